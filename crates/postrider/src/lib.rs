@@ -1,1 +1,49 @@
-//! Placeholder.
+//! # Postrider
+//!
+//! A transactional outbox. A program writes an event in the same database transaction as its
+//! business change; the relay (`postrider-relay`, or the `postrider` binary) delivers it at least
+//! once, and nothing is lost or dropped silently.
+//!
+//! ```no_run
+//! # #[cfg(feature = "postgres")]
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use postrider::{NewEvent, Outbox, postgres};
+//!
+//! let pool = sqlx::PgPool::connect("postgres://app@localhost/app").await?;
+//! let outbox = Outbox::new("transfers")?;
+//!
+//! let mut tx = pool.begin().await?;
+//! sqlx::query("UPDATE accounts SET balance = balance - 10 WHERE id = 42")
+//!     .execute(&mut *tx)
+//!     .await?;
+//! let event = NewEvent::new("account", "42", "TransferCompleted", r#"{"amount":10}"#)
+//!     .request_id("transfer-9001");
+//! let appended = postgres::append(&mut tx, &outbox, &event).await?;
+//! tx.commit().await?;
+//! println!("event {} will be delivered", appended.id());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `append` and `append_all` have the same name and shape in [`postgres`], [`mysql`] and
+//! [`sqlite`]. Programs in other languages use a plain `INSERT`: see `docs/sql-contract.md`.
+
+mod append;
+mod connect;
+mod error;
+mod event;
+mod outbox;
+pub mod store;
+
+#[cfg(feature = "mysql")]
+pub mod mysql;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+pub use append::Appended;
+pub use connect::{ConnectOptions, connect};
+pub use error::{AppendError, InvalidEvent, StoreError};
+pub use event::{Event, NewEvent, Status, content_hash, limits};
+pub use outbox::{Dedupe, InvalidOutbox, Outbox, OutboxSpec};

@@ -1,0 +1,44 @@
+//! From a URL to a store.
+
+use std::sync::Arc;
+
+use crate::store::{Database, Result};
+use crate::StoreError;
+
+/// How a program uses its connections.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    /// Connections at most.
+    pub connections_max: u32,
+    /// SQLite: whether a missing file is created.
+    pub create: bool,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self { connections_max: 8, create: false }
+    }
+}
+
+/// Opens the store that the URL names: `postgres://…`, `mysql://…` (also `mariadb://…`) or
+/// `sqlite:path`. TLS is asked for in the URL (`sslmode=verify-full`, `ssl-mode=VERIFY_IDENTITY`).
+///
+/// # Errors
+/// If the URL names no store of this build, or the database cannot be reached.
+pub async fn connect(url: &str, options: &ConnectOptions) -> Result<Arc<dyn Database>> {
+    let scheme = url.split(':').next().unwrap_or_default();
+    match scheme {
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => {
+            Ok(Arc::new(crate::postgres::PostgresStore::connect(url, options).await?))
+        }
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => Ok(Arc::new(crate::mysql::MysqlStore::connect(url, options).await?)),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Ok(Arc::new(crate::sqlite::SqliteStore::connect(url, options).await?)),
+        _ => Err(StoreError::Url(format!(
+            "the store URL starts with `{scheme}:`; allowed are postgres://user@host/database, \
+             mysql://user@host/database and sqlite:path/to/file.db"
+        ))),
+    }
+}

@@ -1,0 +1,121 @@
+//! Errors, sorted by what the caller can do about them.
+
+use crate::event::limits;
+
+/// Why an event cannot be appended at all. Nothing was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidEvent {
+    /// A required field is empty.
+    #[error("{field} is empty; it is required")]
+    Empty {
+        /// Column name.
+        field: &'static str,
+    },
+    /// A field is longer than its column.
+    #[error("{field} has {length} {unit}; at most {max} are allowed")]
+    TooLong {
+        /// Column name.
+        field: &'static str,
+        /// Length found.
+        length: usize,
+        /// Length allowed.
+        max: usize,
+        /// What is counted: characters or bytes.
+        unit: &'static str,
+    },
+    /// PostgreSQL text cannot hold NUL, so no store takes it.
+    #[error("{field} contains a NUL character; remove it or encode the payload (for example base64)")]
+    Nul {
+        /// Column name.
+        field: &'static str,
+    },
+    /// `max_retries` is outside of its range.
+    #[error("max_retries is {0}; allowed is 1 to {max}", max = limits::MAX_RETRIES_MAX)]
+    MaxRetries(i32),
+}
+
+/// Why `append` failed.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// The event itself is not acceptable; the transaction is untouched.
+    #[error("invalid event: {0}")]
+    Invalid(#[from] InvalidEvent),
+    /// The database refused; whether the transaction can go on depends on the database.
+    #[error("append failed: {0}")]
+    Database(#[from] sqlx::Error),
+}
+
+/// Why a call on a store failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another relay declared this one dead. Everything it held is no longer its own.
+    #[error("the relay's lease was lost: another relay took over")]
+    LeaseLost,
+    /// The database cannot be reached right now; the call may be repeated.
+    #[error("the database cannot be reached: {0}")]
+    Unavailable(#[source] sqlx::Error),
+    /// Lock wait or deadlock; the call may be repeated, with fewer rows.
+    #[error("the database is busy (deadlock or lock wait): {0}")]
+    Busy(#[source] sqlx::Error),
+    /// Tables are missing or of another version.
+    #[error("{0}")]
+    Schema(String),
+    /// An operator's action does not apply to the entry as it is.
+    #[error("{0}")]
+    Refused(String),
+    /// The URL names no store that this build knows.
+    #[error("{0}")]
+    Url(String),
+    /// Anything else the database said.
+    #[error("database error: {0}")]
+    Database(#[source] sqlx::Error),
+}
+
+impl StoreError {
+    /// Whether repeating the call unchanged may succeed.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::Busy(_))
+    }
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        match &error {
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::WorkerCrashed => Self::Unavailable(error),
+            sqlx::Error::Database(cause) => match transience(cause.code().as_deref()) {
+                Transience::Unavailable => Self::Unavailable(error),
+                Transience::Busy => Self::Busy(error),
+                Transience::Lasting => Self::Database(error),
+            },
+            _ => Self::Database(error),
+        }
+    }
+}
+
+enum Transience {
+    Unavailable,
+    Busy,
+    Lasting,
+}
+
+/// The codes of the three databases do not overlap: PostgreSQL and MariaDB report SQLSTATE
+/// (five characters), SQLite its own numbers.
+fn transience(code: Option<&str>) -> Transience {
+    match code {
+        // PostgreSQL: connection class, shutting down, starting up, out of connections.
+        Some(code) if code.starts_with("08") || code.starts_with("57P") => Transience::Unavailable,
+        Some("53300") => Transience::Unavailable,
+        // Serialization failure, deadlock (both PostgreSQL; 40001 is MariaDB's deadlock too),
+        // lock not available (PostgreSQL lock_timeout), MariaDB's lock wait (HY000/1205 is mapped
+        // by the mysql store before it comes here).
+        Some("40001" | "40P01" | "55P03") => Transience::Busy,
+        // SQLite: BUSY, LOCKED and BUSY_SNAPSHOT.
+        Some("5" | "6" | "261" | "517") => Transience::Busy,
+        _ => Transience::Lasting,
+    }
+}

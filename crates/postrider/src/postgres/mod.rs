@@ -1,0 +1,60 @@
+//! PostgreSQL: `append` for applications, [`PostgresStore`] for the relay and operators.
+//!
+//! Under READ COMMITTED (the default) a repeated `request_id` is answered as a duplicate, whoever
+//! appended it first. Under REPEATABLE READ and SERIALIZABLE, a repeat that another transaction
+//! committed after this one began fails with SQLSTATE 40001: repeat the whole transaction.
+
+mod append;
+mod desk;
+mod schema;
+mod store;
+mod upkeep;
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Executor, PgPool};
+
+use crate::ConnectOptions;
+use crate::store::Result;
+
+pub use append::{append, append_all};
+
+/// Set on every connection of a relay. Its statements are few and known, and each has the index it
+/// needs; a planner that meets the table just after it was empty would choose otherwise. Lock waits
+/// are short because a settle is retried in smaller pieces instead.
+const SESSION: &str = "
+    SET application_name = 'postrider';
+    SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off;
+    SET plan_cache_mode = force_generic_plan;
+    SET lock_timeout = '2s';
+    SET idle_in_transaction_session_timeout = '60s'";
+
+/// Time to get a connection before the database counts as unreachable.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A PostgreSQL database with outboxes.
+#[derive(Debug, Clone)]
+pub struct PostgresStore {
+    pool: PgPool,
+}
+
+impl PostgresStore {
+    /// Connects.
+    ///
+    /// # Errors
+    /// If the URL is malformed or the server cannot be reached.
+    pub async fn connect(url: &str, options: &ConnectOptions) -> Result<Self> {
+        let connect = PgConnectOptions::from_str(url)?;
+        let pool = PgPoolOptions::new()
+            .max_connections(options.connections_max)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .after_connect(|connection, _| {
+                Box::pin(async move { connection.execute(SESSION).await.map(|_| ()) })
+            })
+            .connect_with(connect)
+            .await?;
+        Ok(Self { pool })
+    }
+}

@@ -1,0 +1,159 @@
+//! Migrations.
+
+use async_trait::async_trait;
+use sqlx::{AssertSqlSafe, Row};
+
+use super::PostgresStore;
+use crate::store::{Result, Schema, SchemaState, schema_verdict, versions};
+use crate::{Dedupe, Outbox, OutboxSpec};
+
+/// One process migrates at a time; the number is arbitrary and only ours.
+const MIGRATION_LOCK: i64 = 0x706f_7374_7269;
+
+/// Days for which archive partitions exist ahead of time.
+pub(super) const PARTITION_DAYS_AHEAD: i64 = 3;
+
+const SHARED: [&str; 1] = [include_str!("sql/migrate_shared_1.sql")];
+const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
+
+/// The files that set up one outbox, in order.
+fn outbox_files(spec: &OutboxSpec) -> Vec<&'static str> {
+    let mut files = OUTBOX.to_vec();
+    files.push(match spec.dedupe {
+        Dedupe::Open => include_str!("sql/migrate_dedupe_open.sql"),
+        Dedupe::Window(_) => include_str!("sql/migrate_dedupe_window.sql"),
+    });
+    files.push(match spec.notify {
+        true => include_str!("sql/migrate_notify_on.sql"),
+        false => include_str!("sql/migrate_notify_off.sql"),
+    });
+    files
+}
+
+#[async_trait]
+impl Schema for PostgresStore {
+    async fn migrate(&self, outboxes: &[OutboxSpec]) -> Result<Vec<String>> {
+        let mut done = Vec::new();
+        let mut tx = self.pool.begin().await?;
+        // "already exists, skipping" is what a second run is for.
+        sqlx::raw_sql("SET LOCAL client_min_messages = warning; SET LOCAL lock_timeout = '30s'")
+            .execute(&mut *tx)
+            .await?;
+        sqlx::query("SELECT pg_advisory_xact_lock($1)")
+            .bind(MIGRATION_LOCK)
+            .execute(&mut *tx)
+            .await?;
+        // Functions keep the path they are made with; a temporary table must not come first in it.
+        sqlx::raw_sql("SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true)")
+            .execute(&mut *tx)
+            .await?;
+        for file in SHARED {
+            sqlx::raw_sql(file).execute(&mut *tx).await?;
+        }
+        sqlx::raw_sql("DELETE FROM postrider_schema").execute(&mut *tx).await?;
+        sqlx::query("INSERT INTO postrider_schema (version, oldest_relay) VALUES ($1, $2)")
+            .bind(versions::SCHEMA)
+            .bind(versions::OLDEST_RELAY)
+            .execute(&mut *tx)
+            .await?;
+        done.push(format!("shared tables at version {}", versions::SCHEMA));
+        for spec in outboxes {
+            for file in outbox_files(spec) {
+                sqlx::raw_sql(spec.outbox.sql(file)).execute(&mut *tx).await?;
+            }
+            sqlx::query(
+                "INSERT INTO postrider_outboxes (name, table_name, version) VALUES ($1, $2, $3)
+                 ON CONFLICT (name) DO UPDATE
+                 SET table_name = excluded.table_name, version = excluded.version",
+            )
+            .bind(spec.outbox.name())
+            .bind(spec.outbox.table())
+            .bind(versions::SCHEMA)
+            .execute(&mut *tx)
+            .await?;
+            done.push(format!(
+                "outbox {} (table {}) at version {}",
+                spec.outbox.name(),
+                spec.outbox.table(),
+                versions::SCHEMA
+            ));
+        }
+        tx.commit().await?;
+        for spec in outboxes {
+            self.add_archive_partitions(&spec.outbox).await?;
+        }
+        Ok(done)
+    }
+
+    fn migration_sql(&self, outboxes: &[OutboxSpec]) -> String {
+        let mut text = SHARED.join("\n");
+        text.push_str(&format!(
+            "\nDELETE FROM postrider_schema;\n\
+             INSERT INTO postrider_schema (version, oldest_relay) VALUES ({}, {});\n",
+            versions::SCHEMA,
+            versions::OLDEST_RELAY
+        ));
+        for spec in outboxes {
+            for file in outbox_files(spec).into_iter().chain([include_str!("sql/grants.sql")]) {
+                let AssertSqlSafe(sql) = spec.outbox.sql(file);
+                text.push('\n');
+                text.push_str(&sql);
+            }
+            text.push_str(&format!(
+                "\nINSERT INTO postrider_outboxes (name, table_name, version) \
+                 VALUES ('{}', '{}', {})\n    ON CONFLICT (name) DO NOTHING;\n",
+                spec.outbox.name(),
+                spec.outbox.table(),
+                versions::SCHEMA
+            ));
+        }
+        text
+    }
+
+    async fn schema_state(&self, outboxes: &[Outbox]) -> Result<SchemaState> {
+        let present: bool = sqlx::query_scalar("SELECT to_regclass('postrider_schema') IS NOT NULL")
+            .fetch_one(&self.pool)
+            .await?;
+        if !present {
+            return Ok(schema_verdict(None, &[], outboxes));
+        }
+        let version: Option<(i32, i32)> =
+            sqlx::query_as("SELECT version, oldest_relay FROM postrider_schema")
+                .fetch_optional(&self.pool)
+                .await?;
+        let rows = sqlx::query("SELECT name, table_name, version FROM postrider_outboxes")
+            .fetch_all(&self.pool)
+            .await?;
+        let known = rows
+            .iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
+            .collect::<std::result::Result<Vec<(String, String, i32)>, sqlx::Error>>()?;
+        Ok(schema_verdict(version, &known, outboxes))
+    }
+}
+
+impl PostgresStore {
+    /// Makes the archive's partitions for the coming days. Today's is only made while nothing of
+    /// today is in the catch-all partition, because a partition may not overlap with its rows.
+    pub(super) async fn add_archive_partitions(&self, outbox: &Outbox) -> Result<()> {
+        for ahead in 0..=PARTITION_DAYS_AHEAD {
+            let day = chrono::Utc::now().date_naive() + chrono::Duration::days(ahead);
+            let next = day + chrono::Duration::days(1);
+            let table = outbox.table();
+            let statement = format!(
+                "CREATE TABLE IF NOT EXISTS \"{table}_archive_{}\" PARTITION OF \
+                 \"{table}_archive\" FOR VALUES FROM ('{day} 00:00:00+00') TO ('{next} 00:00:00+00')",
+                day.format("%Y%m%d")
+            );
+            let mut tx = self.pool.begin().await?;
+            sqlx::raw_sql("SET LOCAL client_min_messages = warning").execute(&mut *tx).await?;
+            match sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *tx).await {
+                Ok(_) => tx.commit().await?,
+                // 23514: rows of that day are in the catch-all; they stay there.
+                Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("23514") => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,15 @@
+-- Many events in one statement, in the order given (see insert_order): ids ascend with it.
+INSERT INTO "{outbox}" (
+    event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
+    content_hash, max_retries, next_retry_at, expires_at
+)
+SELECT e.event_id, e.request_id, e.aggregate_type, e.aggregate_id, e.event_type, e.payload,
+       e.headers::jsonb, e.content_hash, e.max_retries,
+       now() + e.deliver_after_ms * interval '1 millisecond',
+       now() + e.expires_after_ms * interval '1 millisecond'
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+            $8::text[], $9::integer[], $10::bigint[], $11::bigint[])
+     WITH ORDINALITY AS e (event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
+            headers, content_hash, max_retries, deliver_after_ms, expires_after_ms, position)
+ORDER BY e.position
+RETURNING id, event_id

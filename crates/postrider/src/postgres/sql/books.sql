@@ -1,0 +1,13 @@
+-- The three sides by minute in one snapshot: one statement.
+WITH booked AS (
+    SELECT minute, kind, sum(count) AS count, sum(id_sum) AS id_sum FROM (
+        SELECT minute, kind, count, id_sum FROM "{outbox}_books"
+        UNION ALL SELECT minute, kind, count, id_sum FROM "{outbox}_book_entries"
+    ) AS entries GROUP BY 1, 2
+    UNION ALL
+    SELECT date_trunc('minute', created_at),
+        CASE status WHEN 'DEAD_LETTER' THEN 'dead' ELSE 'pending' END, count(*), sum(id)
+    FROM "{outbox}" GROUP BY 1, 2
+)
+SELECT minute, kind, sum(count)::bigint AS count, sum(id_sum)::text AS id_sum
+FROM booked GROUP BY 1, 2 ORDER BY 1, 2

@@ -1,0 +1,36 @@
+-- Fresh rows by primary key above the remembered low id ($3), waiting rows by their index: 2 ms
+-- with 1,000,000 rows not yet due, against 250 ms for "all that is due, in id order".
+-- $1 relay, $2 epoch, $4 rows, $5 rows for waiting ones, $6 bytes.
+WITH relay AS MATERIALIZED (
+    SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
+),
+waiting AS MATERIALIZED (
+    SELECT id, octet_length(payload) AS bytes FROM "{outbox}"
+    WHERE next_retry_at <= now() AND status IN ('PENDING', 'FAILED') AND crash_count < 2
+    ORDER BY next_retry_at, id LIMIT $5
+    FOR UPDATE SKIP LOCKED
+),
+fresh AS MATERIALIZED (
+    SELECT id, octet_length(payload) AS bytes FROM "{outbox}"
+    WHERE id > $3 AND status = 'PENDING' AND next_retry_at IS NULL
+    ORDER BY id LIMIT $4 - (SELECT count(*) FROM waiting)
+    FOR UPDATE SKIP LOCKED
+),
+candidates AS (
+    SELECT id, bytes, sum(bytes) OVER (ORDER BY id) AS total
+    FROM (SELECT * FROM waiting UNION ALL SELECT * FROM fresh) AS found
+),
+-- Within the limit of bytes; the first one in any case.
+taken AS MATERIALIZED (
+    SELECT id FROM candidates
+    WHERE (total <= $6 OR total = bytes) AND EXISTS (SELECT 1 FROM relay)
+)
+UPDATE "{outbox}" AS o
+SET status = 'PROCESSING', locked_by = $1, locked_at = now(), version = o.version + 1
+FROM taken WHERE o.id = taken.id
+RETURNING o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type,
+    o.payload, o.headers::text, o.content_hash, o.created_at, o.expires_at, o.retry_count,
+    o.max_retries, o.redrive_count, o.crash_count,
+    CASE WHEN o.last_error IS NOT NULL THEN o.updated_at END AS last_failed_at,
+    now() AS claimed_at, o.version, o.next_retry_at IS NULL AS is_fresh,
+    (SELECT count(*) FROM waiting) AS waiting_found, (SELECT count(*) FROM fresh) AS fresh_found

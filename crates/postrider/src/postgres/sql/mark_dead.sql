@@ -1,0 +1,16 @@
+-- The dead-letter table could not take the event. The row stays where upkeep finds it.
+WITH relay AS MATERIALIZED (
+    SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
+),
+marked AS (
+    UPDATE "{outbox}" AS o
+    SET status = 'DEAD_LETTER', dead_reason = d.reason, last_error = left(d.message, 500),
+        retry_count = o.retry_count + d.attempted::integer, crash_count = 0,
+        locked_by = NULL, locked_at = NULL, version = o.version + 1, updated_at = now()
+    FROM unnest($3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::boolean[])
+        AS d (id, version, reason, message, detail, attempted)
+    WHERE o.id = d.id AND o.version = d.version AND o.locked_by = $1 AND o.status = 'PROCESSING'
+      AND EXISTS (SELECT 1 FROM relay)
+    RETURNING o.id
+)
+SELECT (SELECT count(*) FROM relay) AS held, (SELECT count(*) FROM marked) AS settled

@@ -1,0 +1,11 @@
+-- dedupe = "open": a request id is forgotten when its event leaves the outbox, whoever removes it.
+CREATE OR REPLACE FUNCTION "{outbox}_forget"() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    DELETE FROM "{outbox}_keys" k USING gone g
+    WHERE k.request_id = g.request_id AND k.id = g.id;
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE TRIGGER "{outbox}_forget" AFTER DELETE ON "{outbox}"
+    REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION "{outbox}_forget"();

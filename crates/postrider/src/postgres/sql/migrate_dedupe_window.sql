@@ -1,0 +1,3 @@
+-- dedupe = a time: upkeep forgets request ids by age.
+DROP TRIGGER IF EXISTS "{outbox}_forget" ON "{outbox}";
+DROP FUNCTION IF EXISTS "{outbox}_forget"();

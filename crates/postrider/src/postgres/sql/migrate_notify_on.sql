@@ -1,0 +1,9 @@
+-- notify = true: a wake-up hint per INSERT statement. NOTIFY takes a database-wide lock at commit.
+CREATE OR REPLACE FUNCTION "{outbox}_notify"() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('{outbox}', '');
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE TRIGGER "{outbox}_notify" AFTER INSERT ON "{outbox}"
+    FOR EACH STATEMENT EXECUTE FUNCTION "{outbox}_notify"();

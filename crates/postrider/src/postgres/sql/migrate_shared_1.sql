@@ -1,0 +1,37 @@
+-- Tables shared by all outboxes of a database. Every statement can run again.
+
+-- One row: what the tables are, and the oldest program that may still use them.
+CREATE TABLE IF NOT EXISTS postrider_schema (
+    version      integer     NOT NULL,
+    oldest_relay integer     NOT NULL,
+    migrated_at  timestamptz NOT NULL DEFAULT now()
+);
+
+CREATE TABLE IF NOT EXISTS postrider_outboxes (
+    name       varchar(40) PRIMARY KEY,
+    table_name varchar(40) NOT NULL UNIQUE,
+    version    integer     NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- The one liveness record. Heartbeats rewrite these few rows all the time, so they get room for it.
+CREATE TABLE IF NOT EXISTS postrider_relays (
+    id         varchar(100) PRIMARY KEY,
+    epoch      bigint       NOT NULL DEFAULT 1,
+    heartbeat  bigint       NOT NULL DEFAULT 0,
+    fenced     boolean      NOT NULL DEFAULT false,
+    host       varchar(255) NOT NULL,
+    version    varchar(50)  NOT NULL,
+    started_at timestamptz  NOT NULL DEFAULT now()
+) WITH (fillfactor = 20, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
+
+-- Who did what to which event.
+CREATE TABLE IF NOT EXISTS postrider_audit (
+    id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at       timestamptz  NOT NULL DEFAULT now(),
+    operator varchar(100) NOT NULL,
+    action   varchar(50)  NOT NULL,
+    outbox   varchar(40)  NOT NULL,
+    target   varchar(100) NOT NULL,
+    detail   text         NOT NULL
+);

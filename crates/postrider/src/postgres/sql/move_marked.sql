@@ -1,0 +1,27 @@
+-- Rows marked DEAD_LETTER, into the dead letters. An import from the backup file may have been
+-- faster: then the dead letter is known, and the row only leaves.
+WITH marked AS (
+    SELECT id FROM "{outbox}" WHERE dead_reason IS NOT NULL AND status = 'DEAD_LETTER'
+    ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM "{outbox}" AS o USING marked WHERE o.id = marked.id RETURNING o.*
+),
+buried AS (
+    INSERT INTO "{outbox}_dlq" (
+        original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
+        headers, content_hash, reason, error_message, failed_at, retry_count,
+        max_retries, redrive_count, event_created_at
+    )
+    SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
+        headers, content_hash, dead_reason, coalesce(last_error, ''), updated_at, retry_count,
+        max_retries, redrive_count, created_at
+    FROM gone
+    ON CONFLICT (original_id) DO NOTHING
+),
+booked AS (
+    INSERT INTO "{outbox}_book_entries" (minute, event_type, kind, count, id_sum)
+    SELECT date_trunc('minute', created_at), event_type, 'dead', count(*), sum(id)
+    FROM gone GROUP BY 1, 2
+)
+SELECT id FROM gone ORDER BY id

@@ -1,0 +1,2 @@
+-- The end of the next step of a walk: $1 from (excluded), $2 rows.
+SELECT max(id) FROM (SELECT id FROM "{outbox}" WHERE id > $1 ORDER BY id LIMIT $2) AS step

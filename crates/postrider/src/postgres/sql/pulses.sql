@@ -1,0 +1,3 @@
+SELECT id, epoch, heartbeat, fenced, host,
+       (extract(epoch FROM now() - started_at) * 1000)::bigint AS age_ms
+FROM postrider_relays ORDER BY id

@@ -1,0 +1,25 @@
+-- As settle_delivered_delete, with the rows kept in the archive.
+WITH relay AS MATERIALIZED (
+    SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
+),
+gone AS (
+    DELETE FROM "{outbox}" AS o USING unnest($3::bigint[], $4::bigint[]) AS d (id, version)
+    WHERE o.id = d.id AND o.version = d.version AND o.locked_by = $1 AND o.status = 'PROCESSING'
+      AND EXISTS (SELECT 1 FROM relay)
+    RETURNING o.*
+),
+archived AS (
+    INSERT INTO "{outbox}_archive" (
+        id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
+        content_hash, retry_count, redrive_count, created_at, delivered_at
+    )
+    SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
+        content_hash, retry_count, redrive_count, created_at, now()
+    FROM gone
+),
+booked AS (
+    INSERT INTO "{outbox}_book_entries" (minute, event_type, kind, count, id_sum)
+    SELECT date_trunc('minute', created_at), event_type, 'delivered', count(*), sum(id)
+    FROM gone GROUP BY 1, 2
+)
+SELECT (SELECT count(*) FROM relay) AS held, (SELECT count(*) FROM gone) AS settled

@@ -1,0 +1,17 @@
+-- $1 relay, $2 epoch, $3 ids ascending, $4 versions. The share lock on the relay's row is what
+-- fences: a bare check of the epoch would still write after a take-over that commits meanwhile.
+WITH relay AS MATERIALIZED (
+    SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
+),
+gone AS (
+    DELETE FROM "{outbox}" AS o USING unnest($3::bigint[], $4::bigint[]) AS d (id, version)
+    WHERE o.id = d.id AND o.version = d.version AND o.locked_by = $1 AND o.status = 'PROCESSING'
+      AND EXISTS (SELECT 1 FROM relay)
+    RETURNING o.id, o.event_type, o.created_at
+),
+booked AS (
+    INSERT INTO "{outbox}_book_entries" (minute, event_type, kind, count, id_sum)
+    SELECT date_trunc('minute', created_at), event_type, 'delivered', count(*), sum(id)
+    FROM gone GROUP BY 1, 2
+)
+SELECT (SELECT count(*) FROM relay) AS held, (SELECT count(*) FROM gone) AS settled

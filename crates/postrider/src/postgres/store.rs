@@ -1,0 +1,362 @@
+//! The relay's side: leases, claim, settle.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use sqlx::Row;
+use sqlx::postgres::{PgListener, PgRow};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use super::PostgresStore;
+use super::append::millis;
+use crate::event::{fit, limits};
+use crate::store::{
+    Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
+    OnSuccess, RelayIdentity, RelayPulse, Result, Settled, Store, StoreKind,
+};
+use crate::{Event, Outbox, StoreError};
+
+/// How often the horizon is looked at. Two small catalogue queries each time.
+const HORIZON_EVERY: Duration = Duration::from_millis(50);
+/// How often a claim starts from the beginning of the table.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// Rows per step of a walk over the table.
+pub(super) const WALK_ROWS: i64 = 20_000;
+/// Hints kept for a busy relay; more would tell it nothing new.
+const HINTS_MAX: usize = 16;
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn kind(&self) -> StoreKind {
+        StoreKind::Postgres
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            concurrent_writers: true,
+            skips_duplicates: true,
+            serialization_failures: true,
+            notifies: true,
+        }
+    }
+
+    async fn register(&self, relay: &RelayIdentity) -> Result<Lease> {
+        let epoch = sqlx::query_scalar(include_str!("sql/register.sql"))
+            .bind(&relay.id)
+            .bind(&relay.host)
+            .bind(&relay.version)
+            .fetch_one(&self.pool)
+            .await?;
+        Ok(Lease { relay_id: relay.id.clone(), epoch })
+    }
+
+    async fn heartbeat(&self, lease: &Lease) -> Result<Vec<RelayPulse>> {
+        let beat = sqlx::query(include_str!("sql/heartbeat.sql"))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .execute(&self.pool)
+            .await?;
+        if beat.rows_affected() == 0 {
+            return Err(StoreError::LeaseLost);
+        }
+        let rows = sqlx::query(include_str!("sql/pulses.sql")).fetch_all(&self.pool).await?;
+        rows.iter()
+            .map(|row| {
+                let age_ms: i64 = row.try_get(5)?;
+                Ok(RelayPulse {
+                    relay_id: row.try_get(0)?,
+                    epoch: row.try_get(1)?,
+                    heartbeat: row.try_get(2)?,
+                    fenced: row.try_get(3)?,
+                    host: row.try_get(4)?,
+                    age: Duration::from_millis(age_ms.try_into().unwrap_or(0)),
+                })
+            })
+            .collect()
+    }
+
+    async fn fence(&self, pulse: &RelayPulse) -> Result<bool> {
+        let mut tx = self.pool.begin().await?;
+        let found: Option<(bool, i64)> = sqlx::query_as(include_str!("sql/fence_lock.sql"))
+            .bind(&pulse.relay_id)
+            .bind(pulse.epoch)
+            .fetch_optional(&mut *tx)
+            .await?;
+        let fenced = match found {
+            Some((true, _)) => true,
+            Some((false, heartbeat)) if heartbeat == pulse.heartbeat => {
+                sqlx::query(include_str!("sql/fence.sql"))
+                    .bind(&pulse.relay_id)
+                    .execute(&mut *tx)
+                    .await?;
+                true
+            }
+            _ => false,
+        };
+        tx.commit().await?;
+        Ok(fenced)
+    }
+
+    async fn retire(&self, lease: &Lease) -> Result<()> {
+        sqlx::query(include_str!("sql/retire.sql"))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    async fn claim(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        limit: ClaimLimit,
+        cursor: &mut Cursor,
+    ) -> Result<Claimed> {
+        self.observe_horizon(outbox, cursor).await?;
+        cursor.sweep_if_due(SWEEP_EVERY);
+        let closed_until = cursor.horizon.closed_until();
+        let waiting_limit = cursor.waiting_limit(limit.rows);
+        let rows = sqlx::query(outbox.sql(include_str!("sql/claim.sql")))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .bind(cursor.low)
+            .bind(i64::from(limit.rows))
+            .bind(i64::from(waiting_limit))
+            .bind(i64::try_from(limit.bytes).unwrap_or(i64::MAX))
+            .fetch_all(&self.pool)
+            .await?;
+        let (waiting_found, fresh_found): (i64, i64) = match rows.first() {
+            Some(row) => (row.try_get(19)?, row.try_get(20)?),
+            None => (0, 0),
+        };
+        let mut last_fresh = None;
+        let mut events = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let event = decode(row)?;
+            if row.try_get(18)? {
+                last_fresh = last_fresh.max(Some(event.id));
+            }
+            events.push(event);
+        }
+        events.sort_unstable_by_key(|event| event.id);
+
+        let cut = i64::try_from(events.len()).unwrap_or(i64::MAX) < waiting_found + fresh_found;
+        let fresh_full = fresh_found == i64::from(limit.rows) - waiting_found && fresh_found > 0;
+        let scanned_to = (cut || fresh_full).then(|| last_fresh.unwrap_or(cursor.low));
+        cursor.advance(closed_until, scanned_to);
+        cursor.fresh_was_empty = fresh_found == 0;
+        let full = cut || fresh_full || waiting_found == i64::from(waiting_limit);
+        Ok(Claimed { full: full && !events.is_empty(), events })
+    }
+
+    async fn claim_suspect(&self, outbox: &Outbox, lease: &Lease) -> Result<Option<Event>> {
+        let row = sqlx::query(outbox.sql(include_str!("sql/claim_suspect.sql")))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .fetch_optional(&self.pool)
+            .await?;
+        Ok(row.as_ref().map(decode).transpose()?)
+    }
+
+    async fn has_suspect(&self, outbox: &Outbox) -> Result<bool> {
+        Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/has_suspect.sql")))
+            .fetch_one(&self.pool)
+            .await?)
+    }
+
+    async fn settle_delivered(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+        on_success: OnSuccess,
+    ) -> Result<Settled> {
+        let statement = match on_success {
+            OnSuccess::Delete => include_str!("sql/settle_delivered_delete.sql"),
+            OnSuccess::Archive => include_str!("sql/settle_delivered_archive.sql"),
+        };
+        let row = sqlx::query(outbox.sql(statement))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .bind(delivered.iter().map(|d| d.id).collect::<Vec<_>>())
+            .bind(delivered.iter().map(|d| d.version).collect::<Vec<_>>())
+            .fetch_one(&self.pool)
+            .await?;
+        settled(&row)
+    }
+
+    async fn settle_failed(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        failed: &[Failure],
+    ) -> Result<Settled> {
+        let row = sqlx::query(outbox.sql(include_str!("sql/settle_failed.sql")))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .bind(failed.iter().map(|f| f.id).collect::<Vec<_>>())
+            .bind(failed.iter().map(|f| f.version).collect::<Vec<_>>())
+            .bind(failed.iter().map(|f| millis(f.delay)).collect::<Vec<_>>())
+            .bind(failed.iter().map(|f| last_error(&f.error)).collect::<Vec<_>>())
+            .bind(failed.iter().map(|f| millis(f.took)).collect::<Vec<_>>())
+            .fetch_one(&self.pool)
+            .await?;
+        settled(&row)
+    }
+
+    async fn settle_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
+        self.bury_or_mark(outbox, lease, dead, include_str!("sql/settle_dead.sql")).await
+    }
+
+    async fn mark_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
+        self.bury_or_mark(outbox, lease, dead, include_str!("sql/mark_dead.sql")).await
+    }
+
+    async fn release(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        deferred: &[Deferral],
+    ) -> Result<Settled> {
+        let row = sqlx::query(outbox.sql(include_str!("sql/release.sql")))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .bind(deferred.iter().map(|d| d.id).collect::<Vec<_>>())
+            .bind(deferred.iter().map(|d| d.version).collect::<Vec<_>>())
+            .bind(deferred.iter().map(|d| millis(d.delay)).collect::<Vec<_>>())
+            .bind(deferred.iter().map(|d| d.error.as_deref().map(last_error)).collect::<Vec<_>>())
+            .fetch_one(&self.pool)
+            .await?;
+        settled(&row)
+    }
+
+    async fn release_lost(&self, outbox: &Outbox, lease: &Lease, in_flight: &[i64]) -> Result<u64> {
+        let (mut from, mut released) = (0, 0);
+        while let Some(to) = self.next_step(outbox, from).await? {
+            let step = sqlx::query(outbox.sql(include_str!("sql/release_lost.sql")))
+                .bind(&lease.relay_id)
+                .bind(from)
+                .bind(to)
+                .bind(in_flight)
+                .execute(&self.pool)
+                .await?;
+            released += step.rows_affected();
+            from = to;
+        }
+        Ok(released)
+    }
+
+    async fn hints(&self, outboxes: &[Outbox]) -> Result<Option<mpsc::Receiver<String>>> {
+        let mut listener = PgListener::connect_with(&self.pool).await?;
+        listener.listen_all(outboxes.iter().map(Outbox::table)).await?;
+        let (sender, receiver) = mpsc::channel(HINTS_MAX);
+        // Reads on even while the relay is busy: a listener that does not drain its socket holds
+        // back vacuum for the whole database.
+        tokio::spawn(async move {
+            while !sender.is_closed() {
+                tokio::select! {
+                    () = sender.closed() => {}
+                    hint = listener.recv() => match hint {
+                        Ok(hint) => drop(sender.try_send(hint.channel().to_owned())),
+                        // The listener reconnects by itself; polling carries on meanwhile.
+                        Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+                    },
+                }
+            }
+        });
+        Ok(Some(receiver))
+    }
+}
+
+impl PostgresStore {
+    async fn observe_horizon(&self, outbox: &Outbox, cursor: &mut Cursor) -> Result<()> {
+        if cursor.observed_at.is_some_and(|at| at.elapsed() < HORIZON_EVERY) {
+            return Ok(());
+        }
+        // Two statements: the second's view of the locks is newer than the first's of the ids.
+        let last_id: i64 = sqlx::query_scalar(outbox.sql(include_str!("sql/horizon_last_id.sql")))
+            .fetch_one(&self.pool)
+            .await?;
+        let writers: Vec<String> =
+            sqlx::query_scalar(outbox.sql(include_str!("sql/horizon_writers.sql")))
+                .fetch_all(&self.pool)
+                .await?;
+        cursor.horizon.observe(last_id, writers.into_iter().collect::<BTreeSet<_>>());
+        cursor.observed_at = Some(Instant::now());
+        Ok(())
+    }
+
+    async fn bury_or_mark(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        dead: &[Death],
+        statement: &'static str,
+    ) -> Result<Settled> {
+        let message = |d: &Death| fit(&d.message, limits::ERROR_MESSAGE_CHARS_MAX).into_owned();
+        let detail = |d: &Death| {
+            d.detail.as_ref().map(|text| fit(text, limits::ERROR_DETAIL_CHARS_MAX).into_owned())
+        };
+        let row = sqlx::query(outbox.sql(statement))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .bind(dead.iter().map(|d| d.id).collect::<Vec<_>>())
+            .bind(dead.iter().map(|d| d.version).collect::<Vec<_>>())
+            .bind(dead.iter().map(|d| d.reason.as_str()).collect::<Vec<_>>())
+            .bind(dead.iter().map(message).collect::<Vec<_>>())
+            .bind(dead.iter().map(detail).collect::<Vec<_>>())
+            .bind(dead.iter().map(|d| d.attempted).collect::<Vec<_>>())
+            .fetch_one(&self.pool)
+            .await?;
+        settled(&row)
+    }
+
+    /// The end of the next step of a walk over the table.
+    pub(super) async fn next_step(&self, outbox: &Outbox, from: i64) -> Result<Option<i64>> {
+        Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/next_id_step.sql")))
+            .bind(from)
+            .bind(WALK_ROWS)
+            .fetch_one(&self.pool)
+            .await?)
+    }
+}
+
+fn last_error(error: &str) -> String {
+    fit(error, limits::LAST_ERROR_CHARS_MAX).into_owned()
+}
+
+/// Reads `held` and `settled`, which every settling statement answers.
+fn settled(row: &PgRow) -> Result<Settled> {
+    let (held, rows): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    match held {
+        0 => Err(StoreError::LeaseLost),
+        _ => Ok(Settled { rows: rows.try_into().unwrap_or(0) }),
+    }
+}
+
+/// Columns in the order of `claim.sql`.
+fn decode(row: &PgRow) -> std::result::Result<Event, sqlx::Error> {
+    Ok(Event {
+        id: row.try_get(0)?,
+        event_id: row.try_get::<Uuid, _>(1)?.to_string(),
+        request_id: row.try_get(2)?,
+        aggregate_type: row.try_get(3)?,
+        aggregate_id: row.try_get(4)?,
+        event_type: row.try_get(5)?,
+        payload: row.try_get(6)?,
+        headers: row.try_get(7)?,
+        content_hash: row.try_get(8)?,
+        created_at: row.try_get(9)?,
+        expires_at: row.try_get(10)?,
+        retry_count: row.try_get(11)?,
+        max_retries: row.try_get(12)?,
+        redrive_count: row.try_get(13)?,
+        crash_count: row.try_get(14)?,
+        last_failed_at: row.try_get(15)?,
+        claimed_at: row.try_get(16)?,
+        version: row.try_get(17)?,
+    })
+}

@@ -1,0 +1,121 @@
+//! House-keeping.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::AssertSqlSafe;
+
+use super::PostgresStore;
+use super::append::millis;
+use crate::store::{Cleaned, Recovery, Result, Retention, Upkeep};
+use crate::{Dedupe, Outbox};
+
+#[async_trait]
+impl Upkeep for PostgresStore {
+    async fn recover(&self, outbox: &Outbox, recovery: &Recovery<'_>) -> Result<u64> {
+        let (mut from, mut recovered) = (0, 0);
+        while let Some(to) = self.next_step(outbox, from).await? {
+            let step = sqlx::query(outbox.sql(include_str!("sql/recover.sql")))
+                .bind(from)
+                .bind(to)
+                .bind(recovery.dead)
+                .bind(recovery.live)
+                .bind(millis(recovery.stalled_after))
+                .execute(&self.pool)
+                .await?;
+            recovered += step.rows_affected();
+            from = to;
+        }
+        Ok(recovered)
+    }
+
+    async fn bury(&self, relay_id: &str) -> Result<()> {
+        sqlx::query(include_str!("sql/bury.sql")).bind(relay_id).execute(&self.pool).await?;
+        Ok(())
+    }
+
+    async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<i64>> {
+        Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/move_marked.sql")))
+            .bind(i64::from(chunk))
+            .fetch_all(&self.pool)
+            .await?)
+    }
+
+    async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
+        let mut folded = 0;
+        loop {
+            let step: i64 = sqlx::query_scalar(outbox.sql(include_str!("sql/fold_books.sql")))
+                .bind(i64::from(chunk))
+                .fetch_one(&self.pool)
+                .await?;
+            folded += u64::try_from(step).unwrap_or(0);
+            if step < i64::from(chunk) {
+                return Ok(folded);
+            }
+        }
+    }
+
+    async fn clean_up(&self, outbox: &Outbox, retention: &Retention) -> Result<Cleaned> {
+        self.add_archive_partitions(outbox).await?;
+        self.drop_archive_partitions(outbox, retention.archive).await?;
+        let chunk = retention.chunk;
+        let clean = |statement, age| self.clean(outbox, statement, age, chunk);
+        Ok(Cleaned {
+            archived: clean(include_str!("sql/clean_archive.sql"), retention.archive).await?,
+            dead_letters: clean(include_str!("sql/clean_dlq.sql"), retention.resolved).await?,
+            attempts: clean(include_str!("sql/clean_attempts.sql"), retention.resolved).await?,
+            keys: match retention.dedupe {
+                Dedupe::Window(window) => {
+                    clean(include_str!("sql/clean_keys.sql"), window).await?
+                }
+                Dedupe::Open => 0,
+            },
+        })
+    }
+}
+
+impl PostgresStore {
+    /// Deletes in chunks until a chunk is not full: each statement is short, and a lock is held for
+    /// milliseconds only.
+    async fn clean(
+        &self,
+        outbox: &Outbox,
+        statement: &'static str,
+        age: Duration,
+        chunk: u32,
+    ) -> Result<u64> {
+        let mut removed = 0;
+        loop {
+            let step = sqlx::query(outbox.sql(statement))
+                .bind(millis(age))
+                .bind(i64::from(chunk))
+                .execute(&self.pool)
+                .await?
+                .rows_affected();
+            removed += step;
+            if step < u64::from(chunk) {
+                return Ok(removed);
+            }
+        }
+    }
+
+    /// Retention by DROP. A relay that does not own the tables leaves it to the chunked delete.
+    async fn drop_archive_partitions(&self, outbox: &Outbox, age: Duration) -> Result<()> {
+        let partitions: Vec<String> =
+            sqlx::query_scalar(outbox.sql(include_str!("sql/archive_partitions.sql")))
+                .bind(millis(age))
+                .fetch_all(&self.pool)
+                .await?;
+        for partition in partitions {
+            let drop = AssertSqlSafe(format!("DROP TABLE IF EXISTS \"{partition}\""));
+            match sqlx::raw_sql(drop).execute(&self.pool).await {
+                Ok(_) => tracing::info!(outbox = outbox.name(), partition, "archive day dropped"),
+                Err(error) => {
+                    tracing::warn!(outbox = outbox.name(), partition, %error,
+                        "archive day not dropped; its rows are deleted in chunks instead");
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! The books: counted at insert by the database, at settling by the settle itself.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+
+/// Count and sum of ids of one set of events. The sum tells apart two errors that cancel out in
+/// the count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct BookLine {
+    /// Number of events.
+    pub count: i64,
+    /// Sum of their ids.
+    pub id_sum: i128,
+}
+
+impl std::ops::Add for BookLine {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { count: self.count + other.count, id_sum: self.id_sum + other.id_sum }
+    }
+}
+
+/// The books of one window of `created_at`, read in one snapshot with the live rows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Books {
+    /// Start of the window.
+    pub window: DateTime<Utc>,
+    /// Counted by the database at insert.
+    pub appended: BookLine,
+    /// Booked by the settle that removed the rows.
+    pub delivered: BookLine,
+    /// Booked by the settle that moved them to the dead letters, plus rows marked `DEAD_LETTER`.
+    pub dead: BookLine,
+    /// Live rows, counted in the table.
+    pub pending: BookLine,
+}
+
+impl Books {
+    /// `appended = delivered + dead + pending`, in counts and in sums of ids.
+    pub fn balanced(&self) -> bool {
+        self.appended == self.delivered + self.dead + self.pending
+    }
+}
+
+/// The state of one outbox, from the books; nothing counts the table.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Statistics {
+    /// Events appended since the outbox exists.
+    pub appended: i64,
+    /// Events delivered.
+    pub delivered: i64,
+    /// Events moved to the dead letters.
+    pub dead: i64,
+    /// `appended - delivered - dead`: PENDING, PROCESSING and FAILED.
+    pub pending: i64,
+    /// Dead letters that nobody resolved yet.
+    pub unresolved: i64,
+    /// Age of the oldest live event in seconds, on the database's clock.
+    pub oldest_age_s: Option<i64>,
+    /// The same by event type: appended, delivered, dead.
+    pub by_type: Vec<TypeStatistics>,
+}
+
+/// A line of [`Statistics`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct TypeStatistics {
+    /// The event type.
+    pub event_type: String,
+    /// Events appended.
+    pub appended: i64,
+    /// Events delivered.
+    pub delivered: i64,
+    /// Events moved to the dead letters.
+    pub dead: i64,
+}
+
+impl Statistics {
+    /// Totals from the lines by type.
+    pub(crate) fn from_types(
+        by_type: Vec<TypeStatistics>,
+        unresolved: i64,
+        oldest_age_s: Option<i64>,
+    ) -> Self {
+        let total = |of: fn(&TypeStatistics) -> i64| by_type.iter().map(of).sum::<i64>();
+        let (appended, delivered, dead) =
+            (total(|t| t.appended), total(|t| t.delivered), total(|t| t.dead));
+        Self {
+            appended,
+            delivered,
+            dead,
+            pending: appended - delivered - dead,
+            unresolved,
+            oldest_age_s,
+            by_type,
+        }
+    }
+}
+
+/// Puts the lines of each window, by kind, into their columns.
+pub(crate) fn books_from_lines(
+    lines: BTreeMap<DateTime<Utc>, Vec<(String, BookLine)>>,
+) -> Vec<Books> {
+    lines
+        .into_iter()
+        .map(|(window, lines)| {
+            let of = |kind: &str| {
+                lines
+                    .iter()
+                    .filter(|(line_kind, _)| line_kind == kind)
+                    .fold(BookLine::default(), |sum, (_, line)| sum + *line)
+            };
+            Books {
+                window,
+                appended: of("appended"),
+                delivered: of("delivered"),
+                dead: of("dead"),
+                pending: of("pending"),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,175 @@
+//! What a database must do for Postrider: four traits, one per user of them.
+//!
+//! | trait | used by | holds |
+//! |---|---|---|
+//! | [`Schema`] | `migrate`, start-up | tables, versions |
+//! | [`Store`] | the relay's loop | leases, claim, settle, release |
+//! | [`Upkeep`] | one relay at a time | recovery, clean-up, folding of the books |
+//! | [`Desk`] | operators: CLI, REST, page | books, lists, dead letters, audit |
+//!
+//! Rules that hold for every implementation, and that the conformance suite of
+//! `postrider-testkit` checks:
+//!
+//! - **One call per batch.** A call is one transaction: it happens as a whole or not at all.
+//! - **Repeatable.** A call whose answer was lost may be repeated; it changes nothing twice.
+//!   `version` (per row) and `epoch` (per relay) make sure of that.
+//! - **The database's clock** is the only clock in the tables. Callers pass durations.
+//! - **Thread safety.** All methods take `&self` and may run at the same time. A [`Cursor`] belongs
+//!   to one caller.
+
+mod books;
+mod claim;
+mod desk;
+mod horizon;
+mod lease;
+mod schema;
+mod settle;
+mod upkeep;
+
+pub(crate) use books::books_from_lines;
+pub use books::{BookLine, Books, Statistics, TypeStatistics};
+pub use claim::{ClaimLimit, Claimed, Cursor};
+pub use desk::{
+    Attempt, AuditEntry, DeadLetter, DeadReason, Desk, DlqFilter, EventFilter, EventRecord,
+    ImportEntry, Imported, Page,
+};
+pub(crate) use desk::{parse_stored, refuse_acting_on};
+pub use horizon::Horizon;
+pub use lease::{Lease, RelayIdentity, RelayPulse};
+pub(crate) use schema::schema_verdict;
+pub use schema::{Schema, SchemaState, versions};
+pub use settle::{Death, Deferral, Delivery, Failure, OnSuccess, Settled};
+pub use upkeep::{Cleaned, Recovery, Retention, Upkeep};
+
+use async_trait::async_trait;
+use tokio::sync::mpsc;
+
+use crate::Outbox;
+use crate::error::StoreError;
+use crate::event::Event;
+
+/// Result of a store call.
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// The SQL families.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StoreKind {
+    /// PostgreSQL 13 or newer.
+    Postgres,
+    /// MariaDB 10.6 or newer; MySQL 8 is untested.
+    Mysql,
+    /// SQLite 3.35 or newer.
+    Sqlite,
+}
+
+impl StoreKind {
+    /// The name in messages and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Mysql => "mysql",
+            Self::Sqlite => "sqlite",
+        }
+    }
+}
+
+/// What a store can and cannot do; the conformance suite reads this instead of skipping silently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Two transactions may append at the same time, so that ids can commit out of order.
+    pub concurrent_writers: bool,
+    /// A repeated `request_id` in a plain `INSERT` is skipped; otherwise the statement fails (1062).
+    pub skips_duplicates: bool,
+    /// A repeat that another transaction committed meanwhile fails with 40001 under
+    /// REPEATABLE READ and above.
+    pub serialization_failures: bool,
+    /// An insert can send a wake-up hint to other processes.
+    pub notifies: bool,
+}
+
+/// Everything that a database does for Postrider.
+pub trait Database: Schema + Store + Upkeep + Desk {}
+impl<T: Schema + Store + Upkeep + Desk> Database for T {}
+
+/// The relay's side of a store.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Which family this is.
+    fn kind(&self) -> StoreKind;
+
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Announces a relay. Its rows are its own until the lease is lost.
+    async fn register(&self, relay: &RelayIdentity) -> Result<Lease>;
+
+    /// Shows that the relay lives, and answers how all relays look, this one included.
+    /// [`StoreError::LeaseLost`] when another relay declared it dead.
+    async fn heartbeat(&self, lease: &Lease) -> Result<Vec<RelayPulse>>;
+
+    /// Declares a relay dead, provided that its pulse is still the one observed. Waits for settles
+    /// of that relay that are under way; after it, none of its writes succeed. Answers whether it
+    /// is fenced now.
+    async fn fence(&self, pulse: &RelayPulse) -> Result<bool>;
+
+    /// Takes the relay off the list. Only for a relay that holds no rows any more.
+    async fn retire(&self, lease: &Lease) -> Result<()>;
+
+    /// Claims due events for the relay: ids ascending, within the limit, none that another relay
+    /// holds, no suspects.
+    async fn claim(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        limit: ClaimLimit,
+        cursor: &mut Cursor,
+    ) -> Result<Claimed>;
+
+    /// Claims one suspect: an event that a relay held at two or more crashes. The caller delivers
+    /// it with nothing else in flight. Fewest crashes first, so that innocent ones get through.
+    async fn claim_suspect(&self, outbox: &Outbox, lease: &Lease) -> Result<Option<Event>>;
+
+    /// Whether a suspect is due.
+    async fn has_suspect(&self, outbox: &Outbox) -> Result<bool>;
+
+    /// Removes delivered events from the outbox, to the archive where `on_success` says so, and
+    /// books them.
+    async fn settle_delivered(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+        on_success: OnSuccess,
+    ) -> Result<Settled>;
+
+    /// Spends an attempt of each event and has it wait (`FAILED`).
+    async fn settle_failed(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        failed: &[Failure],
+    ) -> Result<Settled>;
+
+    /// Moves events to the dead letters and books them, in one transaction.
+    async fn settle_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled>;
+
+    /// The second rung: the dead-letter table could not take the event, the backup file has it.
+    /// The row stays, marked `DEAD_LETTER` with its reason, for upkeep to move later.
+    async fn mark_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled>;
+
+    /// Gives events back (`PENDING`) without spending an attempt.
+    async fn release(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        deferred: &[Deferral],
+    ) -> Result<Settled>;
+
+    /// Gives back what this relay holds in the table but not in `in_flight`: rows of a claim whose
+    /// answer was lost. The caller makes no claim meanwhile.
+    async fn release_lost(&self, outbox: &Outbox, lease: &Lease, in_flight: &[i64]) -> Result<u64>;
+
+    /// Names of tables that another process appended to: hints, never the only way to learn of an
+    /// event. `None` where the store cannot do it. Dropping the receiver ends it.
+    async fn hints(&self, outboxes: &[Outbox]) -> Result<Option<mpsc::Receiver<String>>>;
+}

@@ -1,0 +1,90 @@
+//! Tables and their versions.
+
+use async_trait::async_trait;
+
+use super::Result;
+use crate::{Outbox, OutboxSpec};
+
+/// What a look at the database's tables shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SchemaState {
+    /// The tables are there and of a version that this program may use.
+    Ready,
+    /// Tables are missing or older than this program needs; says which.
+    NeedsMigration(String),
+    /// The tables are made for newer programs.
+    TooNew(String),
+}
+
+/// Migrations: expand first, contract a release later, so that the old and the new program can
+/// run side by side during a deployment.
+#[async_trait]
+pub trait Schema: Send + Sync {
+    /// Brings the shared tables and those of the given outboxes to this program's version.
+    /// Runs any number of times, from several processes at once. Answers what was done.
+    async fn migrate(&self, outboxes: &[OutboxSpec]) -> Result<Vec<String>>;
+
+    /// The SQL that `migrate` would run on an empty database, with the GRANTs for the application,
+    /// the relay and a viewer.
+    fn migration_sql(&self, outboxes: &[OutboxSpec]) -> String;
+
+    /// Whether this program can work with the tables as they are.
+    async fn schema_state(&self, outboxes: &[Outbox]) -> Result<SchemaState>;
+}
+
+/// The versions that this program knows.
+pub mod versions {
+    /// The tables that this program makes and uses.
+    pub const SCHEMA: i32 = 1;
+    /// Programs that know tables of this version or newer may use the tables made by this one.
+    pub const OLDEST_RELAY: i32 = 1;
+}
+
+/// Judges what was found: `version` and `oldest_relay` of the shared tables, and name, table and
+/// version of each outbox.
+pub(crate) fn schema_verdict(
+    found: Option<(i32, i32)>,
+    known: &[(String, String, i32)],
+    wanted: &[Outbox],
+) -> SchemaState {
+    let Some((version, oldest_relay)) = found else {
+        return SchemaState::NeedsMigration("Postrider's tables are missing".to_owned());
+    };
+    if oldest_relay > versions::SCHEMA {
+        return SchemaState::TooNew(format!(
+            "the tables are at version {version} and need a program that knows version \
+             {oldest_relay}; this one knows {}",
+            versions::SCHEMA
+        ));
+    }
+    if version < versions::SCHEMA {
+        return SchemaState::NeedsMigration(format!(
+            "the shared tables are at version {version}; this program needs {}",
+            versions::SCHEMA
+        ));
+    }
+    for outbox in wanted {
+        let Some((_, table, version)) = known.iter().find(|(name, ..)| name == outbox.name())
+        else {
+            return SchemaState::NeedsMigration(format!(
+                "the tables of outbox `{}` are missing",
+                outbox.name()
+            ));
+        };
+        if table != outbox.table() {
+            return SchemaState::NeedsMigration(format!(
+                "outbox `{}` is kept in table `{table}`, but `{}` is configured",
+                outbox.name(),
+                outbox.table()
+            ));
+        }
+        if *version < versions::SCHEMA {
+            return SchemaState::NeedsMigration(format!(
+                "the tables of outbox `{}` are at version {version}; this program needs {}",
+                outbox.name(),
+                versions::SCHEMA
+            ));
+        }
+    }
+    SchemaState::Ready
+}

@@ -1,0 +1,84 @@
+//! What a relay writes after a delivery.
+
+use std::time::Duration;
+
+use super::desk::DeadReason;
+use crate::event::Event;
+
+/// A delivered event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivery {
+    /// Row id.
+    pub id: i64,
+    /// The version that the claim answered.
+    pub version: i64,
+}
+
+impl From<&Event> for Delivery {
+    fn from(event: &Event) -> Self {
+        Self { id: event.id, version: event.version }
+    }
+}
+
+/// An event whose attempt failed and that has attempts left.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// Row id.
+    pub id: i64,
+    /// The version that the claim answered.
+    pub version: i64,
+    /// Time until the next attempt, added to the database's clock.
+    pub delay: Duration,
+    /// What went wrong; cut to the column.
+    pub error: String,
+    /// How long the attempt took.
+    pub took: Duration,
+}
+
+/// An event to give back without spending an attempt.
+#[derive(Debug, Clone)]
+pub struct Deferral {
+    /// Row id.
+    pub id: i64,
+    /// The version that the claim answered.
+    pub version: i64,
+    /// Time until it is due again; zero is at once.
+    pub delay: Duration,
+    /// Why, where the destination answered (it is down); `None` where the event was not tried.
+    /// An answer shows that the event does not kill the process, so it clears `crash_count`.
+    pub error: Option<String>,
+}
+
+/// An event that is given up.
+#[derive(Debug, Clone)]
+pub struct Death {
+    /// Row id.
+    pub id: i64,
+    /// The version that the claim answered.
+    pub version: i64,
+    /// Why it is given up.
+    pub reason: DeadReason,
+    /// The error in a sentence; cut to the column.
+    pub message: String,
+    /// More about the error, such as the body of an answer.
+    pub detail: Option<String>,
+    /// Whether the last attempt is to be counted.
+    pub attempted: bool,
+}
+
+/// What becomes of a delivered row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnSuccess {
+    /// It is deleted.
+    Delete,
+    /// It moves to the archive as `COMPLETED`, for the retention time.
+    Archive,
+}
+
+/// The answer to a settle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Settled {
+    /// Rows that were changed. Fewer than asked for: the rest was settled before (a repeated call)
+    /// or is not this relay's any more.
+    pub rows: u64,
+}

@@ -1,0 +1,66 @@
+//! House-keeping: what one relay at a time does for all.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::Result;
+use crate::{Dedupe, Outbox};
+
+/// Whose rows to recover.
+#[derive(Debug, Clone)]
+pub struct Recovery<'a> {
+    /// Relays that are fenced: all of their rows.
+    pub dead: &'a [String],
+    /// Relays that live: none of their rows.
+    pub live: &'a [String],
+    /// Rows of anybody else (a relay that is on no list) when held for longer than this.
+    pub stalled_after: Duration,
+}
+
+/// How long things are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Retention {
+    /// Archived events, counted from `delivered_at`.
+    pub archive: Duration,
+    /// Resolved dead letters, counted from `resolved_at`. Unresolved ones are never removed.
+    pub resolved: Duration,
+    /// Remembered request ids.
+    pub dedupe: Dedupe,
+    /// Rows removed per statement.
+    pub chunk: u32,
+}
+
+/// What a clean-up removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cleaned {
+    /// Rows of the archive.
+    pub archived: u64,
+    /// Resolved dead letters.
+    pub dead_letters: u64,
+    /// Remembered request ids.
+    pub keys: u64,
+    /// Recorded attempts.
+    pub attempts: u64,
+}
+
+/// Safe to run from several relays at once; running it from one is only cheaper.
+#[async_trait]
+pub trait Upkeep: Send + Sync {
+    /// Returns `PROCESSING` rows that nobody works on any more to `PENDING`, and counts the crash
+    /// on each. Walks the table in bounded steps.
+    async fn recover(&self, outbox: &Outbox, recovery: &Recovery<'_>) -> Result<u64>;
+
+    /// Takes a fenced relay off the list, once its rows are recovered in all outboxes.
+    async fn bury(&self, relay_id: &str) -> Result<()>;
+
+    /// Moves rows that were marked `DEAD_LETTER` (second rung) into the dead-letter table.
+    /// Answers the ids moved.
+    async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<i64>>;
+
+    /// Sums up book entries, so that the books stay small. Answers how many were folded.
+    async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64>;
+
+    /// Removes what is older than its retention, in bounded chunks.
+    async fn clean_up(&self, outbox: &Outbox, retention: &Retention) -> Result<Cleaned>;
+}
