@@ -21,7 +21,7 @@ apt_install() {
     exec {lock}>"$SERVICES_DIR/apt.lock"
     flock "$lock"
     # The package lists are refreshed only if the first try fails: it takes longer than installing.
-    if apt_get install "$@" >"$log" 2>&1 ||
+    if apt_get install "$@" >>"$log" 2>&1 ||
         { apt_get update && apt_get install "$@"; } >>"$log" 2>&1; then
         exec {lock}>&-
         hint_at_system_services

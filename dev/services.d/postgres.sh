@@ -69,7 +69,7 @@ postgres_bin() {
     fi
 }
 
-# After a crash, PostgreSQL takes its lock file for valid as long as the pid in it exists: for ever, if
+# After a crash, PostgreSQL takes its lock file for valid as long as its pid exists: for ever, if
 # that is a zombie and nobody reaps it (a container without an init), or if the pid is somebody
 # else's by now.
 drop_stale_lock() {
