@@ -28,7 +28,7 @@ provide_node() {
         note "installing npm packages into target/node: pg mysql2"
         mkdir -p "$folder"
         if ! npm install --prefix "$folder" --no-audit --no-fund pg@8 mysql2@3 >"$log" 2>&1; then
-            REASON="npm install pg mysql2 failed: $(grep -m 1 -i 'error' "$log") (log: $log)"
+            REASON="npm install pg mysql2 failed: $(grep -m 1 -iE 'err(or|!)' "$log") (log: $log)"
             return 1
         fi
     fi
