@@ -1,1 +1,29 @@
-//! Placeholder.
+//! The relay of Postrider: claims events from an outbox, delivers them to a sink, settles the
+//! outcome. Embed it, or run the `postrider` binary, which is this crate with a configuration file.
+//!
+//! An event crosses three hops out, [`Store::claim`](postrider::store::Store::claim) → [`Relay`] →
+//! [`Sink::deliver`], and two back, [`policy::decide`] → a settle of the store.
+
+pub mod alert;
+pub mod backup;
+pub mod config;
+mod heart;
+mod health;
+mod pipeline;
+pub mod policy;
+pub mod preset;
+mod relay;
+mod safety_net;
+mod settling;
+mod sink;
+pub mod sinks;
+pub mod telemetry;
+mod upkeep;
+mod waker;
+
+pub use config::{OutboxConfig, RelayConfig};
+pub use health::{Health, HealthView};
+pub use preset::{Backoff, Preset};
+pub use relay::{Relay, RelayError};
+pub use sink::{Batch, Outcome, Sink, SinkError};
+pub use waker::Waker;

@@ -1,0 +1,99 @@
+//! What a relay is told.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider::{Dedupe, Outbox};
+
+use crate::preset::Preset;
+use crate::sink::Sink;
+
+/// An outbox and where its events go.
+#[derive(Clone)]
+pub struct OutboxConfig {
+    /// Name and table.
+    pub outbox: Outbox,
+    /// How it is worked through.
+    pub preset: Preset,
+    /// How long a `request_id` is remembered.
+    pub dedupe: Dedupe,
+    /// Whether the store sends wake-up hints for it.
+    pub notify: bool,
+    /// The sink.
+    pub sink: Arc<dyn Sink>,
+    /// Batches in flight at the same time: one is settled while the next is delivered and a third
+    /// is claimed.
+    pub batches_max: usize,
+    /// Bytes of payload and headers per batch.
+    pub batch_bytes_max: u64,
+    /// Time for one delivery call; far below the stall time.
+    pub deliver_timeout: Duration,
+}
+
+impl OutboxConfig {
+    /// An outbox with the defaults of its preset.
+    pub fn new(outbox: Outbox, preset: Preset, sink: Arc<dyn Sink>) -> Self {
+        Self {
+            outbox,
+            preset,
+            dedupe: Dedupe::default(),
+            notify: false,
+            sink,
+            batches_max: 3,
+            batch_bytes_max: 8 * 1024 * 1024,
+            deliver_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Settings of the whole relay.
+#[derive(Debug, Clone)]
+pub struct RelayConfig {
+    /// Where it runs, for people.
+    pub host: String,
+    /// A relay whose heartbeat has not moved for this long is declared dead.
+    pub lease: Duration,
+    /// Between heartbeats; a few fit into the lease.
+    pub heartbeat_every: Duration,
+    /// Time that a graceful stop may take.
+    pub stop_timeout: Duration,
+    /// Between looks for stalled rows of relays that are on no list.
+    pub recover_every: Duration,
+    /// How long such a row may be held.
+    pub stalled_after: Duration,
+    /// Between folds of the books, and refreshes of the gauges.
+    pub fold_every: Duration,
+    /// Between tries to move marked rows to the dead letters.
+    pub move_marked_every: Duration,
+    /// Hour and minute of the nightly clean-up.
+    pub clean_up_at: (u32, u32),
+    /// Time zone of the nightly clean-up.
+    pub time_zone: chrono_tz::Tz,
+    /// Rows per statement of house-keeping.
+    pub chunk: u32,
+    /// Folder of the backup file.
+    pub backup_folder: PathBuf,
+    /// Size at which the backup file is rotated.
+    pub backup_bytes_max: u64,
+}
+
+impl Default for RelayConfig {
+    fn default() -> Self {
+        Self {
+            host: "localhost".to_owned(),
+            lease: Duration::from_secs(8),
+            heartbeat_every: Duration::from_secs(2),
+            stop_timeout: Duration::from_secs(20),
+            recover_every: Duration::from_secs(300),
+            stalled_after: Duration::from_secs(300),
+            fold_every: Duration::from_secs(5),
+            move_marked_every: Duration::from_secs(30),
+            clean_up_at: (2, 0),
+            time_zone: chrono_tz::UTC,
+            chunk: 5_000,
+            backup_folder: PathBuf::from("postrider-data/dead-letters"),
+            backup_bytes_max: 64 * 1024 * 1024,
+        }
+    }
+}

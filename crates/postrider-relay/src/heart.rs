@@ -1,0 +1,208 @@
+//! The lease: this relay's heartbeat, and the watch over the others'.
+//!
+//! A relay is dead when its heartbeat counter has not moved for the lease time on *this* process's
+//! monotonic clock, counted only while the database could be read. Whoever notices fences it; the
+//! leader recovers its rows. A relay that was fenced comes back under a new id.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postrider::StoreError;
+use postrider::store::{Database, Lease, RelayIdentity, RelayPulse};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::RelayConfig;
+use crate::telemetry;
+
+/// The lease as it is held now.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    pub(crate) lease: Lease,
+    /// No delivery starts after this: by then another relay may have taken over.
+    pub(crate) valid_until: Instant,
+}
+
+/// Who is alive, as the last heartbeat showed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Roll {
+    /// Relays that live, or that are not known to be dead yet.
+    pub(crate) live: Vec<String>,
+    /// Relays that are fenced, with rows that may not be recovered yet.
+    pub(crate) dead: Vec<String>,
+    /// This relay does the house-keeping.
+    pub(crate) leader: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Heart {
+    held: watch::Sender<Option<Held>>,
+    roll: watch::Sender<Roll>,
+    lost: Notify,
+}
+
+impl Heart {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            held: watch::Sender::new(None),
+            roll: watch::Sender::new(Roll::default()),
+            lost: Notify::new(),
+        })
+    }
+
+    /// The lease, once there is one that is valid. Waits through database outages.
+    pub(crate) async fn held(&self) -> Held {
+        let mut changes = self.held.subscribe();
+        loop {
+            let held = changes.borrow_and_update().clone();
+            match held {
+                Some(held) if held.valid_until > Instant::now() => return held,
+                // Nobody sends while the database is away; the sender lives as long as `self`.
+                _ => drop(changes.changed().await),
+            }
+        }
+    }
+
+    /// Whether that lease still is the one held, with time left.
+    pub(crate) fn holds(&self, lease: &Lease) -> bool {
+        self.held
+            .borrow()
+            .as_ref()
+            .is_some_and(|held| held.lease == *lease && held.valid_until > Instant::now())
+    }
+
+    /// Whether that lease has not been replaced, valid or not.
+    pub(crate) fn is_current(&self, lease: &Lease) -> bool {
+        self.held.borrow().as_ref().is_some_and(|held| held.lease == *lease)
+    }
+
+    pub(crate) fn rolls(&self) -> watch::Receiver<Roll> {
+        self.roll.subscribe()
+    }
+
+    /// A call answered `LeaseLost`: find out at once.
+    pub(crate) fn lost(&self) {
+        self.lost.notify_one();
+    }
+
+    /// Beats until stopped. Answers the lease that is held then, for retiring.
+    pub(crate) async fn run(
+        &self,
+        store: &dyn Database,
+        config: &RelayConfig,
+        stop: &CancellationToken,
+    ) -> Option<Lease> {
+        let mut observer = Observer::default();
+        let mut lease = None;
+        while !stop.is_cancelled() {
+            let started = Instant::now();
+            match self.beat(store, config, &mut lease, &mut observer).await {
+                Ok(()) => {}
+                Err(StoreError::LeaseLost) => {
+                    tracing::warn!("lease lost: another relay declared this one dead; registering anew");
+                    metrics::gauge!(telemetry::LEASE_HELD).set(0.0);
+                    self.held.send_replace(None);
+                    lease = None;
+                    continue;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "heartbeat failed; trying again");
+                    // What cannot be read cannot be judged.
+                    observer = Observer::default();
+                }
+            }
+            let rest = config.heartbeat_every.saturating_sub(started.elapsed());
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = self.lost.notified() => {}
+                () = tokio::time::sleep(rest) => {}
+            }
+        }
+        lease
+    }
+
+    async fn beat(
+        &self,
+        store: &dyn Database,
+        config: &RelayConfig,
+        lease: &mut Option<Lease>,
+        observer: &mut Observer,
+    ) -> Result<(), StoreError> {
+        // From before the call: a heartbeat counts from when it was sent, not when it was heard of.
+        let started = Instant::now();
+        let current = match lease {
+            Some(lease) => lease.clone(),
+            None => {
+                let identity = identity(config);
+                let registered = store.register(&identity).await?;
+                tracing::info!(relay = registered.relay_id, "relay registered");
+                lease.insert(registered).clone()
+            }
+        };
+        let pulses = store.heartbeat(&current).await?;
+        let margin = config.lease / 4;
+        self.held.send_replace(Some(Held {
+            lease: current.clone(),
+            valid_until: started + config.lease.saturating_sub(margin),
+        }));
+        metrics::gauge!(telemetry::LEASE_HELD).set(1.0);
+
+        let mut roll = Roll::default();
+        for pulse in pulses {
+            let dead = pulse.fenced
+                || (pulse.relay_id != current.relay_id
+                    && observer.is_still(&pulse, config.lease)
+                    && fence(store, &pulse).await?);
+            match dead {
+                true => roll.dead.push(pulse.relay_id),
+                false => roll.live.push(pulse.relay_id),
+            }
+        }
+        roll.leader = roll.live.iter().min() == Some(&current.relay_id);
+        self.roll.send_replace(roll);
+        Ok(())
+    }
+}
+
+async fn fence(store: &dyn Database, pulse: &RelayPulse) -> Result<bool, StoreError> {
+    let fenced = match store.fence(pulse).await {
+        // Somebody else is at it, or a settle takes long: the next heartbeat tries again.
+        Err(StoreError::Busy(_)) => false,
+        answer => answer?,
+    };
+    if fenced {
+        tracing::warn!(relay = pulse.relay_id, host = pulse.host, "relay is dead; taking over");
+    }
+    Ok(fenced)
+}
+
+fn identity(config: &RelayConfig) -> RelayIdentity {
+    let unique = uuid::Uuid::now_v7().simple().to_string();
+    let host: String = config.host.chars().take(60).collect();
+    RelayIdentity {
+        // The time-ordered part comes first, so that the oldest relay is the leader.
+        id: format!("{unique}@{host}"),
+        host: config.host.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+/// Remembers when each heartbeat last moved.
+#[derive(Debug, Default)]
+struct Observer {
+    seen: HashMap<String, (i64, Instant)>,
+}
+
+impl Observer {
+    /// Whether the heartbeat has not moved for `lease`.
+    fn is_still(&mut self, pulse: &RelayPulse, lease: Duration) -> bool {
+        let now = Instant::now();
+        let (heartbeat, since) =
+            self.seen.entry(pulse.relay_id.clone()).or_insert((pulse.heartbeat, now));
+        if *heartbeat != pulse.heartbeat {
+            (*heartbeat, *since) = (pulse.heartbeat, now);
+        }
+        now.duration_since(*since) >= lease
+    }
+}

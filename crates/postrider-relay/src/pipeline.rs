@@ -1,0 +1,352 @@
+//! One outbox's way: claim → verify → deliver → decide → settle.
+//!
+//! Claims run one after the other; up to `batches_max` batches are delivered and settled at the same
+//! time, so that the next claim overlaps the last settle. The semaphore is the bounded queue.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use postrider::store::{ClaimLimit, Cursor, DeadReason};
+use postrider::{Event, StoreError};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::alert::{Alert, Alerts, Severity};
+use crate::config::OutboxConfig;
+use crate::heart::{Heart, Held};
+use crate::health::Health;
+use crate::policy::{Settlement, decide, examine};
+use crate::settling::Settler;
+use crate::sink::{Batch, Outcome};
+use crate::telemetry;
+use crate::waker::Waker;
+
+/// After a batch, polling starts over at this and doubles up to the idle poll.
+const POLL_FIRST: Duration = Duration::from_millis(5);
+/// Wait after a claim that failed; doubles up to the second.
+const CLAIM_REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Time that a sink gets beyond its deadline to answer.
+const DEADLINE_GRACE: Duration = Duration::from_secs(2);
+
+pub(crate) struct Pipeline {
+    pub(crate) config: OutboxConfig,
+    pub(crate) settler: Settler,
+    pub(crate) heart: Arc<Heart>,
+    pub(crate) health: Health,
+    pub(crate) alerts: Alerts,
+    pub(crate) waker: Waker,
+    /// Batches hold it shared; a suspect holds it alone, across all outboxes of the process.
+    pub(crate) alone: Arc<RwLock<()>>,
+    pub(crate) suspects_every: Duration,
+}
+
+/// What keeps a batch within its limits while it is in flight.
+struct InFlight {
+    _place: OwnedSemaphorePermit,
+    _among_others: OwnedRwLockReadGuard<()>,
+}
+
+impl Pipeline {
+    /// Runs until stopped, and returns when everything in flight is settled or given up.
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let places = Arc::new(Semaphore::new(self.config.batches_max));
+        let tasks = TaskTracker::new();
+        let mut state = ClaimState::new();
+        while !stop.is_cancelled() {
+            // A stop cuts waits short, never a claim: its rows would be ours without our knowing.
+            let Some(held) = stop.run_until_cancelled(self.heart.held()).await else { break };
+            state.follow(&held);
+            self.deliver_suspects(&held, &mut state, &stop).await;
+            let place = stop.run_until_cancelled(self.place(&places)).await;
+            let Some(Some(in_flight)) = place else { break };
+            let rest = self.claim(&held, &mut state, &places, in_flight, &tasks).await;
+            if let Some(wait) = rest {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = self.waker.woken(), if !self.health.all_open() => state.poll = POLL_FIRST,
+                    () = tokio::time::sleep(wait) => {}
+                }
+            }
+        }
+        tasks.close();
+        tasks.wait().await;
+        self.release_lost(&mut state).await;
+        self.config.sink.close().await;
+    }
+
+    async fn place(&self, places: &Arc<Semaphore>) -> Option<InFlight> {
+        // The semaphore is never closed; `None` would only mean that we are stopping.
+        let place = Arc::clone(places).acquire_owned().await.ok()?;
+        let among_others = Arc::clone(&self.alone).read_owned().await;
+        Some(InFlight { _place: place, _among_others: among_others })
+    }
+
+    /// One claim. Answers how long to wait before the next; `None` is not at all.
+    async fn claim(
+        self: &Arc<Self>,
+        held: &Held,
+        state: &mut ClaimState,
+        places: &Arc<Semaphore>,
+        in_flight: InFlight,
+        tasks: &TaskTracker,
+    ) -> Option<Duration> {
+        if state.answer_lost {
+            drop(in_flight);
+            // Nothing else may be in flight: whatever this relay then holds is the lost claim's.
+            let _all = places.acquire_many(u32::try_from(self.config.batches_max).ok()?).await;
+            self.release_lost(state).await;
+            return None;
+        }
+        let probing = self.health.all_open();
+        let limit = ClaimLimit {
+            rows: if probing { 1 } else { self.config.preset.batch },
+            bytes: self.config.batch_bytes_max,
+        };
+        let store = self.settler.store.as_ref();
+        let (outbox, started) = (&self.config.outbox, Instant::now());
+        state.answer_lost = true;
+        let claimed = store.claim(outbox, &held.lease, limit, &mut state.cursor).await;
+        match claimed {
+            Ok(claimed) => {
+                state.answer_lost = false;
+                state.claim_repeat = CLAIM_REPEAT.0;
+                if claimed.events.is_empty() {
+                    return Some(state.next_poll(self.config.preset.idle_poll));
+                }
+                self.count_claim(claimed.events.len(), started);
+                state.poll = POLL_FIRST;
+                let (pipeline, held) = (Arc::clone(self), held.clone());
+                tasks.spawn(async move {
+                    pipeline.work(&held, claimed.events).await;
+                    drop(in_flight);
+                });
+                match (probing, claimed.full) {
+                    (true, _) => Some(self.config.preset.idle_poll),
+                    (false, true) => None,
+                    (false, false) => Some(state.next_poll(self.config.preset.idle_poll)),
+                }
+            }
+            Err(error) => {
+                if matches!(error, StoreError::LeaseLost) {
+                    self.heart.lost();
+                }
+                tracing::warn!(outbox = outbox.name(), %error, "claim failed; trying again");
+                let wait = state.claim_repeat;
+                state.claim_repeat = (wait * 2).min(CLAIM_REPEAT.1);
+                Some(wait)
+            }
+        }
+    }
+
+    fn count_claim(&self, events: usize, started: Instant) {
+        let name = self.config.outbox.name().to_owned();
+        metrics::histogram!(telemetry::CLAIM_SECONDS, "outbox" => name.clone())
+            .record(started.elapsed().as_secs_f64());
+        metrics::counter!(telemetry::CLAIMED, "outbox" => name).increment(events as u64);
+    }
+
+    /// Verifies, delivers, decides and settles one batch.
+    async fn work(&self, held: &Held, events: Vec<Event>) {
+        let started = Instant::now();
+        let (mut good, mut settled) = (Vec::with_capacity(events.len()), Vec::new());
+        for event in events {
+            match examine(&event, &self.config.preset) {
+                None => good.push(event),
+                Some(settlement) => {
+                    self.tell_integrity(&event, &settlement);
+                    settled.push((event, settlement));
+                }
+            }
+        }
+        let outcomes = self.deliver(held, &good).await;
+        let took = started.elapsed();
+        for (event, outcome) in good.iter().zip(&outcomes) {
+            let destination = self.config.sink.destination(event);
+            self.health.record(&destination, event, outcome, took);
+            self.tell_credentials(&destination, outcome);
+        }
+        for (event, outcome) in good.into_iter().zip(outcomes) {
+            let health = self.health.view(&self.config.sink.destination(&event));
+            let settlement =
+                decide(&outcome, &event, &health, &self.config.preset, rand::random());
+            settled.push((event, settlement));
+        }
+        // In id order: two settles that meet in the database wait instead of deadlocking.
+        settled.sort_by_key(|(event, _)| event.id);
+        if let Err(error) = self.settler.settle(&self.config, &held.lease, settled, took).await {
+            tracing::warn!(outbox = self.config.outbox.name(), %error,
+                "batch not settled; whoever recovers it delivers it again");
+        }
+    }
+
+    /// One outcome per event, whatever the sink does.
+    async fn deliver(&self, held: &Held, events: &[Event]) -> Vec<Outcome> {
+        if events.is_empty() {
+            return Vec::new();
+        }
+        // Past the lease another relay may be at work on these events already.
+        if !self.heart.holds(&held.lease) {
+            return vec![Outcome::Untried; events.len()];
+        }
+        let started = Instant::now();
+        let batch = Batch { events, deadline: started + self.config.deliver_timeout };
+        let call = AssertUnwindSafe(self.config.sink.deliver(batch)).catch_unwind();
+        let all = |outcome: Outcome| vec![outcome; events.len()];
+        let outcomes = tokio::select! {
+            () = self.settler.abort.cancelled() => all(Outcome::Untried),
+            () = tokio::time::sleep(self.config.deliver_timeout + DEADLINE_GRACE) => {
+                all(Outcome::Down {
+                    error: format!("no answer within {:?}", self.config.deliver_timeout),
+                    retry_after: None,
+                    credentials: false,
+                })
+            }
+            answer = call => match answer {
+                Ok(outcomes) if outcomes.len() == events.len() => outcomes,
+                Ok(outcomes) => all(Outcome::Retry {
+                    error: format!(
+                        "the sink answered {} outcomes for {} events",
+                        outcomes.len(), events.len()
+                    ),
+                }),
+                Err(_) => all(Outcome::Retry { error: "the sink panicked".to_owned() }),
+            },
+        };
+        metrics::histogram!(telemetry::DELIVER_SECONDS,
+            "outbox" => self.config.outbox.name().to_owned())
+        .record(started.elapsed().as_secs_f64());
+        outcomes
+    }
+
+    /// Events that two dead relays held are delivered with nothing else in flight in this process,
+    /// so that the next crash shows which one it is.
+    async fn deliver_suspects(
+        &self,
+        held: &Held,
+        state: &mut ClaimState,
+        stop: &CancellationToken,
+    ) {
+        if state.suspects_at.elapsed() < self.suspects_every {
+            return;
+        }
+        state.suspects_at = Instant::now();
+        let store = self.settler.store.as_ref();
+        if !matches!(store.has_suspect(&self.config.outbox).await, Ok(true)) {
+            return;
+        }
+        let _alone = self.alone.write().await;
+        while !stop.is_cancelled() && self.heart.holds(&held.lease) {
+            state.answer_lost = true;
+            match store.claim_suspect(&self.config.outbox, &held.lease).await {
+                Ok(suspect) => {
+                    state.answer_lost = false;
+                    let Some(event) = suspect else { return };
+                    tracing::warn!(outbox = self.config.outbox.name(), id = event.id,
+                        crash_count = event.crash_count, "suspect: delivered alone");
+                    self.work(held, vec![event]).await;
+                }
+                Err(error) => {
+                    tracing::warn!(outbox = self.config.outbox.name(), %error,
+                        "suspect not claimed; trying again");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Gives back rows of a claim whose answer never came. Call it with nothing in flight.
+    async fn release_lost(&self, state: &mut ClaimState) {
+        let Some(lease) = state.lease.clone().filter(|lease| self.heart.is_current(lease)) else {
+            state.answer_lost = false;
+            return;
+        };
+        if !state.answer_lost {
+            return;
+        }
+        let outbox = &self.config.outbox;
+        match self.settler.store.release_lost(outbox, &lease, &[]).await {
+            Ok(rows) => {
+                state.answer_lost = false;
+                if rows > 0 {
+                    tracing::info!(outbox = outbox.name(), rows, "given back: a claim's answer was lost");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(outbox = outbox.name(), %error, "lost claim not given back yet");
+                tokio::time::sleep(CLAIM_REPEAT.0).await;
+            }
+        }
+    }
+
+    fn tell_integrity(&self, event: &Event, settlement: &Settlement) {
+        let Settlement::Dead { reason: DeadReason::Integrity, message, .. } = settlement else {
+            return;
+        };
+        let name = self.config.outbox.name();
+        metrics::counter!(telemetry::INTEGRITY_FAILURE, "outbox" => name.to_owned()).increment(1);
+        self.alerts.raise(Alert {
+            severity: Severity::Critical,
+            kind: format!("integrity/{name}/{}", event.id),
+            title: format!("Integrity failure in outbox {name}"),
+            fields: vec![
+                ("id", event.id.to_string()),
+                ("event_id", event.event_id.clone()),
+                ("type", event.event_type.clone()),
+                ("error", message.clone()),
+            ],
+            event: None,
+        });
+    }
+
+    fn tell_credentials(&self, destination: &str, outcome: &Outcome) {
+        let Outcome::Down { credentials: true, error, .. } = outcome else { return };
+        let sink = self.config.sink.name();
+        self.alerts.raise(Alert {
+            severity: Severity::Critical,
+            kind: format!("credentials/{sink}/{destination}"),
+            title: format!("Sink {sink}: {destination} refuses our credentials"),
+            fields: vec![("error", error.clone())],
+            event: None,
+        });
+    }
+}
+
+/// What the claiming loop remembers.
+struct ClaimState {
+    cursor: Cursor,
+    lease: Option<postrider::store::Lease>,
+    poll: Duration,
+    claim_repeat: Duration,
+    suspects_at: Instant,
+    /// A claim was sent and its answer has not come: rows may be ours without our knowing.
+    answer_lost: bool,
+}
+
+impl ClaimState {
+    fn new() -> Self {
+        Self {
+            cursor: Cursor::new(),
+            lease: None,
+            poll: POLL_FIRST,
+            claim_repeat: CLAIM_REPEAT.0,
+            suspects_at: Instant::now(),
+            answer_lost: false,
+        }
+    }
+
+    /// A new lease starts from nothing: the old one's rows are recovered by whoever fenced it.
+    fn follow(&mut self, held: &Held) {
+        if self.lease.as_ref() != Some(&held.lease) {
+            *self = Self { lease: Some(held.lease.clone()), ..Self::new() };
+        }
+    }
+
+    fn next_poll(&mut self, idle: Duration) -> Duration {
+        let wait = self.poll.min(idle);
+        self.poll = (self.poll * 2).min(idle);
+        wait
+    }
+}

@@ -1,0 +1,173 @@
+//! The one place that decides what becomes of an event. Pure: no clock, no store, no sink.
+//!
+//! It answers *delays*; the store adds them to the database's clock. Nothing else in Postrider
+//! computes a backoff or a state.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use postrider::Event;
+use postrider::store::DeadReason;
+
+use crate::health::HealthView;
+use crate::preset::Preset;
+use crate::sink::Outcome;
+
+/// Crashes that an event survives alone in flight. With the two that made it a suspect, five
+/// relays died holding it.
+pub const CRASHES_ALONE_MAX: i32 = 3;
+/// From this many crashes on, an event is delivered alone.
+pub const SUSPECT_CRASHES: i32 = 2;
+/// A `Retry-After` is honoured up to this.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
+
+/// What the store is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Settlement {
+    /// Remove the row.
+    Delivered,
+    /// An attempt is spent; try again after the delay.
+    Failed {
+        /// Time until the next attempt.
+        delay: Duration,
+        /// For `last_error`.
+        error: String,
+    },
+    /// Nothing is spent; try again after the delay.
+    Deferred {
+        /// Time until it is due.
+        delay: Duration,
+        /// For `last_error`, where the destination answered.
+        error: Option<String>,
+    },
+    /// Move it to the dead letters.
+    Dead {
+        /// Why.
+        reason: DeadReason,
+        /// In a sentence.
+        message: String,
+        /// More about it.
+        detail: Option<String>,
+        /// Whether a delivery was tried, to be counted.
+        attempted: bool,
+    },
+}
+
+/// Looks at an event before delivery; `Some` means that it is not to be delivered.
+pub fn examine(event: &Event, preset: &Preset) -> Option<Settlement> {
+    let dead = |reason, message: String| {
+        Some(Settlement::Dead { reason, message, detail: None, attempted: false })
+    };
+    if event.hash_matches() == Some(false) {
+        return dead(
+            DeadReason::Integrity,
+            "content hash does not match: request id, event type or payload was changed".to_owned(),
+        );
+    }
+    if preset.require_hash && (event.content_hash.is_none() || event.request_id.is_none()) {
+        return dead(
+            DeadReason::Integrity,
+            "this outbox requires request_id and content_hash; the event lacks one".to_owned(),
+        );
+    }
+    if let Some(at) = expiry(event, preset).filter(|at| *at <= event.claimed_at) {
+        return dead(DeadReason::Expired, format!("expired at {}", at.to_rfc3339()));
+    }
+    let crashes_alone = event.crash_count - SUSPECT_CRASHES;
+    if crashes_alone >= CRASHES_ALONE_MAX {
+        return dead(
+            DeadReason::Crash,
+            format!("the relay died {crashes_alone} times with only this event in flight"),
+        );
+    }
+    None
+}
+
+/// The earlier of the event's own time and its outbox's `max_age`.
+fn expiry(event: &Event, preset: &Preset) -> Option<DateTime<Utc>> {
+    let by_age = preset
+        .max_age
+        .and_then(|age| chrono::Duration::from_std(age).ok())
+        .and_then(|age| event.created_at.checked_add_signed(age));
+    match (event.expires_at, by_age) {
+        (Some(own), Some(age)) => Some(own.min(age)),
+        (own, age) => own.or(age),
+    }
+}
+
+/// Decides what follows from an outcome. `random` is between 0 and 1, for the jitter.
+pub fn decide(
+    outcome: &Outcome,
+    event: &Event,
+    health: &HealthView,
+    preset: &Preset,
+    random: f64,
+) -> Settlement {
+    match outcome {
+        Outcome::Delivered => Settlement::Delivered,
+        Outcome::Rejected { error, detail } => Settlement::Dead {
+            reason: DeadReason::Rejected,
+            message: error.clone(),
+            detail: detail.clone(),
+            attempted: true,
+        },
+        Outcome::NoRoute { error } => Settlement::Dead {
+            reason: DeadReason::NoRoute,
+            message: error.clone(),
+            detail: None,
+            attempted: false,
+        },
+        Outcome::Retry { error } => spend(error, None, event, preset, random),
+        Outcome::Down { error, retry_after, .. } => {
+            let asked = retry_after.map(|wait| wait.min(RETRY_AFTER_MAX));
+            if charged(event, health, preset) {
+                return spend(error, asked, event, preset, random);
+            }
+            // Due again at the next idle poll: while the destination is down, the relay claims no
+            // more than a probe, and when it is back, everything is due at once.
+            let wait = preset.backoff.wait(health.down_streak.max(1), random);
+            let delay = asked.unwrap_or_else(|| wait.min(preset.idle_poll));
+            Settlement::Deferred { delay, error: Some(error.clone()) }
+        }
+        Outcome::Untried => Settlement::Deferred {
+            // At once, unless the destination is down: then a claim would only bring it back here.
+            delay: if health.open { preset.idle_poll } else { Duration::ZERO },
+            error: None,
+        },
+    }
+}
+
+/// Whether an outage is charged to this event: the destination delivered something else since this
+/// event's previous try (it is the event, not the destination), or nothing at all for too long.
+fn charged(event: &Event, health: &HealthView, preset: &Preset) -> bool {
+    preset.outage_spends_attempts
+        || matches!(
+            (event.last_failed_at, health.last_success_at),
+            (Some(failed), Some(success)) if success > failed
+        )
+        || health.down_for.is_some_and(|time| time >= preset.outage_max)
+}
+
+/// One attempt is spent; out of attempts is a dead letter at once.
+fn spend(
+    error: &str,
+    asked: Option<Duration>,
+    event: &Event,
+    preset: &Preset,
+    random: f64,
+) -> Settlement {
+    let spent = u32::try_from(event.retry_count).unwrap_or(0).saturating_add(1);
+    let allowed = event.max_retries.and_then(|n| u32::try_from(n).ok());
+    let allowed = allowed.unwrap_or(preset.max_retries);
+    if spent >= allowed {
+        return Settlement::Dead {
+            reason: DeadReason::Exhausted,
+            message: error.to_owned(),
+            detail: None,
+            attempted: true,
+        };
+    }
+    let wait = preset.backoff.wait(spent, random);
+    let delay = asked.map_or(wait, |asked| asked.max(wait));
+    Settlement::Failed { delay, error: error.to_owned() }
+}

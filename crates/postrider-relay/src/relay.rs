@@ -1,0 +1,203 @@
+//! The relay: all outboxes of one process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider::store::{Database, SchemaState};
+use postrider::{Outbox, StoreError};
+use tokio::sync::RwLock;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::alert::{Channel, Dispatcher, LogChannel};
+use crate::backup::Backup;
+use crate::config::{OutboxConfig, RelayConfig};
+use crate::heart::Heart;
+use crate::health::Health;
+use crate::pipeline::Pipeline;
+use crate::safety_net::SafetyNet;
+use crate::settling::Settler;
+use crate::upkeep::Upkeep;
+use crate::waker::Waker;
+
+/// Why a relay does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// The tables do not fit this program.
+    #[error("{0}")]
+    Schema(String),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Delivers the events of some outboxes. Build it, then [`run`](Relay::run) it.
+pub struct Relay {
+    store: Arc<dyn Database>,
+    config: RelayConfig,
+    outboxes: Vec<OutboxConfig>,
+    channels: Vec<Box<dyn Channel>>,
+    cool_down: Duration,
+    waker: Waker,
+}
+
+impl Relay {
+    /// A relay on that store, with no outboxes yet.
+    pub fn new(store: Arc<dyn Database>, config: RelayConfig) -> Self {
+        Self {
+            store,
+            config,
+            outboxes: Vec::new(),
+            channels: vec![Box::new(LogChannel)],
+            cool_down: Duration::from_secs(300),
+            waker: Waker::default(),
+        }
+    }
+
+    /// Adds an outbox.
+    #[must_use]
+    pub fn outbox(mut self, outbox: OutboxConfig) -> Self {
+        self.outboxes.push(outbox);
+        self
+    }
+
+    /// Adds a channel for alerts; the log always is one.
+    #[must_use]
+    pub fn alert_channel(mut self, channel: Box<dyn Channel>) -> Self {
+        self.channels.push(channel);
+        self
+    }
+
+    /// Alerts of one kind within this time are summed up in one message.
+    #[must_use]
+    pub fn alert_cool_down(mut self, cool_down: Duration) -> Self {
+        self.cool_down = cool_down;
+        self
+    }
+
+    /// Wakes the relay after an append in the same process.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Runs until `stop`. Then finishes what is in flight, or gives it back when the stop timeout
+    /// ends first, so that nothing is left `PROCESSING`.
+    ///
+    /// # Errors
+    /// If the tables are missing or of another version. Later errors of the database are waited
+    /// through.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), RelayError> {
+        let names: Vec<Outbox> = self.outboxes.iter().map(|o| o.outbox.clone()).collect();
+        match self.store.schema_state(&names).await? {
+            SchemaState::Ready => {}
+            SchemaState::NeedsMigration(what) => {
+                return Err(RelayError::Schema(format!("{what}; run `postrider migrate` first")));
+            }
+            SchemaState::TooNew(what) => {
+                return Err(RelayError::Schema(format!("{what}; install a newer postrider")));
+            }
+        }
+
+        // Each part stops only when those that lean on it have stopped.
+        let (abort, stop_upkeep, stop_heart, stop_alerts) = (
+            CancellationToken::new(),
+            CancellationToken::new(),
+            CancellationToken::new(),
+            CancellationToken::new(),
+        );
+        let (alerts, dispatcher) = Dispatcher::new(self.channels, self.cool_down);
+        let dispatcher = tokio::spawn(dispatcher.run(stop_alerts.clone()));
+        let heart = Heart::new();
+        let beating = {
+            let (heart, store) = (Arc::clone(&heart), Arc::clone(&self.store));
+            let (config, stop) = (self.config.clone(), stop_heart.clone());
+            tokio::spawn(async move { heart.run(store.as_ref(), &config, &stop).await })
+        };
+        let backup =
+            Arc::new(Backup::new(&self.config.backup_folder, self.config.backup_bytes_max));
+        let safety_net = Arc::new(SafetyNet {
+            store: Arc::clone(&self.store),
+            backup,
+            alerts: alerts.clone(),
+        });
+        let upkeep = Upkeep {
+            store: Arc::clone(&self.store),
+            config: self.config.clone(),
+            outboxes: self.outboxes.clone(),
+            safety_net: Arc::clone(&safety_net),
+        };
+        let (rolls, stopping) = (heart.rolls(), stop_upkeep.clone());
+        let keeping = tokio::spawn(async move { upkeep.run(rolls, stopping).await });
+
+        let alone = Arc::new(RwLock::new(()));
+        let pipelines = TaskTracker::new();
+        for config in self.outboxes.iter().cloned() {
+            let pipeline = Arc::new(Pipeline {
+                config,
+                settler: Settler {
+                    store: Arc::clone(&self.store),
+                    heart: Arc::clone(&heart),
+                    safety_net: Arc::clone(&safety_net),
+                    abort: abort.clone(),
+                },
+                heart: Arc::clone(&heart),
+                health: Health::default(),
+                alerts: alerts.clone(),
+                waker: self.waker.clone(),
+                alone: Arc::clone(&alone),
+                suspects_every: self.config.heartbeat_every,
+            });
+            pipelines.spawn(pipeline.run(stop.clone()));
+        }
+        pipelines.close();
+        let hints = tokio::spawn(follow_hints(
+            Arc::clone(&self.store),
+            self.outboxes.iter().filter(|o| o.notify).map(|o| o.outbox.clone()).collect(),
+            self.waker.clone(),
+        ));
+
+        stop.cancelled().await;
+        hints.abort();
+        tracing::info!("stopping: finishing what is in flight");
+        let deadline = self.config.stop_timeout;
+        if tokio::time::timeout(deadline, pipelines.wait()).await.is_err() {
+            tracing::warn!(?deadline, "stop deadline reached: giving back what is left");
+            abort.cancel();
+            let grace = Duration::from_secs(5);
+            drop(tokio::time::timeout(grace, pipelines.wait()).await);
+        }
+        stop_upkeep.cancel();
+        drop(keeping.await);
+        stop_heart.cancel();
+        let lease = beating.await.ok().flatten();
+        // With everything settled the list entry goes too; otherwise others see it die and recover.
+        if let (Some(lease), true) = (lease, pipelines.is_empty()) {
+            if let Err(error) = self.store.retire(&lease).await {
+                tracing::warn!(%error, "not taken off the list; another relay will notice");
+            }
+        }
+        stop_alerts.cancel();
+        drop(dispatcher.await);
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+/// Turns hints of the store into wake-ups. Without them, polling does the work.
+async fn follow_hints(store: Arc<dyn Database>, outboxes: Vec<Outbox>, waker: Waker) {
+    if outboxes.is_empty() {
+        return;
+    }
+    loop {
+        match store.hints(&outboxes).await {
+            Ok(Some(mut hints)) => {
+                while hints.recv().await.is_some() {
+                    waker.wake();
+                }
+            }
+            Ok(None) => return,
+            Err(error) => tracing::debug!(%error, "no hints; polling goes on"),
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+}

@@ -1,0 +1,219 @@
+//! The triple safety net: dead-letter table → backup file → critical alert.
+//!
+//! A row is never removed unless the first rung took it. Whichever rung fails, the row is still in
+//! the outbox: marked `DEAD_LETTER` where it can be written, held and recovered otherwise.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::Utc;
+use postrider::store::{Database, Death, ImportEntry, Lease, Result};
+use postrider::{Event, Outbox, StoreError};
+
+use crate::alert::{Alert, Alerts, Severity};
+use crate::backup::{Backup, Record};
+use crate::settling::Settler;
+use crate::telemetry;
+
+pub(crate) struct SafetyNet {
+    pub(crate) store: Arc<dyn Database>,
+    pub(crate) backup: Arc<Backup>,
+    pub(crate) alerts: Alerts,
+}
+
+impl SafetyNet {
+    /// Moves events to the dead letters, all at once, or one by one if that fails.
+    pub(crate) async fn bury(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        dead: Vec<(Event, Death)>,
+        settler: &Settler,
+    ) -> Result<()> {
+        let mut wait = Duration::from_millis(20);
+        let deaths: Vec<Death> = dead.iter().map(|(_, death)| death.clone()).collect();
+        loop {
+            match self.store.settle_dead(outbox, lease, &deaths).await {
+                Ok(_) => {
+                    dead.iter().for_each(|(event, death)| self.tell(outbox, event, death));
+                    return Ok(());
+                }
+                Err(StoreError::LeaseLost) => return Err(StoreError::LeaseLost),
+                // The row is safe where it is; the table may well work once the database does.
+                Err(error) if error.is_transient() => {
+                    settler.pause(outbox, lease, &mut wait, &error).await?;
+                }
+                Err(error) if dead.len() > 1 => {
+                    tracing::error!(outbox = outbox.name(), %error, "dead letters: one by one");
+                    for (event, death) in dead {
+                        Box::pin(self.bury(outbox, lease, vec![(event, death)], settler)).await?;
+                    }
+                    return Ok(());
+                }
+                Err(error) => {
+                    for (event, death) in dead {
+                        self.back_up(outbox, lease, event, death, &error).await;
+                    }
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Second and third rung, for one event.
+    async fn back_up(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        event: Event,
+        death: Death,
+        cause: &StoreError,
+    ) {
+        let name = outbox.name();
+        let record = Record::Dead {
+            outbox: name.to_owned(),
+            written_at: Utc::now(),
+            event: Box::new(import_entry(&event, &death)),
+        };
+        let backup = Arc::clone(&self.backup);
+        let written = tokio::task::spawn_blocking(move || backup.append(&[record])).await;
+        let written = written.unwrap_or_else(|panic| Err(std::io::Error::other(panic)));
+        let place = self.backup.path();
+        match written {
+            Ok(()) => {
+                metrics::counter!(telemetry::BACKUP, "outbox" => name.to_owned()).increment(1);
+                tracing::error!(outbox = name, id = event.id, event_id = event.event_id, %cause,
+                    file = %place.display(), "dead-letter table failed; event is in the backup file");
+                self.tell_backup(outbox, &event, &death, cause);
+            }
+            Err(error) => {
+                metrics::counter!(telemetry::CRITICAL, "outbox" => name.to_owned()).increment(1);
+                tracing::error!(outbox = name, id = event.id, event_id = event.event_id, %cause,
+                    %error, "dead-letter table and backup file failed; the event is in the outbox");
+                self.tell_critical(outbox, &event, &death, cause, &error);
+            }
+        }
+        if let Err(error) = self.store.mark_dead(outbox, lease, &[death]).await {
+            // Then the row stays held, is recovered, tried again, and comes back here.
+            tracing::error!(outbox = name, id = event.id, %error, "row could not be marked");
+        }
+    }
+
+    /// Rows that upkeep moved since: the file says so too.
+    pub(crate) async fn close(&self, outbox: &Outbox, ids: &[i64]) {
+        let records: Vec<Record> = ids
+            .iter()
+            .map(|id| Record::Closed {
+                outbox: outbox.name().to_owned(),
+                written_at: Utc::now(),
+                original_id: *id,
+            })
+            .collect();
+        let backup = Arc::clone(&self.backup);
+        let written = tokio::task::spawn_blocking(move || backup.append(&records)).await;
+        // Not needed for safety: an import finds the event in the dead letters.
+        if let Ok(Err(error)) = written {
+            tracing::warn!(outbox = outbox.name(), %error, "backup file: not marked as closed");
+        }
+    }
+
+    /// Every dead letter alerts at once; the cool-down sums up those of one fingerprint.
+    fn tell(&self, outbox: &Outbox, event: &Event, death: &Death) {
+        let (name, reason) = (outbox.name(), death.reason.as_str());
+        metrics::counter!(telemetry::DLQ, "outbox" => name.to_owned(),
+            "event_type" => event.event_type.clone(), "reason" => reason)
+        .increment(1);
+        self.alerts.raise(Alert {
+            severity: Severity::Critical,
+            kind: format!("dead-letter/{name}/{}", fingerprint(&death.message)),
+            title: format!("Dead letter in outbox {name} ({reason})"),
+            fields: fields(event, death),
+            event: None,
+        });
+    }
+
+    fn tell_backup(&self, outbox: &Outbox, event: &Event, death: &Death, cause: &StoreError) {
+        let name = outbox.name();
+        let mut fields = fields(event, death);
+        fields.push(("cause", cause.to_string()));
+        fields.push(("file", self.backup.path().display().to_string()));
+        self.alerts.raise(Alert {
+            severity: Severity::Critical,
+            kind: format!("backup/{name}"),
+            title: format!("Dead-letter table of outbox {name} failed; event is in the backup file"),
+            fields,
+            event: None,
+        });
+    }
+
+    fn tell_critical(
+        &self,
+        outbox: &Outbox,
+        event: &Event,
+        death: &Death,
+        cause: &StoreError,
+        file_error: &std::io::Error,
+    ) {
+        let name = outbox.name();
+        let mut fields = fields(event, death);
+        fields.push(("table", cause.to_string()));
+        fields.push(("file", format!("{}: {file_error}", self.backup.path().display())));
+        fields.push(("whereabouts", format!("table {} row {}", outbox.table(), event.id)));
+        self.alerts.raise(Alert {
+            severity: Severity::Critical,
+            // By event: this alert may be the only copy outside of the outbox, so none is summed up.
+            kind: format!("critical/{name}/{}", event.id),
+            title: format!("Dead letter of outbox {name} could be saved nowhere else"),
+            fields,
+            event: Some(Box::new(event.clone())),
+        });
+    }
+}
+
+fn fields(event: &Event, death: &Death) -> Vec<(&'static str, String)> {
+    let attempts = event.retry_count + i32::from(death.attempted);
+    vec![
+        ("id", event.id.to_string()),
+        ("event_id", event.event_id.clone()),
+        ("type", event.event_type.clone()),
+        ("aggregate", format!("{}/{}", event.aggregate_type, event.aggregate_id)),
+        ("retry_count", attempts.to_string()),
+        ("error", death.message.chars().take(300).collect()),
+        ("failed_at", Utc::now().to_rfc3339()),
+    ]
+}
+
+/// Errors that differ only in numbers, ids or quoted values are one kind of error.
+fn fingerprint(message: &str) -> String {
+    let mut text = String::new();
+    for c in message.chars().take(200) {
+        match c {
+            '0'..='9' if text.ends_with('#') => {}
+            '0'..='9' => text.push('#'),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+fn import_entry(event: &Event, death: &Death) -> ImportEntry {
+    ImportEntry {
+        original_id: event.id,
+        event_id: event.event_id.clone(),
+        request_id: event.request_id.clone(),
+        aggregate_type: event.aggregate_type.clone(),
+        aggregate_id: event.aggregate_id.clone(),
+        event_type: event.event_type.clone(),
+        payload: event.payload.clone(),
+        headers: event.headers.clone(),
+        content_hash: event.content_hash.clone(),
+        reason: death.reason,
+        error_message: death.message.clone(),
+        error_detail: death.detail.clone(),
+        failed_at: Utc::now(),
+        retry_count: event.retry_count + i32::from(death.attempted),
+        max_retries: event.max_retries,
+        redrive_count: event.redrive_count,
+        created_at: event.created_at,
+    }
+}

@@ -1,0 +1,186 @@
+//! Writing settlements: delivered, failed and deferred events each in transactions of their own, so
+//! that one bad row undoes nothing else. A write is repeated until it is done or no longer ours.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postrider::store::{
+    Database, Death, Deferral, Delivery, Failure, Lease, OnSuccess, Result, Settled,
+};
+use postrider::{Event, Outbox, StoreError};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::OutboxConfig;
+use crate::heart::Heart;
+use crate::policy::Settlement;
+use crate::safety_net::SafetyNet;
+use crate::telemetry;
+
+/// Waits between repeats of a write double from the first to the second.
+const REPEAT_WAIT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+
+pub(crate) struct Settler {
+    pub(crate) store: Arc<dyn Database>,
+    pub(crate) heart: Arc<Heart>,
+    pub(crate) safety_net: Arc<SafetyNet>,
+    /// The stop deadline has passed: give up what cannot be written.
+    pub(crate) abort: CancellationToken,
+}
+
+/// Rows of one kind.
+enum Work {
+    Delivered(Vec<Delivery>, OnSuccess),
+    Failed(Vec<Failure>),
+    Deferred(Vec<Deferral>),
+}
+
+impl Work {
+    fn len(&self) -> usize {
+        match self {
+            Self::Delivered(rows, _) => rows.len(),
+            Self::Failed(rows) => rows.len(),
+            Self::Deferred(rows) => rows.len(),
+        }
+    }
+
+    fn metric(&self) -> &'static str {
+        match self {
+            Self::Delivered(..) => telemetry::PROCESSED,
+            Self::Failed(_) => telemetry::FAILED,
+            Self::Deferred(_) => telemetry::DEFERRED,
+        }
+    }
+
+    async fn write(
+        &self,
+        range: Range<usize>,
+        store: &dyn Database,
+        outbox: &Outbox,
+        lease: &Lease,
+    ) -> Result<Settled> {
+        match self {
+            Self::Delivered(rows, on_success) => {
+                store.settle_delivered(outbox, lease, &rows[range], *on_success).await
+            }
+            Self::Failed(rows) => store.settle_failed(outbox, lease, &rows[range]).await,
+            Self::Deferred(rows) => store.release(outbox, lease, &rows[range]).await,
+        }
+    }
+}
+
+impl Settler {
+    /// Settles a batch. `Err` only when the rows are not this relay's any more, or at an abort.
+    pub(crate) async fn settle(
+        &self,
+        config: &OutboxConfig,
+        lease: &Lease,
+        settled: Vec<(Event, Settlement)>,
+        took: Duration,
+    ) -> Result<()> {
+        let (mut delivered, mut failed, mut deferred) = (Vec::new(), Vec::new(), Vec::new());
+        let mut dead = Vec::new();
+        for (event, settlement) in settled {
+            let (id, version) = (event.id, event.version);
+            match settlement {
+                Settlement::Delivered => delivered.push(Delivery { id, version }),
+                Settlement::Failed { delay, error } => {
+                    failed.push(Failure { id, version, delay, error, took });
+                }
+                Settlement::Deferred { delay, error } => {
+                    deferred.push(Deferral { id, version, delay, error });
+                }
+                Settlement::Dead { reason, message, detail, attempted } => {
+                    dead.push((event, Death { id, version, reason, message, detail, attempted }));
+                }
+            }
+        }
+        let delivered = Work::Delivered(delivered, config.preset.on_success);
+        for work in [delivered, Work::Failed(failed), Work::Deferred(deferred)] {
+            self.write(&config.outbox, lease, &work).await?;
+        }
+        if !dead.is_empty() {
+            self.safety_net.bury(&config.outbox, lease, dead, self).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives events back untried.
+    pub(crate) async fn give_back(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        events: &[Event],
+    ) -> Result<()> {
+        let deferred = events
+            .iter()
+            .map(|event| Deferral {
+                id: event.id,
+                version: event.version,
+                delay: Duration::ZERO,
+                error: None,
+            })
+            .collect();
+        self.write(outbox, lease, &Work::Deferred(deferred)).await
+    }
+
+    async fn write(&self, outbox: &Outbox, lease: &Lease, work: &Work) -> Result<()> {
+        let mut todo = vec![0..work.len()];
+        let mut wait = REPEAT_WAIT.0;
+        while let Some(range) = todo.pop().filter(|range| !range.is_empty()) {
+            let started = Instant::now();
+            match work.write(range.clone(), self.store.as_ref(), outbox, lease).await {
+                Ok(settled) => {
+                    metrics::histogram!(telemetry::SETTLE_SECONDS, "outbox" => outbox.name().to_owned())
+                        .record(started.elapsed().as_secs_f64());
+                    metrics::counter!(work.metric(), "outbox" => outbox.name().to_owned())
+                        .increment(settled.rows);
+                    let missing = (range.len() as u64).saturating_sub(settled.rows);
+                    metrics::counter!(telemetry::FENCED, "outbox" => outbox.name().to_owned())
+                        .increment(missing);
+                    wait = REPEAT_WAIT.0;
+                }
+                Err(StoreError::LeaseLost) => {
+                    self.heart.lost();
+                    return Err(StoreError::LeaseLost);
+                }
+                Err(error) => {
+                    todo.extend(halves(range, &error));
+                    self.pause(outbox, lease, &mut wait, &error).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits before a repeat; `Err` when there is no point in one. While the database is away no
+    /// other relay can take over either, so the lease decides, not the time.
+    pub(crate) async fn pause(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        wait: &mut Duration,
+        error: &StoreError,
+    ) -> Result<()> {
+        tracing::warn!(outbox = outbox.name(), %error, "settle failed; repeating");
+        tokio::select! {
+            () = self.abort.cancelled() => return Err(StoreError::LeaseLost),
+            () = tokio::time::sleep(*wait) => {}
+        }
+        *wait = (*wait * 2).min(REPEAT_WAIT.1);
+        match self.heart.is_current(lease) {
+            true => Ok(()),
+            false => Err(StoreError::LeaseLost),
+        }
+    }
+}
+
+/// An unreachable database gets the same rows again; anything else is repeated in halves, until the
+/// row that causes it is alone.
+fn halves(range: Range<usize>, error: &StoreError) -> Vec<Range<usize>> {
+    if matches!(error, StoreError::Unavailable(_)) || range.len() < 2 {
+        return vec![range];
+    }
+    let middle = range.start + range.len() / 2;
+    vec![middle..range.end, range.start..middle]
+}

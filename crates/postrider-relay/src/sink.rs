@@ -1,0 +1,91 @@
+//! The sink: where events go.
+
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use postrider::Event;
+
+/// Why a sink cannot be used at all; found at start by `postrider run --check`.
+#[derive(Debug, thiserror::Error)]
+#[error("sink `{sink}`: {message}")]
+pub struct SinkError {
+    /// Name of the sink in the configuration.
+    pub sink: String,
+    /// Cause and cure.
+    pub message: String,
+}
+
+/// The events of one call.
+#[derive(Debug, Clone, Copy)]
+pub struct Batch<'a> {
+    /// Ids ascending.
+    pub events: &'a [Event],
+    /// What is not done by then is cut off; the sink answers `Untried` for what it did not start.
+    pub deadline: Instant,
+}
+
+/// What became of one event. The relay decides what follows: see [`decide`](crate::policy::decide).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The destination acknowledged it.
+    Delivered,
+    /// The destination will never take this event.
+    Rejected {
+        /// The answer in a sentence.
+        error: String,
+        /// More of it, such as the body.
+        detail: Option<String>,
+    },
+    /// Nothing is configured to take this event.
+    NoRoute {
+        /// What is missing.
+        error: String,
+    },
+    /// This event failed; another try may succeed.
+    Retry {
+        /// The answer in a sentence.
+        error: String,
+    },
+    /// The destination is down, whatever the event.
+    Down {
+        /// The answer in a sentence.
+        error: String,
+        /// The destination asked to be left alone for this time.
+        retry_after: Option<Duration>,
+        /// It refused our credentials: somebody must act.
+        credentials: bool,
+    },
+    /// Not tried: cut off by the deadline, or behind a failure.
+    Untried,
+}
+
+/// A destination for events.
+///
+/// - **Thread safety.** `deliver` is called from several tasks at once.
+/// - **Partial failure.** One outcome per event, in the order of the events; an error of one is
+///   never an error of the call.
+/// - **No retries, no sleeping, no store.** The relay does all of that.
+/// - **Cancellation.** A call may be dropped at any await; what it had sent may arrive.
+/// - **Closing.** The relay calls `close` once, after the last `deliver` ended.
+#[async_trait]
+pub trait Sink: Send + Sync + 'static {
+    /// Name in the configuration, metrics and messages.
+    fn name(&self) -> &str;
+
+    /// What an outage is about: events with the same destination share their fate. A host, a
+    /// broker; never anything with as many values as there are events.
+    fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str>;
+
+    /// Delivers a batch.
+    async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome>;
+
+    /// Whether the destination can be reached and the settings are right.
+    ///
+    /// # Errors
+    /// Names the setting that is wrong and what to do.
+    async fn check(&self) -> Result<(), SinkError>;
+
+    /// Sends what is buffered and disconnects.
+    async fn close(&self);
+}

@@ -1,0 +1,105 @@
+//! Handlers in the same process, by event type.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
+use postrider::Event;
+
+use crate::sink::{Batch, Outcome, Sink, SinkError};
+
+/// How a handler fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HandlerError {
+    /// Another try may succeed: one attempt is spent.
+    Retry(String),
+    /// No try will: a dead letter at once.
+    Reject(String),
+    /// What the handler needs is down: no attempt is spent.
+    Down(String),
+}
+
+type Handler = Arc<dyn Fn(Event) -> BoxFuture<'static, Result<(), HandlerError>> + Send + Sync>;
+
+/// A registry of handlers. An event type without one is a dead letter at once.
+pub struct HandlerSink {
+    name: String,
+    handlers: HashMap<String, Handler>,
+    concurrency_max: usize,
+}
+
+impl HandlerSink {
+    /// An empty registry; 16 events are handled at the same time.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), handlers: HashMap::new(), concurrency_max: 16 }
+    }
+
+    /// Registers the handler of an event type.
+    #[must_use]
+    pub fn on<F, R>(mut self, event_type: impl Into<String>, handler: F) -> Self
+    where
+        F: Fn(Event) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), HandlerError>> + Send + 'static,
+    {
+        let handler: Handler = Arc::new(move |event| handler(event).boxed());
+        self.handlers.insert(event_type.into(), handler);
+        self
+    }
+
+    /// Events handled at the same time.
+    #[must_use]
+    pub fn concurrency_max(mut self, events: usize) -> Self {
+        self.concurrency_max = events.max(1);
+        self
+    }
+
+    async fn handle(&self, event: &Event, deadline: Instant) -> Outcome {
+        let Some(handler) = self.handlers.get(&event.event_type) else {
+            return Outcome::NoRoute {
+                error: format!("no handler is registered for event type `{}`", event.event_type),
+            };
+        };
+        if Instant::now() >= deadline {
+            return Outcome::Untried;
+        }
+        let call = AssertUnwindSafe(handler(event.clone())).catch_unwind();
+        match tokio::time::timeout_at(deadline.into(), call).await {
+            Ok(Ok(Ok(()))) => Outcome::Delivered,
+            Ok(Ok(Err(HandlerError::Retry(error)))) => Outcome::Retry { error },
+            Ok(Ok(Err(HandlerError::Reject(error)))) => Outcome::Rejected { error, detail: None },
+            Ok(Ok(Err(HandlerError::Down(error)))) => {
+                Outcome::Down { error, retry_after: None, credentials: false }
+            }
+            Ok(Err(_)) => Outcome::Retry { error: "the handler panicked".to_owned() },
+            Err(_) => Outcome::Retry { error: "the handler did not end in time".to_owned() },
+        }
+    }
+}
+
+#[async_trait]
+impl Sink for HandlerSink {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
+        Cow::Borrowed(&event.event_type)
+    }
+
+    async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
+        let calls: Vec<_> =
+            batch.events.iter().map(|event| self.handle(event, batch.deadline)).collect();
+        stream::iter(calls).buffered(self.concurrency_max).collect().await
+    }
+
+    async fn check(&self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    async fn close(&self) {}
+}

@@ -1,0 +1,13 @@
+//! The sinks. Each file has the same order inside: settings, sink, delivery, helpers.
+
+mod handler;
+#[cfg(feature = "http")]
+pub mod http;
+mod log;
+mod null;
+
+pub use handler::{HandlerError, HandlerSink};
+#[cfg(feature = "http")]
+pub use http::{HttpSettings, HttpSink};
+pub use log::LogSink;
+pub use null::NullSink;
