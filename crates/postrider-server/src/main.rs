@@ -1,2 +1,50 @@
-//! Placeholder.
-fn main() {}
+//! The `postrider` binary.
+
+mod cli;
+mod commands;
+mod config;
+mod http;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::commands::Failure;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Err(error) = output::start_log(&cli.log, cli.log_json) {
+        eprintln!("postrider: {error}");
+        return ExitCode::from(Failure::USAGE);
+    }
+    match dispatch(cli).await {
+        Ok(()) => ExitCode::SUCCESS,
+        // A reader such as `head` that closed the pipe has seen enough.
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("postrider: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+async fn dispatch(cli: Cli) -> Result<(), Failure> {
+    let context = commands::Context { config: cli.config, store: cli.store };
+    match cli.command {
+        Command::Run(args) => commands::run::run(&context, &args).await,
+        Command::Demo(args) => commands::demo::demo(&args).await,
+        Command::Migrate(args) => commands::migrate::migrate(&context, &args).await,
+        Command::Append(args) => commands::append::append(&context, args).await,
+        Command::Stats(args) => commands::stats::stats(&context, &args).await,
+        Command::Events(command) => commands::events::events(&context, command).await,
+        Command::Dlq(command) => commands::dlq::dlq(&context, command).await,
+        Command::Reconcile(args) => commands::reconcile::reconcile(&context, &args).await,
+        Command::Config => output::print(config::DEFAULT),
+        Command::Bench(command) => commands::bench::bench(&context, command).await,
+    }
+}

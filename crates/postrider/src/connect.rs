@@ -36,9 +36,13 @@ pub async fn connect(url: &str, options: &ConnectOptions) -> Result<Arc<dyn Data
         "mysql" | "mariadb" => Ok(Arc::new(crate::mysql::MysqlStore::connect(url, options).await?)),
         #[cfg(feature = "sqlite")]
         "sqlite" => Ok(Arc::new(crate::sqlite::SqliteStore::connect(url, options).await?)),
-        _ => Err(StoreError::Url(format!(
-            "the store URL starts with `{scheme}:`; allowed are postgres://user@host/database, \
-             mysql://user@host/database and sqlite:path/to/file.db"
-        ))),
+        _ => Err(unknown_scheme(scheme)),
     }
+}
+
+pub(crate) fn unknown_scheme(scheme: &str) -> StoreError {
+    StoreError::Url(format!(
+        "the store URL starts with `{scheme}:`; allowed are postgres://user@host/database, \
+         mysql://user@host/database and sqlite:path/to/file.db"
+    ))
 }

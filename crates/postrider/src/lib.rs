@@ -29,6 +29,7 @@
 //! [`sqlite`]. Programs in other languages use a plain `INSERT`: see `docs/sql-contract.md`.
 
 mod append;
+mod appender;
 mod connect;
 mod error;
 mod event;
@@ -43,6 +44,7 @@ pub mod postgres;
 pub mod sqlite;
 
 pub use append::Appended;
+pub use appender::Appender;
 pub use connect::{ConnectOptions, connect};
 pub use error::{AppendError, InvalidEvent, StoreError};
 pub use event::{Event, NewEvent, Status, content_hash, limits};

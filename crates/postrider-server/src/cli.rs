@@ -1,0 +1,335 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use clap::{Args, Parser, Subcommand};
+use postrider::Status;
+use postrider::store::DeadReason;
+
+use crate::config::parse_time;
+
+/// A transactional outbox: events written with the business change, delivered at least once.
+///
+/// Start with `postrider demo`, which needs nothing. Then: `postrider config > postrider.toml`,
+/// edit it, `postrider migrate`, `postrider run`.
+#[derive(Debug, Parser)]
+#[command(name = "postrider", version, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// Configuration file [default: ./postrider.toml if it is there, else the built-in default]
+    #[arg(long, short, global = true, env = "POSTRIDER_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Store URL, instead of the one in the configuration
+    #[arg(long, global = true, value_name = "URL", hide_env_values = true)]
+    pub(crate) store: Option<String>,
+
+    /// What to log: error, warn, info, debug, or a filter such as postrider=debug
+    #[arg(long, global = true, env = "POSTRIDER_LOG", default_value = "info", value_name = "FILTER")]
+    pub(crate) log: String,
+
+    /// Log as JSON lines
+    #[arg(long, global = true)]
+    pub(crate) log_json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Deliver events, until stopped by SIGTERM or Ctrl-C
+    Run(RunArgs),
+    /// Watch an outbox at work: traffic, an outage, recovery, dead letters. Needs nothing
+    Demo(DemoArgs),
+    /// Make or update the tables of the configured outboxes
+    Migrate(MigrateArgs),
+    /// Append one event, for trying things out
+    Append(AppendArgs),
+    /// Show how the outboxes are doing
+    Stats(ReadArgs),
+    /// Look at events
+    #[command(subcommand)]
+    Events(EventsCommand),
+    /// Look at dead letters, send them again or resolve them
+    #[command(subcommand)]
+    Dlq(DlqCommand),
+    /// Check the books: appended = delivered + dead + pending. Exits with 3 if they do not balance
+    Reconcile(ReadArgs),
+    /// Print the commented default configuration
+    Config,
+    /// Measure
+    #[command(subcommand)]
+    Bench(BenchCommand),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Make or update the tables first (always done for SQLite)
+    #[arg(long)]
+    pub(crate) migrate: bool,
+
+    /// Only check configuration, store and sinks, then exit
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// End by itself after this many seconds (at least 15), with the reconciliation
+    #[arg(long, value_name = "N")]
+    pub(crate) seconds: Option<u64>,
+
+    /// Events per second
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rate: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArgs {
+    /// Only print the SQL, with the GRANTs for application, relay and viewer
+    #[arg(long)]
+    pub(crate) print: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AppendArgs {
+    /// Name of the outbox
+    #[arg(long, short, default_value = "default")]
+    pub(crate) outbox: String,
+    /// First half of the ordering key, such as `account`
+    #[arg(long)]
+    pub(crate) aggregate_type: String,
+    /// Second half of the ordering key, such as `42`
+    #[arg(long)]
+    pub(crate) aggregate_id: String,
+    /// What happened, such as `TransferCompleted`
+    #[arg(long)]
+    pub(crate) event_type: String,
+    /// The body; `-` reads standard input
+    #[arg(long, default_value = "{}")]
+    pub(crate) payload: String,
+    /// A second event with this id is answered as a duplicate
+    #[arg(long)]
+    pub(crate) request_id: Option<String>,
+    /// A header, NAME=VALUE; may be repeated
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
+    pub(crate) headers: Vec<(String, String)>,
+    /// Hold the first delivery back, such as 30s
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) deliver_after: Option<Duration>,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReadArgs {
+    /// Only this outbox
+    #[arg(long, short)]
+    pub(crate) outbox: Option<String>,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum EventsCommand {
+    /// List live events, or delivered ones with --status COMPLETED; newest first
+    List {
+        /// Name of the outbox
+        #[arg(long, short, default_value = "default")]
+        outbox: String,
+        /// PENDING, PROCESSING, FAILED, DEAD_LETTER or COMPLETED (the archive)
+        #[arg(long)]
+        status: Option<Status>,
+        /// Only this event type
+        #[arg(long)]
+        event_type: Option<String>,
+        /// Only this aggregate type
+        #[arg(long)]
+        aggregate_type: Option<String>,
+        /// Only this aggregate
+        #[arg(long)]
+        aggregate_id: Option<String>,
+        #[command(flatten)]
+        page: PageArgs,
+    },
+    /// Show one event with its failed attempts
+    Show {
+        /// Name of the outbox
+        #[arg(long, short, default_value = "default")]
+        outbox: String,
+        /// Row id of the event
+        id: i64,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PageArgs {
+    /// Rows at most
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) limit: u32,
+    /// Only rows below this id: the next page
+    #[arg(long, value_name = "ID")]
+    pub(crate) before: Option<i64>,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DlqCommand {
+    /// List dead letters, newest first
+    List {
+        #[command(flatten)]
+        filter: FilterArgs,
+        #[command(flatten)]
+        page: PageArgs,
+    },
+    /// Show one dead letter with its failed attempts
+    Show {
+        /// Name of the outbox
+        #[arg(long, short, default_value = "default")]
+        outbox: String,
+        /// Id of the dead letter
+        id: i64,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Send dead letters again: fresh events with a fresh budget and the same identity
+    Retry(ActArgs),
+    /// Resolve dead letters by hand
+    Resolve(ActArgs),
+    /// Put events from a backup file into the dead letters
+    Import {
+        /// Backup files (JSON lines)
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// Only show what would happen
+        #[arg(long)]
+        dry_run: bool,
+        /// Your name, for the audit trail
+        #[arg(long, default_value_t = operator())]
+        operator: String,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FilterArgs {
+    /// Name of the outbox
+    #[arg(long, short, default_value = "default")]
+    pub(crate) outbox: String,
+    /// Only this event type
+    #[arg(long)]
+    pub(crate) event_type: Option<String>,
+    /// Only this aggregate type
+    #[arg(long)]
+    pub(crate) aggregate_type: Option<String>,
+    /// Only this aggregate
+    #[arg(long)]
+    pub(crate) aggregate_id: Option<String>,
+    /// Only errors that contain this text
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) error: Option<String>,
+    /// exhausted, rejected, integrity, no_route, expired or crash
+    #[arg(long)]
+    pub(crate) reason: Option<DeadReason>,
+    /// Only resolved (true) or unresolved (false) ones
+    #[arg(long)]
+    pub(crate) resolved: Option<bool>,
+    /// Given up at or after, such as 2026-01-31T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<DateTime<Utc>>,
+    /// Given up before
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<DateTime<Utc>>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ActArgs {
+    /// Ids of dead letters; or give a filter and --all
+    pub(crate) ids: Vec<i64>,
+    /// Act on every unresolved dead letter that fits the filter
+    #[arg(long, conflicts_with = "ids")]
+    pub(crate) all: bool,
+    /// Only show what would happen
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Why, for the audit trail
+    #[arg(long, default_value = "")]
+    pub(crate) note: String,
+    /// Your name, for the audit trail
+    #[arg(long, default_value_t = operator())]
+    pub(crate) operator: String,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Fill an outbox, then measure how fast the relay empties it
+    Drain(DrainArgs),
+    /// Measure the time of one claim with few and with many rows waiting, and with many not yet due
+    Backlog(BacklogArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrainArgs {
+    /// Events to drain
+    #[arg(long, default_value_t = 200_000)]
+    pub(crate) events: u64,
+    /// Bytes of payload per event
+    #[arg(long, default_value_t = 256)]
+    pub(crate) payload: usize,
+    /// Events per claim
+    #[arg(long, default_value_t = 2_000)]
+    pub(crate) batch: u32,
+    /// Where to: null
+    #[arg(long, default_value = "null", value_parser = ["null"])]
+    pub(crate) sink: String,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BacklogArgs {
+    /// Rows of the small backlog
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) few: u64,
+    /// Rows of the large backlog
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(crate) many: u64,
+    /// Events per claim
+    #[arg(long, default_value_t = 500)]
+    pub(crate) batch: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    text.split_once('=')
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .ok_or_else(|| format!("`{text}` is not NAME=VALUE"))
+}
+
+/// The user of the operating system.
+fn operator() -> String {
+    ["USER", "LOGNAME", "USERNAME"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()))
+        .unwrap_or_else(|| "unknown".to_owned())
+}

@@ -1,0 +1,290 @@
+//! `postrider demo`: the machine at work, on nothing but this binary.
+//!
+//! Everything is the real thing: the daemon as `postrider run` starts it, an embedded SQLite store,
+//! and an HTTP API of its own that breaks on cue.
+
+mod target;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postrider::store::{Database, Statistics};
+use postrider::{Appender, NewEvent, Outbox};
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::DemoArgs;
+use crate::commands::Failure;
+use crate::commands::reconcile::{self, Reconciliation};
+use crate::commands::run::{Daemon, stop_on_signal};
+use crate::{config, output};
+use target::{Mood, Target};
+
+/// Shorter than that, the story cannot be told.
+const SECONDS_MIN: u64 = 15;
+/// One round of the story when no end is given.
+const ROUND_SECONDS: u64 = 60;
+const FOLDER: &str = "postrider-data/demo";
+const OUTBOX: &str = "orders";
+/// Time to empty the outbox at the end.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// One act of the story: when it ends, as a share of the round.
+struct Act {
+    until: f64,
+    mood: Mood,
+    poison: bool,
+    words: &'static str,
+}
+
+const ACTS: [Act; 4] = [
+    Act {
+        until: 0.25,
+        mood: Mood::Well,
+        poison: false,
+        words: "Orders are placed. Each writes an event in its own transaction; the relay calls the API.",
+    },
+    Act {
+        until: 0.55,
+        mood: Mood::Down,
+        poison: false,
+        words: "OUTAGE: the API answers 503. Events wait in the outbox; no attempt is spent on them.",
+    },
+    Act {
+        until: 0.80,
+        mood: Mood::Well,
+        poison: false,
+        words: "The API is back. The backlog drains by itself.",
+    },
+    Act {
+        until: 1.0,
+        mood: Mood::Well,
+        poison: true,
+        words: "A few orders that the API will never take (422): dead letters at once, with an alert.",
+    },
+];
+
+pub(crate) async fn demo(args: &DemoArgs) -> Result<(), Failure> {
+    if args.seconds.is_some_and(|seconds| seconds < SECONDS_MIN) {
+        return Err(Failure::Usage(format!("--seconds: at least {SECONDS_MIN}")));
+    }
+    let target = Target::start().await.map_err(Failure::Output)?;
+    let folder = fresh_folder()?;
+    let file = write_config(&folder, &target.url)?;
+    let daemon = start_daemon(&file).await?;
+    let (store, address) = (Arc::clone(&daemon.store), daemon.address);
+    let outbox = Outbox::new(OUTBOX).map_err(config::ConfigError::from)?;
+    let appender = Appender::connect(&store_url(&folder), 1).await?;
+    introduce(&file, address)?;
+
+    let stop = CancellationToken::new();
+    tokio::spawn(stop_on_signal(stop.clone()));
+    let relaying = tokio::spawn(daemon.run(stop.clone()));
+    let mut story = Story { store: store.as_ref(), outbox: &outbox, target: &target, args, order: 0 };
+    story.tell(&appender, &stop).await?;
+    let left = story.drain(&stop).await?;
+    stop.cancel();
+    match relaying.await {
+        Ok(outcome) => outcome?,
+        Err(error) => return Err(Failure::Partly(format!("the relay ended with {error}"))),
+    }
+    conclude(store.as_ref(), &outbox, &target, left, &file).await
+}
+
+struct Story<'a> {
+    store: &'a dyn Database,
+    outbox: &'a Outbox,
+    target: &'a Target,
+    args: &'a DemoArgs,
+    order: u64,
+}
+
+impl Story<'_> {
+    /// Plays the acts, once or until stopped.
+    async fn tell(&mut self, appender: &Appender, stop: &CancellationToken) -> Result<(), Failure> {
+        let round = Duration::from_secs(self.args.seconds.unwrap_or(ROUND_SECONDS));
+        while !stop.is_cancelled() {
+            let started = Instant::now();
+            for act in &ACTS {
+                output::print(&format!("\n{}\n", act.words))?;
+                self.target.set(act.mood);
+                while started.elapsed() < round.mul_f64(act.until) && !stop.is_cancelled() {
+                    self.second(appender, act).await?;
+                }
+            }
+            if self.args.seconds.is_some() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// A second of traffic, and a line about it.
+    async fn second(&mut self, appender: &Appender, act: &Act) -> Result<(), Failure> {
+        let mut ticks = tokio::time::interval(Duration::from_millis(100));
+        for tick in 0..10 {
+            ticks.tick().await;
+            let share = u64::from(self.args.rate);
+            let count = share * (tick + 1) / 10 - share * tick / 10;
+            let events: Vec<NewEvent> = (0..count).map(|_| self.next_order(act)).collect();
+            if !events.is_empty() {
+                drop(appender.append_all(self.outbox, &events).await?);
+            }
+        }
+        self.report(act.mood).await.map(|_| ())
+    }
+
+    fn next_order(&mut self, act: &Act) -> NewEvent {
+        self.order += 1;
+        let order = self.order;
+        // One a second: enough to see, few enough to look at.
+        let poison = act.poison && order.is_multiple_of(u64::from(self.args.rate));
+        let (kind, amount) = if poison { ("OrderRefused", -1) } else { ("OrderPlaced", 25) };
+        NewEvent::new(
+            "order",
+            order.to_string(),
+            kind,
+            format!(r#"{{"order":{order},"amount":{amount}}}"#),
+        )
+        .request_id(format!("order-{order}"))
+    }
+
+    async fn report(&self, mood: Mood) -> Result<Statistics, Failure> {
+        let s = self.store.statistics(self.outbox).await?;
+        let bar = "█".repeat(usize::try_from(s.pending / 5).unwrap_or(0).min(40));
+        output::print(&format!(
+            "  API {:<4}  appended {:>6}  delivered {:>6}  dead {:>3}  waiting {:>5} {bar}\n",
+            mood.word(),
+            output::number(s.appended),
+            output::number(s.delivered),
+            output::number(s.dead),
+            output::number(s.pending),
+        ))?;
+        Ok(s)
+    }
+
+    /// Waits until nothing is pending. Answers what is left.
+    async fn drain(&self, stop: &CancellationToken) -> Result<i64, Failure> {
+        self.target.set(Mood::Well);
+        let deadline = Instant::now() + DRAIN;
+        output::print("\nNo new orders. Waiting until the outbox is empty.\n")?;
+        loop {
+            let left = self.report(Mood::Well).await?.pending;
+            if left == 0 || Instant::now() > deadline || stop.is_cancelled() {
+                return Ok(left);
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+}
+
+fn fresh_folder() -> Result<PathBuf, Failure> {
+    let folder = PathBuf::from(FOLDER);
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).map_err(Failure::Output)?;
+    }
+    std::fs::create_dir_all(&folder).map_err(Failure::Output)?;
+    Ok(folder)
+}
+
+fn store_url(folder: &Path) -> String {
+    format!("sqlite:{}", folder.join("demo.db").display())
+}
+
+/// The demo's configuration is a file like any other, so that the commands can be tried on it.
+fn write_config(folder: &Path, target_url: &str) -> Result<PathBuf, Failure> {
+    let file = folder.join("postrider.toml");
+    let text = format!(
+        r#"# Written by `postrider demo`. The waits are short, so that there is something to see.
+[store]
+url = "{store}"
+
+[relay]
+backup_folder = "{folder}/dead-letters"
+alert_cool_down = "10s"
+
+[[outbox]]
+name = "{OUTBOX}"
+preset = "api-call"
+sink = "api"
+idle_poll = "500ms"
+backoff_first = "1s"
+backoff_max = "5s"
+max_retries = 4
+on_success = "archive"
+
+[[sink]]
+name = "api"
+kind = "http"
+url = "{target_url}/orders/{{aggregate_id}}"
+timeout = "2s"
+"#,
+        store = store_url(folder),
+        folder = folder.display(),
+    );
+    std::fs::write(&file, text).map_err(Failure::Output)?;
+    Ok(file)
+}
+
+/// On the usual port, or on any other if that is taken.
+async fn start_daemon(file: &Path) -> Result<Daemon, Failure> {
+    let usual = config::load(Some(file), None)?;
+    let mut other = usual.clone();
+    other.server.listen.set_port(0);
+    match tokio::net::TcpListener::bind(usual.server.listen).await {
+        Ok(free) => {
+            drop(free);
+            Daemon::start(usual, true).await
+        }
+        Err(_) => Daemon::start(other, true).await,
+    }
+}
+
+fn introduce(file: &Path, address: std::net::SocketAddr) -> Result<(), Failure> {
+    let file = file.display();
+    output::print(&format!(
+        "Postrider demo. Everything below runs in this process; nothing else is needed.\n\n\
+         While it runs, in another terminal:\n  \
+         curl -s http://{address}/metrics | grep postrider_outbox\n  \
+         curl -s http://{address}/api/v1/outboxes/{OUTBOX}/events -H 'content-type: application/json' \\\n    \
+         -d '{{\"aggregate_type\":\"order\",\"aggregate_id\":\"me\",\"event_type\":\"OrderPlaced\",\"payload\":{{}}}}'\n  \
+         postrider --config {file} stats\n  \
+         postrider --config {file} dlq list --outbox {OUTBOX}\n"
+    ))
+}
+
+async fn conclude(
+    store: &dyn Database,
+    outbox: &Outbox,
+    target: &Target,
+    left: i64,
+    file: &Path,
+) -> Result<(), Failure> {
+    let found = Reconciliation::new(outbox.name(), store.books(outbox).await?);
+    output::print("\nThe books, counted by the database at insert and by the relay at settling:\n")?;
+    reconcile::print(std::slice::from_ref(&found))?;
+    let received = target.distinct();
+    let delivered = found.delivered.count;
+    output::print(&format!(
+        "The API itself saw {} different events; {} are delivered, {} are dead letters.\n\n\
+         Look at them:      postrider --config {file} dlq list --outbox {OUTBOX}\n\
+         Send one again:    postrider --config {file} dlq retry 1 --outbox {OUTBOX} --note 'fixed'\n\
+         Start for real:    postrider config > postrider.toml\n",
+        output::number(received as i128),
+        output::number(delivered),
+        output::number(found.dead.count),
+        file = file.display(),
+    ))?;
+    if !found.balanced {
+        return Err(Failure::Unbalanced(format!("outbox {}", outbox.name())));
+    }
+    if i64::try_from(received).is_ok_and(|received| received < delivered) {
+        return Err(Failure::Unbalanced(format!(
+            "{delivered} events are booked as delivered, the API saw {received}"
+        )));
+    }
+    match left {
+        0 => Ok(()),
+        left => Err(Failure::Partly(format!("{left} events were still waiting at the end"))),
+    }
+}

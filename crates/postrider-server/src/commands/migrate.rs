@@ -1,0 +1,19 @@
+//! `postrider migrate`
+
+use crate::cli::MigrateArgs;
+use crate::commands::{Context, Failure, connect};
+use crate::output;
+
+pub(crate) async fn migrate(context: &Context, args: &MigrateArgs) -> Result<(), Failure> {
+    let config = context.load()?;
+    let (url, connections) = (config.store.url.expose().to_owned(), config.store.connections_max);
+    let specs = config.build()?.specs();
+    let store = connect(&url, connections, !args.print).await?;
+    if args.print {
+        return output::print(&store.migration_sql(&specs));
+    }
+    for line in store.migrate(&specs).await? {
+        output::print(&format!("{line}\n"))?;
+    }
+    Ok(())
+}

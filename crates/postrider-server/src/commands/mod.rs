@@ -1,0 +1,146 @@
+//! The commands.
+
+pub(crate) mod append;
+pub(crate) mod bench;
+pub(crate) mod demo;
+pub(crate) mod dlq;
+pub(crate) mod events;
+pub(crate) mod migrate;
+pub(crate) mod reconcile;
+pub(crate) mod run;
+pub(crate) mod stats;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use postrider::store::{Database, SchemaState};
+use postrider::{AppendError, ConnectOptions, Outbox, StoreError};
+use postrider_relay::{RelayError, SinkError};
+
+use crate::config::{self, Built, Config, ConfigError, without_password};
+
+/// Why a command failed; what it prints names the cause and the cure.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(
+        "cannot use the store {url}: {error}\n\
+         check `url` in [store] (or --store, POSTRIDER_STORE__URL), and that the database runs and \
+         lets this user in"
+    )]
+    Connect { url: String, error: StoreError },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("{0}")]
+    Schema(String),
+    #[error(transparent)]
+    Relay(#[from] RelayError),
+    #[error(transparent)]
+    Sink(#[from] SinkError),
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    #[error("cannot listen on {address}: {error}\nchange `listen` in [server], or stop what uses it")]
+    Listen { address: std::net::SocketAddr, error: std::io::Error },
+    #[error("{0}")]
+    Usage(String),
+    #[error("{0}")]
+    Partly(String),
+    #[error("the books do not balance: {0}")]
+    Unbalanced(String),
+    #[error("cannot write the output: {0}")]
+    Output(std::io::Error),
+}
+
+impl Failure {
+    /// Exit code for a wrong command line or configuration.
+    pub(crate) const USAGE: u8 = 2;
+
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::Usage(_) => Self::USAGE,
+            Self::Unbalanced(_) => 3,
+            _ => 1,
+        }
+    }
+}
+
+/// What all commands share.
+pub(crate) struct Context {
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) store: Option<String>,
+}
+
+impl Context {
+    pub(crate) fn load(&self) -> Result<Config, Failure> {
+        Ok(config::load(self.config.as_deref(), self.store.as_deref())?)
+    }
+
+    /// Configuration, store and outboxes, for commands that work on tables that are there.
+    pub(crate) async fn open(&self) -> Result<Opened, Failure> {
+        let config = self.load()?;
+        let url = config.store.url.expose().to_owned();
+        let store = connect(&url, config.store.connections_max, false).await?;
+        let built = config.build()?;
+        let outboxes: Vec<Outbox> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
+        require_schema(store.as_ref(), &outboxes).await?;
+        Ok(Opened { url, store, built })
+    }
+}
+
+/// A store that is ready to be used.
+pub(crate) struct Opened {
+    pub(crate) url: String,
+    pub(crate) store: Arc<dyn Database>,
+    pub(crate) built: Built,
+}
+
+impl Opened {
+    /// The outbox of that name.
+    pub(crate) fn outbox(&self, name: &str) -> Result<Outbox, Failure> {
+        self.outboxes(Some(name)).map(|mut found| found.remove(0))
+    }
+
+    /// All outboxes, or the one of that name.
+    pub(crate) fn outboxes(&self, name: Option<&str>) -> Result<Vec<Outbox>, Failure> {
+        let all: Vec<Outbox> = self.built.outboxes.iter().map(|o| o.outbox.clone()).collect();
+        let Some(name) = name else { return Ok(all) };
+        let names = all.iter().map(Outbox::name).collect::<Vec<_>>().join(", ");
+        all.into_iter().find(|outbox| outbox.name() == name).map(|found| vec![found]).ok_or_else(
+            || Failure::Usage(format!("no outbox `{name}` is configured; there is: {names}")),
+        )
+    }
+}
+
+/// Connects; a failure names the store without its password.
+pub(crate) async fn connect(
+    url: &str,
+    connections_max: u32,
+    create: bool,
+) -> Result<Arc<dyn Database>, Failure> {
+    let options = ConnectOptions { connections_max, create };
+    postrider::connect(url, &options)
+        .await
+        .map_err(|error| Failure::Connect { url: without_password(url), error })
+}
+
+pub(crate) async fn require_schema(
+    store: &dyn Database,
+    outboxes: &[Outbox],
+) -> Result<(), Failure> {
+    match store.schema_state(outboxes).await? {
+        SchemaState::Ready => Ok(()),
+        SchemaState::NeedsMigration(what) => {
+            Err(Failure::Schema(format!("{what}; run `postrider migrate` first")))
+        }
+        SchemaState::TooNew(what) => {
+            Err(Failure::Schema(format!("{what}; install a newer postrider")))
+        }
+    }
+}
+
+/// The file of a `sqlite:` URL.
+pub(crate) fn sqlite_file(url: &str) -> Option<&Path> {
+    let path = url.strip_prefix("sqlite:")?.trim_start_matches("//");
+    Some(Path::new(path.split('?').next().unwrap_or(path)))
+}

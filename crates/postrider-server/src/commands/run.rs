@@ -1,0 +1,140 @@
+//! `postrider run`
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use postrider::Appender;
+use postrider::store::{Database, StoreKind};
+use postrider_relay::{Relay, telemetry};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::RunArgs;
+use crate::commands::{Context, Failure, connect, require_schema};
+use crate::config::{Config, without_password};
+use crate::{http, output};
+
+/// Seconds, from half a millisecond to a minute.
+const BUCKETS: [f64; 14] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
+
+pub(crate) async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
+    let config = context.load()?;
+    if args.check {
+        return check(config).await;
+    }
+    let stop = CancellationToken::new();
+    tokio::spawn(stop_on_signal(stop.clone()));
+    Daemon::start(config, args.migrate).await?.run(stop).await
+}
+
+/// Connects to everything, changes nothing.
+async fn check(config: Config) -> Result<(), Failure> {
+    let (url, connections_max) = (config.store.url.expose().to_owned(), config.store.connections_max);
+    let built = config.build()?;
+    let store = connect(&url, connections_max, false).await?;
+    let outboxes: Vec<_> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
+    require_schema(store.as_ref(), &outboxes).await?;
+    for outbox in &built.outboxes {
+        outbox.sink.check().await?;
+    }
+    output::print("configuration, store and sinks are in order\n")
+}
+
+/// A relay with its HTTP endpoints.
+pub(crate) struct Daemon {
+    pub(crate) store: Arc<dyn Database>,
+    pub(crate) address: SocketAddr,
+    relay: Relay,
+    listener: TcpListener,
+    state: http::ServerState,
+}
+
+impl Daemon {
+    /// Connects, migrates where asked to, and listens; delivers nothing yet.
+    pub(crate) async fn start(config: Config, migrate: bool) -> Result<Self, Failure> {
+        let (url, connections_max) =
+            (config.store.url.expose().to_owned(), config.store.connections_max);
+        let server = config.server.clone();
+        let built = config.build()?;
+        if built.outboxes.is_empty() {
+            return Err(Failure::Usage(
+                "the configuration has no [[outbox]]; `postrider config` prints one to start from"
+                    .to_owned(),
+            ));
+        }
+        let store = connect(&url, connections_max, true).await?;
+        let outboxes: Vec<_> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
+        // The embedded store belongs to this program; a server's tables belong to their owner.
+        if migrate || store.kind() == StoreKind::Sqlite {
+            store.migrate(&built.specs()).await?;
+        }
+        require_schema(store.as_ref(), &outboxes).await?;
+        let metrics = install_metrics()?;
+        let appender = Appender::connect(&url, connections_max)
+            .await
+            .map_err(|error| Failure::Connect { url: without_password(&url), error })?;
+        let refused = |error| Failure::Listen { address: server.listen, error };
+        let listener = TcpListener::bind(server.listen).await.map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
+
+        let mut relay =
+            Relay::new(Arc::clone(&store), built.relay).alert_cool_down(built.alert_cool_down);
+        for outbox in built.outboxes {
+            relay = relay.outbox(outbox);
+        }
+        for channel in built.channels {
+            relay = relay.alert_channel(channel);
+        }
+        let state = http::ServerState::new(http::Parts {
+            store: Arc::clone(&store),
+            appender,
+            outboxes,
+            waker: relay.waker(),
+            metrics,
+            token: server.token.map(|token| token.expose().to_owned()),
+            body_bytes_max: server.body_bytes_max,
+        });
+        tracing::info!(store = without_password(&url), "serving http://{address}");
+        Ok(Self { store, address, relay, listener, state })
+    }
+
+    /// Delivers until stopped. Requests that were accepted by then are answered.
+    pub(crate) async fn run(self, stop: CancellationToken) -> Result<(), Failure> {
+        let serving = tokio::spawn(http::serve(self.listener, self.state, stop.clone()));
+        let outcome = self.relay.run(stop.clone()).await;
+        stop.cancel();
+        drop(serving.await);
+        Ok(outcome?)
+    }
+}
+
+/// The recorder behind `/metrics`.
+fn install_metrics() -> Result<PrometheusHandle, Failure> {
+    let recorder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)
+        .and_then(PrometheusBuilder::install_recorder)
+        .map_err(|error| Failure::Usage(format!("metrics cannot be set up: {error}")))?;
+    telemetry::describe();
+    Ok(recorder)
+}
+
+/// SIGTERM (a deployment) and SIGINT (Ctrl-C) stop gracefully; the second one stops at once.
+pub(crate) async fn stop_on_signal(stop: CancellationToken) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        tracing::error!("signals cannot be caught; stop with SIGKILL, nothing is lost by it");
+        return;
+    };
+    let mut next = async || {
+        tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
+    };
+    next().await;
+    stop.cancel();
+    next().await;
+    tracing::warn!("second signal: stopping at once; what is in flight is recovered by others");
+    std::process::exit(1);
+}

@@ -1,0 +1,168 @@
+//! The configuration file's form. Meaning, unit and default of each key are in `default.toml`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::ConfigError;
+use super::value::{Secret, Time};
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
+    #[serde(default)]
+    pub(crate) store: StoreSection,
+    #[serde(default)]
+    pub(crate) server: ServerSection,
+    #[serde(default)]
+    pub(crate) relay: RelaySection,
+    #[serde(default)]
+    pub(crate) outbox: Vec<OutboxSection>,
+    #[serde(default)]
+    pub(crate) sink: Vec<SinkSection>,
+    #[serde(default)]
+    pub(crate) alert: Vec<AlertSection>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct StoreSection {
+    pub(crate) url: Secret,
+    pub(crate) connections_max: u32,
+}
+
+impl Default for StoreSection {
+    fn default() -> Self {
+        Self {
+            url: "sqlite:./postrider-data/postrider.db".to_owned().into(),
+            connections_max: 8,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ServerSection {
+    pub(crate) listen: SocketAddr,
+    pub(crate) token: Option<Secret>,
+    pub(crate) body_bytes_max: usize,
+}
+
+impl Default for ServerSection {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
+            token: None,
+            body_bytes_max: 5 * 1024 * 1024,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RelaySection {
+    pub(crate) lease: Option<Time>,
+    pub(crate) heartbeat_every: Option<Time>,
+    pub(crate) stop_timeout: Option<Time>,
+    pub(crate) recover_every: Option<Time>,
+    pub(crate) stalled_after: Option<Time>,
+    pub(crate) clean_up_at: Option<String>,
+    pub(crate) time_zone: Option<String>,
+    pub(crate) backup_folder: Option<PathBuf>,
+    pub(crate) backup_bytes_max: Option<u64>,
+    pub(crate) alert_cool_down: Option<Time>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OutboxSection {
+    pub(crate) name: String,
+    pub(crate) table: Option<String>,
+    pub(crate) preset: String,
+    pub(crate) sink: String,
+    pub(crate) idle_poll: Option<Time>,
+    pub(crate) batch: Option<u32>,
+    pub(crate) max_retries: Option<u32>,
+    pub(crate) backoff_first: Option<Time>,
+    pub(crate) backoff_factor: Option<f64>,
+    pub(crate) backoff_max: Option<Time>,
+    pub(crate) jitter: Option<f64>,
+    pub(crate) on_success: Option<OnSuccessWord>,
+    pub(crate) retention: Option<Time>,
+    pub(crate) require_hash: Option<bool>,
+    pub(crate) max_age: Option<Time>,
+    pub(crate) outage_spends_attempts: Option<bool>,
+    pub(crate) outage_max: Option<Time>,
+    pub(crate) dedupe: Option<String>,
+    pub(crate) notify: Option<bool>,
+    pub(crate) batches_max: Option<usize>,
+    pub(crate) batch_bytes_max: Option<u64>,
+    pub(crate) deliver_timeout: Option<Time>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OnSuccessWord {
+    Delete,
+    Archive,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum SinkSection {
+    Log { name: String },
+    Null { name: String },
+    Http(Box<HttpSection>),
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HttpSection {
+    pub(crate) name: String,
+    pub(crate) url: Secret,
+    pub(crate) method: Option<String>,
+    #[serde(default)]
+    pub(crate) headers: BTreeMap<String, Secret>,
+    pub(crate) timeout: Option<Time>,
+    pub(crate) host_concurrency_max: Option<usize>,
+    pub(crate) content_type: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum AlertSection {
+    Discord {
+        url: Secret,
+        #[serde(default)]
+        payloads: bool,
+    },
+}
+
+impl Config {
+    /// Checks what the form alone does not.
+    pub(crate) fn validated(self) -> Result<Self, ConfigError> {
+        let invalid = |message: String| Err(ConfigError::Invalid(message));
+        if !self.server.listen.ip().is_loopback() && self.server.token.is_none() {
+            return invalid(format!(
+                "[server] listen = \"{}\" can be reached from other machines: set `token` in \
+                 [server], or listen on 127.0.0.1",
+                self.server.listen
+            ));
+        }
+        if self.store.connections_max < 2 {
+            return invalid(format!(
+                "[store] connections_max = {}: at least 2 are needed, so that a heartbeat does not \
+                 wait for a batch",
+                self.store.connections_max
+            ));
+        }
+        if let Some(token) = &self.server.token {
+            if token.expose().len() < 16 {
+                return invalid("[server] token: use at least 16 characters".to_owned());
+            }
+        }
+        Ok(self)
+    }
+}

@@ -1,0 +1,205 @@
+//! The configuration: default < file < environment < flags.
+
+mod build;
+mod file;
+mod value;
+
+use std::path::{Path, PathBuf};
+
+pub(crate) use build::Built;
+pub(crate) use file::{Config, OutboxSection};
+pub(crate) use value::{parse_time, without_password};
+
+/// The default, with comments; also what `postrider config` prints.
+pub(crate) const DEFAULT: &str = include_str!("default.toml");
+/// Read when no `--config` is given, if it is there.
+const FILE: &str = "postrider.toml";
+const ENVIRONMENT_PREFIX: &str = "POSTRIDER_";
+
+/// What is wrong with the configuration.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    #[error("configuration file `{path}` cannot be read: {error}")]
+    Unreadable { path: PathBuf, error: std::io::Error },
+    #[error("{origin}: {error}")]
+    Malformed { origin: String, error: Box<toml::de::Error> },
+    #[error("{0}")]
+    Invalid(String),
+    #[error(transparent)]
+    Outbox(#[from] postrider::InvalidOutbox),
+    #[error(transparent)]
+    Sink(#[from] postrider_relay::SinkError),
+}
+
+/// Loads the configuration. `store_url` is the flag.
+pub(crate) fn load(
+    path: Option<&Path>,
+    store_url: Option<&str>,
+) -> Result<Config, ConfigError> {
+    let default_file = Path::new(FILE);
+    let path = path.or_else(|| default_file.exists().then_some(default_file));
+    let (origin, text) = match path {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable {
+                path: path.to_owned(),
+                error,
+            })?;
+            (path.display().to_string(), text)
+        }
+        None => ("the default configuration".to_owned(), DEFAULT.to_owned()),
+    };
+    // First as it stands, so that a mistake is shown with its line.
+    let malformed = |origin: &str, error| ConfigError::Malformed {
+        origin: origin.to_owned(),
+        error: Box::new(error),
+    };
+    let mut table: toml::Table = toml::from_str(&text).map_err(|e| malformed(&origin, e))?;
+    let overrides = environment(std::env::vars());
+    let overridden = !overrides.is_empty() || store_url.is_some();
+    let from_file = toml::from_str::<Config>(&text);
+    if !overridden {
+        let config = from_file.map_err(|error| malformed(&origin, error))?;
+        return config.validated();
+    }
+    for (section, key, value) in overrides {
+        set(&mut table, &section, &key, value);
+    }
+    if let Some(url) = store_url {
+        set(&mut table, "store", "url", toml::Value::String(url.to_owned()));
+    }
+    let text = toml::to_string(&table).map_err(|error| ConfigError::Invalid(error.to_string()))?;
+    let config = toml::from_str::<Config>(&text).map_err(|error| match from_file {
+        // The file has the mistake: show it with the file's own line.
+        Err(error) => malformed(&origin, error),
+        Ok(_) => malformed("environment or flags", error),
+    })?;
+    config.validated()
+}
+
+fn set(table: &mut toml::Table, section: &str, key: &str, value: toml::Value) {
+    let entry = table.entry(section).or_insert_with(|| toml::Table::new().into());
+    if let Some(section) = entry.as_table_mut() {
+        section.insert(key.to_owned(), value);
+    }
+}
+
+/// `POSTRIDER_STORE__URL=x` as `("store", "url", x)`. Numbers and booleans are read as such.
+fn environment(
+    variables: impl Iterator<Item = (String, String)>,
+) -> Vec<(String, String, toml::Value)> {
+    variables
+        .filter_map(|(name, value)| {
+            let (section, key) = name.strip_prefix(ENVIRONMENT_PREFIX)?.split_once("__")?;
+            let value = match toml::from_str::<toml::Table>(&format!("value = {value}")) {
+                Ok(mut table) => table.remove("value").unwrap_or(toml::Value::String(value)),
+                Err(_) => toml::Value::String(value),
+            };
+            Some((section.to_lowercase(), key.to_lowercase(), value))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(text: &str) -> (tempdir::TempDir, PathBuf) {
+        let folder = tempdir::TempDir::new();
+        let path = folder.path().join("postrider.toml");
+        std::fs::write(&path, text).unwrap();
+        (folder, path)
+    }
+
+    /// A folder that is removed at the end.
+    mod tempdir {
+        pub(super) struct TempDir(std::path::PathBuf);
+        impl TempDir {
+            pub(super) fn new() -> Self {
+                let path = std::env::temp_dir().join(format!("postrider-{}", uuid::Uuid::new_v4()));
+                std::fs::create_dir_all(&path).unwrap();
+                Self(path)
+            }
+            pub(super) fn path(&self) -> &std::path::Path {
+                &self.0
+            }
+        }
+        impl Drop for TempDir {
+            fn drop(&mut self) {
+                drop(std::fs::remove_dir_all(&self.0));
+            }
+        }
+    }
+
+    #[test]
+    fn the_commented_default_is_valid_and_complete() {
+        let config: Config = toml::from_str(DEFAULT).unwrap();
+        let built = config.validated().unwrap().build().unwrap();
+        assert_eq!(built.outboxes.len(), 1);
+        assert_eq!(built.outboxes[0].preset, postrider_relay::Preset::broker());
+    }
+
+    /// Every line `# key = value` of the default is a key that exists, with a value that fits.
+    #[test]
+    fn commented_keys_of_the_default_exist() {
+        let text: String = DEFAULT
+            .lines()
+            .map(|line| match line.strip_prefix("# ") {
+                Some(rest) if rest.starts_with("[[") || is_setting(rest) => {
+                    let rest = rest.split("   ").next().unwrap();
+                    format!("{rest}\n").replace("env:", "literal:")
+                }
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        let config: Config = toml::from_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        config.validated().unwrap().build().unwrap();
+    }
+
+    fn is_setting(line: &str) -> bool {
+        line.split_once(" = ").is_some_and(|(key, _)| {
+            key.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+        })
+    }
+
+    #[test]
+    fn mistakes_are_named_with_what_is_allowed() {
+        for (text, words) in [
+            ("[store]\nurll = 'x'", vec!["urll", "url"]),
+            ("[[outbox]]\nname='a'\npreset='brokr'\nsink='s'", vec!["brokr", "broker", "api-call"]),
+            ("[[outbox]]\nname='a\"b'\npreset='broker'\nsink='s'", vec!["a\"b", "lower-case"]),
+            ("[[outbox]]\nname='a'\npreset='broker'\nsink='nowhere'", vec!["nowhere", "sink"]),
+            ("[relay]\nlease = '8 parsecs'", vec!["8 parsecs", "30s"]),
+            ("[relay]\nlease = '2s'\nheartbeat_every = '2s'", vec!["heartbeat_every", "lease"]),
+            ("[relay]\ntime_zone = 'Mars/Base'", vec!["Mars/Base", "time_zone"]),
+            ("[server]\nlisten = '0.0.0.0:80'", vec!["0.0.0.0:80", "token"]),
+            ("[[sink]]\nname='s'\nkind='kafkaa'", vec!["kafkaa", "http"]),
+            ("[[sink]]\nname='s'\nkind='http'", vec!["url"]),
+            ("[[sink]]\nname='s'\nkind='http'\nurl='http://h/{x}'", vec!["{x}", "{aggregate_id}"]),
+        ] {
+            let (_folder, path) = write(text);
+            let error = load(Some(&path), None)
+                .and_then(Config::build)
+                .map(|_| ())
+                .expect_err(text)
+                .to_string();
+            for word in words {
+                assert!(error.contains(word), "{text}: `{word}` is not in: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_environment_overrides_the_file_and_a_flag_overrides_both() {
+        let variables = [
+            ("POSTRIDER_STORE__URL", "sqlite:env.db"),
+            ("POSTRIDER_STORE__CONNECTIONS_MAX", "3"),
+            ("OTHER", "x"),
+        ];
+        let found = environment(variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[1].2, toml::Value::Integer(3));
+        let (_folder, path) = write("[store]\nurl = 'sqlite:file.db'");
+        let config = load(Some(&path), Some("sqlite:flag.db")).unwrap();
+        assert_eq!(config.store.url.expose(), "sqlite:flag.db");
+    }
+}

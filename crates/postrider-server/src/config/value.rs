@@ -1,0 +1,94 @@
+//! Values with a form of their own: times, secrets.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, de};
+
+/// A time such as `30s` or `7d`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Time(pub(crate) Duration);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse_time(&text).map(Self).map_err(de::Error::custom)
+    }
+}
+
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| {
+        format!("`{text}` is no time ({error}); write it like \"250ms\", \"30s\", \"5m\" or \"7d\"")
+    })
+}
+
+/// A value that is never printed. `env:NAME` and `file:PATH` are looked up on reading.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(String);
+
+impl Secret {
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("(secret)")
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        look_up(&text).map(Self).map_err(de::Error::custom)
+    }
+}
+
+fn look_up(text: &str) -> Result<String, String> {
+    if let Some(name) = text.strip_prefix("env:") {
+        return std::env::var(name).map_err(|_| {
+            format!("environment variable `{name}` is not set; the configuration names it")
+        });
+    }
+    if let Some(path) = text.strip_prefix("file:") {
+        return std::fs::read_to_string(path)
+            .map(|content| content.trim_end().to_owned())
+            .map_err(|error| format!("secret file `{path}` cannot be read: {error}"));
+    }
+    Ok(text.to_owned())
+}
+
+/// A store URL without its password, for messages.
+pub(crate) fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let Some((login, host)) = rest.rsplit_once('@') else { return url.to_owned() };
+    let user = login.split(':').next().unwrap_or_default();
+    format!("{scheme}://{user}@{host}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_never_shows_itself() {
+        let secret = Secret("hunter2".to_owned());
+        assert!(!format!("{secret:?}").contains("hunter2"));
+        let url = without_password("postgres://app:hun@ter2@db:5432/app?x=1");
+        assert_eq!(url, "postgres://app@db:5432/app?x=1");
+        assert_eq!(without_password("sqlite:./a.db"), "sqlite:./a.db");
+    }
+
+    #[test]
+    fn a_secret_that_cannot_be_looked_up_names_where_it_should_be() {
+        assert!(look_up("env:POSTRIDER_NO_SUCH").unwrap_err().contains("POSTRIDER_NO_SUCH"));
+        assert!(look_up("file:/no/such").unwrap_err().contains("/no/such"));
+    }
+}

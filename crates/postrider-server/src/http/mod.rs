@@ -1,0 +1,91 @@
+//! The HTTP endpoints: health, metrics, and appending events.
+
+mod guard;
+mod ingest;
+mod problem;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use metrics_exporter_prometheus::PrometheusHandle;
+use postrider::store::{Database, SchemaState};
+use postrider::{Appender, Outbox};
+use postrider_relay::Waker;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use problem::Problem;
+
+/// What the endpoints work on.
+pub(crate) struct Parts {
+    pub(crate) store: Arc<dyn Database>,
+    pub(crate) appender: Appender,
+    pub(crate) outboxes: Vec<Outbox>,
+    pub(crate) waker: Waker,
+    pub(crate) metrics: PrometheusHandle,
+    pub(crate) token: Option<String>,
+    pub(crate) body_bytes_max: usize,
+}
+
+#[derive(Clone)]
+pub(crate) struct ServerState(Arc<Parts>);
+
+impl ServerState {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+}
+
+impl std::ops::Deref for ServerState {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+/// Serves until stopped; requests that were accepted are answered.
+pub(crate) async fn serve(listener: TcpListener, state: ServerState, stop: CancellationToken) {
+    let served = axum::serve(listener, router(state))
+        .with_graceful_shutdown(stop.clone().cancelled_owned())
+        .await;
+    if let Err(error) = served {
+        tracing::error!(%error, "the API stopped; stopping the relay");
+        stop.cancel();
+    }
+}
+
+fn router(state: ServerState) -> Router {
+    let guarded = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/api/v1/outboxes/{name}/events", post(ingest::append))
+        .layer(axum::middleware::from_fn_with_state(state.clone(), guard::admit));
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .merge(guarded)
+        .fallback(|| async { Problem::new(404, "there is nothing at this path") })
+        .with_state(state)
+}
+
+/// Ready: the database answers, and its tables fit this program.
+async fn ready(State(state): State<ServerState>) -> Response {
+    match state.store.schema_state(&state.outboxes).await {
+        Ok(SchemaState::Ready) => "ready\n".into_response(),
+        Ok(SchemaState::NeedsMigration(what) | SchemaState::TooNew(what)) => {
+            Problem::new(503, what).into_response()
+        }
+        // What the database says may name hosts and users: that is for the log.
+        Err(error) => {
+            tracing::warn!(%error, "not ready");
+            Problem::new(503, "the database does not answer").into_response()
+        }
+    }
+}
+
+async fn metrics(State(state): State<ServerState>) -> String {
+    state.metrics.render()
+}

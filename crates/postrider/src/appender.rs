@@ -1,0 +1,82 @@
+//! Appending without a transaction of one's own: for programs that only forward events, such as
+//! the HTTP endpoint. A program with a business change appends in *its* transaction instead.
+
+use crate::{AppendError, Appended, NewEvent, Outbox, StoreError};
+
+/// A pool of connections to append through.
+#[derive(Debug, Clone)]
+pub enum Appender {
+    /// PostgreSQL.
+    #[cfg(feature = "postgres")]
+    Postgres(sqlx::PgPool),
+    /// MySQL and MariaDB.
+    #[cfg(feature = "mysql")]
+    Mysql(sqlx::MySqlPool),
+    /// SQLite.
+    #[cfg(feature = "sqlite")]
+    Sqlite(sqlx::SqlitePool),
+}
+
+impl Appender {
+    /// Connects to the store that the URL names; see [`connect`](crate::connect).
+    ///
+    /// # Errors
+    /// If the URL names no store of this build, or the database cannot be reached.
+    pub async fn connect(url: &str, connections_max: u32) -> Result<Self, StoreError> {
+        let scheme = url.split(':').next().unwrap_or_default();
+        match scheme {
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => {
+                let options = sqlx::postgres::PgPoolOptions::new();
+                Ok(Self::Postgres(options.max_connections(connections_max).connect(url).await?))
+            }
+            #[cfg(feature = "mysql")]
+            "mysql" | "mariadb" => {
+                let options = sqlx::mysql::MySqlPoolOptions::new();
+                Ok(Self::Mysql(options.max_connections(connections_max).connect(url).await?))
+            }
+            #[cfg(feature = "sqlite")]
+            "sqlite" => {
+                // Writers are serial; more connections would only wait for each other.
+                let options = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1);
+                let connect = crate::sqlite::connect_options(url)?;
+                Ok(Self::Sqlite(options.connect_with(connect).await?))
+            }
+            _ => Err(crate::connect::unknown_scheme(scheme)),
+        }
+    }
+
+    /// Appends the events in one transaction: all or none. Answers in the order given.
+    ///
+    /// # Errors
+    /// As `append_all` of the store; nothing is appended then.
+    pub async fn append_all(
+        &self,
+        outbox: &Outbox,
+        events: &[NewEvent],
+    ) -> Result<Vec<Appended>, AppendError> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(pool) => {
+                let mut tx = pool.begin().await?;
+                let appended = crate::postgres::append_all(&mut tx, outbox, events).await?;
+                tx.commit().await?;
+                Ok(appended)
+            }
+            #[cfg(feature = "mysql")]
+            Self::Mysql(pool) => {
+                let mut tx = pool.begin().await?;
+                let appended = crate::mysql::append_all(&mut tx, outbox, events).await?;
+                tx.commit().await?;
+                Ok(appended)
+            }
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(pool) => {
+                let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
+                let appended = crate::sqlite::append_all(&mut tx, outbox, events).await?;
+                tx.commit().await?;
+                Ok(appended)
+            }
+        }
+    }
+}
