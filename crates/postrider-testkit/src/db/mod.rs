@@ -80,6 +80,12 @@ impl TestDb {
         Self { store, url, outbox, pool, names: AtomicU64::new(0), _disposal: disposal }
     }
 
+    /// The same database, with another outbox for the steps that follow.
+    #[must_use]
+    pub fn with_outbox(self, outbox: Outbox) -> Self {
+        Self { outbox, ..self }
+    }
+
     /// Adds an outbox with a name of its own.
     pub async fn add_outbox(&self, dedupe: Dedupe) -> Outbox {
         let outbox = Outbox::new(&format!("extra_{}", self.next_number())).unwrap();
@@ -91,6 +97,11 @@ impl TestDb {
     /// Begins the application's transaction (on SQLite as the documentation asks for: IMMEDIATE).
     pub async fn begin(&self) -> TestTx {
         self.pool.begin().await
+    }
+
+    /// As [`TestDb::begin`], in one snapshot that stays the same to the end.
+    pub async fn begin_repeatable_read(&self) -> TestTx {
+        self.pool.begin_repeatable_read().await
     }
 
     /// As [`TestDb::begin`], from another task.

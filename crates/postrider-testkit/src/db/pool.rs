@@ -64,6 +64,19 @@ impl Pool {
         }
     }
 
+    pub(crate) async fn begin_repeatable_read(&self) -> TestTx {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(pool) => {
+                let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+                TestTx::Postgres(pool.begin_with(begin).await.unwrap())
+            }
+            // The default level of both.
+            #[allow(unreachable_patterns, reason = "PostgreSQL may be the only store of a build")]
+            _ => self.begin().await,
+        }
+    }
+
     pub(crate) async fn execute(&self, sql: &str) -> Result<u64, sqlx::Error> {
         let statement = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
         on_each!(self, pool => Ok(statement.execute(pool).await?.rows_affected()))
