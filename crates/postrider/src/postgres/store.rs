@@ -144,10 +144,13 @@ impl Store for PostgresStore {
         events.sort_unstable_by_key(|event| event.id);
 
         let cut = i64::try_from(events.len()).unwrap_or(i64::MAX) < waiting_found + fresh_found;
-        let fresh_full = fresh_found == i64::from(limit.rows) - waiting_found && fresh_found > 0;
+        // A batch that the waiting rows filled left no room to look for fresh ones: nothing was
+        // scanned, and whether there are any is not known.
+        let fresh_room = i64::from(limit.rows) - waiting_found;
+        let fresh_full = fresh_found == fresh_room;
         let scanned_to = (cut || fresh_full).then(|| last_fresh.unwrap_or(cursor.low));
         cursor.advance(closed_until, scanned_to);
-        cursor.fresh_was_empty = fresh_found == 0;
+        cursor.fresh_was_empty = fresh_found == 0 && fresh_room > 0;
         let full = cut || fresh_full || waiting_found == i64::from(waiting_limit);
         Ok(Claimed { full: full && !events.is_empty(), events })
     }
