@@ -79,14 +79,13 @@ impl Store for PostgresStore {
 
     async fn fence(&self, pulse: &RelayPulse) -> Result<bool> {
         let mut tx = self.pool.begin().await?;
-        let found: Option<(bool, i64)> = sqlx::query_as(include_str!("sql/fence_lock.sql"))
+        let found: Option<(bool, i64, i64)> = sqlx::query_as(include_str!("sql/fence_lock.sql"))
             .bind(&pulse.relay_id)
-            .bind(pulse.epoch)
             .fetch_optional(&mut *tx)
             .await?;
         let fenced = match found {
-            Some((true, _)) => true,
-            Some((false, heartbeat)) if heartbeat == pulse.heartbeat => {
+            Some((true, ..)) => true,
+            Some((false, epoch, beat)) if (epoch, beat) == (pulse.epoch, pulse.heartbeat) => {
                 sqlx::query(include_str!("sql/fence.sql"))
                     .bind(&pulse.relay_id)
                     .execute(&mut *tx)
