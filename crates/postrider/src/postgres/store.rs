@@ -240,12 +240,13 @@ impl Store for PostgresStore {
         while let Some(to) = self.next_step(outbox, from).await? {
             let step = sqlx::query(outbox.sql(include_str!("sql/release_lost.sql")))
                 .bind(&lease.relay_id)
+                .bind(lease.epoch)
                 .bind(from)
                 .bind(to)
                 .bind(in_flight)
-                .execute(&self.pool)
+                .fetch_one(&self.pool)
                 .await?;
-            released += step.rows_affected();
+            released += settled(&step)?.rows;
             from = to;
         }
         Ok(released)
