@@ -113,6 +113,9 @@ async fn find_keys(
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
+/// A wait or an age, at most a hundred years: `now() + $1` must stay a date whatever was asked for
+/// ("keep for ever" is a way to write a retention).
 pub(super) fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+    const CENTURY_MS: i64 = 100 * 366 * 24 * 3600 * 1000;
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).min(CENTURY_MS)
 }
