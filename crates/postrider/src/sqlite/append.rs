@@ -1,6 +1,6 @@
 //! Appending in the application's own transaction.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use sqlx::{Row, SqliteConnection};
 
@@ -37,10 +37,16 @@ pub async fn append(
         .fetch_optional(&mut *connection)
         .await?;
     match (id, &event.request_id) {
-        (Some(id), _) => Ok(Appended::New { id, event_id: event.event_id.to_string() }),
+        (Some(id), _) => Ok(Appended::New {
+            id,
+            event_id: event.event_id.to_string(),
+        }),
         (None, Some(request_id)) => {
             let known = find_keys(connection, outbox, &[request_id]).await?;
-            let id = known.get(request_id).copied().ok_or(sqlx::Error::RowNotFound)?;
+            let id = known
+                .get(request_id)
+                .copied()
+                .ok_or(sqlx::Error::RowNotFound)?;
             Ok(Appended::Duplicate { id })
         }
         (None, None) => Err(sqlx::Error::RowNotFound.into()),
@@ -60,22 +66,24 @@ pub async fn append_all(
     for event in events {
         event.validate()?;
     }
-    let ordered: Vec<&NewEvent> =
-        insert_order(events).into_iter().map(|position| &events[position]).collect();
-    let mut ids: HashMap<String, i64> = HashMap::with_capacity(events.len());
-    for chunk in ordered.chunks(CHUNK) {
-        let rows = sqlx::query(outbox.sql(include_str!("sql/append_all.sql")))
-            .bind(rows_json(chunk)?)
-            .fetch_all(&mut *connection)
-            .await?;
-        for row in rows {
-            ids.insert(row.try_get(1)?, row.try_get(0)?);
-        }
+    let order = insert_order(events);
+    let ordered: Vec<&NewEvent> = order.iter().map(|position| &events[*position]).collect();
+    let inserted = insert_all(connection, outbox, &ordered).await?;
+    // What was inserted is what was sent, in that order, without the repeats. Identity and request
+    // id tell which: of events that share both, the first one is the new one.
+    let mut ids: Vec<Option<i64>> = vec![None; events.len()];
+    let mut inserted = inserted.into_iter().peekable();
+    for position in order {
+        let event = &events[position];
+        let event_id = event.event_id.to_string();
+        let fits = |row: &Inserted| row.1 == event_id && row.2 == event.request_id;
+        ids[position] = inserted.next_if(fits).map(|row| row.0);
     }
     let repeated: Vec<&String> = events
         .iter()
-        .filter(|event| !ids.contains_key(&event.event_id.to_string()))
-        .filter_map(|event| event.request_id.as_ref())
+        .zip(&ids)
+        .filter(|(_, id)| id.is_none())
+        .filter_map(|(event, _)| event.request_id.as_ref())
         .collect();
     let known = match repeated.is_empty() {
         true => BTreeMap::new(),
@@ -83,8 +91,13 @@ pub async fn append_all(
     };
     events
         .iter()
-        .map(|event| match ids.get(&event.event_id.to_string()) {
-            Some(id) => Ok(Appended::New { id: *id, event_id: event.event_id.to_string() }),
+        .zip(ids)
+        .map(|(event, id)| match id {
+            Some(id) => Ok(Appended::New {
+                id,
+                event_id: event.event_id.to_string(),
+            }),
+            // Nobody frees it meanwhile, as on other stores: this transaction has the write lock.
             None => event
                 .request_id
                 .as_ref()
@@ -93,6 +106,27 @@ pub async fn append_all(
                 .ok_or_else(|| sqlx::Error::RowNotFound.into()),
         })
         .collect()
+}
+
+/// Row id, identity, request id.
+type Inserted = (i64, String, Option<String>);
+
+async fn insert_all(
+    connection: &mut SqliteConnection,
+    outbox: &Outbox,
+    events: &[&NewEvent],
+) -> Result<Vec<Inserted>, sqlx::Error> {
+    let mut inserted: Vec<Inserted> = Vec::with_capacity(events.len());
+    for chunk in events.chunks(CHUNK) {
+        let rows = sqlx::query_as(outbox.sql(include_str!("sql/append_all.sql")))
+            .bind(rows_json(chunk)?)
+            .fetch_all(&mut *connection)
+            .await?;
+        inserted.extend(rows);
+    }
+    // SQLite promises no order of RETURNING.
+    inserted.sort_unstable_by_key(|row| row.0);
+    Ok(inserted)
 }
 
 /// The columns in the order of `append_all.sql`.
@@ -129,5 +163,7 @@ async fn find_keys(
         .bind(wanted)
         .fetch_all(connection)
         .await?;
-    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    rows.iter()
+        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+        .collect()
 }

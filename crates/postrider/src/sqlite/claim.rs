@@ -95,13 +95,7 @@ impl Found {
     }
 
     /// Moves the cursor on after the commit, and answers whether there may be more.
-    fn remember(
-        &self,
-        cursor: &mut Cursor,
-        taken: &[i64],
-        rows: u32,
-        waiting_limit: u32,
-    ) -> bool {
+    fn remember(&self, cursor: &mut Cursor, taken: &[i64], rows: u32, waiting_limit: u32) -> bool {
         cursor.horizon.observe(self.last_id, BTreeSet::new());
         let (waiting, fresh) = (self.waiting.len(), self.fresh.len());
         let cut = taken.len() < waiting + fresh;
@@ -111,7 +105,11 @@ impl Found {
         let goes_on = !stopped && self.scanned_to < self.last_id;
         let scanned_to = if cut || stopped {
             let last = taken.last().copied().unwrap_or(cursor.low);
-            let last_fresh = self.fresh.iter().map(|(id, _)| *id).take_while(|id| *id <= last);
+            let last_fresh = self
+                .fresh
+                .iter()
+                .map(|(id, _)| *id)
+                .take_while(|id| *id <= last);
             Some(last_fresh.last().unwrap_or(cursor.low))
         } else {
             goes_on.then_some(self.scanned_to)

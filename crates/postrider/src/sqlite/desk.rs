@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::query::Query;
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Row, Sqlite, SqliteConnection};
 
 use super::{On, SqliteStore, stored};
 use crate::event::{fit, limits};
 use crate::store::{
     Attempt, AuditEntry, BookLine, Books, DeadLetter, Desk, DlqFilter, EventFilter, EventRecord,
-    ImportEntry, Imported, Page, Result, Statistics, TypeStatistics, books_from_lines, parse_stored,
-    refuse_acting_on,
+    ImportEntry, Imported, Page, Result, Statistics, TypeStatistics, books_from_lines,
+    parse_stored, refuse_acting_on,
 };
 use crate::{Outbox, Status};
 
@@ -30,7 +30,10 @@ impl Desk for SqliteStore {
                 count: row.try_get(2)?,
                 id_sum: row.try_get::<i64, _>(3)?.into(),
             };
-            lines.entry(row.try_get(0)?).or_default().push((row.try_get(1)?, line));
+            lines
+                .entry(row.try_get(0)?)
+                .or_default()
+                .push((row.try_get(1)?, line));
         }
         Ok(books_from_lines(lines))
     }
@@ -55,7 +58,11 @@ impl Desk for SqliteStore {
             .fetch_one(&self.readers)
             .await
             .on(self)?;
-        Ok(Statistics::from_types(by_type, now.try_get(0)?, now.try_get(1)?))
+        Ok(Statistics::from_types(
+            by_type,
+            now.try_get(0)?,
+            now.try_get(1)?,
+        ))
     }
 
     async fn events(
@@ -82,9 +89,15 @@ impl Desk for SqliteStore {
     }
 
     async fn event(&self, outbox: &Outbox, id: i64) -> Result<Option<EventRecord>> {
-        let page = Page { before_id: Some(id.saturating_add(1)), limit: 1 };
+        let page = Page {
+            before_id: Some(id.saturating_add(1)),
+            limit: 1,
+        };
         for status in [None, Some(Status::Completed)] {
-            let filter = EventFilter { status, ..EventFilter::default() };
+            let filter = EventFilter {
+                status,
+                ..EventFilter::default()
+            };
             let found = self.events(outbox, &filter, page).await?;
             if let Some(record) = found.into_iter().find(|record| record.id == id) {
                 return Ok(Some(record));
@@ -129,7 +142,11 @@ impl Desk for SqliteStore {
 
     async fn dead_letter_count(&self, outbox: &Outbox, filter: &DlqFilter) -> Result<i64> {
         let query = sqlx::query(outbox.sql(include_str!("sql/dlq_count.sql")));
-        Ok(bind_filter(query, None, filter).fetch_one(&self.readers).await.on(self)?.try_get(0)?)
+        Ok(bind_filter(query, None, filter)
+            .fetch_one(&self.readers)
+            .await
+            .on(self)?
+            .try_get(0)?)
     }
 
     async fn dead_letter(&self, outbox: &Outbox, id: i64) -> Result<Option<DeadLetter>> {
@@ -205,7 +222,15 @@ impl Desk for SqliteStore {
             return Ok(Imported::Known);
         }
         let detail = format!("event {} restored from a backup file", entry.event_id);
-        audit(&mut tx, operator, "dlq.import", outbox, entry.original_id, &detail).await?;
+        audit(
+            &mut tx,
+            operator,
+            "dlq.import",
+            outbox,
+            entry.original_id,
+            &detail,
+        )
+        .await?;
         tx.commit().await.on(self)?;
         Ok(Imported::Restored)
     }

@@ -29,7 +29,10 @@ impl Schema for SqliteStore {
         for file in SHARED {
             sqlx::raw_sql(file).execute(&mut *tx).await.on(self)?;
         }
-        sqlx::raw_sql("DELETE FROM postrider_schema").execute(&mut *tx).await.on(self)?;
+        sqlx::raw_sql("DELETE FROM postrider_schema")
+            .execute(&mut *tx)
+            .await
+            .on(self)?;
         sqlx::query("INSERT INTO postrider_schema (version, oldest_relay) VALUES ($1, $2)")
             .bind(versions::SCHEMA)
             .bind(versions::OLDEST_RELAY)
@@ -39,7 +42,10 @@ impl Schema for SqliteStore {
         done.push(format!("shared tables at version {}", versions::SCHEMA));
         for spec in outboxes {
             for file in outbox_files(spec) {
-                sqlx::raw_sql(spec.outbox.sql(file)).execute(&mut *tx).await.on(self)?;
+                sqlx::raw_sql(spec.outbox.sql(file))
+                    .execute(&mut *tx)
+                    .await
+                    .on(self)?;
             }
             sqlx::query(
                 "INSERT INTO postrider_outboxes (name, table_name, version) VALUES ($1, $2, $3)
@@ -74,7 +80,10 @@ impl Schema for SqliteStore {
             versions::OLDEST_RELAY
         ));
         for spec in outboxes {
-            for file in outbox_files(spec).into_iter().chain([include_str!("sql/grants.sql")]) {
+            for file in outbox_files(spec)
+                .into_iter()
+                .chain([include_str!("sql/grants.sql")])
+            {
                 let AssertSqlSafe(sql) = spec.outbox.sql(file);
                 text.push('\n');
                 text.push_str(&sql);

@@ -43,7 +43,10 @@ impl Store for SqliteStore {
             .fetch_one(&self.writer)
             .await
             .on(self)?;
-        Ok(Lease { relay_id: relay.id.clone(), epoch })
+        Ok(Lease {
+            relay_id: relay.id.clone(),
+            epoch,
+        })
     }
 
     async fn heartbeat(&self, lease: &Lease) -> Result<Vec<RelayPulse>> {
@@ -77,15 +80,14 @@ impl Store for SqliteStore {
 
     async fn fence(&self, pulse: &RelayPulse) -> Result<bool> {
         let mut tx = self.begin().await?;
-        let found: Option<(bool, i64)> = sqlx::query_as(include_str!("sql/fence_lock.sql"))
+        let found: Option<(bool, i64, i64)> = sqlx::query_as(include_str!("sql/fence_lock.sql"))
             .bind(&pulse.relay_id)
-            .bind(pulse.epoch)
             .fetch_optional(&mut *tx)
             .await
             .on(self)?;
         let fenced = match found {
-            Some((true, _)) => true,
-            Some((false, heartbeat)) if heartbeat == pulse.heartbeat => {
+            Some((true, ..)) => true,
+            Some((false, epoch, beat)) if (epoch, beat) == (pulse.epoch, pulse.heartbeat) => {
                 sqlx::query(include_str!("sql/fence.sql"))
                     .bind(&pulse.relay_id)
                     .execute(&mut *tx)
@@ -117,7 +119,10 @@ impl Store for SqliteStore {
         cursor: &mut Cursor,
     ) -> Result<Claimed> {
         cursor.sweep_if_due(SWEEP_EVERY);
-        let limit = ClaimLimit { rows: limit.rows.min(ROWS_MAX), ..limit };
+        let limit = ClaimLimit {
+            rows: limit.rows.min(ROWS_MAX),
+            ..limit
+        };
         let taken = loop {
             let taken = self.take(outbox, lease, limit, cursor).await?;
             // Nothing in this part of the table, but it goes on. The write lock was free meanwhile.
@@ -134,8 +139,14 @@ impl Store for SqliteStore {
             .fetch_all(&self.readers)
             .await
             .on(self)?;
-        let events = rows.iter().map(decode).collect::<std::result::Result<Vec<_>, _>>()?;
-        Ok(Claimed { full: taken.full && !events.is_empty(), events })
+        let events = rows
+            .iter()
+            .map(decode)
+            .collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(Claimed {
+            full: taken.full && !events.is_empty(),
+            events,
+        })
     }
 
     async fn claim_suspect(&self, outbox: &Outbox, lease: &Lease) -> Result<Option<Event>> {
@@ -172,7 +183,9 @@ impl Store for SqliteStore {
                 .await
                 .on(self)?;
         }
-        let rows = self.book_and_remove(&mut tx, outbox, &ids, "delivered").await?;
+        let rows = self
+            .book_and_remove(&mut tx, outbox, &ids, "delivered")
+            .await?;
         tx.commit().await.on(self)?;
         Ok(Settled { rows })
     }
@@ -213,7 +226,9 @@ impl Store for SqliteStore {
             .await
             .on(self)?;
         tx.commit().await.on(self)?;
-        Ok(Settled { rows: settled.rows_affected() })
+        Ok(Settled {
+            rows: settled.rows_affected(),
+        })
     }
 
     async fn settle_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
@@ -234,7 +249,8 @@ impl Store for SqliteStore {
 
     async fn mark_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
         let statement = include_str!("sql/mark_dead.sql");
-        self.update_held(outbox, lease, statement, deaths_json(dead)?).await
+        self.update_held(outbox, lease, statement, deaths_json(dead)?)
+            .await
     }
 
     async fn release(
@@ -253,20 +269,23 @@ impl Store for SqliteStore {
             })
             .collect();
         let statement = include_str!("sql/release.sql");
-        self.update_held(outbox, lease, statement, super::json(&deferrals)?).await
+        self.update_held(outbox, lease, statement, super::json(&deferrals)?)
+            .await
     }
 
     async fn release_lost(&self, outbox: &Outbox, lease: &Lease, in_flight: &[i64]) -> Result<u64> {
         let in_flight = super::json(in_flight)?;
         let (mut from, mut released) = (0, 0);
         while let Some((to, ids)) = self.next_step(outbox, from).await? {
+            let mut tx = self.begin_held(lease).await?;
             let step = sqlx::query(outbox.sql(include_str!("sql/release_lost.sql")))
                 .bind(&lease.relay_id)
                 .bind(ids)
                 .bind(&in_flight)
-                .execute(&self.writer)
+                .execute(&mut *tx)
                 .await
                 .on(self)?;
+            tx.commit().await.on(self)?;
             released += step.rows_affected();
             from = to;
         }
@@ -289,7 +308,11 @@ impl SqliteStore {
             .fetch_one(&mut *tx)
             .await
             .on(self)?;
-        if held { Ok(tx) } else { Err(StoreError::LeaseLost) }
+        if held {
+            Ok(tx)
+        } else {
+            Err(StoreError::LeaseLost)
+        }
     }
 
     /// Ids, as JSON, of the given rows that this relay still holds in the given version.
@@ -348,7 +371,9 @@ impl SqliteStore {
             .await
             .on(self)?;
         tx.commit().await.on(self)?;
-        Ok(Settled { rows: settled.rows_affected() })
+        Ok(Settled {
+            rows: settled.rows_affected(),
+        })
     }
 
     /// The next step of a walk over the rows that somebody holds: its end, and ids as JSON.
@@ -364,7 +389,9 @@ impl SqliteStore {
             .await
             .on(self)?;
         let to: Option<i64> = row.try_get(0)?;
-        Ok(to.map(|to| Ok::<_, sqlx::Error>((to, row.try_get(1)?))).transpose()?)
+        Ok(to
+            .map(|to| Ok::<_, sqlx::Error>((to, row.try_get(1)?)))
+            .transpose()?)
     }
 }
 

@@ -11,4 +11,4 @@ SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4
     strftime('%Y-%m-%dT%H:%M:%fZ', 'now', e.value ->> 10)
 FROM json_each($1) AS e
 ORDER BY e.key
-RETURNING id, event_id
+RETURNING id, event_id, request_id
