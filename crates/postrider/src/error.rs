@@ -57,6 +57,19 @@ pub enum StoreError {
     /// Lock wait or deadlock; the call may be repeated, with fewer rows.
     #[error("the database is busy (deadlock or lock wait): {0}")]
     Busy(#[source] sqlx::Error),
+    /// SQLite: the file cannot be used as it is.
+    #[error("{path}: {cause}; {cure}")]
+    File {
+        /// Which file.
+        path: String,
+        /// What SQLite or the operating system said.
+        #[source]
+        cause: sqlx::Error,
+        /// What to do about it.
+        cure: &'static str,
+        /// Whether repeating the call is useless until somebody did so.
+        lasting: bool,
+    },
     /// Tables are missing or of another version.
     #[error("{0}")]
     Schema(String),
@@ -74,7 +87,7 @@ pub enum StoreError {
 impl StoreError {
     /// Whether repeating the call unchanged may succeed.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::Busy(_))
+        matches!(self, Self::Unavailable(_) | Self::Busy(_) | Self::File { lasting: false, .. })
     }
 }
 
@@ -114,8 +127,12 @@ fn transience(code: Option<&str>) -> Transience {
         // lock not available (PostgreSQL lock_timeout), MariaDB's lock wait (HY000/1205 is mapped
         // by the mysql store before it comes here).
         Some("40001" | "40P01" | "55P03") => Transience::Busy,
-        // SQLite: BUSY, LOCKED and BUSY_SNAPSHOT.
-        Some("5" | "6" | "261" | "517") => Transience::Busy,
+        // SQLite's numbers are shorter than a SQLSTATE. The low byte is the kind (5 BUSY, 6 LOCKED,
+        // 15 PROTOCOL, which is a lost race for the WAL), the rest tells more: 517 BUSY_SNAPSHOT.
+        Some(code) if code.len() < 5 => match code.parse::<i32>().map(|code| code & 0xff) {
+            Ok(5 | 6 | 15) => Transience::Busy,
+            _ => Transience::Lasting,
+        },
         _ => Transience::Lasting,
     }
 }

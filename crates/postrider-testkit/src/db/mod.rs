@@ -143,7 +143,7 @@ impl TestDb {
             StoreKind::Postgres => format!("{column} - interval '{seconds} seconds'"),
             StoreKind::Mysql => format!("{column} - INTERVAL {seconds} SECOND"),
             StoreKind::Sqlite => {
-                format!("strftime('%Y-%m-%d %H:%M:%f', {column}, '-{seconds} seconds')")
+                format!("strftime('%Y-%m-%dT%H:%M:%fZ', {column}, '-{seconds} seconds')")
             }
         };
         self.execute(&format!("UPDATE {table} SET {column} = {earlier} WHERE {condition}")).await

@@ -1,0 +1,127 @@
+//! The part of a claim that holds the write lock: which rows, and taking them.
+
+use std::collections::BTreeSet;
+
+use sqlx::Row;
+
+use super::{On, SqliteStore, json};
+use crate::store::{ClaimLimit, Cursor, Lease, Result};
+use crate::{Outbox, StoreError};
+
+/// Ids that one claim passes in its search for fresh rows, about 5 ms when none is fresh: a million
+/// rows that wait for their time may not hold up the application's writes.
+const SCAN_IDS_MAX: i64 = 20_000;
+
+/// Rows that a claim took.
+#[derive(Default)]
+pub(super) struct Taken {
+    /// Ascending.
+    pub(super) ids: Vec<i64>,
+    /// There may be more that is due right now.
+    pub(super) full: bool,
+}
+
+/// What `claim_find.sql` answers.
+struct Found {
+    /// Nothing at or below can still commit: this transaction is the only one that writes.
+    last_id: i64,
+    /// The last id that the search for fresh rows could reach.
+    scanned_to: i64,
+    /// Ids and bytes.
+    waiting: Vec<(i64, u64)>,
+    fresh: Vec<(i64, u64)>,
+}
+
+impl SqliteStore {
+    pub(super) async fn take(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        limit: ClaimLimit,
+        cursor: &mut Cursor,
+    ) -> Result<Taken> {
+        let waiting_limit = cursor.waiting_limit(limit.rows);
+        let mut tx = self.begin().await?;
+        let row = sqlx::query(outbox.sql(include_str!("sql/claim_find.sql")))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .bind(cursor.low)
+            .bind(limit.rows)
+            .bind(waiting_limit)
+            .bind(SCAN_IDS_MAX)
+            .fetch_optional(&mut *tx)
+            .await
+            .on(self)?;
+        let Some(row) = row else {
+            return Ok(Taken::default());
+        };
+        let last_id: i64 = row.try_get(0)?;
+        let start: Option<i64> = row.try_get(1)?;
+        let found = Found {
+            last_id,
+            scanned_to: start.map_or(last_id, |id| id.saturating_add(SCAN_IDS_MAX - 1)),
+            waiting: pairs(row.try_get(2)?)?,
+            fresh: pairs(row.try_get(3)?)?,
+        };
+        let ids = found.within(limit.bytes);
+        if !ids.is_empty() {
+            sqlx::query(outbox.sql(include_str!("sql/claim.sql")))
+                .bind(&lease.relay_id)
+                .bind(json(&ids)?)
+                .execute(&mut *tx)
+                .await
+                .on(self)?;
+        }
+        tx.commit().await.on(self)?;
+        let full = found.remember(cursor, &ids, limit.rows, waiting_limit);
+        Ok(Taken { ids, full })
+    }
+}
+
+impl Found {
+    /// Ids ascending, within the limit of bytes; the first one in any case.
+    fn within(&self, bytes_max: u64) -> Vec<i64> {
+        let mut all: Vec<_> = self.waiting.iter().chain(&self.fresh).copied().collect();
+        all.sort_unstable();
+        let mut total = 0_u64;
+        all.iter()
+            .enumerate()
+            .take_while(|(position, (_, bytes))| {
+                total = total.saturating_add(*bytes);
+                *position == 0 || total <= bytes_max
+            })
+            .map(|(_, (id, _))| *id)
+            .collect()
+    }
+
+    /// Moves the cursor on after the commit, and answers whether there may be more.
+    fn remember(&self, cursor: &mut Cursor, taken: &[i64], rows: u32, waiting_limit: u32) -> bool {
+        cursor.horizon.observe(self.last_id, BTreeSet::new());
+        let (waiting, fresh) = (self.waiting.len(), self.fresh.len());
+        let cut = taken.len() < waiting + fresh;
+        // The search for fresh rows ended at its limit, which is zero where waiting rows took all.
+        let room = (rows as usize).saturating_sub(waiting);
+        let stopped = fresh == room;
+        let goes_on = !stopped && self.scanned_to < self.last_id;
+        let scanned_to = if cut || stopped {
+            let last = taken.last().copied().unwrap_or(cursor.low);
+            let last_fresh = self
+                .fresh
+                .iter()
+                .map(|(id, _)| *id)
+                .take_while(|id| *id <= last);
+            Some(last_fresh.last().unwrap_or(cursor.low))
+        } else {
+            goes_on.then_some(self.scanned_to)
+        };
+        cursor.advance(cursor.horizon.closed_until(), scanned_to);
+        cursor.fresh_was_empty = fresh == 0 && room > 0;
+        let limit_reached = (stopped && fresh > 0) || waiting == waiting_limit as usize;
+        cut || goes_on || (limit_reached && !taken.is_empty())
+    }
+}
+
+fn pairs(text: &str) -> Result<Vec<(i64, u64)>> {
+    serde_json::from_str(text)
+        .map_err(|error| StoreError::Schema(format!("claim_find.sql answered `{text}`: {error}")))
+}

@@ -1,0 +1,275 @@
+//! SQLite: `append` for applications, [`SqliteStore`] for the relay and operators.
+//!
+//! SQLite has one writer at a time, over all processes that use the file. Programs that append
+//! should use WAL (the store turns it on, and it stays on in the file), `busy_timeout = 5000`,
+//! `synchronous = FULL`, and begin their transactions with `BEGIN IMMEDIATE`. A deferred
+//! transaction that read before it writes fails with `SQLITE_BUSY_SNAPSHOT` when somebody else
+//! wrote meanwhile; no timeout helps against that.
+//!
+//! So that the application's own writes get through, the store's transactions are short: they write
+//! at most [`ROWS_MAX`] rows, and payloads are read when the write lock is given back.
+
+mod append;
+mod claim;
+mod desk;
+mod schema;
+mod store;
+mod upkeep;
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+use sqlx::{Sqlite, Transaction};
+
+use crate::store::Result;
+use crate::{ConnectOptions, StoreError};
+
+pub use append::{append, append_all};
+
+/// Rows that one transaction of the store writes at most, about 10 ms. A claim that may take more
+/// takes this many and answers that there is more; what is claimed together is settled together.
+pub const ROWS_MAX: u32 = 1_000;
+
+/// Time to wait for another process's write transaction.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time to get a connection before the database counts as busy: somebody else's wait and one's own.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pages in the WAL before they are copied into the file (4 KiB each). The default of 1,000 copies
+/// after every third batch of a drain.
+const CHECKPOINT_PAGES: &str = "4000";
+/// Connections for reading. More would only wait for the same two cores and the same disk.
+const READERS_MAX: u32 = 4;
+/// Prepared statements kept per connection: about 50 per outbox.
+const STATEMENTS_MAX: usize = 500;
+/// Rows on their way from SQLite's thread to the caller. A small buffer wakes the two in turn.
+const ROW_BUFFER: usize = 1_024;
+/// Longest time that is added to the clock: beyond the year 9999 SQLite answers NULL, which would
+/// mean "due now".
+const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// A SQLite file with outboxes.
+#[derive(Debug, Clone)]
+pub struct SqliteStore {
+    /// One connection: two writers of one process would only wait for each other inside SQLite,
+    /// where waiting is sleeping and polling.
+    writer: SqlitePool,
+    readers: SqlitePool,
+    file: Arc<Path>,
+}
+
+impl SqliteStore {
+    /// Opens the file, and creates it where `options` say so.
+    ///
+    /// # Errors
+    /// If the URL is malformed, or the file is missing, not a database, or not writable.
+    pub async fn connect(url: &str, options: &ConnectOptions) -> Result<Self> {
+        let (file, create) = file_of(url, options)?;
+        make_ready(&file, create).await?;
+        let common = SqliteConnectOptions::new()
+            .filename(&file)
+            .busy_timeout(BUSY_TIMEOUT)
+            .statement_cache_capacity(STATEMENTS_MAX)
+            .row_buffer_size(ROW_BUFFER);
+        let writing = common
+            .clone()
+            .create_if_missing(create)
+            .journal_mode(SqliteJournalMode::Wal)
+            // An event that was committed must survive a power cut, like the business change that
+            // was committed with it. NORMAL does not sync the WAL at commit and can lose the last
+            // transactions.
+            .synchronous(SqliteSynchronous::Full)
+            .pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
+        let file: Arc<Path> = file.into();
+        let pool = SqlitePoolOptions::new()
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            // A connection to a file does not break while it lies idle.
+            .test_before_acquire(false);
+        let store = Self {
+            writer: pool
+                .clone()
+                .max_connections(1)
+                .idle_timeout(None)
+                .max_lifetime(None)
+                .connect_lazy_with(writing),
+            readers: pool
+                .max_connections(options.connections_max.clamp(1, READERS_MAX))
+                .connect_lazy_with(common.pragma("query_only", "ON")),
+            file,
+        };
+        store.check_writable().await?;
+        Ok(store)
+    }
+
+    /// SQLite opens a file without the right to write as read-only and says so at the first write,
+    /// which would be the relay's first heartbeat.
+    async fn check_writable(&self) -> Result<()> {
+        match self.begin().await {
+            Ok(tx) => tx.rollback().await.on(self)?,
+            // Somebody writes, so it can be written.
+            Err(StoreError::Busy(_)) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
+            .fetch_one(&self.writer)
+            .await
+            .on(self)?;
+        if mode == "wal" {
+            return Ok(());
+        }
+        Err(StoreError::File {
+            path: self.file.display().to_string(),
+            cause: sqlx::Error::Protocol(format!("the journal mode is `{mode}`, not `wal`")),
+            cure: "put the file on a local disk: WAL needs shared memory, which network file \
+                   systems do not have",
+            lasting: true,
+        })
+    }
+
+    /// Every transaction that writes takes the write lock at its start.
+    async fn begin(&self) -> Result<Transaction<'static, Sqlite>> {
+        self.writer.begin_with("BEGIN IMMEDIATE").await.on(self)
+    }
+}
+
+/// The file that a URL names, and whether it may be created.
+fn file_of(url: &str, options: &ConnectOptions) -> Result<(PathBuf, bool)> {
+    let refuse = |what: &str| {
+        Err(StoreError::Url(format!(
+            "the store URL `{url}` {what}; allowed is sqlite:path/to/file.db, with ?mode=rwc to \
+             create the file"
+        )))
+    };
+    let create = match url.split_once('?').map(|(_, parameters)| parameters) {
+        None | Some("" | "mode=rw") => options.create,
+        Some("mode=rwc") => true,
+        Some(_) => return refuse("has parameters that an outbox cannot work with"),
+    };
+    let Ok(parsed) = SqliteConnectOptions::from_str(url) else {
+        return refuse("cannot be read");
+    };
+    if url.contains(":memory:") {
+        return refuse("names a database in memory, where nothing survives the program");
+    }
+    match parsed.get_filename() {
+        file if file.as_os_str().is_empty() => refuse("names no file"),
+        file => Ok((file.to_owned(), create)),
+    }
+}
+
+/// Looks at the path before SQLite does, whose one message for all of this is "unable to open".
+async fn make_ready(file: &Path, create: bool) -> Result<()> {
+    let error = |cause: std::io::Error, cure| StoreError::File {
+        path: file.display().to_string(),
+        cause: sqlx::Error::Io(cause),
+        cure,
+        lasting: true,
+    };
+    match tokio::fs::metadata(file).await {
+        Ok(found) if found.is_dir() => Err(error(
+            std::io::ErrorKind::IsADirectory.into(),
+            "name a file inside of this folder in the store URL",
+        )),
+        Ok(_) => Ok(()),
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(error(
+            cause,
+            "give this program the right to enter the folder",
+        )),
+        Err(cause) if !create => Err(error(
+            cause,
+            "correct the path in the store URL, or have the file made: `postrider migrate`, or \
+             ?mode=rwc in the URL",
+        )),
+        Err(_) => match file.parent() {
+            None => Ok(()),
+            Some(folder) => tokio::fs::create_dir_all(folder).await.map_err(|cause| {
+                error(
+                    cause,
+                    "its folder cannot be made: make it, or give the right to",
+                )
+            }),
+        },
+    }
+}
+
+/// Names the file in an error that is about the file.
+trait On<T> {
+    fn on(self, store: &SqliteStore) -> Result<T>;
+}
+
+impl<T> On<T> for std::result::Result<T, sqlx::Error> {
+    fn on(self, store: &SqliteStore) -> Result<T> {
+        self.map_err(|error| explain(error, &store.file))
+    }
+}
+
+fn explain(error: sqlx::Error, file: &Path) -> StoreError {
+    // Nobody is unreachable here: the one connection for writing is in use, or waits for its turn.
+    if matches!(error, sqlx::Error::PoolTimedOut) {
+        return StoreError::Busy(error);
+    }
+    let code = error
+        .as_database_error()
+        .and_then(|cause| cause.code()?.parse::<i32>().ok());
+    // The low byte is the kind of error, the rest tells more.
+    let (cure, lasting) = match code.map(|code| code & 0xff) {
+        Some(8) => (
+            "give this program the right to write the file and its folder (SQLite keeps `-wal` \
+             and `-shm` files beside it)",
+            true,
+        ),
+        Some(10) => (
+            "the disk reported an error: look into the system's log",
+            false,
+        ),
+        Some(11) => (
+            "the file is damaged: run `PRAGMA integrity_check`, restore a backup",
+            true,
+        ),
+        Some(13) => (
+            "make room on the disk: the work then goes on by itself",
+            false,
+        ),
+        Some(14) => (
+            "the file or its `-wal` and `-shm` cannot be opened: look at the rights on the file \
+             and its folder, and at the limit of open files",
+            false,
+        ),
+        Some(26) => (
+            "this is no SQLite database: correct the path in the store URL",
+            true,
+        ),
+        _ => return error.into(),
+    };
+    StoreError::File {
+        path: file.display().to_string(),
+        cause: error,
+        cure,
+        lasting,
+    }
+}
+
+/// A duration as strftime adds it to the clock.
+fn plus(duration: Duration) -> String {
+    format!("+{:.3} seconds", duration.min(DURATION_MAX).as_secs_f64())
+}
+
+/// A duration as strftime takes it off the clock.
+fn minus(duration: Duration) -> String {
+    format!("-{:.3} seconds", duration.min(DURATION_MAX).as_secs_f64())
+}
+
+/// A time as the tables hold it.
+fn stored(time: DateTime<Utc>) -> String {
+    time.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
+}
+
+/// A JSON array as a parameter: the one way to pass many values with one variable.
+fn json<T: serde::Serialize>(values: &[T]) -> Result<String> {
+    serde_json::to_string(values).map_err(|error| sqlx::Error::Encode(error.into()).into())
+}

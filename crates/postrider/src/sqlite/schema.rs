@@ -1,0 +1,127 @@
+//! Migrations.
+
+use async_trait::async_trait;
+use sqlx::{AssertSqlSafe, Row};
+
+use super::{On, SqliteStore};
+use crate::store::{Result, Schema, SchemaState, schema_verdict, versions};
+use crate::{Dedupe, Outbox, OutboxSpec};
+
+const SHARED: [&str; 1] = [include_str!("sql/migrate_shared_1.sql")];
+const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
+
+/// The files that set up one outbox, in order.
+fn outbox_files(spec: &OutboxSpec) -> Vec<&'static str> {
+    let mut files = OUTBOX.to_vec();
+    files.push(match spec.dedupe {
+        Dedupe::Open => include_str!("sql/migrate_dedupe_open.sql"),
+        Dedupe::Window(_) => include_str!("sql/migrate_dedupe_window.sql"),
+    });
+    files
+}
+
+#[async_trait]
+impl Schema for SqliteStore {
+    async fn migrate(&self, outboxes: &[OutboxSpec]) -> Result<Vec<String>> {
+        let mut done = Vec::new();
+        // The write lock lets one process migrate at a time.
+        let mut tx = self.begin().await?;
+        for file in SHARED {
+            sqlx::raw_sql(file).execute(&mut *tx).await.on(self)?;
+        }
+        sqlx::raw_sql("DELETE FROM postrider_schema")
+            .execute(&mut *tx)
+            .await
+            .on(self)?;
+        sqlx::query("INSERT INTO postrider_schema (version, oldest_relay) VALUES ($1, $2)")
+            .bind(versions::SCHEMA)
+            .bind(versions::OLDEST_RELAY)
+            .execute(&mut *tx)
+            .await
+            .on(self)?;
+        done.push(format!("shared tables at version {}", versions::SCHEMA));
+        for spec in outboxes {
+            for file in outbox_files(spec) {
+                sqlx::raw_sql(spec.outbox.sql(file))
+                    .execute(&mut *tx)
+                    .await
+                    .on(self)?;
+            }
+            sqlx::query(
+                "INSERT INTO postrider_outboxes (name, table_name, version) VALUES ($1, $2, $3)
+                 ON CONFLICT (name) DO UPDATE
+                 SET table_name = excluded.table_name, version = excluded.version",
+            )
+            .bind(spec.outbox.name())
+            .bind(spec.outbox.table())
+            .bind(versions::SCHEMA)
+            .execute(&mut *tx)
+            .await
+            .on(self)?;
+            done.push(format!(
+                "outbox {} (table {}) at version {}",
+                spec.outbox.name(),
+                spec.outbox.table(),
+                versions::SCHEMA
+            ));
+        }
+        tx.commit().await.on(self)?;
+        Ok(done)
+    }
+
+    fn migration_sql(&self, outboxes: &[OutboxSpec]) -> String {
+        // WAL is a property of the file, and cannot be set inside of a transaction.
+        let mut text = "PRAGMA journal_mode = WAL;\n\n".to_owned();
+        text.push_str(&SHARED.join("\n"));
+        text.push_str(&format!(
+            "\nDELETE FROM postrider_schema;\n\
+             INSERT INTO postrider_schema (version, oldest_relay) VALUES ({}, {});\n",
+            versions::SCHEMA,
+            versions::OLDEST_RELAY
+        ));
+        for spec in outboxes {
+            for file in outbox_files(spec)
+                .into_iter()
+                .chain([include_str!("sql/grants.sql")])
+            {
+                let AssertSqlSafe(sql) = spec.outbox.sql(file);
+                text.push('\n');
+                text.push_str(&sql);
+            }
+            text.push_str(&format!(
+                "\nINSERT INTO postrider_outboxes (name, table_name, version) \
+                 VALUES ('{}', '{}', {})\n    ON CONFLICT (name) DO NOTHING;\n",
+                spec.outbox.name(),
+                spec.outbox.table(),
+                versions::SCHEMA
+            ));
+        }
+        text
+    }
+
+    async fn schema_state(&self, outboxes: &[Outbox]) -> Result<SchemaState> {
+        let present: bool = sqlx::query_scalar(
+            "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'postrider_schema')",
+        )
+        .fetch_one(&self.readers)
+        .await
+        .on(self)?;
+        if !present {
+            return Ok(schema_verdict(None, &[], outboxes));
+        }
+        let version: Option<(i32, i32)> =
+            sqlx::query_as("SELECT version, oldest_relay FROM postrider_schema")
+                .fetch_optional(&self.readers)
+                .await
+                .on(self)?;
+        let rows = sqlx::query("SELECT name, table_name, version FROM postrider_outboxes")
+            .fetch_all(&self.readers)
+            .await
+            .on(self)?;
+        let known = rows
+            .iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
+            .collect::<std::result::Result<Vec<(String, String, i32)>, sqlx::Error>>()?;
+        Ok(schema_verdict(version, &known, outboxes))
+    }
+}

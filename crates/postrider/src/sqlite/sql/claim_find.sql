@@ -1,0 +1,28 @@
+-- Fresh rows by primary key above the remembered low id ($3), waiting rows by their index; ids and
+-- bytes of both (weighed as Event::weight_bytes), so that payloads are read after the write lock
+-- is given back.
+-- $1 relay, $2 epoch, $4 rows, $5 rows for waiting ones, $6 ids that the scan may pass.
+-- No row: the relay was fenced. INDEXED BY: better an error than a scan of a million rows.
+WITH waiting AS MATERIALIZED (
+    SELECT id, octet_length(payload) + coalesce(octet_length(headers), 0) + 256 AS bytes
+    FROM "{outbox}" INDEXED BY "{outbox}_waiting"
+    WHERE next_retry_at <= strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+      AND status IN ('PENDING', 'FAILED') AND crash_count < 2
+    ORDER BY next_retry_at, id LIMIT $5
+),
+-- The next id that exists, so that a gap of delivered ids costs nothing.
+start AS MATERIALIZED (
+    SELECT min(id) AS id FROM "{outbox}" WHERE id > $3
+),
+fresh AS MATERIALIZED (
+    SELECT id, octet_length(payload) + coalesce(octet_length(headers), 0) + 256 AS bytes
+    FROM "{outbox}" NOT INDEXED
+    WHERE id >= (SELECT id FROM start) AND id < (SELECT id FROM start) + $6
+      AND status = 'PENDING' AND next_retry_at IS NULL
+    ORDER BY id LIMIT $4 - (SELECT count(*) FROM waiting)
+)
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{outbox}'), 0) AS last_id,
+    (SELECT id FROM start) AS start,
+    (SELECT json_group_array(json_array(id, bytes)) FROM waiting) AS waiting,
+    (SELECT json_group_array(json_array(id, bytes)) FROM fresh) AS fresh
+WHERE EXISTS (SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2)

@@ -1,0 +1,6 @@
+-- Resolved ones only: an unresolved dead letter is never cleaned up.
+DELETE FROM "{outbox}_dlq" WHERE id IN (
+    SELECT id FROM "{outbox}_dlq"
+    WHERE resolved AND resolved_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', $1)
+    LIMIT $2
+)

@@ -1,0 +1,2 @@
+UPDATE postrider_relays SET heartbeat = heartbeat + 1
+WHERE id = $1 AND epoch = $2 AND NOT fenced

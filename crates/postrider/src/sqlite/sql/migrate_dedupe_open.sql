@@ -1,0 +1,6 @@
+-- dedupe = "open": a request id is forgotten when its event leaves the outbox, whoever removes it.
+DROP TRIGGER IF EXISTS "{outbox}_forget";
+CREATE TRIGGER "{outbox}_forget" AFTER DELETE ON "{outbox}" WHEN OLD.request_id IS NOT NULL
+BEGIN
+    DELETE FROM "{outbox}_keys" WHERE request_id = OLD.request_id AND id = OLD.id;
+END;

@@ -1,0 +1,12 @@
+-- $1 ids that move_marked_find.sql found. An import from the backup file may have been faster: then
+-- the dead letter is known, and the row only leaves.
+INSERT INTO "{outbox}_dlq" (
+    original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
+    headers, content_hash, reason, error_message, failed_at, retry_count,
+    max_retries, redrive_count, event_created_at
+)
+SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
+    headers, content_hash, dead_reason, coalesce(last_error, ''), updated_at, retry_count,
+    max_retries, redrive_count, created_at
+FROM "{outbox}" WHERE id IN (SELECT value FROM json_each($1))
+ON CONFLICT (original_id) DO NOTHING

@@ -1,0 +1,1 @@
+DELETE FROM postrider_relays WHERE id = $1 AND epoch = $2

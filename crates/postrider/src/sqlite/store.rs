@@ -1,0 +1,439 @@
+//! The relay's side: leases, claim, settle.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::json;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, Sqlite, SqliteConnection, Transaction};
+use tokio::sync::mpsc;
+
+use super::{On, ROWS_MAX, SqliteStore, plus};
+use crate::event::{fit, limits};
+use crate::store::{
+    Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
+    OnSuccess, RelayIdentity, RelayPulse, Result, Settled, Store, StoreKind,
+};
+use crate::{Event, Outbox, StoreError};
+
+/// How often a claim starts from the beginning of the table.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
+#[async_trait]
+impl Store for SqliteStore {
+    fn kind(&self) -> StoreKind {
+        StoreKind::Sqlite
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            concurrent_writers: false,
+            skips_duplicates: true,
+            serialization_failures: false,
+            notifies: false,
+        }
+    }
+
+    async fn register(&self, relay: &RelayIdentity) -> Result<Lease> {
+        let epoch = sqlx::query_scalar(include_str!("sql/register.sql"))
+            .bind(&relay.id)
+            .bind(&relay.host)
+            .bind(&relay.version)
+            .fetch_one(&self.writer)
+            .await
+            .on(self)?;
+        Ok(Lease {
+            relay_id: relay.id.clone(),
+            epoch,
+        })
+    }
+
+    async fn heartbeat(&self, lease: &Lease) -> Result<Vec<RelayPulse>> {
+        let beat = sqlx::query(include_str!("sql/heartbeat.sql"))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .execute(&self.writer)
+            .await
+            .on(self)?;
+        if beat.rows_affected() == 0 {
+            return Err(StoreError::LeaseLost);
+        }
+        let rows = sqlx::query(include_str!("sql/pulses.sql"))
+            .fetch_all(&self.readers)
+            .await
+            .on(self)?;
+        rows.iter()
+            .map(|row| {
+                let age_ms: i64 = row.try_get(5)?;
+                Ok(RelayPulse {
+                    relay_id: row.try_get(0)?,
+                    epoch: row.try_get(1)?,
+                    heartbeat: row.try_get(2)?,
+                    fenced: row.try_get(3)?,
+                    host: row.try_get(4)?,
+                    age: Duration::from_millis(age_ms.try_into().unwrap_or(0)),
+                })
+            })
+            .collect()
+    }
+
+    async fn fence(&self, pulse: &RelayPulse) -> Result<bool> {
+        let mut tx = self.begin().await?;
+        let found: Option<(bool, i64, i64)> = sqlx::query_as(include_str!("sql/fence_lock.sql"))
+            .bind(&pulse.relay_id)
+            .fetch_optional(&mut *tx)
+            .await
+            .on(self)?;
+        let fenced = match found {
+            Some((true, ..)) => true,
+            Some((false, epoch, beat)) if (epoch, beat) == (pulse.epoch, pulse.heartbeat) => {
+                sqlx::query(include_str!("sql/fence.sql"))
+                    .bind(&pulse.relay_id)
+                    .execute(&mut *tx)
+                    .await
+                    .on(self)?;
+                true
+            }
+            _ => false,
+        };
+        tx.commit().await.on(self)?;
+        Ok(fenced)
+    }
+
+    async fn retire(&self, lease: &Lease) -> Result<()> {
+        sqlx::query(include_str!("sql/retire.sql"))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .execute(&self.writer)
+            .await
+            .on(self)?;
+        Ok(())
+    }
+
+    async fn claim(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        limit: ClaimLimit,
+        cursor: &mut Cursor,
+    ) -> Result<Claimed> {
+        cursor.sweep_if_due(SWEEP_EVERY);
+        let limit = ClaimLimit {
+            rows: limit.rows.min(ROWS_MAX),
+            ..limit
+        };
+        let taken = loop {
+            let taken = self.take(outbox, lease, limit, cursor).await?;
+            // Nothing in this part of the table, but it goes on. The write lock was free meanwhile.
+            if !(taken.ids.is_empty() && taken.full) {
+                break taken;
+            }
+        };
+        if taken.ids.is_empty() {
+            return Ok(Claimed::default());
+        }
+        let rows = sqlx::query(outbox.sql(include_str!("sql/claim_read.sql")))
+            .bind(&lease.relay_id)
+            .bind(super::json(&taken.ids)?)
+            .fetch_all(&self.readers)
+            .await
+            .on(self)?;
+        let events = rows
+            .iter()
+            .map(decode)
+            .collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(Claimed {
+            full: taken.full && !events.is_empty(),
+            events,
+        })
+    }
+
+    async fn claim_suspect(&self, outbox: &Outbox, lease: &Lease) -> Result<Option<Event>> {
+        let row = sqlx::query(outbox.sql(include_str!("sql/claim_suspect.sql")))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .fetch_optional(&self.writer)
+            .await
+            .on(self)?;
+        Ok(row.as_ref().map(decode).transpose()?)
+    }
+
+    async fn has_suspect(&self, outbox: &Outbox) -> Result<bool> {
+        sqlx::query_scalar(outbox.sql(include_str!("sql/has_suspect.sql")))
+            .fetch_one(&self.readers)
+            .await
+            .on(self)
+    }
+
+    async fn settle_delivered(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+        on_success: OnSuccess,
+    ) -> Result<Settled> {
+        let mut tx = self.begin_held(lease).await?;
+        let versions = delivered.iter().map(|d| (d.id, d.version));
+        let ids = self.find_own(&mut tx, outbox, lease, versions).await?;
+        if on_success == OnSuccess::Archive {
+            sqlx::query(outbox.sql(include_str!("sql/settle_delivered_archive.sql")))
+                .bind(&ids)
+                .execute(&mut *tx)
+                .await
+                .on(self)?;
+        }
+        let rows = self
+            .book_and_remove(&mut tx, outbox, &ids, "delivered")
+            .await?;
+        tx.commit().await.on(self)?;
+        Ok(Settled { rows })
+    }
+
+    async fn settle_failed(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        failed: &[Failure],
+    ) -> Result<Settled> {
+        let failures: Vec<_> = failed
+            .iter()
+            .map(|f| {
+                json!({
+                    "id": f.id, "version": f.version, "delay": plus(f.delay),
+                    "error": last_error(&f.error),
+                    "took_ms": i64::try_from(f.took.as_millis()).unwrap_or(i64::MAX),
+                })
+            })
+            .collect();
+        let failures = super::json(&failures)?;
+        let mut tx = self.begin_held(lease).await?;
+        sqlx::query(outbox.sql(include_str!("sql/settle_failed_note.sql")))
+            .bind(&lease.relay_id)
+            .bind(&failures)
+            .execute(&mut *tx)
+            .await
+            .on(self)?;
+        let settled = sqlx::query(outbox.sql(include_str!("sql/settle_failed.sql")))
+            .bind(&lease.relay_id)
+            .bind(&failures)
+            .execute(&mut *tx)
+            .await
+            .on(self)?;
+        sqlx::query(outbox.sql(include_str!("sql/settle_failed_trim.sql")))
+            .bind(&failures)
+            .execute(&mut *tx)
+            .await
+            .on(self)?;
+        tx.commit().await.on(self)?;
+        Ok(Settled {
+            rows: settled.rows_affected(),
+        })
+    }
+
+    async fn settle_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
+        let deaths = deaths_json(dead)?;
+        let mut tx = self.begin_held(lease).await?;
+        let versions = dead.iter().map(|d| (d.id, d.version));
+        let ids = self.find_own(&mut tx, outbox, lease, versions).await?;
+        sqlx::query(outbox.sql(include_str!("sql/settle_dead.sql")))
+            .bind(&ids)
+            .bind(deaths)
+            .execute(&mut *tx)
+            .await
+            .on(self)?;
+        let rows = self.book_and_remove(&mut tx, outbox, &ids, "dead").await?;
+        tx.commit().await.on(self)?;
+        Ok(Settled { rows })
+    }
+
+    async fn mark_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
+        let statement = include_str!("sql/mark_dead.sql");
+        self.update_held(outbox, lease, statement, deaths_json(dead)?)
+            .await
+    }
+
+    async fn release(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        deferred: &[Deferral],
+    ) -> Result<Settled> {
+        let deferrals: Vec<_> = deferred
+            .iter()
+            .map(|d| {
+                json!({
+                    "id": d.id, "version": d.version, "delay": plus(d.delay),
+                    "error": d.error.as_deref().map(last_error),
+                })
+            })
+            .collect();
+        let statement = include_str!("sql/release.sql");
+        self.update_held(outbox, lease, statement, super::json(&deferrals)?)
+            .await
+    }
+
+    async fn release_lost(&self, outbox: &Outbox, lease: &Lease, in_flight: &[i64]) -> Result<u64> {
+        let in_flight = super::json(in_flight)?;
+        let (mut from, mut released) = (0, 0);
+        while let Some((to, ids)) = self.next_step(outbox, from).await? {
+            let mut tx = self.begin_held(lease).await?;
+            let step = sqlx::query(outbox.sql(include_str!("sql/release_lost.sql")))
+                .bind(&lease.relay_id)
+                .bind(ids)
+                .bind(&in_flight)
+                .execute(&mut *tx)
+                .await
+                .on(self)?;
+            tx.commit().await.on(self)?;
+            released += step.rows_affected();
+            from = to;
+        }
+        Ok(released)
+    }
+
+    /// SQLite tells other processes nothing; the relay polls.
+    async fn hints(&self, _: &[Outbox]) -> Result<Option<mpsc::Receiver<String>>> {
+        Ok(None)
+    }
+}
+
+impl SqliteStore {
+    /// Begins a transaction that writes for a relay whose lease holds until its end.
+    async fn begin_held(&self, lease: &Lease) -> Result<Transaction<'static, Sqlite>> {
+        let mut tx = self.begin().await?;
+        let held: bool = sqlx::query_scalar(include_str!("sql/held.sql"))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .fetch_one(&mut *tx)
+            .await
+            .on(self)?;
+        if held {
+            Ok(tx)
+        } else {
+            Err(StoreError::LeaseLost)
+        }
+    }
+
+    /// Ids, as JSON, of the given rows that this relay still holds in the given version.
+    async fn find_own(
+        &self,
+        connection: &mut SqliteConnection,
+        outbox: &Outbox,
+        lease: &Lease,
+        versions: impl Iterator<Item = (i64, i64)>,
+    ) -> Result<String> {
+        // A map: ids ascending, as the table has them, and none twice.
+        let versions = json!(versions.collect::<BTreeMap<i64, i64>>()).to_string();
+        sqlx::query_scalar(outbox.sql(include_str!("sql/settle_find.sql")))
+            .bind(&lease.relay_id)
+            .bind(versions)
+            .fetch_one(connection)
+            .await
+            .on(self)
+    }
+
+    /// Books the rows with these ids (JSON), removes them and answers how many there were.
+    pub(super) async fn book_and_remove(
+        &self,
+        connection: &mut SqliteConnection,
+        outbox: &Outbox,
+        ids: &str,
+        kind: &str,
+    ) -> Result<u64> {
+        sqlx::query(outbox.sql(include_str!("sql/book.sql")))
+            .bind(ids)
+            .bind(kind)
+            .execute(&mut *connection)
+            .await
+            .on(self)?;
+        let removed = sqlx::query(outbox.sql(include_str!("sql/remove.sql")))
+            .bind(ids)
+            .execute(connection)
+            .await
+            .on(self)?;
+        Ok(removed.rows_affected())
+    }
+
+    /// A settle that is one UPDATE: the relay and what to write to which rows.
+    async fn update_held(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        statement: &'static str,
+        rows: String,
+    ) -> Result<Settled> {
+        let mut tx = self.begin_held(lease).await?;
+        let settled = sqlx::query(outbox.sql(statement))
+            .bind(&lease.relay_id)
+            .bind(rows)
+            .execute(&mut *tx)
+            .await
+            .on(self)?;
+        tx.commit().await.on(self)?;
+        Ok(Settled {
+            rows: settled.rows_affected(),
+        })
+    }
+
+    /// The next step of a walk over the rows that somebody holds: its end, and ids as JSON.
+    pub(super) async fn next_step(
+        &self,
+        outbox: &Outbox,
+        from: i64,
+    ) -> Result<Option<(i64, String)>> {
+        let row = sqlx::query(outbox.sql(include_str!("sql/next_id_step.sql")))
+            .bind(from)
+            .bind(ROWS_MAX)
+            .fetch_one(&self.readers)
+            .await
+            .on(self)?;
+        let to: Option<i64> = row.try_get(0)?;
+        Ok(to
+            .map(|to| Ok::<_, sqlx::Error>((to, row.try_get(1)?)))
+            .transpose()?)
+    }
+}
+
+fn last_error(error: &str) -> String {
+    fit(error, limits::LAST_ERROR_CHARS_MAX).into_owned()
+}
+
+fn deaths_json(dead: &[Death]) -> Result<String> {
+    let deaths: Vec<_> = dead
+        .iter()
+        .map(|d| {
+            json!({
+                "id": d.id, "version": d.version, "reason": d.reason.as_str(),
+                "message": fit(&d.message, limits::ERROR_MESSAGE_CHARS_MAX),
+                "detail": d.detail.as_ref().map(|t| fit(t, limits::ERROR_DETAIL_CHARS_MAX)),
+                "attempted": i32::from(d.attempted),
+            })
+        })
+        .collect();
+    super::json(&deaths)
+}
+
+/// Columns in the order of `claim_read.sql`.
+fn decode(row: &SqliteRow) -> std::result::Result<Event, sqlx::Error> {
+    Ok(Event {
+        id: row.try_get(0)?,
+        event_id: row.try_get(1)?,
+        request_id: row.try_get(2)?,
+        aggregate_type: row.try_get(3)?,
+        aggregate_id: row.try_get(4)?,
+        event_type: row.try_get(5)?,
+        payload: row.try_get(6)?,
+        headers: row.try_get(7)?,
+        content_hash: row.try_get(8)?,
+        created_at: row.try_get(9)?,
+        expires_at: row.try_get(10)?,
+        retry_count: row.try_get(11)?,
+        max_retries: row.try_get(12)?,
+        redrive_count: row.try_get(13)?,
+        crash_count: row.try_get(14)?,
+        last_failed_at: row.try_get(15)?,
+        claimed_at: row.try_get(16)?,
+        version: row.try_get(17)?,
+    })
+}
