@@ -105,25 +105,6 @@ impl Settler {
         Ok(())
     }
 
-    /// Gives events back untried.
-    pub(crate) async fn give_back(
-        &self,
-        outbox: &Outbox,
-        lease: &Lease,
-        events: &[Event],
-    ) -> Result<()> {
-        let deferred = events
-            .iter()
-            .map(|event| Deferral {
-                id: event.id,
-                version: event.version,
-                delay: Duration::ZERO,
-                error: None,
-            })
-            .collect();
-        self.write(outbox, lease, &Work::Deferred(deferred)).await
-    }
-
     async fn write(&self, outbox: &Outbox, lease: &Lease, work: &Work) -> Result<()> {
         let mut todo = vec![0..work.len()];
         let mut wait = REPEAT_WAIT.0;

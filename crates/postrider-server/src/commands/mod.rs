@@ -10,7 +10,7 @@ pub(crate) mod reconcile;
 pub(crate) mod run;
 pub(crate) mod stats;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use postrider::store::{Database, SchemaState};
@@ -137,10 +137,4 @@ pub(crate) async fn require_schema(
             Err(Failure::Schema(format!("{what}; install a newer postrider")))
         }
     }
-}
-
-/// The file of a `sqlite:` URL.
-pub(crate) fn sqlite_file(url: &str) -> Option<&Path> {
-    let path = url.strip_prefix("sqlite:")?.trim_start_matches("//");
-    Some(Path::new(path.split('?').next().unwrap_or(path)))
 }

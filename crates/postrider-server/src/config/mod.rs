@@ -7,7 +7,7 @@ mod value;
 use std::path::{Path, PathBuf};
 
 pub(crate) use build::Built;
-pub(crate) use file::{Config, OutboxSection};
+pub(crate) use file::Config;
 pub(crate) use value::{parse_time, without_password};
 
 /// The default, with comments; also what `postrider config` prints.

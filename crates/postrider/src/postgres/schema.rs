@@ -1,10 +1,12 @@
 //! Migrations.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::PostgresStore;
-use crate::store::{Result, Schema, SchemaState, schema_verdict, versions};
+use crate::store::{Result, Schema, SchemaState, ServerFacts, schema_verdict, versions};
 use crate::{Dedupe, Outbox, OutboxSpec};
 
 /// One process migrates at a time; the number is arbitrary and only ours.
@@ -129,6 +131,33 @@ impl Schema for PostgresStore {
             .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
             .collect::<std::result::Result<Vec<(String, String, i32)>, sqlx::Error>>()?;
         Ok(schema_verdict(version, &known, outboxes))
+    }
+
+    async fn drop_outbox(&self, outbox: &Outbox) -> Result<()> {
+        let mut tx = self.pool.begin().await?;
+        sqlx::raw_sql(outbox.sql(include_str!("sql/drop_outbox.sql"))).execute(&mut *tx).await?;
+        sqlx::query("DELETE FROM postrider_outboxes WHERE name = $1")
+            .bind(outbox.name())
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    async fn server_facts(&self) -> Result<ServerFacts> {
+        let row = sqlx::query(
+            "SELECT current_setting('server_version'), current_setting('fsync'),
+                    current_setting('synchronous_commit'), current_setting('full_page_writes')",
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        let version: String = row.try_get(0)?;
+        let mut durability = BTreeMap::new();
+        for (index, name) in ["fsync", "synchronous_commit", "full_page_writes"].iter().enumerate()
+        {
+            durability.insert((*name).to_owned(), row.try_get(index + 1)?);
+        }
+        Ok(ServerFacts { version: format!("PostgreSQL {version}"), durability })
     }
 }
 

@@ -137,6 +137,19 @@ impl SqliteStore {
     }
 }
 
+/// What an application's own connection should be made with; also what [`crate::Appender`] uses.
+///
+/// # Errors
+/// If the URL is malformed.
+pub fn connect_options(url: &str) -> Result<SqliteConnectOptions> {
+    let (file, _) = file_of(url, &ConnectOptions::default())?;
+    Ok(SqliteConnectOptions::new()
+        .filename(file)
+        .busy_timeout(BUSY_TIMEOUT)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full))
+}
+
 /// The file that a URL names, and whether it may be created.
 fn file_of(url: &str, options: &ConnectOptions) -> Result<(PathBuf, bool)> {
     let refuse = |what: &str| {

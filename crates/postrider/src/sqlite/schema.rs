@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::{On, SqliteStore};
-use crate::store::{Result, Schema, SchemaState, schema_verdict, versions};
+use crate::store::{Result, Schema, SchemaState, ServerFacts, schema_verdict, versions};
 use crate::{Dedupe, Outbox, OutboxSpec};
 
 const SHARED: [&str; 1] = [include_str!("sql/migrate_shared_1.sql")];
@@ -123,5 +123,48 @@ impl Schema for SqliteStore {
             .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
             .collect::<std::result::Result<Vec<(String, String, i32)>, sqlx::Error>>()?;
         Ok(schema_verdict(version, &known, outboxes))
+    }
+
+    async fn drop_outbox(&self, outbox: &Outbox) -> Result<()> {
+        let mut tx = self.begin().await?;
+        sqlx::raw_sql(outbox.sql(include_str!("sql/drop_outbox.sql")))
+            .execute(&mut *tx)
+            .await
+            .on(self)?;
+        sqlx::query("DELETE FROM postrider_outboxes WHERE name = ?1")
+            .bind(outbox.name())
+            .execute(&mut *tx)
+            .await
+            .on(self)?;
+        tx.commit().await.on(self)
+    }
+
+    async fn server_facts(&self) -> Result<ServerFacts> {
+        let version: String = sqlx::query_scalar("SELECT sqlite_version()")
+            .fetch_one(&self.readers)
+            .await
+            .on(self)?;
+        let journal_mode: String = sqlx::query_scalar("PRAGMA journal_mode")
+            .fetch_one(&self.writer)
+            .await
+            .on(self)?;
+        let synchronous: i64 = sqlx::query_scalar("PRAGMA synchronous")
+            .fetch_one(&self.writer)
+            .await
+            .on(self)?;
+        let synchronous = match synchronous {
+            0 => "off",
+            1 => "normal",
+            2 => "full",
+            _ => "extra",
+        };
+        Ok(ServerFacts {
+            version: format!("SQLite {version}"),
+            durability: [
+                ("journal_mode".to_owned(), journal_mode),
+                ("synchronous".to_owned(), synchronous.to_owned()),
+            ]
+            .into(),
+        })
     }
 }

@@ -37,7 +37,7 @@ pub(crate) use desk::{parse_stored, refuse_acting_on};
 pub use horizon::Horizon;
 pub use lease::{Lease, RelayIdentity, RelayPulse};
 pub(crate) use schema::schema_verdict;
-pub use schema::{Schema, SchemaState, versions};
+pub use schema::{Schema, SchemaState, ServerFacts, versions};
 pub use settle::{Death, Deferral, Delivery, Failure, OnSuccess, Settled};
 pub use upkeep::{Cleaned, Recovery, Retention, Upkeep};
 

@@ -1,5 +1,7 @@
 //! Tables and their versions.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 
 use super::Result;
@@ -30,6 +32,21 @@ pub trait Schema: Send + Sync {
 
     /// Whether this program can work with the tables as they are.
     async fn schema_state(&self, outboxes: &[Outbox]) -> Result<SchemaState>;
+
+    /// Drops all tables of an outbox with everything in them.
+    async fn drop_outbox(&self, outbox: &Outbox) -> Result<()>;
+
+    /// What the database is, and how safe its commits are.
+    async fn server_facts(&self) -> Result<ServerFacts>;
+}
+
+/// What the database says about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerFacts {
+    /// Product and version.
+    pub version: String,
+    /// The settings that decide whether a commit survives a crash.
+    pub durability: BTreeMap<String, String>,
 }
 
 /// The versions that this program knows.
