@@ -8,7 +8,7 @@ use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Row, Sqlite, SqliteConnection};
 
-use super::{On, SqliteStore, stored};
+use super::{On, SqliteStore, required, stored, text};
 use crate::event::{fit, limits};
 use crate::store::{
     Attempt, AuditEntry, BookLine, Books, DeadLetter, Desk, DlqFilter, EventFilter, EventRecord,
@@ -326,14 +326,14 @@ fn bind_filter<'q>(
 fn event_record(row: &SqliteRow) -> Result<EventRecord> {
     Ok(EventRecord {
         id: row.try_get(0)?,
-        event_id: row.try_get(1)?,
-        request_id: row.try_get(2)?,
-        aggregate_type: row.try_get(3)?,
-        aggregate_id: row.try_get(4)?,
-        event_type: row.try_get(5)?,
-        payload: row.try_get(6)?,
-        headers: row.try_get(7)?,
-        content_hash: row.try_get(8)?,
+        event_id: required(row, 1)?,
+        request_id: text(row, 2)?,
+        aggregate_type: required(row, 3)?,
+        aggregate_id: required(row, 4)?,
+        event_type: required(row, 5)?,
+        payload: required(row, 6)?,
+        headers: text(row, 7)?,
+        content_hash: text(row, 8)?,
         status: parse_stored("status", &row.try_get::<String, _>(9)?)?,
         retry_count: row.try_get(10)?,
         redrive_count: row.try_get(11)?,
@@ -352,14 +352,14 @@ fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
     Ok(DeadLetter {
         id: row.try_get(0)?,
         original_id: row.try_get(1)?,
-        event_id: row.try_get(2)?,
-        request_id: row.try_get(3)?,
-        aggregate_type: row.try_get(4)?,
-        aggregate_id: row.try_get(5)?,
-        event_type: row.try_get(6)?,
-        payload: row.try_get(7)?,
-        headers: row.try_get(8)?,
-        content_hash: row.try_get(9)?,
+        event_id: required(row, 2)?,
+        request_id: text(row, 3)?,
+        aggregate_type: required(row, 4)?,
+        aggregate_id: required(row, 5)?,
+        event_type: required(row, 6)?,
+        payload: required(row, 7)?,
+        headers: text(row, 8)?,
+        content_hash: text(row, 9)?,
         reason: parse_stored("reason", &row.try_get::<String, _>(10)?)?,
         error_message: row.try_get(11)?,
         error_detail: row.try_get(12)?,

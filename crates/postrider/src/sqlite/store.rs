@@ -9,7 +9,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, Sqlite, SqliteConnection, Transaction};
 use tokio::sync::mpsc;
 
-use super::{On, ROWS_MAX, SqliteStore, plus};
+use super::{On, ROWS_MAX, SqliteStore, plus, required, text};
 use crate::event::{fit, limits};
 use crate::store::{
     Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
@@ -418,14 +418,14 @@ fn deaths_json(dead: &[Death]) -> Result<String> {
 fn decode(row: &SqliteRow) -> std::result::Result<Event, sqlx::Error> {
     Ok(Event {
         id: row.try_get(0)?,
-        event_id: row.try_get(1)?,
-        request_id: row.try_get(2)?,
-        aggregate_type: row.try_get(3)?,
-        aggregate_id: row.try_get(4)?,
-        event_type: row.try_get(5)?,
-        payload: row.try_get(6)?,
-        headers: row.try_get(7)?,
-        content_hash: row.try_get(8)?,
+        event_id: required(row, 1)?,
+        request_id: text(row, 2)?,
+        aggregate_type: required(row, 3)?,
+        aggregate_id: required(row, 4)?,
+        event_type: required(row, 5)?,
+        payload: required(row, 6)?,
+        headers: text(row, 7)?,
+        content_hash: text(row, 8)?,
         created_at: row.try_get(9)?,
         expires_at: row.try_get(10)?,
         retry_count: row.try_get(11)?,
