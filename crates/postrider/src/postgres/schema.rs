@@ -161,7 +161,16 @@ impl PostgresStore {
                 day.format("%Y%m%d")
             );
             let mut tx = self.pool.begin().await?;
-            sqlx::raw_sql("SET LOCAL client_min_messages = warning").execute(&mut *tx).await?;
+            // IF NOT EXISTS still fails when two processes create at the same moment.
+            sqlx::raw_sql("SET LOCAL client_min_messages = warning; SET LOCAL lock_timeout = '30s'")
+                .execute(&mut *tx)
+                .await?;
+            sqlx::query("SELECT pg_advisory_xact_lock($1)")
+                .bind(MIGRATION_LOCK)
+                .execute(&mut *tx)
+                .await?;
+            // A new partition locks the catch-all one: briefly, or not at all.
+            sqlx::raw_sql("SET LOCAL lock_timeout = '2s'").execute(&mut *tx).await?;
             match sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *tx).await {
                 Ok(_) => tx.commit().await?,
                 // 23514: rows of that day are in the catch-all; they stay there.
