@@ -1,5 +1,6 @@
 //! A fresh database per test, the same on every store.
 
+mod client;
 mod disposal;
 mod pool;
 mod tx;
@@ -18,6 +19,9 @@ pub use tx::TestTx;
 /// Connections of each pool. Enough for a case that holds two transactions open and claims from
 /// four tasks; few enough that tests running side by side stay below a server's limit.
 const CONNECTIONS_MAX: u32 = 6;
+
+/// How the SQLite store writes times.
+const SQLITE_TIME: &str = "%Y-%m-%d %H:%M:%f";
 
 /// A database of its own for one test. It is dropped with this value, on a panic too.
 pub struct TestDb {
@@ -44,7 +48,9 @@ impl TestDb {
     pub async fn open_with(kind: StoreKind, test: &str, outboxes: &[OutboxSpec]) -> Option<Self> {
         let db = Self::open_empty(kind, test).await?;
         db.store.migrate(outboxes).await.unwrap();
-        let outbox = outboxes.first().map_or_else(|| db.outbox.clone(), |s| s.outbox.clone());
+        let outbox = outboxes
+            .first()
+            .map_or_else(|| db.outbox.clone(), |s| s.outbox.clone());
         Some(Self { outbox, ..db })
     }
 
@@ -73,11 +79,21 @@ impl TestDb {
 
     async fn create(kind: StoreKind, server_url: &str) -> Self {
         let (disposal, url) = Disposal::create(kind, server_url).await;
-        let options = ConnectOptions { connections_max: CONNECTIONS_MAX, create: true };
+        let options = ConnectOptions {
+            connections_max: CONNECTIONS_MAX,
+            create: true,
+        };
         let store = connect(&url, &options).await.unwrap();
         let pool = Pool::connect(kind, &url, CONNECTIONS_MAX).await;
         let outbox = Outbox::new("orders").unwrap();
-        Self { store, url, outbox, pool, names: AtomicU64::new(0), _disposal: disposal }
+        Self {
+            store,
+            url,
+            outbox,
+            pool,
+            names: AtomicU64::new(0),
+            _disposal: disposal,
+        }
     }
 
     /// The same database, with another outbox for the steps that follow.
@@ -89,7 +105,10 @@ impl TestDb {
     /// Adds an outbox with a name of its own.
     pub async fn add_outbox(&self, dedupe: Dedupe) -> Outbox {
         let outbox = Outbox::new(&format!("extra_{}", self.next_number())).unwrap();
-        let spec = OutboxSpec { dedupe, ..OutboxSpec::new(outbox.clone()) };
+        let spec = OutboxSpec {
+            dedupe,
+            ..OutboxSpec::new(outbox.clone())
+        };
         self.store.migrate(&[spec]).await.unwrap();
         outbox
     }
@@ -112,7 +131,10 @@ impl TestDb {
 
     /// Runs a statement, or several, outside of any transaction; answers the rows changed.
     pub async fn execute(&self, sql: &str) -> u64 {
-        self.pool.execute(sql).await.unwrap_or_else(|error| panic!("{error}\nin: {sql}"))
+        self.pool
+            .execute(sql)
+            .await
+            .unwrap_or_else(|error| panic!("{error}\nin: {sql}"))
     }
 
     /// As [`TestDb::execute`], where an error is part of the test.
@@ -143,10 +165,29 @@ impl TestDb {
             StoreKind::Postgres => format!("{column} - interval '{seconds} seconds'"),
             StoreKind::Mysql => format!("{column} - INTERVAL {seconds} SECOND"),
             StoreKind::Sqlite => {
-                format!("strftime('%Y-%m-%dT%H:%M:%fZ', {column}, '-{seconds} seconds')")
+                format!("strftime('{SQLITE_TIME}', {column}, '-{seconds} seconds')")
             }
         };
-        self.execute(&format!("UPDATE {table} SET {column} = {earlier} WHERE {condition}")).await
+        self.execute(&format!(
+            "UPDATE {table} SET {column} = {earlier} WHERE {condition}"
+        ))
+        .await
+    }
+
+    /// A point in time (`YYYY-MM-DD hh:mm:ss`, UTC) as SQL.
+    pub fn time(&self, utc: &str) -> String {
+        match self.store.kind() {
+            StoreKind::Postgres => format!("timestamptz '{utc}+00'"),
+            StoreKind::Mysql => format!("TIMESTAMP '{utc}'"),
+            StoreKind::Sqlite => format!("strftime('{SQLITE_TIME}', '{utc}')"),
+        }
+    }
+
+    /// Runs a script as the database's own command-line client would.
+    pub async fn run_script(&self, script: &str) {
+        for part in client::statements(self.store.kind(), script) {
+            self.execute(&part).await;
+        }
     }
 
     /// A number that this database has not given out before.

@@ -209,7 +209,12 @@ impl Desk for SqliteStore {
             .bind(&entry.content_hash)
             .bind(entry.reason.as_str())
             .bind(fit(&entry.error_message, limits::ERROR_MESSAGE_CHARS_MAX))
-            .bind(&entry.error_detail)
+            .bind(
+                entry
+                    .error_detail
+                    .as_ref()
+                    .map(|t| fit(t, limits::ERROR_DETAIL_CHARS_MAX)),
+            )
             .bind(stored(entry.failed_at))
             .bind(entry.retry_count)
             .bind(entry.max_retries)

@@ -1,10 +1,10 @@
 //! Migrations.
 
 use async_trait::async_trait;
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use super::{On, SqliteStore};
-use crate::store::{Result, Schema, SchemaState, schema_verdict, versions};
+use crate::store::{Result, Schema, SchemaState, leave_newer_tables, schema_verdict, versions};
 use crate::{Dedupe, Outbox, OutboxSpec};
 
 const SHARED: [&str; 1] = [include_str!("sql/migrate_shared_1.sql")];
@@ -26,6 +26,12 @@ impl Schema for SqliteStore {
         let mut done = Vec::new();
         // The write lock lets one process migrate at a time.
         let mut tx = self.begin().await?;
+        let found = found_version(&mut tx).await.on(self)?;
+        if found.is_some_and(|(version, _)| version > versions::SCHEMA) {
+            let wanted: Vec<Outbox> = outboxes.iter().map(|spec| spec.outbox.clone()).collect();
+            let known = known_outboxes(&mut tx).await.on(self)?;
+            return leave_newer_tables(schema_verdict(found, &known, &wanted));
+        }
         for file in SHARED {
             sqlx::raw_sql(file).execute(&mut *tx).await.on(self)?;
         }
@@ -100,28 +106,35 @@ impl Schema for SqliteStore {
     }
 
     async fn schema_state(&self, outboxes: &[Outbox]) -> Result<SchemaState> {
-        let present: bool = sqlx::query_scalar(
-            "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'postrider_schema')",
-        )
-        .fetch_one(&self.readers)
-        .await
-        .on(self)?;
-        if !present {
-            return Ok(schema_verdict(None, &[], outboxes));
-        }
-        let version: Option<(i32, i32)> =
-            sqlx::query_as("SELECT version, oldest_relay FROM postrider_schema")
-                .fetch_optional(&self.readers)
-                .await
-                .on(self)?;
-        let rows = sqlx::query("SELECT name, table_name, version FROM postrider_outboxes")
-            .fetch_all(&self.readers)
-            .await
-            .on(self)?;
-        let known = rows
-            .iter()
-            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
-            .collect::<std::result::Result<Vec<(String, String, i32)>, sqlx::Error>>()?;
-        Ok(schema_verdict(version, &known, outboxes))
+        let mut connection = self.readers.acquire().await.on(self)?;
+        let found = found_version(&mut connection).await.on(self)?;
+        let known = match found {
+            Some(_) => known_outboxes(&mut connection).await.on(self)?,
+            None => Vec::new(),
+        };
+        Ok(schema_verdict(found, &known, outboxes))
     }
+}
+
+/// `version` and `oldest_relay` of the shared tables, where there are any.
+async fn found_version(
+    connection: &mut SqliteConnection,
+) -> std::result::Result<Option<(i32, i32)>, sqlx::Error> {
+    let select = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'postrider_schema')";
+    let present: bool = sqlx::query_scalar(select)
+        .fetch_one(&mut *connection)
+        .await?;
+    if !present {
+        return Ok(None);
+    }
+    let select = "SELECT version, oldest_relay FROM postrider_schema";
+    sqlx::query_as(select).fetch_optional(connection).await
+}
+
+/// Name, table and version of each outbox.
+async fn known_outboxes(
+    connection: &mut SqliteConnection,
+) -> std::result::Result<Vec<(String, String, i32)>, sqlx::Error> {
+    let select = "SELECT name, table_name, version FROM postrider_outboxes";
+    sqlx::query_as(select).fetch_all(connection).await
 }
