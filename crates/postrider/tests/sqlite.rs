@@ -32,39 +32,24 @@ impl Drop for Folder {
 }
 
 async fn open(file: &Path, create: bool) -> Result<SqliteStore, StoreError> {
-    let options = ConnectOptions {
-        create,
-        ..ConnectOptions::default()
-    };
+    let options = ConnectOptions { create, ..ConnectOptions::default() };
     SqliteStore::connect(&format!("sqlite:{}", file.display()), &options).await
 }
 
 async fn store_with_relay(file: &Path) -> (SqliteStore, Outbox, Lease) {
     let store = open(file, true).await.unwrap();
     let outbox = Outbox::new("orders").unwrap();
-    store
-        .migrate(&[OutboxSpec::new(outbox.clone())])
-        .await
-        .unwrap();
-    let relay = RelayIdentity {
-        id: "r".into(),
-        host: "h".into(),
-        version: "1".into(),
-    };
+    store.migrate(&[OutboxSpec::new(outbox.clone())]).await.unwrap();
+    let relay = RelayIdentity { id: "r".into(), host: "h".into(), version: "1".into() };
     let lease = store.register(&relay).await.unwrap();
     (store, outbox, lease)
 }
 
 async fn application(file: &Path) -> SqliteConnection {
-    SqliteConnection::connect(&format!("sqlite:{}", file.display()))
-        .await
-        .unwrap()
+    SqliteConnection::connect(&format!("sqlite:{}", file.display())).await.unwrap()
 }
 
-const LIMIT: ClaimLimit = ClaimLimit {
-    rows: 100,
-    bytes: 1 << 20,
-};
+const LIMIT: ClaimLimit = ClaimLimit { rows: 100, bytes: 1 << 20 };
 
 #[tokio::test]
 async fn a_missing_file_is_made_only_where_that_is_asked_for() {
@@ -72,14 +57,8 @@ async fn a_missing_file_is_made_only_where_that_is_asked_for() {
     let file = folder.file("deep/er/outbox.db");
     let error = open(&file, false).await.unwrap_err();
     let message = error.to_string();
-    assert!(
-        message.contains(file.to_str().unwrap()),
-        "names the file: {message}"
-    );
-    assert!(
-        message.contains("postrider migrate"),
-        "names the cure: {message}"
-    );
+    assert!(message.contains(file.to_str().unwrap()), "names the file: {message}");
+    assert!(message.contains("postrider migrate"), "names the cure: {message}");
     assert!(!error.is_transient());
     assert!(!file.parent().unwrap().exists(), "nothing was made");
     open(&file, true).await.unwrap();
@@ -100,15 +79,8 @@ async fn a_file_that_is_no_database_is_named() {
 
 #[tokio::test]
 async fn urls_that_cannot_hold_an_outbox_are_refused() {
-    for url in [
-        "sqlite::memory:",
-        "sqlite:",
-        "sqlite:x.db?mode=ro",
-        "sqlite:x.db?mode=memory",
-    ] {
-        let error = SqliteStore::connect(url, &ConnectOptions::default())
-            .await
-            .unwrap_err();
+    for url in ["sqlite::memory:", "sqlite:", "sqlite:x.db?mode=ro", "sqlite:x.db?mode=memory"] {
+        let error = SqliteStore::connect(url, &ConnectOptions::default()).await.unwrap_err();
         assert!(matches!(error, StoreError::Url(_)), "{url}: {error}");
         assert!(error.to_string().contains(url), "{error}");
     }
@@ -126,15 +98,8 @@ async fn text_that_is_not_utf8_does_not_stop_the_claim() {
     .execute(&mut application(&file).await)
     .await
     .unwrap();
-    let claimed = store
-        .claim(&outbox, &lease, LIMIT, &mut Cursor::new())
-        .await
-        .unwrap();
-    let payloads: Vec<_> = claimed
-        .events
-        .iter()
-        .map(|event| event.payload.as_str())
-        .collect();
+    let claimed = store.claim(&outbox, &lease, LIMIT, &mut Cursor::new()).await.unwrap();
+    let payloads: Vec<_> = claimed.events.iter().map(|event| event.payload.as_str()).collect();
     assert_eq!(payloads, ["a\u{fffd}b", "c"]);
 }
 
@@ -158,9 +123,7 @@ async fn a_plain_insert_of_what_other_stores_refuse_by_type_is_refused() {
             "INSERT INTO orders_outbox (aggregate_type, aggregate_id, event_type, payload, {column})
              VALUES ('order', '1', 'Placed', '{{}}', {value})"
         );
-        let refused = sqlx::raw_sql(AssertSqlSafe(insert))
-            .execute(&mut application)
-            .await;
+        let refused = sqlx::raw_sql(AssertSqlSafe(insert)).execute(&mut application).await;
         assert!(refused.is_err(), "{column} = {value} was taken");
     }
 }
@@ -173,18 +136,9 @@ async fn a_lock_that_is_not_given_back_is_reported_as_busy() {
     let mut application = application(&file).await;
     let tx = application.begin_with("BEGIN IMMEDIATE").await.unwrap();
     let start = Instant::now();
-    let error = store
-        .claim(&outbox, &lease, LIMIT, &mut Cursor::new())
-        .await
-        .unwrap_err();
+    let error = store.claim(&outbox, &lease, LIMIT, &mut Cursor::new()).await.unwrap_err();
     assert!(matches!(error, StoreError::Busy(_)), "{error}");
-    assert!(
-        start.elapsed() >= Duration::from_secs(4),
-        "it waits for its turn first"
-    );
+    assert!(start.elapsed() >= Duration::from_secs(4), "it waits for its turn first");
     tx.rollback().await.unwrap();
-    store
-        .claim(&outbox, &lease, LIMIT, &mut Cursor::new())
-        .await
-        .unwrap();
+    store.claim(&outbox, &lease, LIMIT, &mut Cursor::new()).await.unwrap();
 }

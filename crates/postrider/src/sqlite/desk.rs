@@ -26,14 +26,9 @@ impl Desk for SqliteStore {
             .on(self)?;
         let mut lines: BTreeMap<DateTime<Utc>, Vec<(String, BookLine)>> = BTreeMap::new();
         for row in rows {
-            let line = BookLine {
-                count: row.try_get(2)?,
-                id_sum: row.try_get::<i64, _>(3)?.into(),
-            };
-            lines
-                .entry(row.try_get(0)?)
-                .or_default()
-                .push((row.try_get(1)?, line));
+            let line =
+                BookLine { count: row.try_get(2)?, id_sum: row.try_get::<i64, _>(3)?.into() };
+            lines.entry(row.try_get(0)?).or_default().push((row.try_get(1)?, line));
         }
         Ok(books_from_lines(lines))
     }
@@ -58,11 +53,7 @@ impl Desk for SqliteStore {
             .fetch_one(&self.readers)
             .await
             .on(self)?;
-        Ok(Statistics::from_types(
-            by_type,
-            now.try_get(0)?,
-            now.try_get(1)?,
-        ))
+        Ok(Statistics::from_types(by_type, now.try_get(0)?, now.try_get(1)?))
     }
 
     async fn events(
@@ -89,15 +80,9 @@ impl Desk for SqliteStore {
     }
 
     async fn event(&self, outbox: &Outbox, id: i64) -> Result<Option<EventRecord>> {
-        let page = Page {
-            before_id: Some(id.saturating_add(1)),
-            limit: 1,
-        };
+        let page = Page { before_id: Some(id.saturating_add(1)), limit: 1 };
         for status in [None, Some(Status::Completed)] {
-            let filter = EventFilter {
-                status,
-                ..EventFilter::default()
-            };
+            let filter = EventFilter { status, ..EventFilter::default() };
             let found = self.events(outbox, &filter, page).await?;
             if let Some(record) = found.into_iter().find(|record| record.id == id) {
                 return Ok(Some(record));
@@ -142,11 +127,7 @@ impl Desk for SqliteStore {
 
     async fn dead_letter_count(&self, outbox: &Outbox, filter: &DlqFilter) -> Result<i64> {
         let query = sqlx::query(outbox.sql(include_str!("sql/dlq_count.sql")));
-        Ok(bind_filter(query, None, filter)
-            .fetch_one(&self.readers)
-            .await
-            .on(self)?
-            .try_get(0)?)
+        Ok(bind_filter(query, None, filter).fetch_one(&self.readers).await.on(self)?.try_get(0)?)
     }
 
     async fn dead_letter(&self, outbox: &Outbox, id: i64) -> Result<Option<DeadLetter>> {
@@ -209,12 +190,7 @@ impl Desk for SqliteStore {
             .bind(&entry.content_hash)
             .bind(entry.reason.as_str())
             .bind(fit(&entry.error_message, limits::ERROR_MESSAGE_CHARS_MAX))
-            .bind(
-                entry
-                    .error_detail
-                    .as_ref()
-                    .map(|t| fit(t, limits::ERROR_DETAIL_CHARS_MAX)),
-            )
+            .bind(entry.error_detail.as_ref().map(|t| fit(t, limits::ERROR_DETAIL_CHARS_MAX)))
             .bind(stored(entry.failed_at))
             .bind(entry.retry_count)
             .bind(entry.max_retries)
@@ -227,15 +203,7 @@ impl Desk for SqliteStore {
             return Ok(Imported::Known);
         }
         let detail = format!("event {} restored from a backup file", entry.event_id);
-        audit(
-            &mut tx,
-            operator,
-            "dlq.import",
-            outbox,
-            entry.original_id,
-            &detail,
-        )
-        .await?;
+        audit(&mut tx, operator, "dlq.import", outbox, entry.original_id, &detail).await?;
         tx.commit().await.on(self)?;
         Ok(Imported::Restored)
     }

@@ -116,10 +116,8 @@ impl SqliteStore {
             Err(StoreError::Busy(_)) => return Ok(()),
             Err(error) => return Err(error),
         }
-        let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
-            .fetch_one(&self.writer)
-            .await
-            .on(self)?;
+        let mode: String =
+            sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&self.writer).await.on(self)?;
         if mode == "wal" {
             return Ok(());
         }
@@ -177,10 +175,9 @@ async fn make_ready(file: &Path, create: bool) -> Result<()> {
             "name a file inside of this folder in the store URL",
         )),
         Ok(_) => Ok(()),
-        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(error(
-            cause,
-            "give this program the right to enter the folder",
-        )),
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+            Err(error(cause, "give this program the right to enter the folder"))
+        }
         Err(cause) if !create => Err(error(
             cause,
             "correct the path in the store URL, or have the file made: `postrider migrate`, or \
@@ -189,10 +186,7 @@ async fn make_ready(file: &Path, create: bool) -> Result<()> {
         Err(_) => match file.parent() {
             None => Ok(()),
             Some(folder) => tokio::fs::create_dir_all(folder).await.map_err(|cause| {
-                error(
-                    cause,
-                    "its folder cannot be made: make it, or give the right to",
-                )
+                error(cause, "its folder cannot be made: make it, or give the right to")
             }),
         },
     }
@@ -214,9 +208,7 @@ fn explain(error: sqlx::Error, file: &Path) -> StoreError {
     if matches!(error, sqlx::Error::PoolTimedOut) {
         return StoreError::Busy(error);
     }
-    let code = error
-        .as_database_error()
-        .and_then(|cause| cause.code()?.parse::<i32>().ok());
+    let code = error.as_database_error().and_then(|cause| cause.code()?.parse::<i32>().ok());
     // The low byte is the kind of error, the rest tells more.
     let (cure, lasting) = match code.map(|code| code & 0xff) {
         Some(8) => (
@@ -224,35 +216,18 @@ fn explain(error: sqlx::Error, file: &Path) -> StoreError {
              and `-shm` files beside it)",
             true,
         ),
-        Some(10) => (
-            "the disk reported an error: look into the system's log",
-            false,
-        ),
-        Some(11) => (
-            "the file is damaged: run `PRAGMA integrity_check`, restore a backup",
-            true,
-        ),
-        Some(13) => (
-            "make room on the disk: the work then goes on by itself",
-            false,
-        ),
+        Some(10) => ("the disk reported an error: look into the system's log", false),
+        Some(11) => ("the file is damaged: run `PRAGMA integrity_check`, restore a backup", true),
+        Some(13) => ("make room on the disk: the work then goes on by itself", false),
         Some(14) => (
             "the file or its `-wal` and `-shm` cannot be opened: look at the rights on the file \
              and its folder, and at the limit of open files",
             false,
         ),
-        Some(26) => (
-            "this is no SQLite database: correct the path in the store URL",
-            true,
-        ),
+        Some(26) => ("this is no SQLite database: correct the path in the store URL", true),
         _ => return error.into(),
     };
-    StoreError::File {
-        path: file.display().to_string(),
-        cause: error,
-        cure,
-        lasting,
-    }
+    StoreError::File { path: file.display().to_string(), cause: error, cure, lasting }
 }
 
 /// A duration as strftime adds it to the clock.

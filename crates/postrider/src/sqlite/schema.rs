@@ -35,10 +35,7 @@ impl Schema for SqliteStore {
         for file in SHARED {
             sqlx::raw_sql(file).execute(&mut *tx).await.on(self)?;
         }
-        sqlx::raw_sql("DELETE FROM postrider_schema")
-            .execute(&mut *tx)
-            .await
-            .on(self)?;
+        sqlx::raw_sql("DELETE FROM postrider_schema").execute(&mut *tx).await.on(self)?;
         sqlx::query("INSERT INTO postrider_schema (version, oldest_relay) VALUES ($1, $2)")
             .bind(versions::SCHEMA)
             .bind(versions::OLDEST_RELAY)
@@ -48,10 +45,7 @@ impl Schema for SqliteStore {
         done.push(format!("shared tables at version {}", versions::SCHEMA));
         for spec in outboxes {
             for file in outbox_files(spec) {
-                sqlx::raw_sql(spec.outbox.sql(file))
-                    .execute(&mut *tx)
-                    .await
-                    .on(self)?;
+                sqlx::raw_sql(spec.outbox.sql(file)).execute(&mut *tx).await.on(self)?;
             }
             sqlx::query(
                 "INSERT INTO postrider_outboxes (name, table_name, version) VALUES ($1, $2, $3)
@@ -86,10 +80,7 @@ impl Schema for SqliteStore {
             versions::OLDEST_RELAY
         ));
         for spec in outboxes {
-            for file in outbox_files(spec)
-                .into_iter()
-                .chain([include_str!("sql/grants.sql")])
-            {
+            for file in outbox_files(spec).into_iter().chain([include_str!("sql/grants.sql")]) {
                 let AssertSqlSafe(sql) = spec.outbox.sql(file);
                 text.push('\n');
                 text.push_str(&sql);
@@ -121,9 +112,7 @@ async fn found_version(
     connection: &mut SqliteConnection,
 ) -> std::result::Result<Option<(i32, i32)>, sqlx::Error> {
     let select = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'postrider_schema')";
-    let present: bool = sqlx::query_scalar(select)
-        .fetch_one(&mut *connection)
-        .await?;
+    let present: bool = sqlx::query_scalar(select).fetch_one(&mut *connection).await?;
     if !present {
         return Ok(None);
     }
