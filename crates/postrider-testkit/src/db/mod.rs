@@ -21,7 +21,7 @@ pub use tx::TestTx;
 const CONNECTIONS_MAX: u32 = 6;
 
 /// How the SQLite store writes times.
-const SQLITE_TIME: &str = "%Y-%m-%d %H:%M:%f";
+const SQLITE_TIME: &str = "%Y-%m-%dT%H:%M:%fZ";
 
 /// A database of its own for one test. It is dropped with this value, on a panic too.
 pub struct TestDb {
