@@ -6,10 +6,12 @@
 //! alternative.
 
 pub mod append;
+pub mod books_property;
 pub mod claim;
 pub mod dead_letters;
 pub mod desk;
 pub mod duplicates;
+pub mod faults;
 pub mod fencing;
 pub mod recovery;
 pub mod schema;
@@ -137,6 +139,25 @@ macro_rules! store_conformance {
             a_missing_or_moved_outbox_is_named,
             tables_made_for_newer_programs_are_left_alone,
             the_printed_migration_makes_a_working_outbox,
+        ]);
+        $crate::store_cases!($store, books_property: [
+            the_books_balance_through_random_walks,
+        ]);
+    };
+}
+
+/// One test per case of broken networks, for a store that is reached over one.
+#[macro_export]
+macro_rules! store_faults {
+    ($store:ident) => {
+        $crate::store_cases!($store, faults: [
+            a_settle_whose_answer_is_lost_can_be_repeated,
+            a_failure_whose_answer_is_lost_is_spent_once,
+            a_claim_whose_answer_is_lost_is_given_back,
+            an_append_whose_commit_answer_is_lost_is_recognised,
+            an_append_cut_off_before_its_commit_never_happened,
+            a_store_goes_on_after_an_outage,
+            a_silent_database_is_waited_for,
         ]);
     };
 }
