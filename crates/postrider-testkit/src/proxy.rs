@@ -141,7 +141,9 @@ async fn connect(client: TcpStream, upstream: String, switches: Arc<Switches>) {
     if mode.wait_for(|mode| *mode != Mode::Blackhole).await.is_err() {
         return;
     }
-    let Ok(server) = TcpStream::connect(&upstream).await else { return };
+    let Ok(server) = TcpStream::connect(&upstream).await else {
+        return;
+    };
     drop((client.set_nodelay(true), server.set_nodelay(true)));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();

@@ -11,7 +11,9 @@ pub fn skip(test: &str, reason: &str) {
     let required = std::env::var("POSTRIDER_REQUIRE_ALL").is_ok_and(|value| value == "1");
     assert!(!required, "{test} must run (POSTRIDER_REQUIRE_ALL=1), but {reason}");
     eprintln!("skipped {test}: {reason}");
-    let Ok(path) = std::env::var("POSTRIDER_SKIP_LOG") else { return };
+    let Ok(path) = std::env::var("POSTRIDER_SKIP_LOG") else {
+        return;
+    };
     let line = format!("{test}: {reason}\n");
     // One write of one line in append mode: test processes that skip at once do not mix lines.
     let written = std::fs::OpenOptions::new()

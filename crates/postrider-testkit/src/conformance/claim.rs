@@ -271,10 +271,8 @@ pub async fn a_relay_without_a_registration_claims_nothing(db: TestDb) {
 
 /// Hints come where they are declared, after the commit.
 pub async fn hints_arrive_where_the_store_declares_them(db: TestDb) {
-    let spec = postrider::OutboxSpec {
-        notify: true,
-        ..postrider::OutboxSpec::new(db.outbox.clone())
-    };
+    let spec =
+        postrider::OutboxSpec { notify: true, ..postrider::OutboxSpec::new(db.outbox.clone()) };
     db.store.migrate(&[spec]).await.unwrap();
     let hints = db.store.hints(std::slice::from_ref(&db.outbox)).await.unwrap();
     assert_eq!(hints.is_some(), db.store.capabilities().notifies);

@@ -100,8 +100,19 @@ pub async fn a_batch_that_repeats_identity_and_request_id_has_it_new_once(db: Te
 
 /// Ids that a loose collation would merge are different requests.
 pub async fn request_ids_that_only_look_alike_are_distinct(db: TestDb) {
-    let alike =
-        ["abc", "ABC", "abc ", " abc", "äbc", "a\u{308}bc", "ａｂｃ", "strasse", "straße", "i", "ı"];
+    let alike = [
+        "abc",
+        "ABC",
+        "abc ",
+        " abc",
+        "äbc",
+        "a\u{308}bc",
+        "ａｂｃ",
+        "strasse",
+        "straße",
+        "i",
+        "ı",
+    ];
     let batch: Vec<_> = alike.iter().map(|id| order(1).request_id(*id)).collect();
     let mut tx = db.begin().await;
     let answers = tx.append_all(&db.outbox, &batch).await.unwrap();

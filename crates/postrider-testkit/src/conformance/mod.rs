@@ -6,12 +6,18 @@
 //! alternative.
 
 pub mod append;
+pub mod books_property;
 pub mod claim;
+pub mod dead_letters;
+pub mod desk;
 pub mod duplicates;
+pub mod faults;
 pub mod fencing;
 pub mod recovery;
+pub mod schema;
 pub mod settle;
 pub mod steps;
+pub mod upkeep;
 
 /// One test per case for a store: `store_conformance!(postgres)`.
 #[macro_export]
@@ -92,6 +98,66 @@ macro_rules! store_conformance {
             the_suspect_with_the_fewest_crashes_comes_first,
             an_outcome_clears_the_crash_count_and_a_release_untried_does_not,
             a_suspect_that_is_not_due_is_left_alone,
+        ]);
+        $crate::store_cases!($store, upkeep: [
+            folding_the_books_keeps_the_sums,
+            the_books_balance_while_they_are_folded,
+            only_what_is_older_than_its_retention_is_removed,
+            a_key_outlives_its_window_while_its_event_is_live,
+            a_retention_without_end_removes_nothing,
+            a_clean_up_from_several_relays_at_once_is_safe,
+        ]);
+        $crate::store_cases!($store, desk: [
+            statistics_add_up_from_the_books,
+            the_oldest_age_is_that_of_the_oldest_live_event,
+            a_live_row_deleted_by_hand_unbalances_the_books,
+            a_row_exchanged_by_hand_unbalances_the_books,
+            a_row_moved_in_time_by_hand_unbalances_the_books,
+            a_stated_creation_time_is_booked_in_its_own_window,
+            events_are_listed_by_state_type_and_aggregate,
+            pages_of_events_neither_overlap_nor_leave_gaps,
+            injection_text_in_a_filter_finds_nothing_and_breaks_nothing,
+            a_tampered_payload_no_longer_fits_its_hash,
+        ]);
+        $crate::store_cases!($store, dead_letters: [
+            a_retry_keeps_the_identity_and_starts_afresh,
+            a_retry_keeps_the_stored_hash_of_a_tampered_event,
+            acting_on_a_resolved_or_unknown_entry_is_refused,
+            of_two_retries_at_once_one_is_refused,
+            every_action_is_audited,
+            dead_letters_are_filtered_and_counted,
+            pages_of_dead_letters_neither_overlap_nor_leave_gaps,
+            an_import_restores_only_what_is_neither_live_nor_known,
+            an_import_takes_any_error_text,
+            attempts_stay_readable_after_the_event_died,
+        ]);
+        $crate::store_cases!($store, schema: [
+            an_empty_database_needs_a_migration_and_is_ready_after_it,
+            migrating_again_keeps_everything,
+            migrations_may_run_at_once,
+            two_outboxes_do_not_touch_each_other,
+            a_missing_or_moved_outbox_is_named,
+            tables_made_for_newer_programs_are_left_alone,
+            the_printed_migration_makes_a_working_outbox,
+        ]);
+        $crate::store_cases!($store, books_property: [
+            the_books_balance_through_random_walks,
+        ]);
+    };
+}
+
+/// One test per case of broken networks, for a store that is reached over one.
+#[macro_export]
+macro_rules! store_faults {
+    ($store:ident) => {
+        $crate::store_cases!($store, faults: [
+            a_settle_whose_answer_is_lost_can_be_repeated,
+            a_failure_whose_answer_is_lost_is_spent_once,
+            a_claim_whose_answer_is_lost_is_given_back,
+            an_append_whose_commit_answer_is_lost_is_recognised,
+            an_append_cut_off_before_its_commit_never_happened,
+            a_store_goes_on_after_an_outage,
+            a_silent_database_is_waited_for,
         ]);
     };
 }

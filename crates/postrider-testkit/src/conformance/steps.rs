@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use postrider::store::{
-    Books, ClaimLimit, Cursor, Death, DeadReason, Deferral, EventRecord, Failure, Lease, OnSuccess,
+    Books, ClaimLimit, Cursor, DeadReason, Death, Deferral, EventRecord, Failure, Lease, OnSuccess,
     RelayIdentity, RelayPulse,
 };
 use postrider::{Appended, Event, NewEvent, Outbox};

@@ -50,7 +50,8 @@ impl Drop for Disposal {
         // be shutting down.
         let dropped = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let work = async { tokio::time::timeout(DROP_WAIT, drop_database(kind, &url, &name)).await };
+            let work =
+                async { tokio::time::timeout(DROP_WAIT, drop_database(kind, &url, &name)).await };
             match runtime.block_on(work) {
                 Ok(outcome) => outcome,
                 Err(_) => Err(sqlx::Error::PoolTimedOut),

@@ -1,5 +1,6 @@
 //! A fresh database per test, the same on every store.
 
+mod client;
 mod disposal;
 mod pool;
 mod tx;
@@ -19,7 +20,12 @@ pub use tx::TestTx;
 /// four tasks; few enough that tests running side by side stay below a server's limit.
 const CONNECTIONS_MAX: u32 = 6;
 
-/// A database of its own for one test. It is dropped with this value, on a panic too.
+/// How the SQLite store writes times.
+const SQLITE_TIME: &str = "%Y-%m-%dT%H:%M:%fZ";
+
+/// A database of its own for one test. It is dropped with the last clone of this value, on a panic
+/// too.
+#[derive(Clone)]
 pub struct TestDb {
     /// The store under test.
     pub store: Arc<dyn Database>,
@@ -28,9 +34,9 @@ pub struct TestDb {
     /// The outbox that most cases use.
     pub outbox: Outbox,
     pool: Pool,
-    names: AtomicU64,
+    names: Arc<AtomicU64>,
     // Last, so that the pools above are closed when the database is dropped.
-    _disposal: Disposal,
+    disposal: Arc<Disposal>,
 }
 
 impl TestDb {
@@ -68,7 +74,7 @@ impl TestDb {
 
     /// Another database of the same kind, without any table.
     pub async fn another_empty(&self) -> Self {
-        Self::create(self.store.kind(), self._disposal.server_url()).await
+        Self::create(self.store.kind(), self.disposal.server_url()).await
     }
 
     async fn create(kind: StoreKind, server_url: &str) -> Self {
@@ -77,13 +83,20 @@ impl TestDb {
         let store = connect(&url, &options).await.unwrap();
         let pool = Pool::connect(kind, &url, CONNECTIONS_MAX).await;
         let outbox = Outbox::new("orders").unwrap();
-        Self { store, url, outbox, pool, names: AtomicU64::new(0), _disposal: disposal }
+        let names = Arc::new(AtomicU64::new(0));
+        Self { store, url, outbox, pool, names, disposal: Arc::new(disposal) }
     }
 
     /// The same database, with another outbox for the steps that follow.
     #[must_use]
     pub fn with_outbox(self, outbox: Outbox) -> Self {
         Self { outbox, ..self }
+    }
+
+    /// The same database, reached by another store and URL (through a proxy), one connection each.
+    pub(crate) async fn reached_by(&self, store: Arc<dyn Database>, url: &str) -> Self {
+        let pool = Pool::connect(store.kind(), url, 1).await;
+        Self { store, pool, url: url.to_owned(), ..self.clone() }
     }
 
     /// Adds an outbox with a name of its own.
@@ -143,10 +156,26 @@ impl TestDb {
             StoreKind::Postgres => format!("{column} - interval '{seconds} seconds'"),
             StoreKind::Mysql => format!("{column} - INTERVAL {seconds} SECOND"),
             StoreKind::Sqlite => {
-                format!("strftime('%Y-%m-%dT%H:%M:%fZ', {column}, '-{seconds} seconds')")
+                format!("strftime('{SQLITE_TIME}', {column}, '-{seconds} seconds')")
             }
         };
         self.execute(&format!("UPDATE {table} SET {column} = {earlier} WHERE {condition}")).await
+    }
+
+    /// A point in time (`YYYY-MM-DD hh:mm:ss`, UTC) as SQL.
+    pub fn time(&self, utc: &str) -> String {
+        match self.store.kind() {
+            StoreKind::Postgres => format!("timestamptz '{utc}+00'"),
+            StoreKind::Mysql => format!("TIMESTAMP '{utc}'"),
+            StoreKind::Sqlite => format!("strftime('{SQLITE_TIME}', '{utc}')"),
+        }
+    }
+
+    /// Runs a script as the database's own command-line client would.
+    pub async fn run_script(&self, script: &str) {
+        for part in client::statements(self.store.kind(), script) {
+            self.execute(&part).await;
+        }
     }
 
     /// A number that this database has not given out before.

@@ -7,13 +7,14 @@ use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres, Row};
+use uuid::Uuid;
 
 use super::PostgresStore;
 use crate::event::{fit, limits};
 use crate::store::{
     Attempt, AuditEntry, BookLine, Books, DeadLetter, Desk, DlqFilter, EventFilter, EventRecord,
-    ImportEntry, Imported, Page, Result, Statistics, TypeStatistics, books_from_lines, parse_stored,
-    refuse_acting_on,
+    ImportEntry, Imported, Page, Result, Statistics, TypeStatistics, books_from_lines,
+    parse_stored, refuse_acting_on,
 };
 use crate::{Outbox, Status};
 
@@ -92,6 +93,7 @@ impl Desk for PostgresStore {
     }
 
     async fn attempts(&self, outbox: &Outbox, event_id: &str) -> Result<Vec<Attempt>> {
+        let Ok(event_id) = Uuid::parse_str(event_id) else { return Ok(Vec::new()) };
         let rows = sqlx::query(outbox.sql(include_str!("sql/attempts.sql")))
             .bind(event_id)
             .fetch_all(&self.pool)
@@ -185,7 +187,7 @@ impl Desk for PostgresStore {
             .bind(&entry.content_hash)
             .bind(entry.reason.as_str())
             .bind(fit(&entry.error_message, limits::ERROR_MESSAGE_CHARS_MAX))
-            .bind(&entry.error_detail)
+            .bind(entry.error_detail.as_ref().map(|t| fit(t, limits::ERROR_DETAIL_CHARS_MAX)))
             .bind(entry.failed_at)
             .bind(entry.retry_count)
             .bind(entry.max_retries)

@@ -37,16 +37,10 @@ pub async fn append(
         .fetch_optional(&mut *connection)
         .await?;
     match (id, &event.request_id) {
-        (Some(id), _) => Ok(Appended::New {
-            id,
-            event_id: event.event_id.to_string(),
-        }),
+        (Some(id), _) => Ok(Appended::New { id, event_id: event.event_id.to_string() }),
         (None, Some(request_id)) => {
             let known = find_keys(connection, outbox, &[request_id]).await?;
-            let id = known
-                .get(request_id)
-                .copied()
-                .ok_or(sqlx::Error::RowNotFound)?;
+            let id = known.get(request_id).copied().ok_or(sqlx::Error::RowNotFound)?;
             Ok(Appended::Duplicate { id })
         }
         (None, None) => Err(sqlx::Error::RowNotFound.into()),
@@ -93,10 +87,7 @@ pub async fn append_all(
         .iter()
         .zip(ids)
         .map(|(event, id)| match id {
-            Some(id) => Ok(Appended::New {
-                id,
-                event_id: event.event_id.to_string(),
-            }),
+            Some(id) => Ok(Appended::New { id, event_id: event.event_id.to_string() }),
             // Nobody frees it meanwhile, as on other stores: this transaction has the write lock.
             None => event
                 .request_id
@@ -163,7 +154,5 @@ async fn find_keys(
         .bind(wanted)
         .fetch_all(connection)
         .await?;
-    rows.iter()
-        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
-        .collect()
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }

@@ -105,11 +105,7 @@ impl Found {
         let goes_on = !stopped && self.scanned_to < self.last_id;
         let scanned_to = if cut || stopped {
             let last = taken.last().copied().unwrap_or(cursor.low);
-            let last_fresh = self
-                .fresh
-                .iter()
-                .map(|(id, _)| *id)
-                .take_while(|id| *id <= last);
+            let last_fresh = self.fresh.iter().map(|(id, _)| *id).take_while(|id| *id <= last);
             Some(last_fresh.last().unwrap_or(cursor.low))
         } else {
             goes_on.then_some(self.scanned_to)

@@ -8,7 +8,7 @@ use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Row, Sqlite, SqliteConnection};
 
-use super::{On, SqliteStore, stored};
+use super::{On, SqliteStore, required, stored, text};
 use crate::event::{fit, limits};
 use crate::store::{
     Attempt, AuditEntry, BookLine, Books, DeadLetter, Desk, DlqFilter, EventFilter, EventRecord,
@@ -26,14 +26,9 @@ impl Desk for SqliteStore {
             .on(self)?;
         let mut lines: BTreeMap<DateTime<Utc>, Vec<(String, BookLine)>> = BTreeMap::new();
         for row in rows {
-            let line = BookLine {
-                count: row.try_get(2)?,
-                id_sum: row.try_get::<i64, _>(3)?.into(),
-            };
-            lines
-                .entry(row.try_get(0)?)
-                .or_default()
-                .push((row.try_get(1)?, line));
+            let line =
+                BookLine { count: row.try_get(2)?, id_sum: row.try_get::<i64, _>(3)?.into() };
+            lines.entry(row.try_get(0)?).or_default().push((row.try_get(1)?, line));
         }
         Ok(books_from_lines(lines))
     }
@@ -58,11 +53,7 @@ impl Desk for SqliteStore {
             .fetch_one(&self.readers)
             .await
             .on(self)?;
-        Ok(Statistics::from_types(
-            by_type,
-            now.try_get(0)?,
-            now.try_get(1)?,
-        ))
+        Ok(Statistics::from_types(by_type, now.try_get(0)?, now.try_get(1)?))
     }
 
     async fn events(
@@ -89,15 +80,9 @@ impl Desk for SqliteStore {
     }
 
     async fn event(&self, outbox: &Outbox, id: i64) -> Result<Option<EventRecord>> {
-        let page = Page {
-            before_id: Some(id.saturating_add(1)),
-            limit: 1,
-        };
+        let page = Page { before_id: Some(id.saturating_add(1)), limit: 1 };
         for status in [None, Some(Status::Completed)] {
-            let filter = EventFilter {
-                status,
-                ..EventFilter::default()
-            };
+            let filter = EventFilter { status, ..EventFilter::default() };
             let found = self.events(outbox, &filter, page).await?;
             if let Some(record) = found.into_iter().find(|record| record.id == id) {
                 return Ok(Some(record));
@@ -142,11 +127,7 @@ impl Desk for SqliteStore {
 
     async fn dead_letter_count(&self, outbox: &Outbox, filter: &DlqFilter) -> Result<i64> {
         let query = sqlx::query(outbox.sql(include_str!("sql/dlq_count.sql")));
-        Ok(bind_filter(query, None, filter)
-            .fetch_one(&self.readers)
-            .await
-            .on(self)?
-            .try_get(0)?)
+        Ok(bind_filter(query, None, filter).fetch_one(&self.readers).await.on(self)?.try_get(0)?)
     }
 
     async fn dead_letter(&self, outbox: &Outbox, id: i64) -> Result<Option<DeadLetter>> {
@@ -209,7 +190,7 @@ impl Desk for SqliteStore {
             .bind(&entry.content_hash)
             .bind(entry.reason.as_str())
             .bind(fit(&entry.error_message, limits::ERROR_MESSAGE_CHARS_MAX))
-            .bind(&entry.error_detail)
+            .bind(entry.error_detail.as_ref().map(|t| fit(t, limits::ERROR_DETAIL_CHARS_MAX)))
             .bind(stored(entry.failed_at))
             .bind(entry.retry_count)
             .bind(entry.max_retries)
@@ -222,15 +203,7 @@ impl Desk for SqliteStore {
             return Ok(Imported::Known);
         }
         let detail = format!("event {} restored from a backup file", entry.event_id);
-        audit(
-            &mut tx,
-            operator,
-            "dlq.import",
-            outbox,
-            entry.original_id,
-            &detail,
-        )
-        .await?;
+        audit(&mut tx, operator, "dlq.import", outbox, entry.original_id, &detail).await?;
         tx.commit().await.on(self)?;
         Ok(Imported::Restored)
     }
@@ -326,14 +299,14 @@ fn bind_filter<'q>(
 fn event_record(row: &SqliteRow) -> Result<EventRecord> {
     Ok(EventRecord {
         id: row.try_get(0)?,
-        event_id: row.try_get(1)?,
-        request_id: row.try_get(2)?,
-        aggregate_type: row.try_get(3)?,
-        aggregate_id: row.try_get(4)?,
-        event_type: row.try_get(5)?,
-        payload: row.try_get(6)?,
-        headers: row.try_get(7)?,
-        content_hash: row.try_get(8)?,
+        event_id: required(row, 1)?,
+        request_id: text(row, 2)?,
+        aggregate_type: required(row, 3)?,
+        aggregate_id: required(row, 4)?,
+        event_type: required(row, 5)?,
+        payload: required(row, 6)?,
+        headers: text(row, 7)?,
+        content_hash: text(row, 8)?,
         status: parse_stored("status", &row.try_get::<String, _>(9)?)?,
         retry_count: row.try_get(10)?,
         redrive_count: row.try_get(11)?,
@@ -352,14 +325,14 @@ fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
     Ok(DeadLetter {
         id: row.try_get(0)?,
         original_id: row.try_get(1)?,
-        event_id: row.try_get(2)?,
-        request_id: row.try_get(3)?,
-        aggregate_type: row.try_get(4)?,
-        aggregate_id: row.try_get(5)?,
-        event_type: row.try_get(6)?,
-        payload: row.try_get(7)?,
-        headers: row.try_get(8)?,
-        content_hash: row.try_get(9)?,
+        event_id: required(row, 2)?,
+        request_id: text(row, 3)?,
+        aggregate_type: required(row, 4)?,
+        aggregate_id: required(row, 5)?,
+        event_type: required(row, 6)?,
+        payload: required(row, 7)?,
+        headers: text(row, 8)?,
+        content_hash: text(row, 9)?,
         reason: parse_stored("reason", &row.try_get::<String, _>(10)?)?,
         error_message: row.try_get(11)?,
         error_detail: row.try_get(12)?,

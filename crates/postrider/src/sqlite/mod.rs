@@ -23,9 +23,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow,
+    SqliteSynchronous,
 };
-use sqlx::{Sqlite, Transaction};
+use sqlx::{Row, Sqlite, Transaction};
 
 use crate::store::Result;
 use crate::{ConnectOptions, StoreError};
@@ -115,10 +116,8 @@ impl SqliteStore {
             Err(StoreError::Busy(_)) => return Ok(()),
             Err(error) => return Err(error),
         }
-        let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
-            .fetch_one(&self.writer)
-            .await
-            .on(self)?;
+        let mode: String =
+            sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&self.writer).await.on(self)?;
         if mode == "wal" {
             return Ok(());
         }
@@ -189,10 +188,9 @@ async fn make_ready(file: &Path, create: bool) -> Result<()> {
             "name a file inside of this folder in the store URL",
         )),
         Ok(_) => Ok(()),
-        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(error(
-            cause,
-            "give this program the right to enter the folder",
-        )),
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+            Err(error(cause, "give this program the right to enter the folder"))
+        }
         Err(cause) if !create => Err(error(
             cause,
             "correct the path in the store URL, or have the file made: `postrider migrate`, or \
@@ -201,10 +199,7 @@ async fn make_ready(file: &Path, create: bool) -> Result<()> {
         Err(_) => match file.parent() {
             None => Ok(()),
             Some(folder) => tokio::fs::create_dir_all(folder).await.map_err(|cause| {
-                error(
-                    cause,
-                    "its folder cannot be made: make it, or give the right to",
-                )
+                error(cause, "its folder cannot be made: make it, or give the right to")
             }),
         },
     }
@@ -226,9 +221,7 @@ fn explain(error: sqlx::Error, file: &Path) -> StoreError {
     if matches!(error, sqlx::Error::PoolTimedOut) {
         return StoreError::Busy(error);
     }
-    let code = error
-        .as_database_error()
-        .and_then(|cause| cause.code()?.parse::<i32>().ok());
+    let code = error.as_database_error().and_then(|cause| cause.code()?.parse::<i32>().ok());
     // The low byte is the kind of error, the rest tells more.
     let (cure, lasting) = match code.map(|code| code & 0xff) {
         Some(8) => (
@@ -236,35 +229,18 @@ fn explain(error: sqlx::Error, file: &Path) -> StoreError {
              and `-shm` files beside it)",
             true,
         ),
-        Some(10) => (
-            "the disk reported an error: look into the system's log",
-            false,
-        ),
-        Some(11) => (
-            "the file is damaged: run `PRAGMA integrity_check`, restore a backup",
-            true,
-        ),
-        Some(13) => (
-            "make room on the disk: the work then goes on by itself",
-            false,
-        ),
+        Some(10) => ("the disk reported an error: look into the system's log", false),
+        Some(11) => ("the file is damaged: run `PRAGMA integrity_check`, restore a backup", true),
+        Some(13) => ("make room on the disk: the work then goes on by itself", false),
         Some(14) => (
             "the file or its `-wal` and `-shm` cannot be opened: look at the rights on the file \
              and its folder, and at the limit of open files",
             false,
         ),
-        Some(26) => (
-            "this is no SQLite database: correct the path in the store URL",
-            true,
-        ),
+        Some(26) => ("this is no SQLite database: correct the path in the store URL", true),
         _ => return error.into(),
     };
-    StoreError::File {
-        path: file.display().to_string(),
-        cause: error,
-        cure,
-        lasting,
-    }
+    StoreError::File { path: file.display().to_string(), cause: error, cure, lasting }
 }
 
 /// A duration as strftime adds it to the clock.
@@ -280,6 +256,19 @@ fn minus(duration: Duration) -> String {
 /// A time as the tables hold it.
 fn stored(time: DateTime<Utc>) -> String {
     time.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
+}
+
+/// Text as a program in another language wrote it. SQLite does not check that it is UTF-8, and a
+/// claim must not stop for ever at one row that is not: such bytes are replaced, which the content
+/// hash shows where there is one.
+fn text(row: &SqliteRow, column: usize) -> Result<Option<String>, sqlx::Error> {
+    let bytes: Option<&[u8]> = row.try_get_unchecked(column)?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
+}
+
+/// As [`text`], where the column is never NULL.
+fn required(row: &SqliteRow, column: usize) -> Result<String, sqlx::Error> {
+    Ok(text(row, column)?.unwrap_or_default())
 }
 
 /// A JSON array as a parameter: the one way to pass many values with one variable.

@@ -1,10 +1,10 @@
 //! Migrations.
 
 use async_trait::async_trait;
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use super::{On, SqliteStore};
-use crate::store::{Result, Schema, SchemaState, ServerFacts, schema_verdict, versions};
+use crate::store::{Result, Schema, SchemaState, ServerFacts, leave_newer_tables, schema_verdict, versions};
 use crate::{Dedupe, Outbox, OutboxSpec};
 
 const SHARED: [&str; 1] = [include_str!("sql/migrate_shared_1.sql")];
@@ -26,13 +26,16 @@ impl Schema for SqliteStore {
         let mut done = Vec::new();
         // The write lock lets one process migrate at a time.
         let mut tx = self.begin().await?;
+        let found = found_version(&mut tx).await.on(self)?;
+        if found.is_some_and(|(version, _)| version > versions::SCHEMA) {
+            let wanted: Vec<Outbox> = outboxes.iter().map(|spec| spec.outbox.clone()).collect();
+            let known = known_outboxes(&mut tx).await.on(self)?;
+            return leave_newer_tables(schema_verdict(found, &known, &wanted));
+        }
         for file in SHARED {
             sqlx::raw_sql(file).execute(&mut *tx).await.on(self)?;
         }
-        sqlx::raw_sql("DELETE FROM postrider_schema")
-            .execute(&mut *tx)
-            .await
-            .on(self)?;
+        sqlx::raw_sql("DELETE FROM postrider_schema").execute(&mut *tx).await.on(self)?;
         sqlx::query("INSERT INTO postrider_schema (version, oldest_relay) VALUES ($1, $2)")
             .bind(versions::SCHEMA)
             .bind(versions::OLDEST_RELAY)
@@ -42,10 +45,7 @@ impl Schema for SqliteStore {
         done.push(format!("shared tables at version {}", versions::SCHEMA));
         for spec in outboxes {
             for file in outbox_files(spec) {
-                sqlx::raw_sql(spec.outbox.sql(file))
-                    .execute(&mut *tx)
-                    .await
-                    .on(self)?;
+                sqlx::raw_sql(spec.outbox.sql(file)).execute(&mut *tx).await.on(self)?;
             }
             sqlx::query(
                 "INSERT INTO postrider_outboxes (name, table_name, version) VALUES ($1, $2, $3)
@@ -80,10 +80,7 @@ impl Schema for SqliteStore {
             versions::OLDEST_RELAY
         ));
         for spec in outboxes {
-            for file in outbox_files(spec)
-                .into_iter()
-                .chain([include_str!("sql/grants.sql")])
-            {
+            for file in outbox_files(spec).into_iter().chain([include_str!("sql/grants.sql")]) {
                 let AssertSqlSafe(sql) = spec.outbox.sql(file);
                 text.push('\n');
                 text.push_str(&sql);
@@ -100,29 +97,13 @@ impl Schema for SqliteStore {
     }
 
     async fn schema_state(&self, outboxes: &[Outbox]) -> Result<SchemaState> {
-        let present: bool = sqlx::query_scalar(
-            "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'postrider_schema')",
-        )
-        .fetch_one(&self.readers)
-        .await
-        .on(self)?;
-        if !present {
-            return Ok(schema_verdict(None, &[], outboxes));
-        }
-        let version: Option<(i32, i32)> =
-            sqlx::query_as("SELECT version, oldest_relay FROM postrider_schema")
-                .fetch_optional(&self.readers)
-                .await
-                .on(self)?;
-        let rows = sqlx::query("SELECT name, table_name, version FROM postrider_outboxes")
-            .fetch_all(&self.readers)
-            .await
-            .on(self)?;
-        let known = rows
-            .iter()
-            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
-            .collect::<std::result::Result<Vec<(String, String, i32)>, sqlx::Error>>()?;
-        Ok(schema_verdict(version, &known, outboxes))
+        let mut connection = self.readers.acquire().await.on(self)?;
+        let found = found_version(&mut connection).await.on(self)?;
+        let known = match found {
+            Some(_) => known_outboxes(&mut connection).await.on(self)?,
+            None => Vec::new(),
+        };
+        Ok(schema_verdict(found, &known, outboxes))
     }
 
     async fn drop_outbox(&self, outbox: &Outbox) -> Result<()> {
@@ -167,4 +148,25 @@ impl Schema for SqliteStore {
             .into(),
         })
     }
+}
+
+/// `version` and `oldest_relay` of the shared tables, where there are any.
+async fn found_version(
+    connection: &mut SqliteConnection,
+) -> std::result::Result<Option<(i32, i32)>, sqlx::Error> {
+    let select = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'postrider_schema')";
+    let present: bool = sqlx::query_scalar(select).fetch_one(&mut *connection).await?;
+    if !present {
+        return Ok(None);
+    }
+    let select = "SELECT version, oldest_relay FROM postrider_schema";
+    sqlx::query_as(select).fetch_optional(connection).await
+}
+
+/// Name, table and version of each outbox.
+async fn known_outboxes(
+    connection: &mut SqliteConnection,
+) -> std::result::Result<Vec<(String, String, i32)>, sqlx::Error> {
+    let select = "SELECT name, table_name, version FROM postrider_outboxes";
+    sqlx::query_as(select).fetch_all(connection).await
 }

@@ -9,7 +9,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, Sqlite, SqliteConnection, Transaction};
 use tokio::sync::mpsc;
 
-use super::{On, ROWS_MAX, SqliteStore, plus};
+use super::{On, ROWS_MAX, SqliteStore, plus, required, text};
 use crate::event::{fit, limits};
 use crate::store::{
     Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
@@ -43,10 +43,7 @@ impl Store for SqliteStore {
             .fetch_one(&self.writer)
             .await
             .on(self)?;
-        Ok(Lease {
-            relay_id: relay.id.clone(),
-            epoch,
-        })
+        Ok(Lease { relay_id: relay.id.clone(), epoch })
     }
 
     async fn heartbeat(&self, lease: &Lease) -> Result<Vec<RelayPulse>> {
@@ -59,10 +56,8 @@ impl Store for SqliteStore {
         if beat.rows_affected() == 0 {
             return Err(StoreError::LeaseLost);
         }
-        let rows = sqlx::query(include_str!("sql/pulses.sql"))
-            .fetch_all(&self.readers)
-            .await
-            .on(self)?;
+        let rows =
+            sqlx::query(include_str!("sql/pulses.sql")).fetch_all(&self.readers).await.on(self)?;
         rows.iter()
             .map(|row| {
                 let age_ms: i64 = row.try_get(5)?;
@@ -119,10 +114,7 @@ impl Store for SqliteStore {
         cursor: &mut Cursor,
     ) -> Result<Claimed> {
         cursor.sweep_if_due(SWEEP_EVERY);
-        let limit = ClaimLimit {
-            rows: limit.rows.min(ROWS_MAX),
-            ..limit
-        };
+        let limit = ClaimLimit { rows: limit.rows.min(ROWS_MAX), ..limit };
         let taken = loop {
             let taken = self.take(outbox, lease, limit, cursor).await?;
             // Nothing in this part of the table, but it goes on. The write lock was free meanwhile.
@@ -139,14 +131,8 @@ impl Store for SqliteStore {
             .fetch_all(&self.readers)
             .await
             .on(self)?;
-        let events = rows
-            .iter()
-            .map(decode)
-            .collect::<std::result::Result<Vec<_>, _>>()?;
-        Ok(Claimed {
-            full: taken.full && !events.is_empty(),
-            events,
-        })
+        let events = rows.iter().map(decode).collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(Claimed { full: taken.full && !events.is_empty(), events })
     }
 
     async fn claim_suspect(&self, outbox: &Outbox, lease: &Lease) -> Result<Option<Event>> {
@@ -183,9 +169,7 @@ impl Store for SqliteStore {
                 .await
                 .on(self)?;
         }
-        let rows = self
-            .book_and_remove(&mut tx, outbox, &ids, "delivered")
-            .await?;
+        let rows = self.book_and_remove(&mut tx, outbox, &ids, "delivered").await?;
         tx.commit().await.on(self)?;
         Ok(Settled { rows })
     }
@@ -226,9 +210,7 @@ impl Store for SqliteStore {
             .await
             .on(self)?;
         tx.commit().await.on(self)?;
-        Ok(Settled {
-            rows: settled.rows_affected(),
-        })
+        Ok(Settled { rows: settled.rows_affected() })
     }
 
     async fn settle_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
@@ -249,8 +231,7 @@ impl Store for SqliteStore {
 
     async fn mark_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
         let statement = include_str!("sql/mark_dead.sql");
-        self.update_held(outbox, lease, statement, deaths_json(dead)?)
-            .await
+        self.update_held(outbox, lease, statement, deaths_json(dead)?).await
     }
 
     async fn release(
@@ -269,8 +250,7 @@ impl Store for SqliteStore {
             })
             .collect();
         let statement = include_str!("sql/release.sql");
-        self.update_held(outbox, lease, statement, super::json(&deferrals)?)
-            .await
+        self.update_held(outbox, lease, statement, super::json(&deferrals)?).await
     }
 
     async fn release_lost(&self, outbox: &Outbox, lease: &Lease, in_flight: &[i64]) -> Result<u64> {
@@ -308,11 +288,7 @@ impl SqliteStore {
             .fetch_one(&mut *tx)
             .await
             .on(self)?;
-        if held {
-            Ok(tx)
-        } else {
-            Err(StoreError::LeaseLost)
-        }
+        if held { Ok(tx) } else { Err(StoreError::LeaseLost) }
     }
 
     /// Ids, as JSON, of the given rows that this relay still holds in the given version.
@@ -371,9 +347,7 @@ impl SqliteStore {
             .await
             .on(self)?;
         tx.commit().await.on(self)?;
-        Ok(Settled {
-            rows: settled.rows_affected(),
-        })
+        Ok(Settled { rows: settled.rows_affected() })
     }
 
     /// The next step of a walk over the rows that somebody holds: its end, and ids as JSON.
@@ -389,9 +363,7 @@ impl SqliteStore {
             .await
             .on(self)?;
         let to: Option<i64> = row.try_get(0)?;
-        Ok(to
-            .map(|to| Ok::<_, sqlx::Error>((to, row.try_get(1)?)))
-            .transpose()?)
+        Ok(to.map(|to| Ok::<_, sqlx::Error>((to, row.try_get(1)?))).transpose()?)
     }
 }
 
@@ -418,14 +390,14 @@ fn deaths_json(dead: &[Death]) -> Result<String> {
 fn decode(row: &SqliteRow) -> std::result::Result<Event, sqlx::Error> {
     Ok(Event {
         id: row.try_get(0)?,
-        event_id: row.try_get(1)?,
-        request_id: row.try_get(2)?,
-        aggregate_type: row.try_get(3)?,
-        aggregate_id: row.try_get(4)?,
-        event_type: row.try_get(5)?,
-        payload: row.try_get(6)?,
-        headers: row.try_get(7)?,
-        content_hash: row.try_get(8)?,
+        event_id: required(row, 1)?,
+        request_id: text(row, 2)?,
+        aggregate_type: required(row, 3)?,
+        aggregate_id: required(row, 4)?,
+        event_type: required(row, 5)?,
+        payload: required(row, 6)?,
+        headers: text(row, 7)?,
+        content_hash: text(row, 8)?,
         created_at: row.try_get(9)?,
         expires_at: row.try_get(10)?,
         retry_count: row.try_get(11)?,

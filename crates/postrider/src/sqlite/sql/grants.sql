@@ -1,4 +1,4 @@
--- Rights: SQLite has no roles. The application and the relay need to write the file and its folder
+-- No GRANTs: SQLite has no roles. The application and the relay write the file and its folder
 -- (SQLite keeps `-wal` and `-shm` beside the file); a viewer needs to read them. Every program that
 -- writes should set, on each connection:
 --   PRAGMA busy_timeout = 5000;      -- wait for the write lock instead of failing at once

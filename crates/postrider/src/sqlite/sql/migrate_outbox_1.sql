@@ -31,15 +31,20 @@ CREATE TABLE IF NOT EXISTS "{outbox}" (
     redrive_count  INTEGER NOT NULL DEFAULT 0,
     crash_count    INTEGER NOT NULL DEFAULT 0,
     max_retries    INTEGER CHECK (max_retries IS NULL OR typeof(max_retries) = 'integer'),
-    next_retry_at  TEXT    CHECK (next_retry_at GLOB '????-??-??T??:??:??.???Z'),
-    expires_at     TEXT    CHECK (expires_at GLOB '????-??-??T??:??:??.???Z'),
+    next_retry_at  TEXT    CHECK (next_retry_at IS NULL OR
+                       (next_retry_at GLOB '????-??-??T??:??:??.???Z'
+                        AND coalesce(julianday(next_retry_at), 0) > 0)),
+    expires_at     TEXT    CHECK (expires_at IS NULL OR
+                       (expires_at GLOB '????-??-??T??:??:??.???Z'
+                        AND coalesce(julianday(expires_at), 0) > 0)),
     locked_by      TEXT,
     locked_at      TEXT,
     version        INTEGER NOT NULL DEFAULT 0,
     last_error     TEXT,
     dead_reason    TEXT,
     created_at     TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
-                   CHECK (created_at GLOB '????-??-??T??:??:??.???Z'),
+                   CHECK (created_at GLOB '????-??-??T??:??:??.???Z'
+                       AND coalesce(julianday(created_at), 0) > 0),
     updated_at     TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
     headers        TEXT    CHECK (headers IS NULL OR
                        (typeof(headers) = 'text' AND substr(ltrim(headers), 1, 1) = '{')),
