@@ -196,3 +196,36 @@ macro_rules! store_kind {
         postrider::store::StoreKind::Sqlite
     };
 }
+
+#[cfg(test)]
+mod tests {
+    /// A case that is in no list would never run.
+    #[test]
+    fn every_case_is_listed() {
+        let list = include_str!("mod.rs");
+        for source in [
+            include_str!("append.rs"),
+            include_str!("books_property.rs"),
+            include_str!("claim.rs"),
+            include_str!("dead_letters.rs"),
+            include_str!("desk.rs"),
+            include_str!("duplicates.rs"),
+            include_str!("faults.rs"),
+            include_str!("fencing.rs"),
+            include_str!("recovery.rs"),
+            include_str!("schema.rs"),
+            include_str!("settle.rs"),
+            include_str!("upkeep.rs"),
+        ] {
+            let cases = source.lines().filter_map(|line| {
+                line.strip_prefix("pub async fn ")?.strip_suffix("(db: TestDb) {")
+            });
+            let mut found = 0;
+            for case in cases {
+                assert!(list.contains(&format!(" {case},\n")), "{case} is in no list");
+                found += 1;
+            }
+            assert!(found > 0);
+        }
+    }
+}
