@@ -1,1 +1,36 @@
-//! Placeholder.
+//! What Postrider's tests are made of.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`db`] | [`TestDb`]: a fresh, migrated database per test, on each store |
+//! | [`conformance`] | the suite that every store passes: one `async fn` per case |
+//! | [`proxy`] | [`FaultProxy`]: a network that fails on demand |
+//!
+//! A store's test file is one line:
+//!
+//! ```ignore
+//! postrider_testkit::store_conformance!(postgres);
+//! ```
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `POSTGRES_URL`, `MYSQL_URL` | a server where databases may be created; absent: its tests skip |
+//! | `POSTRIDER_SKIP_LOG` | file to which each skipped test appends its name and the reason |
+//! | `POSTRIDER_REQUIRE_ALL` | `1`: a test that would skip fails instead, naming the reason |
+
+// A test fails by panicking: here an unwrap is the assertion that the step before it worked.
+#![allow(clippy::unwrap_used)]
+
+#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+compile_error!("the testkit needs a store: enable the feature postgres, mysql or sqlite");
+
+pub mod conformance;
+pub mod db;
+pub mod proxy;
+mod skip;
+mod wait;
+
+pub use db::{TestDb, TestTx};
+pub use proxy::FaultProxy;
+pub use skip::skip;
+pub use wait::{PATIENCE, eventually};

@@ -1,6 +1,6 @@
 //! Appending in the application's own transaction.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sqlx::{PgConnection, Row};
@@ -20,7 +20,30 @@ pub async fn append(
     event: &NewEvent,
 ) -> Result<Appended, AppendError> {
     event.validate()?;
-    let id: Option<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/append.sql")))
+    for _ in 0..FREED_MEANWHILE_MAX {
+        if let Some(id) = insert(connection, outbox, event).await? {
+            return Ok(Appended::New { id, event_id: event.event_id.to_string() });
+        }
+        let Some(request_id) = &event.request_id else { break };
+        let known = find_keys(connection, outbox, std::slice::from_ref(request_id)).await?;
+        if let Some(id) = known.get(request_id) {
+            return Ok(Appended::Duplicate { id: *id });
+        }
+    }
+    Err(sqlx::Error::RowNotFound.into())
+}
+
+/// With `dedupe = "open"`, the first event may leave the outbox between the refusal of its repeat
+/// and the look for its id. Then the repeat is the first; more than once in a row is a fault.
+const FREED_MEANWHILE_MAX: usize = 10;
+
+/// The new id, or `None` when the trigger skipped a repeated request id.
+async fn insert(
+    connection: &mut PgConnection,
+    outbox: &Outbox,
+    event: &NewEvent,
+) -> Result<Option<i64>, sqlx::Error> {
+    sqlx::query_scalar(outbox.sql(include_str!("sql/append.sql")))
         .bind(event.event_id)
         .bind(&event.request_id)
         .bind(&event.aggregate_type)
@@ -32,17 +55,8 @@ pub async fn append(
         .bind(event.max_retries)
         .bind(event.deliver_after.map(millis))
         .bind(event.expires_after.map(millis))
-        .fetch_optional(&mut *connection)
-        .await?;
-    match (id, &event.request_id) {
-        (Some(id), _) => Ok(Appended::New { id, event_id: event.event_id.to_string() }),
-        (None, Some(request_id)) => {
-            let known = find_keys(connection, outbox, std::slice::from_ref(request_id)).await?;
-            let id = known.get(request_id).copied().ok_or(sqlx::Error::RowNotFound)?;
-            Ok(Appended::Duplicate { id })
-        }
-        (None, None) => Err(sqlx::Error::RowNotFound.into()),
-    }
+        .fetch_optional(connection)
+        .await
 }
 
 /// Appends many events with one statement. Answers in the order given; a `request_id` that occurs
@@ -58,47 +72,63 @@ pub async fn append_all(
     for event in events {
         event.validate()?;
     }
-    let ordered: Vec<&NewEvent> =
-        insert_order(events).into_iter().map(|position| &events[position]).collect();
-    let rows = sqlx::query(outbox.sql(include_str!("sql/append_all.sql")))
-        .bind(ordered.iter().map(|e| e.event_id).collect::<Vec<_>>())
-        .bind(ordered.iter().map(|e| e.request_id.as_deref()).collect::<Vec<_>>())
-        .bind(ordered.iter().map(|e| e.aggregate_type.as_str()).collect::<Vec<_>>())
-        .bind(ordered.iter().map(|e| e.aggregate_id.as_str()).collect::<Vec<_>>())
-        .bind(ordered.iter().map(|e| e.event_type.as_str()).collect::<Vec<_>>())
-        .bind(ordered.iter().map(|e| e.payload.as_str()).collect::<Vec<_>>())
-        .bind(ordered.iter().map(|e| e.headers_json()).collect::<Vec<_>>())
-        .bind(ordered.iter().map(|e| e.content_hash()).collect::<Vec<_>>())
-        .bind(ordered.iter().map(|e| e.max_retries).collect::<Vec<_>>())
-        .bind(ordered.iter().map(|e| e.deliver_after.map(millis)).collect::<Vec<_>>())
-        .bind(ordered.iter().map(|e| e.expires_after.map(millis)).collect::<Vec<_>>())
-        .fetch_all(&mut *connection)
-        .await?;
-    let mut ids: HashMap<Uuid, i64> = HashMap::with_capacity(rows.len());
-    for row in rows {
-        ids.insert(row.try_get(1)?, row.try_get(0)?);
+    let order = insert_order(events);
+    let ordered: Vec<&NewEvent> = order.iter().map(|position| &events[*position]).collect();
+    let inserted = insert_all(connection, outbox, &ordered).await?;
+    // What was inserted is what was sent, in that order, without the repeats. Identity and request
+    // id tell which: of events that share both, the first one is the new one.
+    let mut ids: Vec<Option<i64>> = vec![None; events.len()];
+    let mut inserted = inserted.into_iter().peekable();
+    for position in order {
+        let event = &events[position];
+        let fits = |row: &Inserted| row.1 == event.event_id && row.2 == event.request_id;
+        ids[position] = inserted.next_if(fits).map(|row| row.0);
     }
     let repeated: Vec<String> = events
         .iter()
-        .filter(|event| !ids.contains_key(&event.event_id))
-        .filter_map(|event| event.request_id.clone())
+        .zip(&ids)
+        .filter(|(_, id)| id.is_none())
+        .filter_map(|(event, _)| event.request_id.clone())
         .collect();
     let known = match repeated.is_empty() {
         true => BTreeMap::new(),
         false => find_keys(connection, outbox, &repeated).await?,
     };
-    events
-        .iter()
-        .map(|event| match ids.get(&event.event_id) {
-            Some(id) => Ok(Appended::New { id: *id, event_id: event.event_id.to_string() }),
-            None => event
-                .request_id
-                .as_ref()
-                .and_then(|request_id| known.get(request_id))
-                .map(|id| Appended::Duplicate { id: *id })
-                .ok_or_else(|| sqlx::Error::RowNotFound.into()),
-        })
-        .collect()
+    let mut answers = Vec::with_capacity(events.len());
+    for (event, id) in events.iter().zip(ids) {
+        let first = event.request_id.as_ref().and_then(|request_id| known.get(request_id));
+        answers.push(match (id, first) {
+            (Some(id), _) => Appended::New { id, event_id: event.event_id.to_string() },
+            (None, Some(id)) => Appended::Duplicate { id: *id },
+            // Freed meanwhile (see `append`): this one is the first now.
+            (None, None) => append(connection, outbox, event).await?,
+        });
+    }
+    Ok(answers)
+}
+
+/// Row id, identity, request id.
+type Inserted = (i64, Uuid, Option<String>);
+
+async fn insert_all(
+    connection: &mut PgConnection,
+    outbox: &Outbox,
+    events: &[&NewEvent],
+) -> Result<Vec<Inserted>, sqlx::Error> {
+    sqlx::query_as(outbox.sql(include_str!("sql/append_all.sql")))
+        .bind(events.iter().map(|e| e.event_id).collect::<Vec<_>>())
+        .bind(events.iter().map(|e| e.request_id.as_deref()).collect::<Vec<_>>())
+        .bind(events.iter().map(|e| e.aggregate_type.as_str()).collect::<Vec<_>>())
+        .bind(events.iter().map(|e| e.aggregate_id.as_str()).collect::<Vec<_>>())
+        .bind(events.iter().map(|e| e.event_type.as_str()).collect::<Vec<_>>())
+        .bind(events.iter().map(|e| e.payload.as_str()).collect::<Vec<_>>())
+        .bind(events.iter().map(|e| e.headers_json()).collect::<Vec<_>>())
+        .bind(events.iter().map(|e| e.content_hash()).collect::<Vec<_>>())
+        .bind(events.iter().map(|e| e.max_retries).collect::<Vec<_>>())
+        .bind(events.iter().map(|e| e.deliver_after.map(millis)).collect::<Vec<_>>())
+        .bind(events.iter().map(|e| e.expires_after.map(millis)).collect::<Vec<_>>())
+        .fetch_all(connection)
+        .await
 }
 
 async fn find_keys(
@@ -113,6 +143,9 @@ async fn find_keys(
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
+/// A wait or an age, at most a hundred years: `now() + $1` must stay a date whatever was asked for
+/// ("keep for ever" is a way to write a retention).
 pub(super) fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+    const CENTURY_MS: i64 = 100 * 366 * 24 * 3600 * 1000;
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).min(CENTURY_MS)
 }

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres, Row};
+use uuid::Uuid;
 
 use super::PostgresStore;
 use crate::event::{fit, limits};
@@ -92,6 +93,7 @@ impl Desk for PostgresStore {
     }
 
     async fn attempts(&self, outbox: &Outbox, event_id: &str) -> Result<Vec<Attempt>> {
+        let Ok(event_id) = Uuid::parse_str(event_id) else { return Ok(Vec::new()) };
         let rows = sqlx::query(outbox.sql(include_str!("sql/attempts.sql")))
             .bind(event_id)
             .fetch_all(&self.pool)
@@ -185,7 +187,7 @@ impl Desk for PostgresStore {
             .bind(&entry.content_hash)
             .bind(entry.reason.as_str())
             .bind(fit(&entry.error_message, limits::ERROR_MESSAGE_CHARS_MAX))
-            .bind(&entry.error_detail)
+            .bind(entry.error_detail.as_ref().map(|t| fit(t, limits::ERROR_DETAIL_CHARS_MAX)))
             .bind(entry.failed_at)
             .bind(entry.retry_count)
             .bind(entry.max_retries)

@@ -1,10 +1,12 @@
 //! Migrations.
 
 use async_trait::async_trait;
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::PostgresStore;
-use crate::store::{Result, Schema, SchemaState, schema_verdict, versions};
+use crate::store::{
+    Result, Schema, SchemaState, leave_newer_tables, schema_verdict, versions,
+};
 use crate::{Dedupe, Outbox, OutboxSpec};
 
 /// One process migrates at a time; the number is arbitrary and only ours.
@@ -43,6 +45,12 @@ impl Schema for PostgresStore {
             .bind(MIGRATION_LOCK)
             .execute(&mut *tx)
             .await?;
+        let found = found_version(&mut tx).await?;
+        if found.is_some_and(|(version, _)| version > versions::SCHEMA) {
+            let wanted: Vec<Outbox> = outboxes.iter().map(|spec| spec.outbox.clone()).collect();
+            let known = known_outboxes(&mut tx).await?;
+            return leave_newer_tables(schema_verdict(found, &known, &wanted));
+        }
         // Functions keep the path they are made with; a temporary table must not come first in it.
         sqlx::raw_sql("SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true)")
             .execute(&mut *tx)
@@ -111,25 +119,32 @@ impl Schema for PostgresStore {
     }
 
     async fn schema_state(&self, outboxes: &[Outbox]) -> Result<SchemaState> {
-        let present: bool = sqlx::query_scalar("SELECT to_regclass('postrider_schema') IS NOT NULL")
-            .fetch_one(&self.pool)
-            .await?;
-        if !present {
-            return Ok(schema_verdict(None, &[], outboxes));
-        }
-        let version: Option<(i32, i32)> =
-            sqlx::query_as("SELECT version, oldest_relay FROM postrider_schema")
-                .fetch_optional(&self.pool)
-                .await?;
-        let rows = sqlx::query("SELECT name, table_name, version FROM postrider_outboxes")
-            .fetch_all(&self.pool)
-            .await?;
-        let known = rows
-            .iter()
-            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
-            .collect::<std::result::Result<Vec<(String, String, i32)>, sqlx::Error>>()?;
-        Ok(schema_verdict(version, &known, outboxes))
+        let mut connection = self.pool.acquire().await?;
+        let found = found_version(&mut connection).await?;
+        let known = match found {
+            Some(_) => known_outboxes(&mut connection).await?,
+            None => Vec::new(),
+        };
+        Ok(schema_verdict(found, &known, outboxes))
     }
+}
+
+/// `version` and `oldest_relay` of the shared tables, where there are any.
+async fn found_version(connection: &mut PgConnection) -> Result<Option<(i32, i32)>> {
+    let present: bool = sqlx::query_scalar("SELECT to_regclass('postrider_schema') IS NOT NULL")
+        .fetch_one(&mut *connection)
+        .await?;
+    if !present {
+        return Ok(None);
+    }
+    let select = "SELECT version, oldest_relay FROM postrider_schema";
+    Ok(sqlx::query_as(select).fetch_optional(connection).await?)
+}
+
+/// Name, table and version of each outbox.
+async fn known_outboxes(connection: &mut PgConnection) -> Result<Vec<(String, String, i32)>> {
+    let select = "SELECT name, table_name, version FROM postrider_outboxes";
+    Ok(sqlx::query_as(select).fetch_all(connection).await?)
 }
 
 impl PostgresStore {
@@ -146,7 +161,16 @@ impl PostgresStore {
                 day.format("%Y%m%d")
             );
             let mut tx = self.pool.begin().await?;
-            sqlx::raw_sql("SET LOCAL client_min_messages = warning").execute(&mut *tx).await?;
+            // IF NOT EXISTS still fails when two processes create at the same moment.
+            sqlx::raw_sql("SET LOCAL client_min_messages = warning; SET LOCAL lock_timeout = '30s'")
+                .execute(&mut *tx)
+                .await?;
+            sqlx::query("SELECT pg_advisory_xact_lock($1)")
+                .bind(MIGRATION_LOCK)
+                .execute(&mut *tx)
+                .await?;
+            // A new partition locks the catch-all one: briefly, or not at all.
+            sqlx::raw_sql("SET LOCAL lock_timeout = '2s'").execute(&mut *tx).await?;
             match sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *tx).await {
                 Ok(_) => tx.commit().await?,
                 // 23514: rows of that day are in the catch-all; they stay there.

@@ -79,14 +79,13 @@ impl Store for PostgresStore {
 
     async fn fence(&self, pulse: &RelayPulse) -> Result<bool> {
         let mut tx = self.pool.begin().await?;
-        let found: Option<(bool, i64)> = sqlx::query_as(include_str!("sql/fence_lock.sql"))
+        let found: Option<(bool, i64, i64)> = sqlx::query_as(include_str!("sql/fence_lock.sql"))
             .bind(&pulse.relay_id)
-            .bind(pulse.epoch)
             .fetch_optional(&mut *tx)
             .await?;
         let fenced = match found {
-            Some((true, _)) => true,
-            Some((false, heartbeat)) if heartbeat == pulse.heartbeat => {
+            Some((true, ..)) => true,
+            Some((false, epoch, beat)) if (epoch, beat) == (pulse.epoch, pulse.heartbeat) => {
                 sqlx::query(include_str!("sql/fence.sql"))
                     .bind(&pulse.relay_id)
                     .execute(&mut *tx)
@@ -144,10 +143,13 @@ impl Store for PostgresStore {
         events.sort_unstable_by_key(|event| event.id);
 
         let cut = i64::try_from(events.len()).unwrap_or(i64::MAX) < waiting_found + fresh_found;
-        let fresh_full = fresh_found == i64::from(limit.rows) - waiting_found && fresh_found > 0;
+        // A batch that the waiting rows filled left no room to look for fresh ones: nothing was
+        // scanned, and whether there are any is not known.
+        let fresh_room = i64::from(limit.rows) - waiting_found;
+        let fresh_full = fresh_found == fresh_room;
         let scanned_to = (cut || fresh_full).then(|| last_fresh.unwrap_or(cursor.low));
         cursor.advance(closed_until, scanned_to);
-        cursor.fresh_was_empty = fresh_found == 0;
+        cursor.fresh_was_empty = fresh_found == 0 && fresh_room > 0;
         let full = cut || fresh_full || waiting_found == i64::from(waiting_limit);
         Ok(Claimed { full: full && !events.is_empty(), events })
     }
@@ -238,12 +240,13 @@ impl Store for PostgresStore {
         while let Some(to) = self.next_step(outbox, from).await? {
             let step = sqlx::query(outbox.sql(include_str!("sql/release_lost.sql")))
                 .bind(&lease.relay_id)
+                .bind(lease.epoch)
                 .bind(from)
                 .bind(to)
                 .bind(in_flight)
-                .execute(&self.pool)
+                .fetch_one(&self.pool)
                 .await?;
-            released += step.rows_affected();
+            released += settled(&step)?.rows;
             from = to;
         }
         Ok(released)

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::Result;
-use crate::{Outbox, OutboxSpec};
+use crate::{Outbox, OutboxSpec, StoreError};
 
 /// What a look at the database's tables shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +38,17 @@ pub mod versions {
     pub const SCHEMA: i32 = 1;
     /// Programs that know tables of this version or newer may use the tables made by this one.
     pub const OLDEST_RELAY: i32 = 1;
+}
+
+/// What a migration does with tables that are newer than this program: it leaves them alone, which
+/// is fine where they may be used as they are. Turning them back would break newer programs.
+pub(crate) fn leave_newer_tables(state: SchemaState) -> Result<Vec<String>> {
+    match state {
+        SchemaState::Ready => Ok(vec!["the tables are newer and may be used as they are".to_owned()]),
+        SchemaState::NeedsMigration(reason) | SchemaState::TooNew(reason) => Err(
+            StoreError::Schema(format!("{reason}; migrate with the newest program that is in use")),
+        ),
+    }
 }
 
 /// Judges what was found: `version` and `oldest_relay` of the shared tables, and name, table and

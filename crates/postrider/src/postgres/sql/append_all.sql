@@ -12,4 +12,4 @@ FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text
      WITH ORDINALITY AS e (event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
             headers, content_hash, max_retries, deliver_after_ms, expires_after_ms, position)
 ORDER BY e.position
-RETURNING id, event_id
+RETURNING id, event_id, request_id

@@ -1,3 +1,3 @@
 -- FOR UPDATE waits for settles of that relay that are under way (they hold FOR KEY SHARE). After
 -- the commit of the new epoch, every later settle finds no row with its epoch.
-SELECT fenced, heartbeat FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR UPDATE
+SELECT fenced, epoch, heartbeat FROM postrider_relays WHERE id = $1 FOR UPDATE

@@ -1,0 +1,237 @@
+//! Leases: who lives, and that the dead write nothing.
+
+use std::time::Duration;
+
+use postrider::StoreError;
+use postrider::store::{DeadReason, Delivery, OnSuccess, Recovery, Settled, StoreKind};
+
+use super::steps::{death, deferral, failure, ids};
+use crate::TestDb;
+
+/// Heartbeats count up, and every relay sees every other.
+pub async fn a_heartbeat_moves_the_pulse_that_others_see(db: TestDb) {
+    let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
+    let before = db.pulse(&b, &a).await;
+    assert!(!before.fenced);
+    assert_eq!((before.epoch, before.host.as_str()), (a.epoch, "test-host"));
+    assert!(before.age < Duration::from_secs(60), "{:?}", before.age);
+    let pulses = db.store.heartbeat(&a).await.unwrap();
+    assert_eq!(pulses.len(), 2, "itself included");
+    let after = db.pulse(&b, &a).await;
+    assert_eq!(after.heartbeat, before.heartbeat + 1);
+    db.store.retire(&a).await.unwrap();
+    assert_eq!(
+        db.store.heartbeat(&b).await.unwrap().len(),
+        1,
+        "retired relays are off the list"
+    );
+}
+
+/// A pulse that moved since the observer looked belongs to a living relay.
+pub async fn a_relay_whose_heart_beats_is_not_fenced(db: TestDb) {
+    let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
+    let seen = db.pulse(&b, &a).await;
+    db.store.heartbeat(&a).await.unwrap();
+    assert!(!db.store.fence(&seen).await.unwrap(), "it moved");
+    db.store
+        .heartbeat(&a)
+        .await
+        .expect("and still has its lease");
+}
+
+/// Whoever asks again, or with the older look, hears that it is fenced; nothing happens twice.
+pub async fn fencing_again_answers_the_same(db: TestDb) {
+    let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
+    let seen = db.pulse(&b, &a).await;
+    assert!(db.store.fence(&seen).await.unwrap());
+    let fenced = db.pulse(&b, &a).await;
+    assert!(fenced.fenced && fenced.epoch > seen.epoch);
+    assert!(
+        db.store.fence(&seen).await.unwrap(),
+        "a repeated call, its first answer lost"
+    );
+    assert!(
+        db.store.fence(&fenced).await.unwrap(),
+        "an observer that came later"
+    );
+    assert_eq!(db.pulse(&b, &a).await.epoch, fenced.epoch, "raised once");
+}
+
+/// After the fence, nothing that the old lease writes succeeds, and nothing changes.
+pub async fn no_write_of_a_fenced_relay_succeeds(db: TestDb) {
+    let appended = db.append_orders(2).await;
+    let (dead, live) = (db.relay("relay-a").await, db.relay("relay-b").await);
+    let claimed = db.claim(&dead, 10).await;
+    db.fence(&live, &dead).await;
+
+    let (store, outbox) = (&db.store, &db.outbox);
+    let delivered: Vec<_> = claimed.iter().map(Delivery::from).collect();
+    let failed = [failure(&claimed[0], Duration::ZERO, "no")];
+    let deaths = [death(&claimed[0], DeadReason::Rejected, "no")];
+    let back = [deferral(&claimed[0], Duration::ZERO)];
+    let lost = |answer: Result<Settled, StoreError>| {
+        assert!(matches!(answer, Err(StoreError::LeaseLost)), "{answer:?}");
+    };
+    lost(
+        store
+            .settle_delivered(outbox, &dead, &delivered, OnSuccess::Delete)
+            .await,
+    );
+    lost(
+        store
+            .settle_delivered(outbox, &dead, &delivered, OnSuccess::Archive)
+            .await,
+    );
+    lost(store.settle_failed(outbox, &dead, &failed).await);
+    lost(store.settle_dead(outbox, &dead, &deaths).await);
+    lost(store.mark_dead(outbox, &dead, &deaths).await);
+    lost(store.release(outbox, &dead, &back).await);
+    let released = store.release_lost(outbox, &dead, &[]).await;
+    assert!(
+        matches!(released, Err(StoreError::LeaseLost) | Ok(0)),
+        "{released:?}"
+    );
+    let beat = store.heartbeat(&dead).await;
+    assert!(matches!(beat, Err(StoreError::LeaseLost)), "{beat:?}");
+
+    for id in appended {
+        let row = db.event(id).await.unwrap();
+        assert_eq!(row.status.as_str(), "PROCESSING");
+        assert_eq!(row.locked_by.as_deref(), Some("relay-a"));
+    }
+    assert_eq!(
+        (db.count("_dlq").await, db.count("_attempts").await),
+        (0, 0)
+    );
+    db.assert_balanced().await;
+}
+
+/// A settle holds its relay's row until it commits, and the fence waits for that: a mere check of
+/// the epoch would let the settle write after the take-over.
+pub async fn a_fence_waits_for_a_settle_that_is_under_way(db: TestDb) {
+    let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
+    let pulse = db.pulse(&b, &a).await;
+    // What a settle holds while it runs. SQLite has one writer at a time: the transaction itself.
+    let mut settle = db.begin().await;
+    let row = "FROM postrider_relays WHERE id = 'relay-a'";
+    match db.store.kind() {
+        StoreKind::Postgres => {
+            settle
+                .execute(&format!("SELECT 1 {row} FOR KEY SHARE"))
+                .await
+        }
+        StoreKind::Mysql => {
+            settle
+                .execute(&format!("SELECT 1 {row} LOCK IN SHARE MODE"))
+                .await
+        }
+        StoreKind::Sqlite => settle.execute(&format!("SELECT 1 {row}")).await,
+    }
+    .unwrap();
+    let fencing = {
+        let (store, pulse) = (std::sync::Arc::clone(&db.store), pulse.clone());
+        tokio::spawn(async move { store.fence(&pulse).await })
+    };
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    match fencing.is_finished() {
+        // Giving up at once is as good as waiting, as long as it is not fenced.
+        true => assert!(matches!(fencing.await.unwrap(), Err(StoreError::Busy(_)))),
+        false => {
+            settle.commit().await.unwrap();
+            assert!(fencing.await.unwrap().unwrap());
+            return;
+        }
+    }
+    settle.commit().await.unwrap();
+    assert!(db.store.fence(&pulse).await.unwrap());
+}
+
+/// The other half: while a fence is under way, a settle of that relay waits, and then finds that
+/// it lost. Its rows are untouched.
+pub async fn a_settle_waits_for_a_fence_that_is_under_way(db: TestDb) {
+    db.append_orders(1).await;
+    let relay = db.relay("relay-a").await;
+    let claimed = db.claim(&relay, 10).await;
+    let mut fence = db.begin().await;
+    let row = "FROM postrider_relays WHERE id = 'relay-a'";
+    if db.store.kind() != StoreKind::Sqlite {
+        fence
+            .execute(&format!("SELECT 1 {row} FOR UPDATE"))
+            .await
+            .unwrap();
+    }
+    let raise = "UPDATE postrider_relays SET epoch = epoch + 1 WHERE id = 'relay-a'";
+    fence.execute(raise).await.unwrap();
+    let settling = {
+        let (store, outbox, lease) = (
+            std::sync::Arc::clone(&db.store),
+            db.outbox.clone(),
+            relay.clone(),
+        );
+        let delivered = [Delivery::from(&claimed[0])];
+        tokio::spawn(async move {
+            store
+                .settle_delivered(&outbox, &lease, &delivered, OnSuccess::Delete)
+                .await
+        })
+    };
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    if settling.is_finished() {
+        let answer = settling.await.unwrap();
+        assert!(matches!(answer, Err(StoreError::Busy(_))), "{answer:?}");
+        fence.commit().await.unwrap();
+    } else {
+        fence.commit().await.unwrap();
+        let answer = settling.await.unwrap();
+        assert!(matches!(answer, Err(StoreError::LeaseLost)), "{answer:?}");
+    }
+    assert_eq!(
+        db.event(claimed[0].id).await.unwrap().status.as_str(),
+        "PROCESSING"
+    );
+    db.assert_balanced().await;
+}
+
+/// Only a fenced relay is buried; a living one stays on the list.
+pub async fn only_a_fenced_relay_is_buried(db: TestDb) {
+    let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
+    db.store.bury("relay-a").await.unwrap();
+    db.store.heartbeat(&a).await.expect("alive, so not buried");
+    db.fence(&b, &a).await;
+    db.store.bury("relay-a").await.unwrap();
+    assert_eq!(db.store.heartbeat(&b).await.unwrap().len(), 1);
+    db.store.bury("relay-a").await.expect("again is no error");
+    db.store
+        .bury("nobody")
+        .await
+        .expect("nor is an unknown one");
+}
+
+/// Recovered rows belong to whoever claims them next; the old owner's late settle changes nothing.
+pub async fn a_late_settle_after_recovery_changes_nothing(db: TestDb) {
+    let appended = db.append_orders(1).await;
+    let (dead, live) = (db.relay("relay-a").await, db.relay("relay-b").await);
+    let before = db.claim(&dead, 10).await;
+    db.fence(&live, &dead).await;
+    let recovery = Recovery {
+        dead: &["relay-a".to_owned()],
+        live: &["relay-b".to_owned()],
+        stalled_after: Duration::from_secs(300),
+    };
+    assert_eq!(db.store.recover(&db.outbox, &recovery).await.unwrap(), 1);
+    let after = db.claim(&live, 10).await;
+    assert_eq!(ids(&after), appended);
+    let late = [Delivery::from(&before[0])];
+    let answer = db
+        .store
+        .settle_delivered(&db.outbox, &dead, &late, OnSuccess::Delete)
+        .await;
+    assert!(matches!(answer, Err(StoreError::LeaseLost)), "{answer:?}");
+    assert_eq!(
+        db.deliver(&live, &before, OnSuccess::Delete).await,
+        0,
+        "an old version"
+    );
+    assert_eq!(db.deliver(&live, &after, OnSuccess::Delete).await, 1);
+    db.assert_balanced().await;
+}

@@ -1,0 +1,177 @@
+//! The suite that every store passes.
+//!
+//! Each case is one `async fn(db: TestDb)`, named as the sentence it proves, and works through the
+//! traits of `postrider::store` and the application's `append` only; raw SQL is for sabotage. What
+//! a store cannot do is read from its `capabilities()`, and the case then asserts the declared
+//! alternative.
+
+pub mod append;
+pub mod claim;
+pub mod dead_letters;
+pub mod desk;
+pub mod duplicates;
+pub mod fencing;
+pub mod recovery;
+pub mod schema;
+pub mod settle;
+pub mod steps;
+pub mod upkeep;
+
+/// One test per case for a store: `store_conformance!(postgres)`.
+#[macro_export]
+macro_rules! store_conformance {
+    ($store:ident) => {
+        $crate::store_cases!($store, append: [
+            a_committed_event_is_claimable_with_all_of_its_fields,
+            a_rolled_back_transaction_leaves_no_event,
+            payloads_and_headers_of_any_text_come_back_unchanged,
+            columns_hold_their_full_length_of_four_byte_characters,
+            an_invalid_event_is_refused_before_anything_is_written,
+            a_plain_insert_of_the_required_columns_is_counted_and_claimed,
+            a_held_back_event_is_not_claimable_before_its_time,
+            a_wait_beyond_all_calendars_is_a_long_one,
+        ]);
+        $crate::store_cases!($store, duplicates: [
+            a_repeated_request_id_is_answered_with_the_first_id,
+            a_duplicate_does_not_poison_the_callers_transaction,
+            a_batch_with_duplicates_answers_in_order_and_keeps_the_order_of_keys,
+            a_batch_that_repeats_identity_and_request_id_has_it_new_once,
+            request_ids_that_only_look_alike_are_distinct,
+            a_concurrent_repeat_waits_and_is_answered_with_the_first_id,
+            a_concurrent_repeat_is_new_when_the_first_rolls_back,
+            a_repeat_in_an_older_snapshot_is_an_error_only_where_declared,
+            a_repeat_in_a_plain_insert_behaves_as_declared,
+            an_open_request_id_is_free_again_when_its_event_leaves,
+            an_open_request_id_that_is_freed_meanwhile_is_no_error,
+        ]);
+        $crate::store_cases!($store, claim: [
+            a_claim_takes_the_oldest_rows_within_the_limit,
+            a_claim_says_whether_there_may_be_more,
+            a_claim_is_limited_in_bytes_and_a_large_event_travels_alone,
+            headers_count_against_the_limit_of_bytes,
+            relays_that_claim_at_once_never_share_a_row,
+            a_failed_row_is_claimed_again_when_due,
+            fresh_rows_behind_a_batch_of_waiting_ones_are_not_passed_over,
+            a_batch_of_one_row_reaches_waiting_and_fresh_rows,
+            a_late_commit_is_claimed_with_the_same_cursor,
+            a_gap_in_the_ids_does_not_hold_up_claims,
+            rows_that_come_back_are_found_by_the_same_cursor,
+            a_fenced_relay_claims_nothing,
+            a_relay_without_a_registration_claims_nothing,
+            hints_arrive_where_the_store_declares_them,
+        ]);
+        $crate::store_cases!($store, settle: [
+            delivered_events_are_removed_and_booked,
+            archived_events_keep_their_fields,
+            a_repeated_settle_changes_nothing,
+            a_settle_with_another_version_changes_nothing,
+            a_relay_cannot_settle_what_another_one_holds,
+            an_empty_settle_changes_nothing,
+            a_failure_spends_an_attempt_and_waits,
+            the_last_twenty_attempts_are_kept,
+            no_error_text_or_wait_fails_a_settle,
+            a_release_spends_no_attempt,
+            a_dead_letter_holds_all_of_the_event,
+            a_death_without_an_attempt_counts_none,
+            without_a_dead_letter_table_the_row_stays_until_upkeep_moves_it,
+            marked_rows_are_moved_in_chunks,
+        ]);
+        $crate::store_cases!($store, fencing: [
+            a_heartbeat_moves_the_pulse_that_others_see,
+            a_relay_whose_heart_beats_is_not_fenced,
+            fencing_again_answers_the_same,
+            no_write_of_a_fenced_relay_succeeds,
+            a_fence_waits_for_a_settle_that_is_under_way,
+            a_settle_waits_for_a_fence_that_is_under_way,
+            only_a_fenced_relay_is_buried,
+            a_late_settle_after_recovery_changes_nothing,
+        ]);
+        $crate::store_cases!($store, recovery: [
+            rows_of_a_dead_relay_return_with_the_crash_counted,
+            rows_of_a_live_relay_stay_however_old_their_lock_looks,
+            rows_of_an_unknown_relay_return_after_the_stall_time,
+            only_rows_that_are_held_are_recovered,
+            release_lost_gives_back_exactly_what_is_not_in_flight,
+            a_suspect_is_claimed_alone_and_never_in_a_batch,
+            the_suspect_with_the_fewest_crashes_comes_first,
+            an_outcome_clears_the_crash_count_and_a_release_untried_does_not,
+            a_suspect_that_is_not_due_is_left_alone,
+        ]);
+        $crate::store_cases!($store, upkeep: [
+            folding_the_books_keeps_the_sums,
+            the_books_balance_while_they_are_folded,
+            only_what_is_older_than_its_retention_is_removed,
+            a_key_outlives_its_window_while_its_event_is_live,
+            a_retention_without_end_removes_nothing,
+            a_clean_up_from_several_relays_at_once_is_safe,
+        ]);
+        $crate::store_cases!($store, desk: [
+            statistics_add_up_from_the_books,
+            the_oldest_age_is_that_of_the_oldest_live_event,
+            a_live_row_deleted_by_hand_unbalances_the_books,
+            a_row_exchanged_by_hand_unbalances_the_books,
+            a_row_moved_in_time_by_hand_unbalances_the_books,
+            a_stated_creation_time_is_booked_in_its_own_window,
+            events_are_listed_by_state_type_and_aggregate,
+            pages_of_events_neither_overlap_nor_leave_gaps,
+            injection_text_in_a_filter_finds_nothing_and_breaks_nothing,
+            a_tampered_payload_no_longer_fits_its_hash,
+        ]);
+        $crate::store_cases!($store, dead_letters: [
+            a_retry_keeps_the_identity_and_starts_afresh,
+            a_retry_keeps_the_stored_hash_of_a_tampered_event,
+            acting_on_a_resolved_or_unknown_entry_is_refused,
+            of_two_retries_at_once_one_is_refused,
+            every_action_is_audited,
+            dead_letters_are_filtered_and_counted,
+            pages_of_dead_letters_neither_overlap_nor_leave_gaps,
+            an_import_restores_only_what_is_neither_live_nor_known,
+            an_import_takes_any_error_text,
+            attempts_stay_readable_after_the_event_died,
+        ]);
+        $crate::store_cases!($store, schema: [
+            an_empty_database_needs_a_migration_and_is_ready_after_it,
+            migrating_again_keeps_everything,
+            migrations_may_run_at_once,
+            two_outboxes_do_not_touch_each_other,
+            a_missing_or_moved_outbox_is_named,
+            tables_made_for_newer_programs_are_left_alone,
+            the_printed_migration_makes_a_working_outbox,
+        ]);
+    };
+}
+
+/// One test per case of a theme.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! store_cases {
+    ($store:ident, $theme:ident: [$($case:ident),* $(,)?]) => {
+        mod $theme {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $case() {
+                    let name = concat!(module_path!(), "::", stringify!($case));
+                    let kind = $crate::store_kind!($store);
+                    if let Some(db) = $crate::TestDb::open(kind, name).await {
+                        $crate::conformance::$theme::$case(db).await;
+                    }
+                }
+            )*
+        }
+    };
+}
+
+/// From the name of a store's module to its kind.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! store_kind {
+    (postgres) => {
+        postrider::store::StoreKind::Postgres
+    };
+    (mysql) => {
+        postrider::store::StoreKind::Mysql
+    };
+    (sqlite) => {
+        postrider::store::StoreKind::Sqlite
+    };
+}

@@ -1,0 +1,188 @@
+//! The steps that cases are made of.
+
+use std::time::Duration;
+
+use postrider::store::{
+    Books, ClaimLimit, Cursor, DeadReason, Death, Deferral, EventRecord, Failure, Lease, OnSuccess,
+    RelayIdentity, RelayPulse,
+};
+use postrider::{Appended, Event, NewEvent, Outbox};
+
+use crate::TestDb;
+
+/// Bytes that no ordinary case reaches.
+pub const BYTES_MANY: u64 = 64 * 1024 * 1024;
+
+/// A limit of rows only.
+pub fn rows(rows: u32) -> ClaimLimit {
+    ClaimLimit {
+        rows,
+        bytes: BYTES_MANY,
+    }
+}
+
+/// A small event with a key, type and payload that tell it apart.
+pub fn order(number: u64) -> NewEvent {
+    let payload = format!(r#"{{"order":{number}}}"#);
+    NewEvent::new("order", format!("order-{number}"), "OrderPlaced", payload)
+}
+
+/// The failure of one attempt.
+pub fn failure(event: &Event, delay: Duration, error: &str) -> Failure {
+    let took = Duration::from_millis(12);
+    Failure {
+        id: event.id,
+        version: event.version,
+        delay,
+        error: error.to_owned(),
+        took,
+    }
+}
+
+/// The end of an event.
+pub fn death(event: &Event, reason: DeadReason, message: &str) -> Death {
+    Death {
+        id: event.id,
+        version: event.version,
+        reason,
+        message: message.to_owned(),
+        detail: Some("the body of the answer".to_owned()),
+        attempted: true,
+    }
+}
+
+/// An event given back untried.
+pub fn deferral(event: &Event, delay: Duration) -> Deferral {
+    Deferral {
+        id: event.id,
+        version: event.version,
+        delay,
+        error: None,
+    }
+}
+
+/// The ids of events.
+pub fn ids(events: &[Event]) -> Vec<i64> {
+    events.iter().map(|event| event.id).collect()
+}
+
+impl TestDb {
+    /// Appends events in one transaction and commits; answers their ids.
+    pub async fn append(&self, events: &[NewEvent]) -> Vec<i64> {
+        self.append_to(&self.outbox, events).await
+    }
+
+    /// As [`TestDb::append`], to another outbox.
+    pub async fn append_to(&self, outbox: &Outbox, events: &[NewEvent]) -> Vec<i64> {
+        let mut tx = self.begin().await;
+        let answers = tx.append_all(outbox, events).await.unwrap();
+        tx.commit().await.unwrap();
+        answers.iter().map(Appended::id).collect()
+    }
+
+    /// Appends `count` small events.
+    pub async fn append_orders(&self, count: u64) -> Vec<i64> {
+        let events: Vec<_> = (0..count).map(|_| order(self.next_number())).collect();
+        self.append(&events).await
+    }
+
+    /// Registers a relay under a name.
+    pub async fn relay(&self, name: &str) -> Lease {
+        let relay = RelayIdentity {
+            id: name.to_owned(),
+            host: "test-host".to_owned(),
+            version: "0.0.0".to_owned(),
+        };
+        self.store.register(&relay).await.unwrap()
+    }
+
+    /// Claims with a fresh cursor.
+    pub async fn claim(&self, lease: &Lease, limit: u32) -> Vec<Event> {
+        self.claim_on(lease, limit, &mut Cursor::new()).await
+    }
+
+    /// Claims with a cursor that the case keeps.
+    pub async fn claim_on(&self, lease: &Lease, limit: u32, cursor: &mut Cursor) -> Vec<Event> {
+        self.store
+            .claim(&self.outbox, lease, rows(limit), cursor)
+            .await
+            .unwrap()
+            .events
+    }
+
+    /// Settles events as delivered; answers the rows that changed.
+    pub async fn deliver(&self, lease: &Lease, events: &[Event], on_success: OnSuccess) -> u64 {
+        let deliveries: Vec<_> = events.iter().map(Into::into).collect();
+        let settled = self
+            .store
+            .settle_delivered(&self.outbox, lease, &deliveries, on_success)
+            .await;
+        settled.unwrap().rows
+    }
+
+    /// Moves an event to the dead letters; answers the dead letter's id.
+    pub async fn bury(&self, lease: &Lease, event: &Event, message: &str) -> i64 {
+        let deaths = [death(event, DeadReason::Rejected, message)];
+        let settled = self
+            .store
+            .settle_dead(&self.outbox, lease, &deaths)
+            .await
+            .unwrap();
+        assert_eq!(settled.rows, 1);
+        let table = self.outbox.table();
+        self.integer(&format!(
+            "SELECT id FROM {table}_dlq WHERE original_id = {}",
+            event.id
+        ))
+        .await
+    }
+
+    /// The live or archived row of an event.
+    pub async fn event(&self, id: i64) -> Option<EventRecord> {
+        self.store.event(&self.outbox, id).await.unwrap()
+    }
+
+    /// A live row's column as text.
+    pub async fn column(&self, id: i64, column: &str) -> Option<String> {
+        let table = self.outbox.table();
+        self.text(&format!("SELECT {column} FROM {table} WHERE id = {id}"))
+            .await
+    }
+
+    /// Rows of one of the outbox's tables: `""`, `"_dlq"`, `"_keys"` …
+    pub async fn count(&self, suffix: &str) -> i64 {
+        let table = self.outbox.table();
+        self.integer(&format!("SELECT count(*) FROM {table}{suffix}"))
+            .await
+    }
+
+    /// The pulse of a relay as another one sees it.
+    pub async fn pulse(&self, observer: &Lease, relay: &Lease) -> RelayPulse {
+        let pulses = self.store.heartbeat(observer).await.unwrap();
+        pulses
+            .into_iter()
+            .find(|pulse| pulse.relay_id == relay.relay_id)
+            .unwrap()
+    }
+
+    /// Declares a relay dead, as seen by another.
+    pub async fn fence(&self, observer: &Lease, relay: &Lease) {
+        let pulse = self.pulse(observer, relay).await;
+        assert!(
+            self.store.fence(&pulse).await.unwrap(),
+            "the relay did not move, so it is fenced"
+        );
+    }
+
+    /// The books, all windows together.
+    pub async fn books(&self) -> Vec<Books> {
+        self.store.books(&self.outbox).await.unwrap()
+    }
+
+    /// Fails unless every window of the books balances.
+    pub async fn assert_balanced(&self) {
+        for window in self.books().await {
+            assert!(window.balanced(), "{window:#?}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! A network that fails on demand.
+//!
+//! The proxy stands on loopback between a client and a real server and passes bytes both ways.
+//! Its switches make the failures that matter to an outbox, at the moment that the test names:
+//!
+//! | switch | what the client sees | what the server did |
+//! |---|---|---|
+//! | [`pass`](FaultProxy::pass) | a working server | everything |
+//! | [`cut`](FaultProxy::cut) | connections break, new ones are closed at once | nothing more |
+//! | [`blackhole`](FaultProxy::blackhole) | silence, on old and new connections | nothing more |
+//! | [`lose_answer_to`](FaultProxy::lose_answer_to) | the connection breaks | **the request** |
+//!
+//! The last one is "the database committed, but we never heard": the request reaches the server,
+//! the server's answer is swallowed whole, and only then is the connection closed. A request is
+//! recognised by bytes that it contains, because drivers send requests of their own in between
+//! (pings, prepares).
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// A server that has said nothing for this long after a request has said all of its answer.
+const ANSWER_QUIET: Duration = Duration::from_millis(150);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Pass,
+    Cut,
+    Blackhole,
+}
+
+/// What all connections of a proxy share.
+struct Switches {
+    mode: watch::Sender<Mode>,
+    /// Bytes of the request whose answer is to be lost; empty is any request.
+    doomed: Mutex<Option<Vec<u8>>>,
+    lost: watch::Sender<u64>,
+}
+
+/// A TCP proxy with switches; it ends when dropped.
+pub struct FaultProxy {
+    address: SocketAddr,
+    switches: Arc<Switches>,
+    stop: CancellationToken,
+}
+
+impl FaultProxy {
+    /// Starts a proxy in front of `upstream` (`host:port`), passing everything.
+    pub async fn start(upstream: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let switches = Arc::new(Switches {
+            mode: watch::Sender::new(Mode::Pass),
+            doomed: Mutex::new(None),
+            lost: watch::Sender::new(0),
+        });
+        let stop = CancellationToken::new();
+        let serving = serve(
+            listener,
+            upstream.to_owned(),
+            Arc::clone(&switches),
+            stop.clone(),
+        );
+        tokio::spawn(stop.clone().run_until_cancelled_owned(serving));
+        Self {
+            address,
+            switches,
+            stop,
+        }
+    }
+
+    /// A proxy in front of the server of a database URL, and the URL that leads through it.
+    pub async fn in_front_of(url: &str) -> (Self, String) {
+        let start = url.find("://").map_or(0, |at| at + 3);
+        let end = url[start..]
+            .find(['/', '?'])
+            .map_or(url.len(), |at| start + at);
+        let host = url[start..end]
+            .rfind('@')
+            .map_or(start, |at| start + at + 1);
+        let proxy = Self::start(&url[host..end]).await;
+        let through = format!("{}{}{}", &url[..host], proxy.address, &url[end..]);
+        (proxy, through)
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Passes everything, again.
+    pub fn pass(&self) {
+        self.switches.mode.send_replace(Mode::Pass);
+    }
+
+    /// Closes all connections, and every new one at once.
+    pub fn cut(&self) {
+        self.switches.mode.send_replace(Mode::Cut);
+    }
+
+    /// Accepts connections and passes nothing, in either direction.
+    pub fn blackhole(&self) {
+        self.switches.mode.send_replace(Mode::Blackhole);
+    }
+
+    /// Loses the answer to the next request, whatever it is. Then everything passes again.
+    pub fn lose_next_answer(&self) {
+        self.lose_answer_to(b"");
+    }
+
+    /// Loses the answer to the next request that contains these bytes. Then everything passes
+    /// again.
+    pub fn lose_answer_to(&self, marker: &[u8]) {
+        *self.switches.doomed.lock().unwrap() = Some(marker.to_vec());
+    }
+
+    /// How many answers were lost so far.
+    pub fn answers_lost(&self) -> u64 {
+        *self.switches.lost.borrow()
+    }
+}
+
+impl Drop for FaultProxy {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    upstream: String,
+    switches: Arc<Switches>,
+    stop: CancellationToken,
+) {
+    while let Ok((client, _)) = listener.accept().await {
+        let connection = connect(client, upstream.clone(), Arc::clone(&switches));
+        tokio::spawn(stop.clone().run_until_cancelled_owned(connection));
+    }
+}
+
+/// One connection, until either side closes or a switch ends it.
+async fn connect(client: TcpStream, upstream: String, switches: Arc<Switches>) {
+    let mut mode = switches.mode.subscribe();
+    if *mode.borrow_and_update() == Mode::Cut {
+        return;
+    }
+    // A connection that begins in a blackhole stays silent until the mode changes.
+    if mode
+        .wait_for(|mode| *mode != Mode::Blackhole)
+        .await
+        .is_err()
+    {
+        return;
+    }
+    let Ok(server) = TcpStream::connect(&upstream).await else {
+        return;
+    };
+    drop((client.set_nodelay(true), server.set_nodelay(true)));
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let swallow = watch::Sender::new(false);
+    tokio::select! {
+        () = requests(from_client, to_server, &switches, &swallow) => {}
+        () = answers(from_server, to_client, &switches, swallow.subscribe()) => {}
+        _ = mode.wait_for(|mode| *mode == Mode::Cut) => {}
+    }
+}
+
+async fn requests(
+    mut client: OwnedReadHalf,
+    mut server: OwnedWriteHalf,
+    switches: &Switches,
+    swallow: &watch::Sender<bool>,
+) {
+    let mut mode = switches.mode.subscribe();
+    let mut buffer = vec![0; 64 * 1024];
+    let mut seen: Vec<u8> = Vec::new();
+    while let Ok(length @ 1..) = client.read(&mut buffer).await {
+        if mode.wait_for(|mode| *mode == Mode::Pass).await.is_err() {
+            return;
+        }
+        seen.extend_from_slice(&buffer[..length]);
+        {
+            let mut doomed = switches.doomed.lock().unwrap();
+            if doomed
+                .as_ref()
+                .is_some_and(|marker| contains(&seen, marker))
+            {
+                *doomed = None;
+                // Before the request leaves, so that no byte of its answer gets past.
+                swallow.send_replace(true);
+            }
+        }
+        if server.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+        // A marker may be cut in two by the reads; as much as one can span is kept.
+        let keep = switches
+            .doomed
+            .lock()
+            .unwrap()
+            .as_ref()
+            .map_or(0, |m| m.len().max(1) - 1);
+        seen.drain(..seen.len().saturating_sub(keep));
+    }
+}
+
+async fn answers(
+    mut server: OwnedReadHalf,
+    mut client: OwnedWriteHalf,
+    switches: &Switches,
+    swallow: watch::Receiver<bool>,
+) {
+    let mut mode = switches.mode.subscribe();
+    let mut buffer = vec![0; 64 * 1024];
+    while let Ok(length @ 1..) = server.read(&mut buffer).await {
+        if *swallow.borrow() {
+            // To the end of the answer: a server may start it before it commits.
+            while let Ok(Ok(1..)) =
+                tokio::time::timeout(ANSWER_QUIET, server.read(&mut buffer)).await
+            {}
+            switches.lost.send_modify(|lost| *lost += 1);
+            return;
+        }
+        if mode.wait_for(|mode| *mode == Mode::Pass).await.is_err() {
+            return;
+        }
+        if client.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn contains(bytes: &[u8], marker: &[u8]) -> bool {
+    marker.is_empty() || bytes.windows(marker.len()).any(|window| window == marker)
+}

@@ -1,0 +1,25 @@
+//! Waiting for a condition, with a deadline.
+
+use std::time::{Duration, Instant};
+
+/// How long a test waits for something that must happen. Far above what it takes, because a slow
+/// machine is no failure; a test that passes never waits this long.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Looks until `look` answers a value.
+///
+/// # Panics
+/// After [`PATIENCE`], naming what did not happen.
+pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(
+            started.elapsed() < PATIENCE,
+            "within {PATIENCE:?}, this did not happen: {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

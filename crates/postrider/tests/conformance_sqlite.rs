@@ -1,0 +1,4 @@
+//! The conformance suite of stores, on the `sqlite` store.
+#![cfg(feature = "sqlite")]
+
+postrider_testkit::store_conformance!(sqlite);
