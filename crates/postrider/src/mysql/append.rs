@@ -17,13 +17,11 @@ const INSERT_ROWS_MAX: usize = 500;
 const INSERT_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of a row beside payload and headers, roughly.
 const ROW_BYTES: usize = 1024;
-/// Times that an append starts over when the first event vanished between refusal and look-up,
-/// which `dedupe = "open"` makes possible outside of a transaction.
-const REPEATS_MAX: usize = 3;
+/// With `dedupe = "open"`, the first event may leave the outbox between the refusal of its repeat
+/// and the look for its id. Then the repeat is the first; more than once in a row is a fault.
+const FREED_MEANWHILE_MAX: usize = 10;
 /// "Duplicate entry … for key …".
 const DUPLICATE_ENTRY: u16 = 1062;
-/// Longer waits are cut: a time past the year 9999 would be stored as NULL, which is "at once".
-const WAIT_MAX: Duration = Duration::from_secs(900 * 365 * 24 * 3600);
 
 /// Appends one event in the caller's transaction. It is delivered once that commits.
 ///
@@ -50,7 +48,7 @@ pub async fn append(
         repeats += 1;
         match id {
             Some(id) => return Ok(Appended::Duplicate { id }),
-            None if repeats >= REPEATS_MAX => return Err(refused.into()),
+            None if repeats >= FREED_MEANWHILE_MAX => return Err(refused.into()),
             None => {}
         }
     }
@@ -233,6 +231,9 @@ pub(super) fn signed(id: u64) -> i64 {
     i64::try_from(id).unwrap_or(i64::MAX)
 }
 
+/// A wait or an age, at most a hundred years: a time past the year 9999 would become NULL, and a
+/// `next_retry_at` of NULL is "at once".
 pub(super) fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.min(WAIT_MAX).as_millis()).unwrap_or(i64::MAX)
+    const CENTURY_MS: i64 = 100 * 366 * 24 * 3600 * 1000;
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).min(CENTURY_MS)
 }

@@ -184,7 +184,7 @@ impl Desk for MysqlStore {
             .bind(&entry.content_hash)
             .bind(entry.reason.as_str())
             .bind(fit(&entry.error_message, limits::ERROR_MESSAGE_CHARS_MAX))
-            .bind(&entry.error_detail)
+            .bind(entry.error_detail.as_ref().map(|t| fit(t, limits::ERROR_DETAIL_CHARS_MAX)))
             .bind(entry.failed_at)
             .bind(entry.retry_count)
             .bind(entry.max_retries)

@@ -3,10 +3,12 @@
 
 use async_trait::async_trait;
 use sqlx::mysql::MySqlConnection;
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::AssertSqlSafe;
 
 use super::MysqlStore;
-use crate::store::{Result, Schema, SchemaState, schema_verdict, versions};
+use crate::store::{
+    Result, Schema, SchemaState, leave_newer_tables, schema_verdict, versions,
+};
 use crate::{Dedupe, Outbox, OutboxSpec, StoreError};
 
 /// One process migrates a database at a time. Names of locks are the server's, and short.
@@ -73,35 +75,49 @@ impl Schema for MysqlStore {
     }
 
     async fn schema_state(&self, outboxes: &[Outbox]) -> Result<SchemaState> {
-        let present: i64 = sqlx::query_scalar(
-            "SELECT COUNT(*) FROM information_schema.TABLES
-             WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN
-                 ('postrider_schema', 'postrider_outboxes')",
-        )
-        .fetch_one(&self.pool)
-        .await?;
-        if present < 2 {
-            return Ok(schema_verdict(None, &[], outboxes));
-        }
-        let version: Option<(i32, i32)> =
-            sqlx::query_as("SELECT version, oldest_relay FROM postrider_schema")
-                .fetch_optional(&self.pool)
-                .await?;
-        let rows = sqlx::query("SELECT name, table_name, version FROM postrider_outboxes")
-            .fetch_all(&self.pool)
-            .await?;
-        let known = rows
-            .iter()
-            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
-            .collect::<std::result::Result<Vec<(String, String, i32)>, sqlx::Error>>()?;
-        Ok(schema_verdict(version, &known, outboxes))
+        let mut connection = self.pool.acquire().await?;
+        let found = found_version(&mut connection).await?;
+        let known = match found {
+            Some(_) => known_outboxes(&mut connection).await?,
+            None => Vec::new(),
+        };
+        Ok(schema_verdict(found, &known, outboxes))
     }
+}
+
+/// `version` and `oldest_relay` of the shared tables, where there are any. Both tables are asked
+/// for, because an interrupted migration leaves the first without the second.
+async fn found_version(connection: &mut MySqlConnection) -> Result<Option<(i32, i32)>> {
+    let present: i64 = sqlx::query_scalar(
+        "SELECT COUNT(*) FROM information_schema.TABLES
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN
+             ('postrider_schema', 'postrider_outboxes')",
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    if present < 2 {
+        return Ok(None);
+    }
+    let select = "SELECT version, oldest_relay FROM postrider_schema";
+    Ok(sqlx::query_as(select).fetch_optional(connection).await?)
+}
+
+/// Name, table and version of each outbox.
+async fn known_outboxes(connection: &mut MySqlConnection) -> Result<Vec<(String, String, i32)>> {
+    let select = "SELECT name, table_name, version FROM postrider_outboxes";
+    Ok(sqlx::query_as(select).fetch_all(connection).await?)
 }
 
 async fn migrate_locked(
     connection: &mut MySqlConnection,
     outboxes: &[OutboxSpec],
 ) -> Result<Vec<String>> {
+    let found = found_version(connection).await?;
+    if found.is_some_and(|(version, _)| version > versions::SCHEMA) {
+        let wanted: Vec<Outbox> = outboxes.iter().map(|spec| spec.outbox.clone()).collect();
+        let known = known_outboxes(connection).await?;
+        return leave_newer_tables(schema_verdict(found, &known, &wanted));
+    }
     let mut done = Vec::new();
     for file in SHARED {
         sqlx::raw_sql(file).execute(&mut *connection).await?;

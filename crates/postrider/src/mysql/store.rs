@@ -86,14 +86,13 @@ impl Store for MysqlStore {
 
     async fn fence(&self, pulse: &RelayPulse) -> Result<bool> {
         let mut tx = self.pool.begin().await?;
-        let found: Option<(bool, i64)> = sqlx::query_as(include_str!("sql/fence_lock.sql"))
+        let found: Option<(bool, i64, i64)> = sqlx::query_as(include_str!("sql/fence_lock.sql"))
             .bind(&pulse.relay_id)
-            .bind(pulse.epoch)
             .fetch_optional(&mut *tx)
             .await?;
         let fenced = match found {
-            Some((true, _)) => true,
-            Some((false, heartbeat)) if heartbeat == pulse.heartbeat => {
+            Some((true, ..)) => true,
+            Some((false, epoch, beat)) if (epoch, beat) == (pulse.epoch, pulse.heartbeat) => {
                 sqlx::query(include_str!("sql/fence.sql"))
                     .bind(&pulse.relay_id)
                     .execute(&mut *tx)
@@ -135,10 +134,10 @@ impl Store for MysqlStore {
                 .fetch_all(&mut *tx)
                 .await?;
         let waiting_found = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
-        let fresh_limit = limit.rows.saturating_sub(waiting_found);
+        let fresh_room = limit.rows.saturating_sub(waiting_found);
         let fresh: Vec<(i64, i32)> = sqlx::query_as(outbox.sql(include_str!("sql/claim_fresh.sql")))
             .bind(cursor.low)
-            .bind(fresh_limit)
+            .bind(fresh_room)
             .fetch_all(&mut *tx)
             .await?;
         let fresh_found = u32::try_from(fresh.len()).unwrap_or(u32::MAX);
@@ -151,10 +150,12 @@ impl Store for MysqlStore {
 
         let last_fresh = taken.iter().copied().rfind(|id| fresh_ids.contains(id));
         let cut = taken.len() < found;
-        let fresh_full = fresh_found == fresh_limit && fresh_found > 0;
+        // A batch that the waiting rows filled left no room to look for fresh ones: nothing was
+        // scanned, and whether there are any is not known.
+        let fresh_full = fresh_found == fresh_room;
         let scanned_to = (cut || fresh_full).then(|| last_fresh.unwrap_or(cursor.low));
         cursor.advance(closed_until, scanned_to);
-        cursor.fresh_was_empty = fresh_found == 0;
+        cursor.fresh_was_empty = fresh_found == 0 && fresh_room > 0;
         let full = cut || fresh_full || waiting_found == waiting_limit;
         Ok(Claimed { full: full && !events.is_empty(), events })
     }
@@ -248,14 +249,14 @@ impl Store for MysqlStore {
                     .fetch_all(&self.pool)
                     .await?;
             held.retain(|id| !in_flight.contains(id));
-            if !held.is_empty() {
-                let step = sqlx::query(outbox.sql(include_str!("sql/release_lost.sql")))
-                    .bind(ids_json(&held))
-                    .bind(&lease.relay_id)
-                    .execute(&self.pool)
-                    .await?;
-                released += step.rows_affected();
-            }
+            let mut tx = self.begin_held(lease).await?.ok_or(StoreError::LeaseLost)?;
+            let step = sqlx::query(outbox.sql(include_str!("sql/release_lost.sql")))
+                .bind(ids_json(&held))
+                .bind(&lease.relay_id)
+                .execute(&mut *tx)
+                .await?;
+            tx.commit().await?;
+            released += step.rows_affected();
             from = to;
         }
         Ok(released)
@@ -384,7 +385,7 @@ async fn take(
     Ok(events)
 }
 
-/// The ids, ascending, whose payloads fit into the limit together; the first one in any case.
+/// The ids, ascending, that fit into the limit together; the first one in any case.
 fn within(bytes_max: u64, mut candidates: Vec<(i64, i32)>) -> Vec<i64> {
     candidates.sort_unstable();
     let mut total = 0_u64;

@@ -26,8 +26,8 @@ CREATE TABLE IF NOT EXISTS `{outbox}` (
     last_error     VARCHAR(500),
     dead_reason    VARCHAR(20),
     lane           TINYINT AS (CRC32(CONCAT(aggregate_type, '/', aggregate_id)) & 63) VIRTUAL,
-    -- A claim weighs rows by this, without reading payloads that lie outside of the row.
-    payload_bytes  INT AS (LENGTH(payload)) STORED,
+    -- As Event::weight_bytes. A claim reads this, not payloads that lie outside of the row.
+    weight_bytes   INT AS (LENGTH(payload) + COALESCE(LENGTH(headers), 0) + 256) STORED,
     -- -1: marked dead; 0: ordinary; from 2 on: a suspect, with its crashes.
     queue          INT AS (
         CASE WHEN dead_reason IS NOT NULL THEN -1 WHEN crash_count < 2 THEN 0 ELSE crash_count END
