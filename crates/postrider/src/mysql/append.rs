@@ -128,7 +128,7 @@ async fn insert_rows(
     answers: &mut HashMap<usize, Appended>,
 ) -> Result<bool, AppendError> {
     let AssertSqlSafe(mut statement) = outbox.sql(include_str!("sql/append.sql"));
-    let row = statement.find("VALUES").map(|at| statement[at + "VALUES".len()..].to_owned());
+    let row = statement.rfind("VALUES").map(|at| statement[at + "VALUES".len()..].to_owned());
     for _ in 1..positions.len() {
         statement.push(',');
         statement.push_str(row.as_deref().unwrap_or_default());

@@ -5,4 +5,4 @@ SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event
     CASE WHEN o.last_error IS NOT NULL THEN o.updated_at END AS last_failed_at,
     o.locked_at AS claimed_at, o.version
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d
-STRAIGHT_JOIN `{outbox}` AS o ON o.id = d.id
+STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id

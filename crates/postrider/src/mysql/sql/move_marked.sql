@@ -10,5 +10,5 @@ SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event
     o.headers, o.content_hash, o.dead_reason, COALESCE(o.last_error, ''), o.updated_at,
     o.retry_count, o.max_retries, o.redrive_count, o.created_at
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d
-STRAIGHT_JOIN `{outbox}` AS o ON o.id = d.id
+STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 ON DUPLICATE KEY UPDATE `{outbox}_dlq`.original_id = `{outbox}_dlq`.original_id

@@ -2,6 +2,6 @@
 -- owner settles right now is not stalled.
 SELECT o.id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]', version BIGINT PATH '$[1]')) AS d
-STRAIGHT_JOIN `{outbox}` AS o ON o.id = d.id
+STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 WHERE o.version = d.version AND o.status = 'PROCESSING'
 FOR UPDATE SKIP LOCKED

@@ -4,7 +4,7 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]', delay_ms BIGINT PATH '$[2]',
     error VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[3]'
 )) AS d
-STRAIGHT_JOIN `{outbox}` AS o ON o.id = d.id
+STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 SET o.status = 'PENDING',
     o.next_retry_at = UTC_TIMESTAMP(6) + INTERVAL d.delay_ms * 1000 MICROSECOND,
     o.crash_count = CASE WHEN d.error IS NULL THEN o.crash_count ELSE 0 END,

@@ -15,5 +15,5 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (
     detail TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[4]',
     attempted INT PATH '$[5]'
 )) AS d
-STRAIGHT_JOIN `{outbox}` AS o ON o.id = d.id
+STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 ON DUPLICATE KEY UPDATE `{outbox}_dlq`.original_id = `{outbox}_dlq`.original_id

@@ -6,4 +6,4 @@ INSERT INTO `{outbox}_archive` (
 SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
     o.headers, o.content_hash, o.retry_count, o.redrive_count, o.created_at, UTC_TIMESTAMP(6)
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d
-STRAIGHT_JOIN `{outbox}` AS o ON o.id = d.id
+STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id

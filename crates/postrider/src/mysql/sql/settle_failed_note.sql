@@ -6,4 +6,4 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (
     error VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[3]',
     took_ms BIGINT PATH '$[4]'
 )) AS d
-STRAIGHT_JOIN `{outbox}` AS o ON o.id = d.id
+STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
