@@ -61,29 +61,16 @@ impl FaultProxy {
             lost: watch::Sender::new(0),
         });
         let stop = CancellationToken::new();
-        let serving = serve(
-            listener,
-            upstream.to_owned(),
-            Arc::clone(&switches),
-            stop.clone(),
-        );
+        let serving = serve(listener, upstream.to_owned(), Arc::clone(&switches), stop.clone());
         tokio::spawn(stop.clone().run_until_cancelled_owned(serving));
-        Self {
-            address,
-            switches,
-            stop,
-        }
+        Self { address, switches, stop }
     }
 
     /// A proxy in front of the server of a database URL, and the URL that leads through it.
     pub async fn in_front_of(url: &str) -> (Self, String) {
         let start = url.find("://").map_or(0, |at| at + 3);
-        let end = url[start..]
-            .find(['/', '?'])
-            .map_or(url.len(), |at| start + at);
-        let host = url[start..end]
-            .rfind('@')
-            .map_or(start, |at| start + at + 1);
+        let end = url[start..].find(['/', '?']).map_or(url.len(), |at| start + at);
+        let host = url[start..end].rfind('@').map_or(start, |at| start + at + 1);
         let proxy = Self::start(&url[host..end]).await;
         let through = format!("{}{}{}", &url[..host], proxy.address, &url[end..]);
         (proxy, through)
@@ -151,11 +138,7 @@ async fn connect(client: TcpStream, upstream: String, switches: Arc<Switches>) {
         return;
     }
     // A connection that begins in a blackhole stays silent until the mode changes.
-    if mode
-        .wait_for(|mode| *mode != Mode::Blackhole)
-        .await
-        .is_err()
-    {
+    if mode.wait_for(|mode| *mode != Mode::Blackhole).await.is_err() {
         return;
     }
     let Ok(server) = TcpStream::connect(&upstream).await else {
@@ -188,10 +171,7 @@ async fn requests(
         seen.extend_from_slice(&buffer[..length]);
         {
             let mut doomed = switches.doomed.lock().unwrap();
-            if doomed
-                .as_ref()
-                .is_some_and(|marker| contains(&seen, marker))
-            {
+            if doomed.as_ref().is_some_and(|marker| contains(&seen, marker)) {
                 *doomed = None;
                 // Before the request leaves, so that no byte of its answer gets past.
                 swallow.send_replace(true);
@@ -201,12 +181,7 @@ async fn requests(
             return;
         }
         // A marker may be cut in two by the reads; as much as one can span is kept.
-        let keep = switches
-            .doomed
-            .lock()
-            .unwrap()
-            .as_ref()
-            .map_or(0, |m| m.len().max(1) - 1);
+        let keep = switches.doomed.lock().unwrap().as_ref().map_or(0, |m| m.len().max(1) - 1);
         seen.drain(..seen.len().saturating_sub(keep));
     }
 }

@@ -9,10 +9,7 @@ use std::io::Write;
 /// With `POSTRIDER_REQUIRE_ALL=1`: then nothing may be skipped.
 pub fn skip(test: &str, reason: &str) {
     let required = std::env::var("POSTRIDER_REQUIRE_ALL").is_ok_and(|value| value == "1");
-    assert!(
-        !required,
-        "{test} must run (POSTRIDER_REQUIRE_ALL=1), but {reason}"
-    );
+    assert!(!required, "{test} must run (POSTRIDER_REQUIRE_ALL=1), but {reason}");
     eprintln!("skipped {test}: {reason}");
     let Ok(path) = std::env::var("POSTRIDER_SKIP_LOG") else {
         return;

@@ -16,10 +16,7 @@ pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>)
         if let Some(found) = look().await {
             return found;
         }
-        assert!(
-            started.elapsed() < PATIENCE,
-            "within {PATIENCE:?}, this did not happen: {what}"
-        );
+        assert!(started.elapsed() < PATIENCE, "within {PATIENCE:?}, this did not happen: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -15,10 +15,7 @@ pub async fn a_committed_event_is_claimable_with_all_of_its_fields(db: TestDb) {
         .event_id(identity)
         .request_id("request-1")
         .header("x-tenant", "grün")
-        .trace_context(
-            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-            Some("a=b"),
-        )
+        .trace_context("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Some("a=b"))
         .max_retries(7)
         .expires_after(Duration::from_secs(3600));
     let id = db.append(std::slice::from_ref(&event)).await[0];
@@ -28,15 +25,9 @@ pub async fn a_committed_event_is_claimable_with_all_of_its_fields(db: TestDb) {
 
     assert_eq!(claimed.len(), 1);
     let found = &claimed[0];
-    assert_eq!(
-        (found.id, found.event_id.as_str()),
-        (id, identity.to_string().as_str())
-    );
+    assert_eq!((found.id, found.event_id.as_str()), (id, identity.to_string().as_str()));
     assert_eq!(found.request_id.as_deref(), Some("request-1"));
-    assert_eq!(
-        (found.aggregate_type.as_str(), found.aggregate_id.as_str()),
-        ("order", "order-1")
-    );
+    assert_eq!((found.aggregate_type.as_str(), found.aggregate_id.as_str()), ("order", "order-1"));
     assert_eq!(found.event_type, "OrderPlaced");
     assert_eq!(found.payload, r#"{"order":1}"#);
     let headers = found.headers().unwrap();
@@ -44,40 +35,23 @@ pub async fn a_committed_event_is_claimable_with_all_of_its_fields(db: TestDb) {
     assert_eq!(headers["tracestate"], "a=b");
     assert!(headers["traceparent"].starts_with("00-0af7651916cd43dd"));
     assert_eq!(found.max_retries, Some(7));
-    assert_eq!(
-        (found.retry_count, found.redrive_count, found.crash_count),
-        (0, 0, 0)
-    );
+    assert_eq!((found.retry_count, found.redrive_count, found.crash_count), (0, 0, 0));
     assert_eq!(found.last_failed_at, None);
     let expected = content_hash(Some("request-1"), "OrderPlaced", r#"{"order":1}"#);
     assert_eq!(found.content_hash.as_deref(), Some(expected.as_str()));
     assert_eq!(found.hash_matches(), Some(true));
     let lifetime = found.expires_at.unwrap() - found.created_at;
-    assert_eq!(
-        lifetime.num_seconds(),
-        3600,
-        "counted from the same reading of one clock"
-    );
+    assert_eq!(lifetime.num_seconds(), 3600, "counted from the same reading of one clock");
     let clocks_apart = (chrono::Utc::now() - found.created_at).num_seconds().abs();
-    assert!(
-        clocks_apart < 600,
-        "created_at is UTC, whatever time zone the session has"
-    );
+    assert!(clocks_apart < 600, "created_at is UTC, whatever time zone the session has");
     db.assert_balanced().await;
 }
 
 /// Both commit or neither does: no event, no remembered key, no line in the books.
 pub async fn a_rolled_back_transaction_leaves_no_event(db: TestDb) {
     let mut tx = db.begin().await;
-    assert!(
-        !tx.append(&db.outbox, &order(1).request_id("r"))
-            .await
-            .unwrap()
-            .is_duplicate()
-    );
-    tx.append_all(&db.outbox, &[order(2).request_id("s"), order(3)])
-        .await
-        .unwrap();
+    assert!(!tx.append(&db.outbox, &order(1).request_id("r")).await.unwrap().is_duplicate());
+    tx.append_all(&db.outbox, &[order(2).request_id("s"), order(3)]).await.unwrap();
     tx.rollback().await.unwrap();
 
     let relay = db.relay("relay-a").await;
@@ -87,14 +61,8 @@ pub async fn a_rolled_back_transaction_leaves_no_event(db: TestDb) {
     assert_eq!(db.store.statistics(&db.outbox).await.unwrap().appended, 0);
 
     let mut tx = db.begin().await;
-    let again = tx
-        .append(&db.outbox, &order(1).request_id("r"))
-        .await
-        .unwrap();
-    assert!(
-        !again.is_duplicate(),
-        "a request that never happened is not remembered"
-    );
+    let again = tx.append(&db.outbox, &order(1).request_id("r")).await.unwrap();
+    assert!(!again.is_duplicate(), "a request that never happened is not remembered");
     tx.commit().await.unwrap();
 }
 
@@ -113,9 +81,7 @@ pub async fn payloads_and_headers_of_any_text_come_back_unchanged(db: TestDb) {
         .iter()
         .map(|text| {
             let event = NewEvent::new("k", "1", "T", text.clone());
-            event
-                .header("x-text", &text[..text.len().min(40_000)])
-                .header("quo\"te", "\\")
+            event.header("x-text", &text[..text.len().min(40_000)]).header("quo\"te", "\\")
         })
         .collect();
     db.append(&events[..3]).await;
@@ -130,11 +96,7 @@ pub async fn payloads_and_headers_of_any_text_come_back_unchanged(db: TestDb) {
 
     assert_eq!(claimed.len(), payloads.len());
     for (found, expected) in claimed.iter().zip(&payloads) {
-        assert!(
-            found.payload == *expected,
-            "a payload of {} bytes changed",
-            expected.len()
-        );
+        assert!(found.payload == *expected, "a payload of {} bytes changed", expected.len());
         let headers = found.headers().unwrap();
         assert!(headers["x-text"] == expected[..expected.len().min(40_000)]);
         assert_eq!(headers["quo\"te"], "\\");
@@ -156,22 +118,12 @@ pub async fn columns_hold_their_full_length_of_four_byte_characters(db: TestDb) 
     let relay = db.relay("relay-a").await;
 
     let claimed = db.claim(&relay, 1).await;
-    assert_eq!(
-        claimed[0].aggregate_type.chars().count(),
-        limits::AGGREGATE_TYPE_CHARS_MAX
-    );
-    assert_eq!(
-        claimed[0].aggregate_id.chars().count(),
-        limits::AGGREGATE_ID_CHARS_MAX
-    );
-    assert_eq!(
-        claimed[0].event_type.chars().count(),
-        limits::EVENT_TYPE_CHARS_MAX
-    );
+    assert_eq!(claimed[0].aggregate_type.chars().count(), limits::AGGREGATE_TYPE_CHARS_MAX);
+    assert_eq!(claimed[0].aggregate_id.chars().count(), limits::AGGREGATE_ID_CHARS_MAX);
+    assert_eq!(claimed[0].event_type.chars().count(), limits::EVENT_TYPE_CHARS_MAX);
     assert_eq!(claimed[0].hash_matches(), Some(true));
     // The same columns must fit wherever the event goes from here.
-    db.bury(&relay, &claimed[0], &wide(limits::ERROR_MESSAGE_CHARS_MAX))
-        .await;
+    db.bury(&relay, &claimed[0], &wide(limits::ERROR_MESSAGE_CHARS_MAX)).await;
     db.store.fold_books(&db.outbox, 100).await.unwrap();
     db.assert_balanced().await;
 }
@@ -181,12 +133,7 @@ pub async fn an_invalid_event_is_refused_before_anything_is_written(db: TestDb) 
     let invalid = [
         NewEvent::new("", "1", "T", "{}"),
         NewEvent::new("k", "1", "", "{}"),
-        NewEvent::new(
-            "k",
-            "x".repeat(limits::AGGREGATE_ID_CHARS_MAX + 1),
-            "T",
-            "{}",
-        ),
+        NewEvent::new("k", "x".repeat(limits::AGGREGATE_ID_CHARS_MAX + 1), "T", "{}"),
         NewEvent::new("k", "1", "T", "a\0b"),
         NewEvent::new("k", "1", "T", "x".repeat(limits::PAYLOAD_BYTES_MAX + 1)),
         NewEvent::new("k", "1", "T", "{}").request_id(""),
@@ -200,16 +147,8 @@ pub async fn an_invalid_event_is_refused_before_anything_is_written(db: TestDb) 
         let answer = tx.append_all(&db.outbox, &[order(1), event.clone()]).await;
         assert!(matches!(answer, Err(AppendError::Invalid(_))), "{answer:?}");
     }
-    assert!(
-        tx.append_all(&db.outbox, &[]).await.unwrap().is_empty(),
-        "an empty batch is no error"
-    );
-    assert!(
-        !tx.append(&db.outbox, &order(2))
-            .await
-            .unwrap()
-            .is_duplicate()
-    );
+    assert!(tx.append_all(&db.outbox, &[]).await.unwrap().is_empty(), "an empty batch is no error");
+    assert!(!tx.append(&db.outbox, &order(2)).await.unwrap().is_duplicate());
     tx.commit().await.unwrap();
     assert_eq!(db.count("").await, 1, "only the valid event");
     db.assert_balanced().await;
@@ -229,25 +168,11 @@ pub async fn a_plain_insert_of_the_required_columns_is_counted_and_claimed(db: T
 
     assert_eq!(claimed.len(), 2);
     for event in &claimed {
-        assert!(
-            uuid::Uuid::parse_str(&event.event_id).is_ok(),
-            "an identity: {}",
-            event.event_id
-        );
-        assert_eq!(
-            event.hash_matches(),
-            None,
-            "no hash was given, so none is checked"
-        );
-        assert_eq!(
-            (event.request_id.as_deref(), event.headers.as_deref()),
-            (None, None)
-        );
+        assert!(uuid::Uuid::parse_str(&event.event_id).is_ok(), "an identity: {}", event.event_id);
+        assert_eq!(event.hash_matches(), None, "no hash was given, so none is checked");
+        assert_eq!((event.request_id.as_deref(), event.headers.as_deref()), (None, None));
         let clocks_apart = (event.claimed_at - event.created_at).num_seconds();
-        assert!(
-            (0..600).contains(&clocks_apart),
-            "one clock: {clocks_apart} s apart"
-        );
+        assert!((0..600).contains(&clocks_apart), "one clock: {clocks_apart} s apart");
     }
     assert_ne!(claimed[0].event_id, claimed[1].event_id);
     let statistics = db.store.statistics(&db.outbox).await.unwrap();
@@ -261,9 +186,7 @@ pub async fn a_plain_insert_of_the_required_columns_is_counted_and_claimed(db: T
 pub async fn a_held_back_event_is_not_claimable_before_its_time(db: TestDb) {
     let hour = Duration::from_secs(3600);
     let held = db.append(&[order(1).deliver_after(hour)]).await[0];
-    let now = db
-        .append(&[order(2), order(3).deliver_after(Duration::ZERO)])
-        .await;
+    let now = db.append(&[order(2), order(3).deliver_after(Duration::ZERO)]).await;
     let relay = db.relay("relay-a").await;
     let mut cursor = Cursor::new();
 
@@ -271,13 +194,7 @@ pub async fn a_held_back_event_is_not_claimable_before_its_time(db: TestDb) {
     assert_eq!(super::steps::ids(&claimed), now);
     assert!(db.claim_on(&relay, 10, &mut cursor).await.is_empty());
 
-    db.age(
-        db.outbox.table(),
-        "next_retry_at",
-        hour,
-        &format!("id = {held}"),
-    )
-    .await;
+    db.age(db.outbox.table(), "next_retry_at", hour, &format!("id = {held}")).await;
     let claimed = db.claim_on(&relay, 10, &mut cursor).await;
     assert_eq!(super::steps::ids(&claimed), [held], "its time has come");
 }
@@ -285,8 +202,7 @@ pub async fn a_held_back_event_is_not_claimable_before_its_time(db: TestDb) {
 /// An absurd wait is a long one, not an error.
 pub async fn a_wait_beyond_all_calendars_is_a_long_one(db: TestDb) {
     let forever = Duration::MAX;
-    db.append(&[order(1).deliver_after(forever).expires_after(forever)])
-        .await;
+    db.append(&[order(1).deliver_after(forever).expires_after(forever)]).await;
     let relay = db.relay("relay-a").await;
     assert!(db.claim(&relay, 10).await.is_empty());
     assert_eq!(db.count("").await, 1);

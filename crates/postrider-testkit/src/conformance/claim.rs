@@ -25,18 +25,9 @@ pub async fn a_claim_takes_the_oldest_rows_within_the_limit(db: TestDb) {
         assert_eq!(row.locked_by.as_deref(), Some("relay-a"));
         assert!(row.locked_at.is_some());
     }
-    assert_eq!(
-        db.event(appended[3]).await.unwrap().status.as_str(),
-        "PENDING"
-    );
-    assert_eq!(
-        ids(&db.claim_on(&relay, 100, &mut cursor).await),
-        appended[3..]
-    );
-    assert!(
-        db.claim_on(&relay, 100, &mut cursor).await.is_empty(),
-        "what is held is not taken"
-    );
+    assert_eq!(db.event(appended[3]).await.unwrap().status.as_str(), "PENDING");
+    assert_eq!(ids(&db.claim_on(&relay, 100, &mut cursor).await), appended[3..]);
+    assert!(db.claim_on(&relay, 100, &mut cursor).await.is_empty(), "what is held is not taken");
     db.assert_balanced().await;
 }
 
@@ -47,11 +38,7 @@ pub async fn a_claim_says_whether_there_may_be_more(db: TestDb) {
     let mut cursor = Cursor::new();
     let mut answers = Vec::new();
     for _ in 0..4 {
-        let claimed = db
-            .store
-            .claim(&db.outbox, &relay, rows(2), &mut cursor)
-            .await
-            .unwrap();
+        let claimed = db.store.claim(&db.outbox, &relay, rows(2), &mut cursor).await.unwrap();
         answers.push((claimed.events.len(), claimed.full));
     }
     assert_eq!(answers, [(2, true), (2, true), (1, false), (0, false)]);
@@ -63,22 +50,12 @@ pub async fn a_claim_is_limited_in_bytes_and_a_large_event_travels_alone(db: Tes
     let sizes = [400, 400, 5_000, 0, 5_000, 400, 0];
     let appended = db.append(&sizes.map(event)).await;
     let relay = db.relay("relay-a").await;
-    let limit = ClaimLimit {
-        rows: 100,
-        bytes: 2_000,
-    };
+    let limit = ClaimLimit { rows: 100, bytes: 2_000 };
     let mut cursor = Cursor::new();
     let mut batches = Vec::new();
     loop {
-        let claimed = db
-            .store
-            .claim(&db.outbox, &relay, limit, &mut cursor)
-            .await
-            .unwrap();
-        assert_eq!(
-            claimed.full,
-            claimed.events.last().is_some_and(|e| e.id != appended[6])
-        );
+        let claimed = db.store.claim(&db.outbox, &relay, limit, &mut cursor).await.unwrap();
+        assert_eq!(claimed.full, claimed.events.last().is_some_and(|e| e.id != appended[6]));
         if claimed.events.is_empty() {
             break;
         }
@@ -89,11 +66,7 @@ pub async fn a_claim_is_limited_in_bytes_and_a_large_event_travels_alone(db: Tes
         let alone = batch.len() == 1 || !batch.iter().any(|id| large.contains(id));
         assert!(alone, "a large event must travel alone: {batches:?}");
     }
-    assert_eq!(
-        batches.concat(),
-        appended,
-        "nothing is left out: {batches:?}"
-    );
+    assert_eq!(batches.concat(), appended, "nothing is left out: {batches:?}");
     assert_eq!(batches[0], appended[..2], "small ones travel together");
 }
 
@@ -102,15 +75,8 @@ pub async fn headers_count_against_the_limit_of_bytes(db: TestDb) {
     let event = || NewEvent::new("k", "1", "T", "{}").header("x-large", "h".repeat(10_000));
     db.append(&[event(), event(), event(), event()]).await;
     let relay = db.relay("relay-a").await;
-    let limit = ClaimLimit {
-        rows: 100,
-        bytes: 25_000,
-    };
-    let claimed = db
-        .store
-        .claim(&db.outbox, &relay, limit, &mut Cursor::new())
-        .await
-        .unwrap();
+    let limit = ClaimLimit { rows: 100, bytes: 25_000 };
+    let claimed = db.store.claim(&db.outbox, &relay, limit, &mut Cursor::new()).await.unwrap();
     assert_eq!(claimed.events.len(), 2);
     assert!(claimed.full);
 }
@@ -132,10 +98,7 @@ pub async fn relays_that_claim_at_once_never_share_a_row(db: TestDb) {
             // there is nothing.
             let mut empty = 0;
             while empty < 3 {
-                let claim = db
-                    .store
-                    .claim(&db.outbox, &relay, rows(37), &mut cursor)
-                    .await;
+                let claim = db.store.claim(&db.outbox, &relay, rows(37), &mut cursor).await;
                 let events = match claim {
                     Ok(claimed) => claimed.events,
                     Err(error) if error.is_transient() => Vec::new(),
@@ -166,41 +129,20 @@ pub async fn a_failed_row_is_claimed_again_when_due(db: TestDb) {
     let claimed = db.claim_on(&relay, 10, &mut cursor).await;
     let hour = Duration::from_secs(3600);
     let failures = [failure(&claimed[0], hour, "no")];
-    assert_eq!(
-        db.store
-            .settle_failed(&db.outbox, &relay, &failures)
-            .await
-            .unwrap()
-            .rows,
-        1
-    );
+    assert_eq!(db.store.settle_failed(&db.outbox, &relay, &failures).await.unwrap().rows, 1);
 
-    assert!(
-        db.claim_on(&relay, 10, &mut cursor).await.is_empty(),
-        "not due for an hour"
-    );
-    db.age(
-        db.outbox.table(),
-        "next_retry_at",
-        hour,
-        &format!("id = {id}"),
-    )
-    .await;
+    assert!(db.claim_on(&relay, 10, &mut cursor).await.is_empty(), "not due for an hour");
+    db.age(db.outbox.table(), "next_retry_at", hour, &format!("id = {id}")).await;
     let again = db.claim_on(&relay, 10, &mut cursor).await;
     assert_eq!(ids(&again), [id]);
     assert_eq!(again[0].retry_count, 1);
     assert!(again[0].last_failed_at.is_some());
-    assert!(
-        again[0].version > claimed[0].version,
-        "each claim has its own version"
-    );
+    assert!(again[0].version > claimed[0].version, "each claim has its own version");
 }
 
 /// A batch full of waiting rows says nothing about the fresh ones behind it: the cursor stays.
 pub async fn fresh_rows_behind_a_batch_of_waiting_ones_are_not_passed_over(db: TestDb) {
-    let waiting = db
-        .append(&[1, 2, 3, 4].map(|n| order(n).deliver_after(Duration::ZERO)))
-        .await;
+    let waiting = db.append(&[1, 2, 3, 4].map(|n| order(n).deliver_after(Duration::ZERO))).await;
     let relay = db.relay("relay-a").await;
     let mut cursor = Cursor::new();
     // No fresh row is there, so that from now on the waiting ones may fill a whole batch.
@@ -212,18 +154,12 @@ pub async fn fresh_rows_behind_a_batch_of_waiting_ones_are_not_passed_over(db: T
         seen.extend(ids(&db.claim_on(&relay, 2, &mut cursor).await));
     }
     seen.sort_unstable();
-    assert_eq!(
-        seen,
-        [waiting, fresh].concat(),
-        "with the same cursor, and no sweep"
-    );
+    assert_eq!(seen, [waiting, fresh].concat(), "with the same cursor, and no sweep");
 }
 
 /// A batch of one row serves waiting and fresh rows alike.
 pub async fn a_batch_of_one_row_reaches_waiting_and_fresh_rows(db: TestDb) {
-    let mut expected = db
-        .append(&[1, 2, 3].map(|n| order(n).deliver_after(Duration::ZERO)))
-        .await;
+    let mut expected = db.append(&[1, 2, 3].map(|n| order(n).deliver_after(Duration::ZERO))).await;
     expected.extend(db.append_orders(3).await);
     let relay = db.relay("relay-a").await;
     let mut cursor = Cursor::new();
@@ -251,10 +187,7 @@ pub async fn a_late_commit_is_claimed_with_the_same_cursor(db: TestDb) {
         let mut next = next.await.unwrap();
         let late = next.append(&db.outbox, &order(2)).await.unwrap().id();
         next.commit().await.unwrap();
-        assert_eq!(
-            ids(&db.claim_on(&relay, 10, &mut cursor).await),
-            [early, late]
-        );
+        assert_eq!(ids(&db.claim_on(&relay, 10, &mut cursor).await), [early, late]);
         return;
     }
     let mut open = db.begin().await;
@@ -297,32 +230,14 @@ pub async fn rows_that_come_back_are_found_by_the_same_cursor(db: TestDb) {
     assert!(db.claim_on(&relay, 10, &mut cursor).await.is_empty());
     assert!(cursor.low >= appended[0] || !db.store.capabilities().concurrent_writers);
 
-    let back = [
-        deferral(&claimed[0], Duration::ZERO),
-        deferral(&claimed[2], Duration::ZERO),
-    ];
-    assert_eq!(
-        db.store
-            .release(&db.outbox, &relay, &back)
-            .await
-            .unwrap()
-            .rows,
-        2
-    );
+    let back = [deferral(&claimed[0], Duration::ZERO), deferral(&claimed[2], Duration::ZERO)];
+    assert_eq!(db.store.release(&db.outbox, &relay, &back).await.unwrap().rows, 2);
     let again = db.claim_on(&relay, 10, &mut cursor).await;
     assert_eq!(ids(&again), [appended[0], appended[2]], "released");
 
-    let lost = db
-        .store
-        .release_lost(&db.outbox, &relay, &appended[..3])
-        .await
-        .unwrap();
+    let lost = db.store.release_lost(&db.outbox, &relay, &appended[..3]).await.unwrap();
     assert_eq!(lost, 1);
-    assert_eq!(
-        ids(&db.claim_on(&relay, 10, &mut cursor).await),
-        [appended[3]],
-        "lost and found"
-    );
+    assert_eq!(ids(&db.claim_on(&relay, 10, &mut cursor).await), [appended[3]], "lost and found");
 }
 
 /// A relay that was declared dead takes nothing, whatever is there.
@@ -331,11 +246,7 @@ pub async fn a_fenced_relay_claims_nothing(db: TestDb) {
     let (dead, live) = (db.relay("relay-a").await, db.relay("relay-b").await);
     db.fence(&live, &dead).await;
 
-    match db
-        .store
-        .claim(&db.outbox, &dead, rows(10), &mut Cursor::new())
-        .await
-    {
+    match db.store.claim(&db.outbox, &dead, rows(10), &mut Cursor::new()).await {
         Ok(claimed) => assert!(claimed.events.is_empty()),
         Err(error) => assert!(matches!(error, postrider::StoreError::LeaseLost), "{error}"),
     }
@@ -343,11 +254,7 @@ pub async fn a_fenced_relay_claims_nothing(db: TestDb) {
         Ok(found) => assert!(found.is_none()),
         Err(error) => assert!(matches!(error, postrider::StoreError::LeaseLost), "{error}"),
     }
-    assert_eq!(
-        ids(&db.claim(&live, 10).await),
-        appended,
-        "all of it is left to the living"
-    );
+    assert_eq!(ids(&db.claim(&live, 10).await), appended, "all of it is left to the living");
 }
 
 /// A relay on no list (retired, or never registered) takes nothing either.
@@ -355,37 +262,22 @@ pub async fn a_relay_without_a_registration_claims_nothing(db: TestDb) {
     db.append_orders(1).await;
     let relay = db.relay("relay-a").await;
     db.store.retire(&relay).await.unwrap();
-    if let Ok(claimed) = db
-        .store
-        .claim(&db.outbox, &relay, rows(9), &mut Cursor::new())
-        .await
-    {
+    if let Ok(claimed) = db.store.claim(&db.outbox, &relay, rows(9), &mut Cursor::new()).await {
         assert!(claimed.events.is_empty());
     }
     let beat = db.store.heartbeat(&relay).await;
-    assert!(
-        matches!(beat, Err(postrider::StoreError::LeaseLost)),
-        "{beat:?}"
-    );
+    assert!(matches!(beat, Err(postrider::StoreError::LeaseLost)), "{beat:?}");
 }
 
 /// Hints come where they are declared, after the commit.
 pub async fn hints_arrive_where_the_store_declares_them(db: TestDb) {
-    let spec = postrider::OutboxSpec {
-        notify: true,
-        ..postrider::OutboxSpec::new(db.outbox.clone())
-    };
+    let spec =
+        postrider::OutboxSpec { notify: true, ..postrider::OutboxSpec::new(db.outbox.clone()) };
     db.store.migrate(&[spec]).await.unwrap();
-    let hints = db
-        .store
-        .hints(std::slice::from_ref(&db.outbox))
-        .await
-        .unwrap();
+    let hints = db.store.hints(std::slice::from_ref(&db.outbox)).await.unwrap();
     assert_eq!(hints.is_some(), db.store.capabilities().notifies);
     let Some(mut hints) = hints else { return };
     db.append_orders(1).await;
-    let hint = tokio::time::timeout(crate::PATIENCE, hints.recv())
-        .await
-        .unwrap();
+    let hint = tokio::time::timeout(crate::PATIENCE, hints.recv()).await.unwrap();
     assert_eq!(hint.as_deref(), Some(db.outbox.table()));
 }

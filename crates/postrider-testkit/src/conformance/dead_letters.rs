@@ -10,10 +10,7 @@ use postrider::{NewEvent, StoreError};
 use super::steps::{death, failure, ids, order};
 use crate::TestDb;
 
-const FIRST: Page = Page {
-    before_id: None,
-    limit: 100,
-};
+const FIRST: Page = Page { before_id: None, limit: 100 };
 
 async fn letter(db: &TestDb, id: i64) -> DeadLetter {
     db.store.dead_letter(&db.outbox, id).await.unwrap().unwrap()
@@ -33,11 +30,7 @@ pub async fn a_retry_keeps_the_identity_and_starts_afresh(db: TestDb) {
     let event = order(1).request_id("r").header("x", "ü").max_retries(4);
     let dead = one_dead_letter(&db, &relay, event).await;
 
-    let fresh = db
-        .store
-        .retry(&db.outbox, dead.id, "ann", "fixed the address")
-        .await
-        .unwrap();
+    let fresh = db.store.retry(&db.outbox, dead.id, "ann", "fixed the address").await.unwrap();
 
     let claimed = db.claim(&relay, 10).await;
     assert_eq!(ids(&claimed), [fresh]);
@@ -46,24 +39,14 @@ pub async fn a_retry_keeps_the_identity_and_starts_afresh(db: TestDb) {
     assert_eq!(again.event_id, dead.event_id);
     assert_eq!(again.request_id, dead.request_id);
     assert_eq!(again.content_hash, dead.content_hash);
-    assert_eq!(
-        (&again.payload, &again.headers),
-        (&dead.payload, &dead.headers)
-    );
+    assert_eq!((&again.payload, &again.headers), (&dead.payload, &dead.headers));
     assert_eq!(again.hash_matches(), Some(true));
-    assert_eq!(
-        (again.retry_count, again.crash_count),
-        (0, 0),
-        "a fresh budget"
-    );
+    assert_eq!((again.retry_count, again.crash_count), (0, 0), "a fresh budget");
     assert_eq!((again.redrive_count, again.max_retries), (1, Some(4)));
     let resolved = letter(&db, dead.id).await;
     assert!(resolved.resolved && resolved.resolved_at.is_some());
     assert_eq!(resolved.resolved_by.as_deref(), Some("ann"));
-    assert_eq!(
-        resolved.resolution_note.as_deref(),
-        Some("fixed the address")
-    );
+    assert_eq!(resolved.resolution_note.as_deref(), Some("fixed the address"));
     assert_eq!(resolved.retried_as, Some(fresh));
     assert_eq!(db.append(&[order(2).request_id("r")]).await.len(), 1);
     assert_eq!(db.count("").await, 1, "the request id is still known");
@@ -83,15 +66,8 @@ pub async fn a_retry_keeps_the_stored_hash_of_a_tampered_event(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let dead = one_dead_letter(&db, &relay, order(1)).await;
     let table = db.outbox.table();
-    db.execute(&format!(
-        "UPDATE {table}_dlq SET payload = 'other' WHERE id = {}",
-        dead.id
-    ))
-    .await;
-    db.store
-        .retry(&db.outbox, dead.id, "ann", "")
-        .await
-        .unwrap();
+    db.execute(&format!("UPDATE {table}_dlq SET payload = 'other' WHERE id = {}", dead.id)).await;
+    db.store.retry(&db.outbox, dead.id, "ann", "").await.unwrap();
     assert_eq!(db.claim(&relay, 10).await[0].hash_matches(), Some(false));
 }
 
@@ -100,45 +76,25 @@ pub async fn acting_on_a_resolved_or_unknown_entry_is_refused(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let retried = one_dead_letter(&db, &relay, order(1)).await.id;
     let resolved = one_dead_letter(&db, &relay, order(2)).await.id;
-    let fresh = db
-        .store
-        .retry(&db.outbox, retried, "ann", "")
-        .await
-        .unwrap();
-    db.store
-        .resolve(&db.outbox, resolved, "bob", "not needed")
-        .await
-        .unwrap();
+    let fresh = db.store.retry(&db.outbox, retried, "ann", "").await.unwrap();
+    db.store.resolve(&db.outbox, resolved, "bob", "not needed").await.unwrap();
     let audited = db.store.audit(100).await.unwrap().len();
 
-    for (id, reason) in [
-        (retried, "ann"),
-        (resolved, "bob"),
-        (resolved + 1_000, "no dead letter"),
-    ] {
+    for (id, reason) in [(retried, "ann"), (resolved, "bob"), (resolved + 1_000, "no dead letter")]
+    {
         for answer in [
             db.store.retry(&db.outbox, id, "eve", "").await.map(drop),
             db.store.resolve(&db.outbox, id, "eve", "").await,
         ] {
-            let Err(StoreError::Refused(message)) = answer else {
-                panic!("{answer:?}")
-            };
+            let Err(StoreError::Refused(message)) = answer else { panic!("{answer:?}") };
             assert!(message.contains(reason), "{message}");
         }
     }
-    assert_eq!(
-        db.count("").await,
-        1,
-        "only the first retry's event: {fresh}"
-    );
+    assert_eq!(db.count("").await, 1, "only the first retry's event: {fresh}");
     let untouched = letter(&db, resolved).await;
     assert_eq!(untouched.resolved_by.as_deref(), Some("bob"));
     assert_eq!(untouched.retried_as, None);
-    assert_eq!(
-        db.store.audit(100).await.unwrap().len(),
-        audited,
-        "refusals are no actions"
-    );
+    assert_eq!(db.store.audit(100).await.unwrap().len(), audited, "refusals are no actions");
     db.assert_balanced().await;
 }
 
@@ -169,85 +125,44 @@ pub async fn every_action_is_audited(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let first = one_dead_letter(&db, &relay, order(1)).await;
     let second = one_dead_letter(&db, &relay, order(2)).await;
-    db.store
-        .resolve(&db.outbox, second.id, "bob", "a test order")
-        .await
-        .unwrap();
-    db.store
-        .retry(&db.outbox, first.id, "ann", "address fixed")
-        .await
-        .unwrap();
-    let entry = ImportEntry {
-        original_id: 4_711,
-        ..entry_of(&first)
-    };
+    db.store.resolve(&db.outbox, second.id, "bob", "a test order").await.unwrap();
+    db.store.retry(&db.outbox, first.id, "ann", "address fixed").await.unwrap();
+    let entry = ImportEntry { original_id: 4_711, ..entry_of(&first) };
     db.store.import(&db.outbox, &entry, "cho").await.unwrap();
 
     let trail = db.store.audit(100).await.unwrap();
 
-    let lines: Vec<_> = trail
-        .iter()
-        .map(|e| (e.operator.as_str(), e.action.as_str()))
-        .collect();
-    let expected = [
-        ("cho", "dlq.import"),
-        ("ann", "dlq.retry"),
-        ("bob", "dlq.resolve"),
-    ];
+    let lines: Vec<_> = trail.iter().map(|e| (e.operator.as_str(), e.action.as_str())).collect();
+    let expected = [("cho", "dlq.import"), ("ann", "dlq.retry"), ("bob", "dlq.resolve")];
     assert_eq!(lines, expected, "newest first");
     assert!(trail.iter().all(|entry| entry.outbox == db.outbox.name()));
     assert_eq!(trail[1].target, first.id.to_string());
     assert!(trail[1].detail.contains("address fixed"));
     assert_eq!(trail[2].detail, "a test order");
     assert!(trail[0].at >= trail[2].at);
-    assert_eq!(
-        db.store.audit(1).await.unwrap().len(),
-        1,
-        "at most what was asked for"
-    );
+    assert_eq!(db.store.audit(1).await.unwrap().len(), 1, "at most what was asked for");
 }
 
 /// Filters by type, aggregate, error text, reason, state and time; counts agree with lists.
 pub async fn dead_letters_are_filtered_and_counted(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let event = |key: &str, kind: &str| NewEvent::new("order", key, kind, "{}");
-    db.append(&[
-        event("1", "Placed"),
-        event("2", "Paid"),
-        NewEvent::new("bill", "1", "Paid", ""),
-    ])
-    .await;
+    db.append(&[event("1", "Placed"), event("2", "Paid"), NewEvent::new("bill", "1", "Paid", "")])
+        .await;
     let claimed = db.claim(&relay, 10).await;
     let deaths = [
-        death(
-            &claimed[0],
-            DeadReason::Rejected,
-            "HTTP 422: Ünprocessable 100% 'quoted'",
-        ),
+        death(&claimed[0], DeadReason::Rejected, "HTTP 422: Ünprocessable 100% 'quoted'"),
         death(&claimed[1], DeadReason::Exhausted, "timeout after 5s"),
         death(&claimed[2], DeadReason::Exhausted, "TIMEOUT_x"),
     ];
-    db.store
-        .settle_dead(&db.outbox, &relay, &deaths)
-        .await
-        .unwrap();
-    let all = db
-        .store
-        .dead_letters(&db.outbox, &DlqFilter::default(), FIRST)
-        .await
-        .unwrap();
+    db.store.settle_dead(&db.outbox, &relay, &deaths).await.unwrap();
+    let all = db.store.dead_letters(&db.outbox, &DlqFilter::default(), FIRST).await.unwrap();
     let of = |position: usize| {
         let original = claimed[position].id;
-        all.iter()
-            .find(|letter| letter.original_id == original)
-            .unwrap()
-            .clone()
+        all.iter().find(|letter| letter.original_id == original).unwrap().clone()
     };
     assert!(all.is_sorted_by(|a, b| a.id > b.id), "newest first");
-    db.store
-        .resolve(&db.outbox, of(0).id, "ann", "")
-        .await
-        .unwrap();
+    db.store.resolve(&db.outbox, of(0).id, "ann", "").await.unwrap();
     db.age(
         &format!("{}_dlq", db.outbox.table()),
         "failed_at",
@@ -260,136 +175,32 @@ pub async fn dead_letters_are_filtered_and_counted(db: TestDb) {
     let some = |text: &str| Some(text.to_owned());
     let any = DlqFilter::default;
     let cases = [
-        (
-            DlqFilter {
-                event_type: some("Paid"),
-                ..any()
-            },
-            vec![1, 2],
-        ),
-        (
-            DlqFilter {
-                aggregate_type: some("bill"),
-                ..any()
-            },
-            vec![2],
-        ),
-        (
-            DlqFilter {
-                aggregate_id: some("1"),
-                ..any()
-            },
-            vec![0, 2],
-        ),
-        (
-            DlqFilter {
-                error: some("timeout"),
-                ..any()
-            },
-            vec![1, 2],
-        ),
-        (
-            DlqFilter {
-                error: some("100%"),
-                ..any()
-            },
-            vec![0],
-        ),
-        (
-            DlqFilter {
-                error: some("TIMEOUT_"),
-                ..any()
-            },
-            vec![2],
-        ),
-        (
-            DlqFilter {
-                error: some("'quoted'"),
-                ..any()
-            },
-            vec![0],
-        ),
-        (
-            DlqFilter {
-                error: some("' OR 1=1 --"),
-                ..any()
-            },
-            vec![],
-        ),
-        (
-            DlqFilter {
-                event_type: some("' OR 1=1 --"),
-                ..any()
-            },
-            vec![],
-        ),
-        (
-            DlqFilter {
-                reason: Some(DeadReason::Exhausted),
-                ..any()
-            },
-            vec![1, 2],
-        ),
-        (
-            DlqFilter {
-                reason: Some(DeadReason::Crash),
-                ..any()
-            },
-            vec![],
-        ),
-        (
-            DlqFilter {
-                resolved: Some(true),
-                ..any()
-            },
-            vec![0],
-        ),
-        (
-            DlqFilter {
-                resolved: Some(false),
-                ..any()
-            },
-            vec![1, 2],
-        ),
-        (
-            DlqFilter {
-                since: Some(half_an_hour_ago),
-                ..any()
-            },
-            vec![0, 2],
-        ),
-        (
-            DlqFilter {
-                until: Some(half_an_hour_ago),
-                ..any()
-            },
-            vec![1],
-        ),
+        (DlqFilter { event_type: some("Paid"), ..any() }, vec![1, 2]),
+        (DlqFilter { aggregate_type: some("bill"), ..any() }, vec![2]),
+        (DlqFilter { aggregate_id: some("1"), ..any() }, vec![0, 2]),
+        (DlqFilter { error: some("timeout"), ..any() }, vec![1, 2]),
+        (DlqFilter { error: some("100%"), ..any() }, vec![0]),
+        (DlqFilter { error: some("TIMEOUT_"), ..any() }, vec![2]),
+        (DlqFilter { error: some("'quoted'"), ..any() }, vec![0]),
+        (DlqFilter { error: some("' OR 1=1 --"), ..any() }, vec![]),
+        (DlqFilter { event_type: some("' OR 1=1 --"), ..any() }, vec![]),
+        (DlqFilter { reason: Some(DeadReason::Exhausted), ..any() }, vec![1, 2]),
+        (DlqFilter { reason: Some(DeadReason::Crash), ..any() }, vec![]),
+        (DlqFilter { resolved: Some(true), ..any() }, vec![0]),
+        (DlqFilter { resolved: Some(false), ..any() }, vec![1, 2]),
+        (DlqFilter { since: Some(half_an_hour_ago), ..any() }, vec![0, 2]),
+        (DlqFilter { until: Some(half_an_hour_ago), ..any() }, vec![1]),
         (any(), vec![0, 1, 2]),
     ];
     for (filter, expected) in cases {
-        let found = db
-            .store
-            .dead_letters(&db.outbox, &filter, FIRST)
-            .await
-            .unwrap();
+        let found = db.store.dead_letters(&db.outbox, &filter, FIRST).await.unwrap();
         let mut originals: Vec<_> = found.iter().map(|letter| letter.original_id).collect();
         originals.sort_unstable();
-        let expected: Vec<_> = expected
-            .iter()
-            .map(|position: &usize| claimed[*position].id)
-            .collect();
+        let expected: Vec<_> =
+            expected.iter().map(|position: &usize| claimed[*position].id).collect();
         assert_eq!(originals, expected, "{filter:?}");
-        let count = db
-            .store
-            .dead_letter_count(&db.outbox, &filter)
-            .await
-            .unwrap();
-        assert_eq!(
-            usize::try_from(count).unwrap(),
-            expected.len(),
-            "{filter:?}"
-        );
+        let count = db.store.dead_letter_count(&db.outbox, &filter).await.unwrap();
+        assert_eq!(usize::try_from(count).unwrap(), expected.len(), "{filter:?}");
     }
 }
 
@@ -402,16 +213,9 @@ pub async fn pages_of_dead_letters_neither_overlap_nor_leave_gaps(db: TestDb) {
         expected.insert(0, db.bury(&relay, &event, "no").await);
     }
     let mut seen = Vec::new();
-    let mut page = Page {
-        before_id: None,
-        limit: 2,
-    };
+    let mut page = Page { before_id: None, limit: 2 };
     loop {
-        let found = db
-            .store
-            .dead_letters(&db.outbox, &DlqFilter::default(), page)
-            .await
-            .unwrap();
+        let found = db.store.dead_letters(&db.outbox, &DlqFilter::default(), page).await.unwrap();
         let Some(last) = found.last() else { break };
         page.before_id = Some(last.id);
         seen.extend(found.iter().map(|letter| letter.id));
@@ -456,51 +260,22 @@ pub async fn an_import_restores_only_what_is_neither_live_nor_known(db: TestDb) 
     let live = db.append_orders(1).await[0];
     let claimed = db.claim(&relay, 10).await;
     let marked = [death(&claimed[0], DeadReason::Rejected, "no")];
-    db.store
-        .mark_dead(&db.outbox, &relay, &marked)
-        .await
-        .unwrap();
-    let of_live = ImportEntry {
-        original_id: live,
-        ..entry.clone()
-    };
+    db.store.mark_dead(&db.outbox, &relay, &marked).await.unwrap();
+    let of_live = ImportEntry { original_id: live, ..entry.clone() };
     assert_eq!(import(&of_live).await, Imported::Live, "upkeep moves it");
     assert_eq!(db.store.move_marked(&db.outbox, 10).await.unwrap(), [live]);
     assert_eq!(import(&of_live).await, Imported::Known);
-    assert!(
-        db.store.audit(10).await.unwrap().is_empty(),
-        "nothing was done so far"
-    );
+    assert!(db.store.audit(10).await.unwrap().is_empty(), "nothing was done so far");
 
-    db.execute(&format!(
-        "DELETE FROM {}_dlq WHERE id = {}",
-        db.outbox.table(),
-        dead.id
-    ))
-    .await;
+    db.execute(&format!("DELETE FROM {}_dlq WHERE id = {}", db.outbox.table(), dead.id)).await;
     assert_eq!(import(&entry).await, Imported::Restored);
     assert_eq!(import(&entry).await, Imported::Known, "once");
-    let found = db
-        .store
-        .dead_letters(&db.outbox, &DlqFilter::default(), FIRST)
-        .await
-        .unwrap();
-    let restored = found
-        .iter()
-        .find(|l| l.original_id == dead.original_id)
-        .unwrap();
+    let found = db.store.dead_letters(&db.outbox, &DlqFilter::default(), FIRST).await.unwrap();
+    let restored = found.iter().find(|l| l.original_id == dead.original_id).unwrap();
     assert_eq!(entry_of(restored), entry, "nothing was lost on the way");
     assert!(!restored.resolved);
-    let fresh = db
-        .store
-        .retry(&db.outbox, restored.id, "ann", "")
-        .await
-        .unwrap();
-    assert_eq!(
-        ids(&db.claim(&relay, 10).await),
-        [fresh],
-        "and it can be sent again"
-    );
+    let fresh = db.store.retry(&db.outbox, restored.id, "ann", "").await.unwrap();
+    assert_eq!(ids(&db.claim(&relay, 10).await), [fresh], "and it can be sent again");
     db.assert_balanced().await;
 }
 
@@ -525,17 +300,10 @@ pub async fn attempts_stay_readable_after_the_event_died(db: TestDb) {
     let mut cursor = Cursor::new();
     let claimed = db.claim_on(&relay, 1, &mut cursor).await;
     let failures = [failure(&claimed[0], Duration::ZERO, "first")];
-    db.store
-        .settle_failed(&db.outbox, &relay, &failures)
-        .await
-        .unwrap();
+    db.store.settle_failed(&db.outbox, &relay, &failures).await.unwrap();
     let claimed = db.claim_on(&relay, 1, &mut cursor).await;
     db.bury(&relay, &claimed[0], "second").await;
-    let attempts = db
-        .store
-        .attempts(&db.outbox, &claimed[0].event_id)
-        .await
-        .unwrap();
+    let attempts = db.store.attempts(&db.outbox, &claimed[0].event_id).await.unwrap();
     assert_eq!(attempts.len(), 1);
     assert_eq!(attempts[0].error, "first");
 }

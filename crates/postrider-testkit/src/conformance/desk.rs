@@ -9,18 +9,14 @@ use postrider::store::{Cursor, EventFilter, OnSuccess, Page, TypeStatistics};
 use super::steps::{failure, order};
 use crate::TestDb;
 
-const FIRST: Page = Page {
-    before_id: None,
-    limit: 100,
-};
+const FIRST: Page = Page { before_id: None, limit: 100 };
 
 /// Statistics come from the books, by type and in all.
 pub async fn statistics_add_up_from_the_books(db: TestDb) {
     let empty = db.store.statistics(&db.outbox).await.unwrap();
     assert_eq!(empty, Default::default(), "an empty outbox has empty books");
     let event = |kind: &str| NewEvent::new("order", "1", kind, "{}");
-    db.append(&["Paid", "Placed", "Placed", "Shipped", "Placed"].map(event))
-        .await;
+    db.append(&["Paid", "Placed", "Placed", "Shipped", "Placed"].map(event)).await;
     let relay = db.relay("relay-a").await;
     let claimed = db.claim(&relay, 4).await;
     db.deliver(&relay, &claimed[..2], OnSuccess::Delete).await;
@@ -40,19 +36,12 @@ pub async fn statistics_add_up_from_the_books(db: TestDb) {
             delivered,
             dead,
         };
-        let expected = [
-            line("Paid", 1, 1, 0),
-            line("Placed", 3, 1, 0),
-            line("Shipped", 1, 0, 1),
-        ];
+        let expected = [line("Paid", 1, 1, 0), line("Placed", 3, 1, 0), line("Shipped", 1, 0, 1)];
         let mut by_type = found.by_type;
         by_type.sort_by(|a, b| a.event_type.cmp(&b.event_type));
         assert_eq!(by_type, expected);
     }
-    db.store
-        .resolve(&db.outbox, letter, "op", "seen")
-        .await
-        .unwrap();
+    db.store.resolve(&db.outbox, letter, "op", "seen").await.unwrap();
     let resolved = db.store.statistics(&db.outbox).await.unwrap();
     assert_eq!((resolved.unresolved, resolved.dead), (0, 1));
 }
@@ -60,36 +49,20 @@ pub async fn statistics_add_up_from_the_books(db: TestDb) {
 /// The age of the oldest event is measured on the database's clock.
 pub async fn the_oldest_age_is_that_of_the_oldest_live_event(db: TestDb) {
     db.append_orders(2).await;
-    db.age(
-        db.outbox.table(),
-        "created_at",
-        Duration::from_secs(7_200),
-        "id = 1",
-    )
-    .await;
-    let age = db
-        .store
-        .statistics(&db.outbox)
-        .await
-        .unwrap()
-        .oldest_age_s
-        .unwrap();
+    db.age(db.outbox.table(), "created_at", Duration::from_secs(7_200), "id = 1").await;
+    let age = db.store.statistics(&db.outbox).await.unwrap().oldest_age_s.unwrap();
     assert!((7_190..7_800).contains(&age), "{age}");
     let relay = db.relay("relay-a").await;
     let claimed = db.claim(&relay, 10).await;
     db.deliver(&relay, &claimed, OnSuccess::Delete).await;
-    assert_eq!(
-        db.store.statistics(&db.outbox).await.unwrap().oldest_age_s,
-        None
-    );
+    assert_eq!(db.store.statistics(&db.outbox).await.unwrap().oldest_age_s, None);
 }
 
 /// The auditor's first test: one live row deleted by hand.
 pub async fn a_live_row_deleted_by_hand_unbalances_the_books(db: TestDb) {
     db.append_orders(3).await;
     db.assert_balanced().await;
-    db.execute(&format!("DELETE FROM {} WHERE id = 2", db.outbox.table()))
-        .await;
+    db.execute(&format!("DELETE FROM {} WHERE id = 2", db.outbox.table())).await;
     let books = db.books().await;
     assert!(books.iter().any(|window| !window.balanced()), "{books:#?}");
 }
@@ -99,8 +72,7 @@ pub async fn a_row_exchanged_by_hand_unbalances_the_books(db: TestDb) {
     db.append_orders(3).await;
     // Ids are the database's alone, so this takes what no program may do: the books' own table.
     let entries = format!("{}_book_entries", db.outbox.table());
-    db.execute(&format!("UPDATE {entries} SET id_sum = id_sum + 1"))
-        .await;
+    db.execute(&format!("UPDATE {entries} SET id_sum = id_sum + 1")).await;
     let books = db.books().await;
     assert!(books.iter().any(|window| !window.balanced()), "{books:#?}");
 }
@@ -108,13 +80,7 @@ pub async fn a_row_exchanged_by_hand_unbalances_the_books(db: TestDb) {
 /// A row moved to another time by hand is missing in one window and too much in the other.
 pub async fn a_row_moved_in_time_by_hand_unbalances_the_books(db: TestDb) {
     db.append_orders(3).await;
-    db.age(
-        db.outbox.table(),
-        "created_at",
-        Duration::from_secs(3_600),
-        "id = 2",
-    )
-    .await;
+    db.age(db.outbox.table(), "created_at", Duration::from_secs(3_600), "id = 2").await;
     let books = db.books().await;
     let unbalanced = books.iter().filter(|window| !window.balanced()).count();
     assert_eq!(unbalanced, 2, "{books:#?}");
@@ -125,11 +91,7 @@ pub async fn a_row_moved_in_time_by_hand_unbalances_the_books(db: TestDb) {
 /// A program may state `created_at` itself; the books follow it.
 pub async fn a_stated_creation_time_is_booked_in_its_own_window(db: TestDb) {
     let table = db.outbox.table();
-    for time in [
-        "2024-02-29 12:34:56",
-        "2024-02-29 12:34:01",
-        "2024-02-29 12:35:00",
-    ] {
+    for time in ["2024-02-29 12:34:56", "2024-02-29 12:34:01", "2024-02-29 12:35:00"] {
         let insert = format!(
             "INSERT INTO {table} (aggregate_type, aggregate_id, event_type, payload, created_at)
              VALUES ('order', '1', 'OrderPlaced', '{{}}', {})",
@@ -140,13 +102,7 @@ pub async fn a_stated_creation_time_is_booked_in_its_own_window(db: TestDb) {
     let books = db.books().await;
     let windows: Vec<_> = books
         .iter()
-        .map(|window| {
-            (
-                window.window.to_rfc3339(),
-                window.appended.count,
-                window.pending.count,
-            )
-        })
+        .map(|window| (window.window.to_rfc3339(), window.appended.count, window.pending.count))
         .collect();
     let expected = [
         ("2024-02-29T12:34:00+00:00".to_owned(), 2, 2),
@@ -176,10 +132,7 @@ pub async fn events_are_listed_by_state_type_and_aggregate(db: TestDb) {
     let claimed = db.claim_on(&relay, 2, &mut cursor).await;
     db.deliver(&relay, &claimed[..1], OnSuccess::Archive).await;
     let failures = [failure(&claimed[1], Duration::from_secs(60), "no")];
-    db.store
-        .settle_failed(&db.outbox, &relay, &failures)
-        .await
-        .unwrap();
+    db.store.settle_failed(&db.outbox, &relay, &failures).await.unwrap();
     db.claim_on(&relay, 1, &mut cursor).await;
 
     let list = async |filter: EventFilter| {
@@ -188,43 +141,20 @@ pub async fn events_are_listed_by_state_type_and_aggregate(db: TestDb) {
     };
     let all = EventFilter::default;
     let some = |text: &str| Some(text.to_owned());
-    assert_eq!(
-        list(all()).await,
-        [appended[3], appended[2], appended[1]],
-        "newest first"
-    );
-    let of = |status| EventFilter {
-        status: Some(status),
-        ..all()
-    };
+    assert_eq!(list(all()).await, [appended[3], appended[2], appended[1]], "newest first");
+    let of = |status| EventFilter { status: Some(status), ..all() };
     assert_eq!(list(of(Status::Pending)).await, [appended[3]]);
     assert_eq!(list(of(Status::Processing)).await, [appended[2]]);
     assert_eq!(list(of(Status::Failed)).await, [appended[1]]);
-    assert_eq!(
-        list(of(Status::Completed)).await,
-        [appended[0]],
-        "from the archive"
-    );
+    assert_eq!(list(of(Status::Completed)).await, [appended[0]], "from the archive");
     assert!(list(of(Status::DeadLetter)).await.is_empty());
-    let paid = EventFilter {
-        event_type: some("Paid"),
-        ..all()
-    };
+    let paid = EventFilter { event_type: some("Paid"), ..all() };
     assert_eq!(list(paid.clone()).await, [appended[3], appended[2]]);
-    let paid_orders = EventFilter {
-        aggregate_type: some("order"),
-        ..paid
-    };
+    let paid_orders = EventFilter { aggregate_type: some("order"), ..paid };
     assert_eq!(list(paid_orders).await, [appended[2]]);
-    let first = EventFilter {
-        aggregate_id: some("1"),
-        ..all()
-    };
+    let first = EventFilter { aggregate_id: some("1"), ..all() };
     assert_eq!(list(first.clone()).await, [appended[3], appended[2]]);
-    let archived = EventFilter {
-        status: Some(Status::Completed),
-        ..first
-    };
+    let archived = EventFilter { status: Some(Status::Completed), ..first };
     assert_eq!(list(archived).await, [appended[0]]);
 }
 
@@ -232,16 +162,9 @@ pub async fn events_are_listed_by_state_type_and_aggregate(db: TestDb) {
 pub async fn pages_of_events_neither_overlap_nor_leave_gaps(db: TestDb) {
     let appended = db.append_orders(7).await;
     let mut seen = Vec::new();
-    let mut page = Page {
-        before_id: None,
-        limit: 3,
-    };
+    let mut page = Page { before_id: None, limit: 3 };
     loop {
-        let found = db
-            .store
-            .events(&db.outbox, &EventFilter::default(), page)
-            .await
-            .unwrap();
+        let found = db.store.events(&db.outbox, &EventFilter::default(), page).await.unwrap();
         let Some(last) = found.last() else { break };
         page.before_id = Some(last.id);
         seen.push(found.iter().map(|event| event.id).collect::<Vec<_>>());
@@ -258,42 +181,19 @@ pub async fn pages_of_events_neither_overlap_nor_leave_gaps(db: TestDb) {
 /// Text in a filter is text, whatever it looks like.
 pub async fn injection_text_in_a_filter_finds_nothing_and_breaks_nothing(db: TestDb) {
     db.append(&[order(1)]).await;
-    for text in [
-        "' OR '1'='1",
-        "\"; DROP TABLE orders_outbox; --",
-        "%",
-        "_",
-        "\\",
-        "{outbox}",
-        "",
-    ] {
+    for text in ["' OR '1'='1", "\"; DROP TABLE orders_outbox; --", "%", "_", "\\", "{outbox}", ""]
+    {
         let text = Some(text.to_owned());
         for filter in [
-            EventFilter {
-                event_type: text.clone(),
-                ..Default::default()
-            },
-            EventFilter {
-                aggregate_type: text.clone(),
-                ..Default::default()
-            },
-            EventFilter {
-                aggregate_id: text.clone(),
-                ..Default::default()
-            },
+            EventFilter { event_type: text.clone(), ..Default::default() },
+            EventFilter { aggregate_type: text.clone(), ..Default::default() },
+            EventFilter { aggregate_id: text.clone(), ..Default::default() },
         ] {
             let found = db.store.events(&db.outbox, &filter, FIRST).await.unwrap();
             assert!(found.is_empty(), "{filter:?}");
         }
-        let attempts = db
-            .store
-            .attempts(&db.outbox, text.as_deref().unwrap())
-            .await
-            .unwrap();
-        assert!(
-            attempts.is_empty(),
-            "an identity that is none has no attempts"
-        );
+        let attempts = db.store.attempts(&db.outbox, text.as_deref().unwrap()).await.unwrap();
+        assert!(attempts.is_empty(), "an identity that is none has no attempts");
     }
     assert_eq!(db.count("").await, 1);
 }

@@ -11,31 +11,14 @@ use crate::{TestDb, eventually};
 /// The second one writes nothing, and answers the first one's id.
 pub async fn a_repeated_request_id_is_answered_with_the_first_id(db: TestDb) {
     let mut tx = db.begin().await;
-    let first = tx
-        .append(&db.outbox, &order(1).request_id("r"))
-        .await
-        .unwrap();
-    let inside = tx
-        .append(&db.outbox, &order(2).request_id("r"))
-        .await
-        .unwrap();
-    assert_eq!(
-        inside,
-        Appended::Duplicate { id: first.id() },
-        "inside of one transaction"
-    );
+    let first = tx.append(&db.outbox, &order(1).request_id("r")).await.unwrap();
+    let inside = tx.append(&db.outbox, &order(2).request_id("r")).await.unwrap();
+    assert_eq!(inside, Appended::Duplicate { id: first.id() }, "inside of one transaction");
     tx.commit().await.unwrap();
 
     let mut tx = db.begin().await;
-    let across = tx
-        .append(&db.outbox, &order(3).request_id("r"))
-        .await
-        .unwrap();
-    assert_eq!(
-        across,
-        Appended::Duplicate { id: first.id() },
-        "across transactions"
-    );
+    let across = tx.append(&db.outbox, &order(3).request_id("r")).await.unwrap();
+    assert_eq!(across, Appended::Duplicate { id: first.id() }, "across transactions");
     tx.commit().await.unwrap();
     assert_eq!(db.count("").await, 1);
 
@@ -43,15 +26,8 @@ pub async fn a_repeated_request_id_is_answered_with_the_first_id(db: TestDb) {
     let claimed = db.claim(&relay, 10).await;
     db.deliver(&relay, &claimed, OnSuccess::Delete).await;
     let mut tx = db.begin().await;
-    let after = tx
-        .append(&db.outbox, &order(4).request_id("r"))
-        .await
-        .unwrap();
-    assert_eq!(
-        after,
-        Appended::Duplicate { id: first.id() },
-        "after the event was delivered"
-    );
+    let after = tx.append(&db.outbox, &order(4).request_id("r")).await.unwrap();
+    assert_eq!(after, Appended::Duplicate { id: first.id() }, "after the event was delivered");
     tx.commit().await.unwrap();
     db.assert_balanced().await;
     assert_eq!(db.store.statistics(&db.outbox).await.unwrap().appended, 1);
@@ -64,12 +40,7 @@ pub async fn a_duplicate_does_not_poison_the_callers_transaction(db: TestDb) {
 
     let mut tx = db.begin().await;
     tx.execute("INSERT INTO business VALUES (1)").await.unwrap();
-    assert!(
-        tx.append(&db.outbox, &order(2).request_id("r"))
-            .await
-            .unwrap()
-            .is_duplicate()
-    );
+    assert!(tx.append(&db.outbox, &order(2).request_id("r")).await.unwrap().is_duplicate());
     let batch = [order(3).request_id("r"), order(4).request_id("s")];
     let answers = tx.append_all(&db.outbox, &batch).await.unwrap();
     assert!(answers[0].is_duplicate() && !answers[1].is_duplicate());
@@ -100,32 +71,16 @@ pub async fn a_batch_with_duplicates_answers_in_order_and_keeps_the_order_of_key
 
     assert_eq!(answers.len(), batch.len());
     assert_eq!(answers[3], Appended::Duplicate { id: known });
-    assert_eq!(
-        answers[4],
-        Appended::Duplicate {
-            id: answers[0].id()
-        }
-    );
+    assert_eq!(answers[4], Appended::Duplicate { id: answers[0].id() });
     let repeated: Vec<_> = answers.iter().map(Appended::is_duplicate).collect();
     assert_eq!(repeated, [false, false, false, true, true, false, false]);
-    for (position, answer) in answers
-        .iter()
-        .enumerate()
-        .filter(|(_, a)| !a.is_duplicate())
-    {
+    for (position, answer) in answers.iter().enumerate().filter(|(_, a)| !a.is_duplicate()) {
         let payload = db.column(answer.id(), "payload").await;
-        assert_eq!(
-            payload,
-            Some((position + 1).to_string()),
-            "the answer belongs to its event"
-        );
+        assert_eq!(payload, Some((position + 1).to_string()), "the answer belongs to its event");
     }
     for key in [vec![0, 2, 6], vec![1, 5]] {
         let ids: Vec<i64> = key.iter().map(|position| answers[*position].id()).collect();
-        assert!(
-            ids.is_sorted(),
-            "the order of a key is the order of its ids: {ids:?}"
-        );
+        assert!(ids.is_sorted(), "the order of a key is the order of its ids: {ids:?}");
     }
     db.assert_balanced().await;
 }
@@ -135,10 +90,7 @@ pub async fn a_batch_that_repeats_identity_and_request_id_has_it_new_once(db: Te
     let identity = uuid::Uuid::new_v4();
     let event = order(1).event_id(identity).request_id("r");
     let mut tx = db.begin().await;
-    let answers = tx
-        .append_all(&db.outbox, &[event.clone(), order(2), event])
-        .await
-        .unwrap();
+    let answers = tx.append_all(&db.outbox, &[event.clone(), order(2), event]).await.unwrap();
     tx.commit().await.unwrap();
     let repeated: Vec<_> = answers.iter().map(Appended::is_duplicate).collect();
     assert_eq!(repeated, [false, false, true]);
@@ -170,10 +122,7 @@ pub async fn request_ids_that_only_look_alike_are_distinct(db: TestDb) {
     }
     let mut tx = db.begin().await;
     for (id, first) in alike.iter().zip(&answers) {
-        let again = tx
-            .append(&db.outbox, &order(1).request_id(*id))
-            .await
-            .unwrap();
+        let again = tx.append(&db.outbox, &order(1).request_id(*id)).await.unwrap();
         assert_eq!(again, Appended::Duplicate { id: first.id() }, "{id:?}");
     }
 }
@@ -181,11 +130,7 @@ pub async fn request_ids_that_only_look_alike_are_distinct(db: TestDb) {
 /// Whoever comes second waits for the first one's end, and then knows.
 pub async fn a_concurrent_repeat_waits_and_is_answered_with_the_first_id(db: TestDb) {
     let mut first = db.begin().await;
-    let id = first
-        .append(&db.outbox, &order(1).request_id("r"))
-        .await
-        .unwrap()
-        .id();
+    let id = first.append(&db.outbox, &order(1).request_id("r")).await.unwrap().id();
     let second = repeat(&db);
     still_waiting(&second).await;
     first.commit().await.unwrap();
@@ -197,22 +142,14 @@ pub async fn a_concurrent_repeat_waits_and_is_answered_with_the_first_id(db: Tes
 /// A first one that rolled back never happened: the waiting one is the first.
 pub async fn a_concurrent_repeat_is_new_when_the_first_rolls_back(db: TestDb) {
     let mut first = db.begin().await;
-    let id = first
-        .append(&db.outbox, &order(1).request_id("r"))
-        .await
-        .unwrap()
-        .id();
+    let id = first.append(&db.outbox, &order(1).request_id("r")).await.unwrap().id();
     let second = repeat(&db);
     still_waiting(&second).await;
     first.rollback().await.unwrap();
     let answer = second.await.unwrap().unwrap();
     assert!(!answer.is_duplicate());
     if db.store.capabilities().concurrent_writers {
-        assert_ne!(
-            answer.id(),
-            id,
-            "ids of rolled-back events are not used again"
-        );
+        assert_ne!(answer.id(), id, "ids of rolled-back events are not used again");
     }
     assert_eq!(db.count("").await, 1);
     assert_eq!(db.count("_keys").await, 1);
@@ -237,10 +174,7 @@ fn repeat(db: &TestDb) -> Repeat {
 /// There is no signal for "it waits": time passes in which it would have answered.
 async fn still_waiting(task: &Repeat) {
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(
-        !task.is_finished(),
-        "the second one must wait for the end of the first"
-    );
+    assert!(!task.is_finished(), "the second one must wait for the end of the first");
 }
 
 /// In a snapshot older than the first one's commit, a duplicate cannot be answered: the database
@@ -250,28 +184,16 @@ pub async fn a_repeat_in_an_older_snapshot_is_an_error_only_where_declared(db: T
         // One writer at a time: no snapshot of a writing transaction can be older than a commit.
         db.append(&[order(1).request_id("r")]).await;
         let mut tx = db.begin().await;
-        assert!(
-            tx.append(&db.outbox, &order(2).request_id("r"))
-                .await
-                .unwrap()
-                .is_duplicate()
-        );
+        assert!(tx.append(&db.outbox, &order(2).request_id("r")).await.unwrap().is_duplicate());
         return;
     }
     let mut old = db.begin_repeatable_read().await;
-    old.execute(&format!("SELECT count(*) FROM {}", db.outbox.table()))
-        .await
-        .unwrap();
+    old.execute(&format!("SELECT count(*) FROM {}", db.outbox.table())).await.unwrap();
     let id = db.append(&[order(1).request_id("r")]).await[0];
     let answer = old.append(&db.outbox, &order(2).request_id("r")).await;
     if db.store.capabilities().serialization_failures {
-        let Err(AppendError::Database(error)) = answer else {
-            panic!("{answer:?}")
-        };
-        let code = error
-            .as_database_error()
-            .and_then(|e| e.code())
-            .unwrap_or_default();
+        let Err(AppendError::Database(error)) = answer else { panic!("{answer:?}") };
+        let code = error.as_database_error().and_then(|e| e.code()).unwrap_or_default();
         assert_eq!(code, "40001", "{error}");
     } else {
         assert_eq!(answer.unwrap(), Appended::Duplicate { id });
@@ -302,12 +224,7 @@ pub async fn a_repeat_in_a_plain_insert_behaves_as_declared(db: TestDb) {
     assert_eq!(db.count("_keys").await, 1);
     assert_eq!(db.store.statistics(&db.outbox).await.unwrap().appended, 1);
     let mut tx = db.begin().await;
-    assert!(
-        tx.append(&db.outbox, &order(1).request_id("r"))
-            .await
-            .unwrap()
-            .is_duplicate()
-    );
+    assert!(tx.append(&db.outbox, &order(1).request_id("r")).await.unwrap().is_duplicate());
     drop(tx);
     db.assert_balanced().await;
 }
@@ -321,11 +238,7 @@ pub async fn an_open_request_id_is_free_again_when_its_event_leaves(db: TestDb) 
         let first = db.append(&[order(1).request_id("r")]).await[0];
         let claimed = db.claim(&relay, 10).await;
         assert_eq!(super::steps::ids(&claimed), [first]);
-        assert_eq!(
-            db.append(&[order(2).request_id("r")]).await,
-            [first],
-            "taken while it lives"
-        );
+        assert_eq!(db.append(&[order(2).request_id("r")]).await, [first], "taken while it lives");
         match leaves_by_death {
             false => assert_eq!(db.deliver(&relay, &claimed, OnSuccess::Archive).await, 1),
             true => drop(db.bury(&relay, &claimed[0], "no").await),
@@ -346,10 +259,7 @@ pub async fn an_open_request_id_that_is_freed_meanwhile_is_no_error(db: TestDb) 
             let mut fresh = 0;
             for _ in 0..200 {
                 let mut tx = db.begin().await;
-                let answer = tx
-                    .append(&db.outbox, &order(1).request_id("r"))
-                    .await
-                    .unwrap();
+                let answer = tx.append(&db.outbox, &order(1).request_id("r")).await.unwrap();
                 tx.commit().await.unwrap();
                 fresh += i64::from(!answer.is_duplicate());
             }
@@ -366,10 +276,6 @@ pub async fn an_open_request_id_that_is_freed_meanwhile_is_no_error(db: TestDb) 
     })
     .await;
     let fresh = appending.await.unwrap();
-    assert_eq!(
-        i64::try_from(delivered).unwrap(),
-        fresh,
-        "each new answer is one delivery"
-    );
+    assert_eq!(i64::try_from(delivered).unwrap(), fresh, "each new answer is one delivery");
     db.assert_balanced().await;
 }

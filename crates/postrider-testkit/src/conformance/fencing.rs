@@ -20,11 +20,7 @@ pub async fn a_heartbeat_moves_the_pulse_that_others_see(db: TestDb) {
     let after = db.pulse(&b, &a).await;
     assert_eq!(after.heartbeat, before.heartbeat + 1);
     db.store.retire(&a).await.unwrap();
-    assert_eq!(
-        db.store.heartbeat(&b).await.unwrap().len(),
-        1,
-        "retired relays are off the list"
-    );
+    assert_eq!(db.store.heartbeat(&b).await.unwrap().len(), 1, "retired relays are off the list");
 }
 
 /// A pulse that moved since the observer looked belongs to a living relay.
@@ -33,10 +29,7 @@ pub async fn a_relay_whose_heart_beats_is_not_fenced(db: TestDb) {
     let seen = db.pulse(&b, &a).await;
     db.store.heartbeat(&a).await.unwrap();
     assert!(!db.store.fence(&seen).await.unwrap(), "it moved");
-    db.store
-        .heartbeat(&a)
-        .await
-        .expect("and still has its lease");
+    db.store.heartbeat(&a).await.expect("and still has its lease");
 }
 
 /// Whoever asks again, or with the older look, hears that it is fenced; nothing happens twice.
@@ -46,14 +39,8 @@ pub async fn fencing_again_answers_the_same(db: TestDb) {
     assert!(db.store.fence(&seen).await.unwrap());
     let fenced = db.pulse(&b, &a).await;
     assert!(fenced.fenced && fenced.epoch > seen.epoch);
-    assert!(
-        db.store.fence(&seen).await.unwrap(),
-        "a repeated call, its first answer lost"
-    );
-    assert!(
-        db.store.fence(&fenced).await.unwrap(),
-        "an observer that came later"
-    );
+    assert!(db.store.fence(&seen).await.unwrap(), "a repeated call, its first answer lost");
+    assert!(db.store.fence(&fenced).await.unwrap(), "an observer that came later");
     assert_eq!(db.pulse(&b, &a).await.epoch, fenced.epoch, "raised once");
 }
 
@@ -72,25 +59,14 @@ pub async fn no_write_of_a_fenced_relay_succeeds(db: TestDb) {
     let lost = |answer: Result<Settled, StoreError>| {
         assert!(matches!(answer, Err(StoreError::LeaseLost)), "{answer:?}");
     };
-    lost(
-        store
-            .settle_delivered(outbox, &dead, &delivered, OnSuccess::Delete)
-            .await,
-    );
-    lost(
-        store
-            .settle_delivered(outbox, &dead, &delivered, OnSuccess::Archive)
-            .await,
-    );
+    lost(store.settle_delivered(outbox, &dead, &delivered, OnSuccess::Delete).await);
+    lost(store.settle_delivered(outbox, &dead, &delivered, OnSuccess::Archive).await);
     lost(store.settle_failed(outbox, &dead, &failed).await);
     lost(store.settle_dead(outbox, &dead, &deaths).await);
     lost(store.mark_dead(outbox, &dead, &deaths).await);
     lost(store.release(outbox, &dead, &back).await);
     let released = store.release_lost(outbox, &dead, &[]).await;
-    assert!(
-        matches!(released, Err(StoreError::LeaseLost) | Ok(0)),
-        "{released:?}"
-    );
+    assert!(matches!(released, Err(StoreError::LeaseLost) | Ok(0)), "{released:?}");
     let beat = store.heartbeat(&dead).await;
     assert!(matches!(beat, Err(StoreError::LeaseLost)), "{beat:?}");
 
@@ -99,10 +75,7 @@ pub async fn no_write_of_a_fenced_relay_succeeds(db: TestDb) {
         assert_eq!(row.status.as_str(), "PROCESSING");
         assert_eq!(row.locked_by.as_deref(), Some("relay-a"));
     }
-    assert_eq!(
-        (db.count("_dlq").await, db.count("_attempts").await),
-        (0, 0)
-    );
+    assert_eq!((db.count("_dlq").await, db.count("_attempts").await), (0, 0));
     db.assert_balanced().await;
 }
 
@@ -115,16 +88,8 @@ pub async fn a_fence_waits_for_a_settle_that_is_under_way(db: TestDb) {
     let mut settle = db.begin().await;
     let row = "FROM postrider_relays WHERE id = 'relay-a'";
     match db.store.kind() {
-        StoreKind::Postgres => {
-            settle
-                .execute(&format!("SELECT 1 {row} FOR KEY SHARE"))
-                .await
-        }
-        StoreKind::Mysql => {
-            settle
-                .execute(&format!("SELECT 1 {row} LOCK IN SHARE MODE"))
-                .await
-        }
+        StoreKind::Postgres => settle.execute(&format!("SELECT 1 {row} FOR KEY SHARE")).await,
+        StoreKind::Mysql => settle.execute(&format!("SELECT 1 {row} LOCK IN SHARE MODE")).await,
         StoreKind::Sqlite => settle.execute(&format!("SELECT 1 {row}")).await,
     }
     .unwrap();
@@ -155,24 +120,16 @@ pub async fn a_settle_waits_for_a_fence_that_is_under_way(db: TestDb) {
     let mut fence = db.begin().await;
     let row = "FROM postrider_relays WHERE id = 'relay-a'";
     if db.store.kind() != StoreKind::Sqlite {
-        fence
-            .execute(&format!("SELECT 1 {row} FOR UPDATE"))
-            .await
-            .unwrap();
+        fence.execute(&format!("SELECT 1 {row} FOR UPDATE")).await.unwrap();
     }
     let raise = "UPDATE postrider_relays SET epoch = epoch + 1 WHERE id = 'relay-a'";
     fence.execute(raise).await.unwrap();
     let settling = {
-        let (store, outbox, lease) = (
-            std::sync::Arc::clone(&db.store),
-            db.outbox.clone(),
-            relay.clone(),
-        );
+        let (store, outbox, lease) =
+            (std::sync::Arc::clone(&db.store), db.outbox.clone(), relay.clone());
         let delivered = [Delivery::from(&claimed[0])];
         tokio::spawn(async move {
-            store
-                .settle_delivered(&outbox, &lease, &delivered, OnSuccess::Delete)
-                .await
+            store.settle_delivered(&outbox, &lease, &delivered, OnSuccess::Delete).await
         })
     };
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -185,10 +142,7 @@ pub async fn a_settle_waits_for_a_fence_that_is_under_way(db: TestDb) {
         let answer = settling.await.unwrap();
         assert!(matches!(answer, Err(StoreError::LeaseLost)), "{answer:?}");
     }
-    assert_eq!(
-        db.event(claimed[0].id).await.unwrap().status.as_str(),
-        "PROCESSING"
-    );
+    assert_eq!(db.event(claimed[0].id).await.unwrap().status.as_str(), "PROCESSING");
     db.assert_balanced().await;
 }
 
@@ -201,10 +155,7 @@ pub async fn only_a_fenced_relay_is_buried(db: TestDb) {
     db.store.bury("relay-a").await.unwrap();
     assert_eq!(db.store.heartbeat(&b).await.unwrap().len(), 1);
     db.store.bury("relay-a").await.expect("again is no error");
-    db.store
-        .bury("nobody")
-        .await
-        .expect("nor is an unknown one");
+    db.store.bury("nobody").await.expect("nor is an unknown one");
 }
 
 /// Recovered rows belong to whoever claims them next; the old owner's late settle changes nothing.
@@ -222,16 +173,9 @@ pub async fn a_late_settle_after_recovery_changes_nothing(db: TestDb) {
     let after = db.claim(&live, 10).await;
     assert_eq!(ids(&after), appended);
     let late = [Delivery::from(&before[0])];
-    let answer = db
-        .store
-        .settle_delivered(&db.outbox, &dead, &late, OnSuccess::Delete)
-        .await;
+    let answer = db.store.settle_delivered(&db.outbox, &dead, &late, OnSuccess::Delete).await;
     assert!(matches!(answer, Err(StoreError::LeaseLost)), "{answer:?}");
-    assert_eq!(
-        db.deliver(&live, &before, OnSuccess::Delete).await,
-        0,
-        "an old version"
-    );
+    assert_eq!(db.deliver(&live, &before, OnSuccess::Delete).await, 0, "an old version");
     assert_eq!(db.deliver(&live, &after, OnSuccess::Delete).await, 1);
     db.assert_balanced().await;
 }

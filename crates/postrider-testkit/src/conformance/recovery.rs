@@ -13,18 +13,9 @@ const STALLED_AFTER: Duration = Duration::from_secs(300);
 const YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 async fn recover(db: &TestDb, dead: &[&str], live: &[&str]) -> u64 {
-    let owned = |names: &[&str]| {
-        names
-            .iter()
-            .map(|name| (*name).to_owned())
-            .collect::<Vec<_>>()
-    };
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let (dead, live) = (owned(dead), owned(live));
-    let recovery = Recovery {
-        dead: &dead,
-        live: &live,
-        stalled_after: STALLED_AFTER,
-    };
+    let recovery = Recovery { dead: &dead, live: &live, stalled_after: STALLED_AFTER };
     db.store.recover(&db.outbox, &recovery).await.unwrap()
 }
 
@@ -33,10 +24,7 @@ async fn crash(db: &TestDb, survivor: &Lease, name: &str, cursor: &mut Cursor) -
     let relay = db.relay(name).await;
     let held = db.claim_on(&relay, 100, cursor).await;
     db.fence(survivor, &relay).await;
-    assert_eq!(
-        recover(db, &[name], &[&survivor.relay_id]).await,
-        held.len() as u64
-    );
+    assert_eq!(recover(db, &[name], &[&survivor.relay_id]).await, held.len() as u64);
     db.store.bury(name).await.unwrap();
     held
 }
@@ -46,28 +34,18 @@ pub async fn rows_of_a_dead_relay_return_with_the_crash_counted(db: TestDb) {
     let appended = db.append_orders(4).await;
     let (dead, live) = (db.relay("relay-a").await, db.relay("relay-b").await);
     let (held, other) = (db.claim(&dead, 2).await, db.claim(&live, 2).await);
-    assert_eq!(
-        (ids(&held), ids(&other)),
-        (appended[..2].to_vec(), appended[2..].to_vec())
-    );
+    assert_eq!((ids(&held), ids(&other)), (appended[..2].to_vec(), appended[2..].to_vec()));
     db.fence(&live, &dead).await;
 
     assert_eq!(recover(&db, &["relay-a"], &["relay-b"]).await, 2);
 
     for id in ids(&held) {
         let row = db.event(id).await.unwrap();
-        assert_eq!(
-            (row.status.as_str(), row.retry_count),
-            ("PENDING", 0),
-            "no attempt is spent"
-        );
+        assert_eq!((row.status.as_str(), row.retry_count), ("PENDING", 0), "no attempt is spent");
         assert_eq!((row.locked_by, row.locked_at), (None, None));
         assert_eq!(db.column(id, "crash_count").await.as_deref(), Some("1"));
     }
-    assert_eq!(
-        db.event(appended[2]).await.unwrap().status.as_str(),
-        "PROCESSING"
-    );
+    assert_eq!(db.event(appended[2]).await.unwrap().status.as_str(), "PROCESSING");
     assert_eq!(recover(&db, &["relay-a"], &["relay-b"]).await, 0, "once");
     assert_eq!(ids(&db.claim(&live, 10).await), ids(&held));
     db.assert_balanced().await;
@@ -80,10 +58,7 @@ pub async fn rows_of_a_live_relay_stay_however_old_their_lock_looks(db: TestDb) 
     db.claim(&relay, 10).await;
     db.age(db.outbox.table(), "locked_at", YEARS, "1 = 1").await;
     assert_eq!(recover(&db, &[], &["relay-a"]).await, 0);
-    assert_eq!(
-        db.event(id).await.unwrap().locked_by.as_deref(),
-        Some("relay-a")
-    );
+    assert_eq!(db.event(id).await.unwrap().locked_by.as_deref(), Some("relay-a"));
 }
 
 /// A holder that is on no list gets the stall time, and not more.
@@ -92,19 +67,10 @@ pub async fn rows_of_an_unknown_relay_return_after_the_stall_time(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let mut cursor = Cursor::new();
     db.claim_on(&relay, 10, &mut cursor).await;
-    assert_eq!(
-        recover(&db, &[], &["relay-b"]).await,
-        0,
-        "held for less than the stall time"
-    );
-    db.age(db.outbox.table(), "locked_at", STALLED_AFTER * 2, "1 = 1")
-        .await;
+    assert_eq!(recover(&db, &[], &["relay-b"]).await, 0, "held for less than the stall time");
+    db.age(db.outbox.table(), "locked_at", STALLED_AFTER * 2, "1 = 1").await;
     assert_eq!(recover(&db, &[], &["relay-b"]).await, 1);
-    assert_eq!(
-        ids(&db.claim_on(&relay, 10, &mut cursor).await),
-        [id],
-        "by the same cursor"
-    );
+    assert_eq!(ids(&db.claim_on(&relay, 10, &mut cursor).await), [id], "by the same cursor");
 }
 
 /// Only `PROCESSING` rows are recovered: waiting and failed ones stay as they are.
@@ -113,19 +79,10 @@ pub async fn only_rows_that_are_held_are_recovered(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let claimed = db.claim(&relay, 1).await;
     let failures = [failure(&claimed[0], Duration::from_secs(3600), "no")];
-    db.store
-        .settle_failed(&db.outbox, &relay, &failures)
-        .await
-        .unwrap();
+    db.store.settle_failed(&db.outbox, &relay, &failures).await.unwrap();
     assert_eq!(recover(&db, &["relay-a"], &[]).await, 0);
-    assert_eq!(
-        db.event(appended[0]).await.unwrap().status.as_str(),
-        "FAILED"
-    );
-    assert_eq!(
-        db.event(appended[1]).await.unwrap().status.as_str(),
-        "PENDING"
-    );
+    assert_eq!(db.event(appended[0]).await.unwrap().status.as_str(), "FAILED");
+    assert_eq!(db.event(appended[1]).await.unwrap().status.as_str(), "PENDING");
 }
 
 /// What a relay holds in the table but not in its memory goes back; what is in flight stays.
@@ -136,13 +93,7 @@ pub async fn release_lost_gives_back_exactly_what_is_not_in_flight(db: TestDb) {
     db.claim(&other, 1).await;
     let in_flight = [appended[1], appended[3]];
 
-    assert_eq!(
-        db.store
-            .release_lost(&db.outbox, &relay, &in_flight)
-            .await
-            .unwrap(),
-        2
-    );
+    assert_eq!(db.store.release_lost(&db.outbox, &relay, &in_flight).await.unwrap(), 2);
 
     let mut states = Vec::new();
     for id in &appended {
@@ -150,26 +101,9 @@ pub async fn release_lost_gives_back_exactly_what_is_not_in_flight(db: TestDb) {
     }
     let [mine, others] = ["relay-a", "relay-b"].map(|name| Some(name.to_owned()));
     assert_eq!(states, [None, mine.clone(), None, mine, others]);
-    assert_eq!(
-        db.column(appended[0], "crash_count").await.as_deref(),
-        Some("0"),
-        "no crash"
-    );
-    assert_eq!(
-        db.store
-            .release_lost(&db.outbox, &relay, &in_flight)
-            .await
-            .unwrap(),
-        0
-    );
-    assert_eq!(
-        db.store
-            .release_lost(&db.outbox, &relay, &[])
-            .await
-            .unwrap(),
-        2,
-        "nothing flies"
-    );
+    assert_eq!(db.column(appended[0], "crash_count").await.as_deref(), Some("0"), "no crash");
+    assert_eq!(db.store.release_lost(&db.outbox, &relay, &in_flight).await.unwrap(), 0);
+    assert_eq!(db.store.release_lost(&db.outbox, &relay, &[]).await.unwrap(), 2, "nothing flies");
     db.assert_balanced().await;
 }
 
@@ -180,64 +114,22 @@ pub async fn a_suspect_is_claimed_alone_and_never_in_a_batch(db: TestDb) {
     let suspects = db.append_orders(2).await;
     assert!(!db.store.has_suspect(&db.outbox).await.unwrap());
     crash(&db, &survivor, "victim-1", &mut cursor).await;
-    assert!(
-        !db.store.has_suspect(&db.outbox).await.unwrap(),
-        "one crash proves nothing"
-    );
-    assert!(
-        db.store
-            .claim_suspect(&db.outbox, &survivor)
-            .await
-            .unwrap()
-            .is_none()
-    );
-    assert_eq!(
-        ids(&crash(&db, &survivor, "victim-2", &mut cursor).await),
-        suspects
-    );
+    assert!(!db.store.has_suspect(&db.outbox).await.unwrap(), "one crash proves nothing");
+    assert!(db.store.claim_suspect(&db.outbox, &survivor).await.unwrap().is_none());
+    assert_eq!(ids(&crash(&db, &survivor, "victim-2", &mut cursor).await), suspects);
     assert!(db.store.has_suspect(&db.outbox).await.unwrap());
 
     let fresh = db.append_orders(1).await;
-    assert_eq!(
-        ids(&db.claim_on(&survivor, 10, &mut cursor).await),
-        fresh,
-        "without suspects"
-    );
-    let alone = db
-        .store
-        .claim_suspect(&db.outbox, &survivor)
-        .await
-        .unwrap()
-        .unwrap();
+    assert_eq!(ids(&db.claim_on(&survivor, 10, &mut cursor).await), fresh, "without suspects");
+    let alone = db.store.claim_suspect(&db.outbox, &survivor).await.unwrap().unwrap();
     assert_eq!((alone.id, alone.crash_count), (suspects[0], 2));
     let row = db.event(alone.id).await.unwrap();
-    assert_eq!(
-        (row.status.as_str(), row.locked_by.as_deref()),
-        ("PROCESSING", Some("survivor"))
-    );
-    let next = db
-        .store
-        .claim_suspect(&db.outbox, &survivor)
-        .await
-        .unwrap()
-        .unwrap();
+    assert_eq!((row.status.as_str(), row.locked_by.as_deref()), ("PROCESSING", Some("survivor")));
+    let next = db.store.claim_suspect(&db.outbox, &survivor).await.unwrap().unwrap();
     assert_eq!(next.id, suspects[1]);
-    assert!(
-        db.store
-            .claim_suspect(&db.outbox, &survivor)
-            .await
-            .unwrap()
-            .is_none()
-    );
-    assert!(
-        !db.store.has_suspect(&db.outbox).await.unwrap(),
-        "both are held"
-    );
-    assert_eq!(
-        db.deliver(&survivor, &[alone, next], OnSuccess::Delete)
-            .await,
-        2
-    );
+    assert!(db.store.claim_suspect(&db.outbox, &survivor).await.unwrap().is_none());
+    assert!(!db.store.has_suspect(&db.outbox).await.unwrap(), "both are held");
+    assert_eq!(db.deliver(&survivor, &[alone, next], OnSuccess::Delete).await, 2);
     db.assert_balanced().await;
 }
 
@@ -251,12 +143,7 @@ pub async fn the_suspect_with_the_fewest_crashes_comes_first(db: TestDb) {
     }
     // The first one kills again, alone in flight.
     let killer = db.relay("victim-x").await;
-    let alone = db
-        .store
-        .claim_suspect(&db.outbox, &killer)
-        .await
-        .unwrap()
-        .unwrap();
+    let alone = db.store.claim_suspect(&db.outbox, &killer).await.unwrap().unwrap();
     assert_eq!(alone.id, suspects[0]);
     db.fence(&survivor, &killer).await;
     assert_eq!(recover(&db, &["victim-x"], &["survivor"]).await, 1);
@@ -265,10 +152,7 @@ pub async fn the_suspect_with_the_fewest_crashes_comes_first(db: TestDb) {
     while let Some(event) = db.store.claim_suspect(&db.outbox, &survivor).await.unwrap() {
         order.push((event.id, event.crash_count));
     }
-    assert_eq!(
-        order,
-        [(suspects[1], 2), (suspects[2], 2), (suspects[0], 3)]
-    );
+    assert_eq!(order, [(suspects[1], 2), (suspects[2], 2), (suspects[0], 3)]);
 }
 
 /// Any outcome shows that the event does not kill: the count is cleared. Being put off untried
@@ -285,41 +169,19 @@ pub async fn an_outcome_clears_the_crash_count_and_a_release_untried_does_not(db
         held.push(event);
     }
     let failures = [failure(&held[0], Duration::ZERO, "404")];
-    db.store
-        .settle_failed(&db.outbox, &survivor, &failures)
-        .await
-        .unwrap();
+    db.store.settle_failed(&db.outbox, &survivor, &failures).await.unwrap();
     let down = Some("503".to_owned());
     let deferrals = [
-        Deferral {
-            error: down,
-            ..deferral(&held[1], Duration::ZERO)
-        },
+        Deferral { error: down, ..deferral(&held[1], Duration::ZERO) },
         deferral(&held[2], Duration::ZERO),
     ];
-    db.store
-        .release(&db.outbox, &survivor, &deferrals)
-        .await
-        .unwrap();
+    db.store.release(&db.outbox, &survivor, &deferrals).await.unwrap();
 
     let ordinary = db.claim_on(&survivor, 10, &mut cursor).await;
-    assert_eq!(
-        ids(&ordinary),
-        appended[..2],
-        "cleared, so they travel with others again"
-    );
+    assert_eq!(ids(&ordinary), appended[..2], "cleared, so they travel with others again");
     assert!(ordinary.iter().all(|event| event.crash_count == 0));
-    let suspect = db
-        .store
-        .claim_suspect(&db.outbox, &survivor)
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(
-        (suspect.id, suspect.crash_count),
-        (appended[2], 2),
-        "still unproven"
-    );
+    let suspect = db.store.claim_suspect(&db.outbox, &survivor).await.unwrap().unwrap();
+    assert_eq!((suspect.id, suspect.crash_count), (appended[2], 2), "still unproven");
 }
 
 /// A suspect that is put off waits for its time like any other.
@@ -330,24 +192,10 @@ pub async fn a_suspect_that_is_not_due_is_left_alone(db: TestDb) {
     for number in 0..2 {
         crash(&db, &survivor, &format!("victim-{number}"), &mut cursor).await;
     }
-    let event = db
-        .store
-        .claim_suspect(&db.outbox, &survivor)
-        .await
-        .unwrap()
-        .unwrap();
+    let event = db.store.claim_suspect(&db.outbox, &survivor).await.unwrap().unwrap();
     let put_off = [deferral(&event, Duration::from_secs(3600))];
-    db.store
-        .release(&db.outbox, &survivor, &put_off)
-        .await
-        .unwrap();
+    db.store.release(&db.outbox, &survivor, &put_off).await.unwrap();
     assert!(!db.store.has_suspect(&db.outbox).await.unwrap());
-    assert!(
-        db.store
-            .claim_suspect(&db.outbox, &survivor)
-            .await
-            .unwrap()
-            .is_none()
-    );
+    assert!(db.store.claim_suspect(&db.outbox, &survivor).await.unwrap().is_none());
     assert!(db.claim_on(&survivor, 10, &mut cursor).await.is_empty());
 }

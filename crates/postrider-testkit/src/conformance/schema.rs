@@ -17,52 +17,26 @@ pub async fn an_empty_database_needs_a_migration_and_is_ready_after_it(db: TestD
     let empty = db.another_empty().await;
     let outboxes = [empty.outbox.clone()];
     let before = empty.store.schema_state(&outboxes).await.unwrap();
-    assert!(
-        matches!(before, SchemaState::NeedsMigration(_)),
-        "{before:?}"
-    );
+    assert!(matches!(before, SchemaState::NeedsMigration(_)), "{before:?}");
     let done = empty.store.migrate(&[spec("orders")]).await.unwrap();
-    assert!(
-        done.iter().any(|line| line.contains("orders")),
-        "says what it did: {done:?}"
-    );
-    assert_eq!(
-        empty.store.schema_state(&outboxes).await.unwrap(),
-        SchemaState::Ready
-    );
+    assert!(done.iter().any(|line| line.contains("orders")), "says what it did: {done:?}");
+    assert_eq!(empty.store.schema_state(&outboxes).await.unwrap(), SchemaState::Ready);
 }
 
 /// Migrating again changes nothing that is there.
 pub async fn migrating_again_keeps_everything(db: TestDb) {
     let relay = db.relay("relay-a").await;
-    let appended = db
-        .append(&[order(1).request_id("r"), order(2), order(3)])
-        .await;
+    let appended = db.append(&[order(1), order(2), order(3).request_id("r")]).await;
     let claimed = db.claim(&relay, 1).await;
     db.bury(&relay, &claimed[0], "no").await;
     for _ in 0..2 {
         db.store.migrate(&[spec("orders")]).await.unwrap();
     }
-    assert_eq!(
-        (
-            db.count("").await,
-            db.count("_dlq").await,
-            db.count("_keys").await
-        ),
-        (2, 1, 1)
-    );
+    assert_eq!((db.count("").await, db.count("_dlq").await, db.count("_keys").await), (2, 1, 1));
     assert_eq!(ids(&db.claim(&relay, 10).await), appended[1..]);
-    assert_eq!(
-        db.store.statistics(&db.outbox).await.unwrap().appended,
-        3,
-        "counted once"
-    );
+    assert_eq!(db.store.statistics(&db.outbox).await.unwrap().appended, 3, "counted once");
     db.append_orders(1).await;
-    assert_eq!(
-        db.store.statistics(&db.outbox).await.unwrap().appended,
-        4,
-        "by one trigger"
-    );
+    assert_eq!(db.store.statistics(&db.outbox).await.unwrap().appended, 4, "by one trigger");
     db.assert_balanced().await;
 }
 
@@ -73,24 +47,15 @@ pub async fn migrations_may_run_at_once(db: TestDb) {
         .map(|_| {
             let db = Arc::clone(&empty);
             tokio::spawn(async move {
-                db.store
-                    .migrate(&[spec("orders"), spec("extra")])
-                    .await
-                    .map_err(|e| e.to_string())
+                db.store.migrate(&[spec("orders"), spec("extra")]).await.map_err(|e| e.to_string())
             })
         })
         .collect();
     for task in tasks {
         task.await.unwrap().unwrap();
     }
-    let outboxes = [
-        Outbox::new("orders").unwrap(),
-        Outbox::new("extra").unwrap(),
-    ];
-    assert_eq!(
-        empty.store.schema_state(&outboxes).await.unwrap(),
-        SchemaState::Ready
-    );
+    let outboxes = [Outbox::new("orders").unwrap(), Outbox::new("extra").unwrap()];
+    assert_eq!(empty.store.schema_state(&outboxes).await.unwrap(), SchemaState::Ready);
     let relay = empty.relay("relay-a").await;
     empty.append_orders(2).await;
     let claimed = empty.claim(&relay, 10).await;
@@ -112,15 +77,9 @@ pub async fn two_outboxes_do_not_touch_each_other(db: TestDb) {
     db.deliver(&relay, &claimed[1..], OnSuccess::Delete).await;
 
     let here = db.store.statistics(&db.outbox).await.unwrap();
-    assert_eq!(
-        (here.appended, here.delivered, here.dead, here.pending),
-        (2, 1, 1, 0)
-    );
+    assert_eq!((here.appended, here.delivered, here.dead, here.pending), (2, 1, 1, 0));
     let there = db.store.statistics(&other).await.unwrap();
-    assert_eq!(
-        (there.appended, there.delivered, there.dead, there.pending),
-        (1, 0, 0, 1)
-    );
+    assert_eq!((there.appended, there.delivered, there.dead, there.pending), (1, 0, 0, 1));
     let db = db.with_outbox(other);
     assert_eq!((db.count("_dlq").await, db.count("_keys").await), (0, 1));
     assert_eq!(ids(&db.claim(&relay, 10).await), across);
@@ -130,24 +89,13 @@ pub async fn two_outboxes_do_not_touch_each_other(db: TestDb) {
 /// An outbox that was never migrated is named, and so is one that lives in another table.
 pub async fn a_missing_or_moved_outbox_is_named(db: TestDb) {
     let missing = Outbox::new("letters").unwrap();
-    let state = db
-        .store
-        .schema_state(&[db.outbox.clone(), missing])
-        .await
-        .unwrap();
-    let SchemaState::NeedsMigration(message) = state else {
-        panic!("{state:?}")
-    };
+    let state = db.store.schema_state(&[db.outbox.clone(), missing]).await.unwrap();
+    let SchemaState::NeedsMigration(message) = state else { panic!("{state:?}") };
     assert!(message.contains("letters"), "{message}");
     let moved = Outbox::with_table("orders", "elsewhere").unwrap();
     let state = db.store.schema_state(&[moved]).await.unwrap();
-    let SchemaState::NeedsMigration(message) = state else {
-        panic!("{state:?}")
-    };
-    assert!(
-        message.contains("orders_outbox") && message.contains("elsewhere"),
-        "{message}"
-    );
+    let SchemaState::NeedsMigration(message) = state else { panic!("{state:?}") };
+    assert!(message.contains("orders_outbox") && message.contains("elsewhere"), "{message}");
 }
 
 /// Tables made for newer programs are left alone, by a look and by a migration alike.
@@ -158,35 +106,18 @@ pub async fn tables_made_for_newer_programs_are_left_alone(db: TestDb) {
     db.execute(&update(versions::SCHEMA)).await;
     let outboxes = [db.outbox.clone()];
     let state = db.store.schema_state(&outboxes).await.unwrap();
-    assert_eq!(
-        state,
-        SchemaState::Ready,
-        "newer, but made to be used by this program too"
-    );
+    assert_eq!(state, SchemaState::Ready, "newer, but made to be used by this program too");
     db.store.migrate(&[spec("orders")]).await.unwrap();
-    let version = db
-        .integer("SELECT max(version) FROM postrider_schema")
-        .await;
-    assert_eq!(
-        version,
-        i64::from(newer),
-        "an older program does not turn the version back"
-    );
+    let version = db.integer("SELECT max(version) FROM postrider_schema").await;
+    assert_eq!(version, i64::from(newer), "an older program does not turn the version back");
 
     db.execute(&update(newer)).await;
     let state = db.store.schema_state(&outboxes).await.unwrap();
-    let SchemaState::TooNew(message) = state else {
-        panic!("{state:?}")
-    };
+    let SchemaState::TooNew(message) = state else { panic!("{state:?}") };
     assert!(message.contains(&newer.to_string()), "{message}");
     let migrated = db.store.migrate(&[spec("orders")]).await;
-    assert!(
-        matches!(migrated, Err(StoreError::Schema(_))),
-        "{migrated:?}"
-    );
-    let oldest = db
-        .integer("SELECT max(oldest_relay) FROM postrider_schema")
-        .await;
+    assert!(matches!(migrated, Err(StoreError::Schema(_))), "{migrated:?}");
+    let oldest = db.integer("SELECT max(oldest_relay) FROM postrider_schema").await;
     assert_eq!(oldest, i64::from(newer));
 }
 
@@ -200,37 +131,15 @@ pub async fn the_printed_migration_makes_a_working_outbox(db: TestDb) {
     );
     empty.run_script(&script).await;
 
-    let outboxes = [
-        Outbox::new("orders").unwrap(),
-        Outbox::new("extra").unwrap(),
-    ];
-    assert_eq!(
-        empty.store.schema_state(&outboxes).await.unwrap(),
-        SchemaState::Ready
-    );
+    let outboxes = [Outbox::new("orders").unwrap(), Outbox::new("extra").unwrap()];
+    assert_eq!(empty.store.schema_state(&outboxes).await.unwrap(), SchemaState::Ready);
     let relay = empty.relay("relay-a").await;
     let id = empty.append(&[order(1).request_id("r")]).await[0];
-    assert_eq!(
-        empty.append(&[order(2).request_id("r")]).await,
-        [id],
-        "with its triggers"
-    );
+    assert_eq!(empty.append(&[order(2).request_id("r")]).await, [id], "with its triggers");
     let claimed = empty.claim(&relay, 10).await;
     assert_eq!(empty.deliver(&relay, &claimed, OnSuccess::Archive).await, 1);
-    assert_eq!(
-        empty
-            .store
-            .statistics(&empty.outbox)
-            .await
-            .unwrap()
-            .delivered,
-        1
-    );
+    assert_eq!(empty.store.statistics(&empty.outbox).await.unwrap().delivered, 1);
     empty.assert_balanced().await;
-    empty
-        .store
-        .migrate(&[spec("orders")])
-        .await
-        .expect("and migrates on from there");
+    empty.store.migrate(&[spec("orders")]).await.expect("and migrates on from there");
     empty.assert_balanced().await;
 }

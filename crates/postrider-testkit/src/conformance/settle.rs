@@ -14,19 +14,13 @@ pub async fn delivered_events_are_removed_and_booked(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let claimed = db.claim(&relay, 10).await;
 
-    assert_eq!(
-        db.deliver(&relay, &claimed[..2], OnSuccess::Delete).await,
-        2
-    );
+    assert_eq!(db.deliver(&relay, &claimed[..2], OnSuccess::Delete).await, 2);
 
     assert_eq!(db.count("").await, 1);
     assert_eq!(db.count("_archive").await, 0);
     let books = db.books().await;
     let delivered = books.iter().fold((0, 0), |sum, window| {
-        (
-            sum.0 + window.delivered.count,
-            sum.1 + window.delivered.id_sum,
-        )
+        (sum.0 + window.delivered.count, sum.1 + window.delivered.id_sum)
     });
     assert_eq!(delivered, (2, i128::from(claimed[0].id + claimed[1].id)));
     db.assert_balanced().await;
@@ -34,16 +28,12 @@ pub async fn delivered_events_are_removed_and_booked(db: TestDb) {
 
 /// Where the outbox keeps them, delivered events are in the archive with all of their fields.
 pub async fn archived_events_keep_their_fields(db: TestDb) {
-    db.append(&[order(1).request_id("r").header("x", "ü")])
-        .await;
+    db.append(&[order(1).request_id("r").header("x", "ü")]).await;
     let relay = db.relay("relay-a").await;
     let mut cursor = Cursor::new();
     let first = db.claim_on(&relay, 10, &mut cursor).await;
     let failures = [failure(&first[0], Duration::ZERO, "once")];
-    db.store
-        .settle_failed(&db.outbox, &relay, &failures)
-        .await
-        .unwrap();
+    db.store.settle_failed(&db.outbox, &relay, &failures).await.unwrap();
     let claimed = db.claim_on(&relay, 10, &mut cursor).await;
 
     assert_eq!(db.deliver(&relay, &claimed, OnSuccess::Archive).await, 1);
@@ -75,18 +65,13 @@ pub async fn a_repeated_settle_changes_nothing(db: TestDb) {
     let mut rows = Vec::new();
     for _ in 0..3 {
         rows.push([
-            store
-                .settle_delivered(outbox, &relay, &delivered, OnSuccess::Archive)
-                .await,
+            store.settle_delivered(outbox, &relay, &delivered, OnSuccess::Archive).await,
             store.settle_failed(outbox, &relay, &failed).await,
             store.settle_dead(outbox, &relay, &dead).await,
             store.release(outbox, &relay, &released).await,
         ]);
     }
-    let rows: Vec<_> = rows
-        .into_iter()
-        .map(|r| r.map(|settled| settled.unwrap().rows))
-        .collect();
+    let rows: Vec<_> = rows.into_iter().map(|r| r.map(|settled| settled.unwrap().rows)).collect();
     assert_eq!(rows, [[1; 4], [0; 4], [0; 4]]);
     assert_eq!(db.count("_archive").await, 1);
     assert_eq!(db.count("_dlq").await, 1);
@@ -101,43 +86,17 @@ pub async fn a_settle_with_another_version_changes_nothing(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let mut claimed = db.claim(&relay, 10).await;
     claimed[0].version += 1;
-    assert_eq!(
-        db.deliver(&relay, &claimed, OnSuccess::Delete).await,
-        1,
-        "only the right one"
-    );
+    assert_eq!(db.deliver(&relay, &claimed, OnSuccess::Delete).await, 1, "only the right one");
     let (store, outbox, wrong) = (&db.store, &db.outbox, &claimed[0]);
     let failed = [failure(wrong, Duration::ZERO, "no")];
-    assert_eq!(
-        store
-            .settle_failed(outbox, &relay, &failed)
-            .await
-            .unwrap()
-            .rows,
-        0
-    );
+    assert_eq!(store.settle_failed(outbox, &relay, &failed).await.unwrap().rows, 0);
     let dead = [death(wrong, DeadReason::Crash, "no")];
-    assert_eq!(
-        store.settle_dead(outbox, &relay, &dead).await.unwrap().rows,
-        0
-    );
-    assert_eq!(
-        store.mark_dead(outbox, &relay, &dead).await.unwrap().rows,
-        0
-    );
+    assert_eq!(store.settle_dead(outbox, &relay, &dead).await.unwrap().rows, 0);
+    assert_eq!(store.mark_dead(outbox, &relay, &dead).await.unwrap().rows, 0);
     let released = [deferral(wrong, Duration::ZERO)];
-    assert_eq!(
-        store.release(outbox, &relay, &released).await.unwrap().rows,
-        0
-    );
-    assert_eq!(
-        db.event(wrong.id).await.unwrap().status.as_str(),
-        "PROCESSING"
-    );
-    assert_eq!(
-        (db.count("_dlq").await, db.count("_attempts").await),
-        (0, 0)
-    );
+    assert_eq!(store.release(outbox, &relay, &released).await.unwrap().rows, 0);
+    assert_eq!(db.event(wrong.id).await.unwrap().status.as_str(), "PROCESSING");
+    assert_eq!((db.count("_dlq").await, db.count("_attempts").await), (0, 0));
     db.assert_balanced().await;
 }
 
@@ -148,21 +107,8 @@ pub async fn a_relay_cannot_settle_what_another_one_holds(db: TestDb) {
     let claimed = db.claim(&owner, 10).await;
     assert_eq!(db.deliver(&other, &claimed, OnSuccess::Delete).await, 0);
     let released = [deferral(&claimed[0], Duration::ZERO)];
-    assert_eq!(
-        db.store
-            .release(&db.outbox, &other, &released)
-            .await
-            .unwrap()
-            .rows,
-        0
-    );
-    assert_eq!(
-        db.store
-            .release_lost(&db.outbox, &other, &[])
-            .await
-            .unwrap(),
-        0
-    );
+    assert_eq!(db.store.release(&db.outbox, &other, &released).await.unwrap().rows, 0);
+    assert_eq!(db.store.release_lost(&db.outbox, &other, &[]).await.unwrap(), 0);
     assert_eq!(db.deliver(&owner, &claimed, OnSuccess::Delete).await, 1);
 }
 
@@ -171,19 +117,11 @@ pub async fn an_empty_settle_changes_nothing(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let (store, outbox) = (&db.store, &db.outbox);
     for on_success in [OnSuccess::Delete, OnSuccess::Archive] {
-        let settled = store
-            .settle_delivered(outbox, &relay, &[], on_success)
-            .await;
+        let settled = store.settle_delivered(outbox, &relay, &[], on_success).await;
         assert_eq!(settled.unwrap().rows, 0);
     }
-    assert_eq!(
-        store.settle_failed(outbox, &relay, &[]).await.unwrap().rows,
-        0
-    );
-    assert_eq!(
-        store.settle_dead(outbox, &relay, &[]).await.unwrap().rows,
-        0
-    );
+    assert_eq!(store.settle_failed(outbox, &relay, &[]).await.unwrap().rows, 0);
+    assert_eq!(store.settle_dead(outbox, &relay, &[]).await.unwrap().rows, 0);
     assert_eq!(store.mark_dead(outbox, &relay, &[]).await.unwrap().rows, 0);
     assert_eq!(store.release(outbox, &relay, &[]).await.unwrap().rows, 0);
 }
@@ -193,20 +131,9 @@ pub async fn a_failure_spends_an_attempt_and_waits(db: TestDb) {
     let id = db.append_orders(1).await[0];
     let relay = db.relay("relay-a").await;
     let claimed = db.claim(&relay, 10).await;
-    let failures = [failure(
-        &claimed[0],
-        Duration::from_secs(90),
-        "503 Service Unavailable",
-    )];
+    let failures = [failure(&claimed[0], Duration::from_secs(90), "503 Service Unavailable")];
 
-    assert_eq!(
-        db.store
-            .settle_failed(&db.outbox, &relay, &failures)
-            .await
-            .unwrap()
-            .rows,
-        1
-    );
+    assert_eq!(db.store.settle_failed(&db.outbox, &relay, &failures).await.unwrap().rows, 1);
 
     let row = db.event(id).await.unwrap();
     assert_eq!((row.status.as_str(), row.retry_count), ("FAILED", 1));
@@ -231,15 +158,8 @@ pub async fn the_last_twenty_attempts_are_kept(db: TestDb) {
     for number in 1..=23 {
         let claimed = db.claim_on(&relay, 10, &mut cursor).await;
         identity.clone_from(&claimed[0].event_id);
-        let failures = [failure(
-            &claimed[0],
-            Duration::ZERO,
-            &format!("error {number}"),
-        )];
-        db.store
-            .settle_failed(&db.outbox, &relay, &failures)
-            .await
-            .unwrap();
+        let failures = [failure(&claimed[0], Duration::ZERO, &format!("error {number}"))];
+        db.store.settle_failed(&db.outbox, &relay, &failures).await.unwrap();
     }
     let attempts = db.store.attempts(&db.outbox, &identity).await.unwrap();
     let numbers: Vec<_> = attempts.iter().map(|attempt| attempt.attempt).collect();
@@ -256,61 +176,27 @@ pub async fn no_error_text_or_wait_fails_a_settle(db: TestDb) {
         String::new(),
         "'; DROP TABLE orders_outbox; -- \u{FFFD} \\".to_owned(),
     ];
-    db.append_orders(4 * u64::try_from(texts.len()).unwrap())
-        .await;
+    db.append_orders(4 * u64::try_from(texts.len()).unwrap()).await;
     let relay = db.relay("relay-a").await;
     let claimed = db.claim(&relay, 100).await;
     let (store, outbox) = (&db.store, &db.outbox);
     for (text, events) in texts.iter().zip(claimed.chunks(4)) {
         let failures = [failure(&events[0], Duration::MAX, text)];
-        assert_eq!(
-            store
-                .settle_failed(outbox, &relay, &failures)
-                .await
-                .unwrap()
-                .rows,
-            1
-        );
+        assert_eq!(store.settle_failed(outbox, &relay, &failures).await.unwrap().rows, 1);
         let mut deaths = [death(&events[1], DeadReason::Exhausted, text)];
         deaths[0].detail = Some(text.clone());
-        assert_eq!(
-            store
-                .settle_dead(outbox, &relay, &deaths)
-                .await
-                .unwrap()
-                .rows,
-            1
-        );
+        assert_eq!(store.settle_dead(outbox, &relay, &deaths).await.unwrap().rows, 1);
         let deaths = [death(&events[2], DeadReason::Exhausted, text)];
-        assert_eq!(
-            store.mark_dead(outbox, &relay, &deaths).await.unwrap().rows,
-            1
-        );
+        assert_eq!(store.mark_dead(outbox, &relay, &deaths).await.unwrap().rows, 1);
         let error = Some(text.clone());
-        let deferrals = [Deferral {
-            error,
-            ..deferral(&events[3], Duration::MAX)
-        }];
-        assert_eq!(
-            store
-                .release(outbox, &relay, &deferrals)
-                .await
-                .unwrap()
-                .rows,
-            1
-        );
+        let deferrals = [Deferral { error, ..deferral(&events[3], Duration::MAX) }];
+        assert_eq!(store.release(outbox, &relay, &deferrals).await.unwrap().rows, 1);
         let kept = db.event(events[0].id).await.unwrap().last_error.unwrap();
-        let expected: String = text
-            .chars()
-            .filter(|c| *c != '\0')
-            .take(limits::LAST_ERROR_CHARS_MAX)
-            .collect();
+        let expected: String =
+            text.chars().filter(|c| *c != '\0').take(limits::LAST_ERROR_CHARS_MAX).collect();
         assert_eq!(kept, expected, "cleaned and cut");
     }
-    assert_eq!(
-        store.move_marked(outbox, 100).await.unwrap().len(),
-        texts.len()
-    );
+    assert_eq!(store.move_marked(outbox, 100).await.unwrap().len(), texts.len());
     db.assert_balanced().await;
 }
 
@@ -324,24 +210,11 @@ pub async fn a_release_spends_no_attempt(db: TestDb) {
     let down = Some("connection refused".to_owned());
     let back = [
         deferral(&claimed[0], Duration::ZERO),
-        Deferral {
-            error: down,
-            ..deferral(&claimed[1], hour)
-        },
+        Deferral { error: down, ..deferral(&claimed[1], hour) },
     ];
-    assert_eq!(
-        db.store
-            .release(&db.outbox, &relay, &back)
-            .await
-            .unwrap()
-            .rows,
-        2
-    );
+    assert_eq!(db.store.release(&db.outbox, &relay, &back).await.unwrap().rows, 2);
 
-    let rows = [
-        db.event(appended[0]).await.unwrap(),
-        db.event(appended[1]).await.unwrap(),
-    ];
+    let rows = [db.event(appended[0]).await.unwrap(), db.event(appended[1]).await.unwrap()];
     for row in &rows {
         assert_eq!((row.status.as_str(), row.retry_count), ("PENDING", 0));
         assert_eq!((row.locked_by.as_ref(), row.locked_at), (None, None));
@@ -356,32 +229,19 @@ pub async fn a_release_spends_no_attempt(db: TestDb) {
 
 /// Everything about the event is in its dead letter, and the row is gone, in one transaction.
 pub async fn a_dead_letter_holds_all_of_the_event(db: TestDb) {
-    db.append(&[order(1).request_id("r").header("x", "ü").max_retries(2)])
-        .await;
+    db.append(&[order(1).request_id("r").header("x", "ü").max_retries(2)]).await;
     let relay = db.relay("relay-a").await;
     let mut cursor = Cursor::new();
     let claimed = db.claim_on(&relay, 10, &mut cursor).await;
     let failures = [failure(&claimed[0], Duration::ZERO, "first")];
-    db.store
-        .settle_failed(&db.outbox, &relay, &failures)
-        .await
-        .unwrap();
+    db.store.settle_failed(&db.outbox, &relay, &failures).await.unwrap();
     let event = db.claim_on(&relay, 10, &mut cursor).await.remove(0);
     let deaths = [death(&event, DeadReason::Exhausted, "second")];
 
-    assert_eq!(
-        db.store
-            .settle_dead(&db.outbox, &relay, &deaths)
-            .await
-            .unwrap()
-            .rows,
-        1
-    );
+    assert_eq!(db.store.settle_dead(&db.outbox, &relay, &deaths).await.unwrap().rows, 1);
 
     assert!(db.event(event.id).await.is_none());
-    let id = db
-        .integer(&format!("SELECT max(id) FROM {}_dlq", db.outbox.table()))
-        .await;
+    let id = db.integer(&format!("SELECT max(id) FROM {}_dlq", db.outbox.table())).await;
     let letter = db.store.dead_letter(&db.outbox, id).await.unwrap().unwrap();
     assert_eq!((letter.id, letter.original_id), (id, event.id));
     assert_eq!(letter.event_id, event.event_id);
@@ -394,15 +254,8 @@ pub async fn a_dead_letter_holds_all_of_the_event(db: TestDb) {
     assert_eq!(letter.content_hash, event.content_hash);
     assert_eq!(letter.reason, DeadReason::Exhausted);
     assert_eq!(letter.error_message, "second");
-    assert_eq!(
-        letter.error_detail.as_deref(),
-        Some("the body of the answer")
-    );
-    assert_eq!(
-        (letter.retry_count, letter.max_retries),
-        (2, Some(2)),
-        "both attempts count"
-    );
+    assert_eq!(letter.error_detail.as_deref(), Some("the body of the answer"));
+    assert_eq!((letter.retry_count, letter.max_retries), (2, Some(2)), "both attempts count");
     assert_eq!(letter.redrive_count, 0);
     assert_eq!(letter.event_created_at, event.created_at);
     assert!(letter.failed_at >= event.claimed_at);
@@ -420,23 +273,10 @@ pub async fn a_death_without_an_attempt_counts_none(db: TestDb) {
     let mut deaths = [death(&event, DeadReason::NoRoute, "nobody takes it")];
     deaths[0].attempted = false;
     deaths[0].detail = None;
-    db.store
-        .settle_dead(&db.outbox, &relay, &deaths)
-        .await
-        .unwrap();
-    let page = postrider::store::Page {
-        before_id: None,
-        limit: 10,
-    };
-    let letters = db
-        .store
-        .dead_letters(&db.outbox, &Default::default(), page)
-        .await
-        .unwrap();
-    assert_eq!(
-        (letters[0].retry_count, letters[0].error_detail.as_deref()),
-        (0, None)
-    );
+    db.store.settle_dead(&db.outbox, &relay, &deaths).await.unwrap();
+    let page = postrider::store::Page { before_id: None, limit: 10 };
+    let letters = db.store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap();
+    assert_eq!((letters[0].retry_count, letters[0].error_detail.as_deref()), (0, None));
 }
 
 /// A row never leaves without its dead letter; marked, it waits for the table to come back.
@@ -444,80 +284,33 @@ pub async fn without_a_dead_letter_table_the_row_stays_until_upkeep_moves_it(db:
     let id = db.append(&[order(1).request_id("r")]).await[0];
     let relay = db.relay("relay-a").await;
     let event = db.claim(&relay, 10).await.remove(0);
-    db.execute(&format!("DROP TABLE {}_dlq", db.outbox.table()))
-        .await;
+    db.execute(&format!("DROP TABLE {}_dlq", db.outbox.table())).await;
     let deaths = [death(&event, DeadReason::Rejected, "no")];
 
     let refused = db.store.settle_dead(&db.outbox, &relay, &deaths).await;
-    assert!(
-        matches!(refused, Err(StoreError::Database(_))),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(StoreError::Database(_))), "{refused:?}");
     let row = db.event(id).await.unwrap();
-    assert_eq!(
-        (row.status.as_str(), row.locked_by.as_deref()),
-        ("PROCESSING", Some("relay-a"))
-    );
+    assert_eq!((row.status.as_str(), row.locked_by.as_deref()), ("PROCESSING", Some("relay-a")));
 
-    assert_eq!(
-        db.store
-            .mark_dead(&db.outbox, &relay, &deaths)
-            .await
-            .unwrap()
-            .rows,
-        1
-    );
-    assert_eq!(
-        db.store
-            .mark_dead(&db.outbox, &relay, &deaths)
-            .await
-            .unwrap()
-            .rows,
-        0,
-        "once"
-    );
+    assert_eq!(db.store.mark_dead(&db.outbox, &relay, &deaths).await.unwrap().rows, 1);
+    assert_eq!(db.store.mark_dead(&db.outbox, &relay, &deaths).await.unwrap().rows, 0, "once");
     let row = db.event(id).await.unwrap();
     assert_eq!((row.status.as_str(), row.retry_count), ("DEAD_LETTER", 1));
     assert_eq!(row.last_error.as_deref(), Some("no"));
-    assert!(
-        db.claim(&relay, 10).await.is_empty(),
-        "a marked row is not delivered again"
-    );
-    assert!(
-        db.store.move_marked(&db.outbox, 10).await.is_err(),
-        "no table yet"
-    );
+    assert!(db.claim(&relay, 10).await.is_empty(), "a marked row is not delivered again");
+    assert!(db.store.move_marked(&db.outbox, 10).await.is_err(), "no table yet");
     db.assert_balanced().await;
 
     // Migrating again repairs what was dropped.
     let spec = postrider::OutboxSpec::new(db.outbox.clone());
     db.store.migrate(&[spec]).await.unwrap();
     assert_eq!(db.store.move_marked(&db.outbox, 10).await.unwrap(), [id]);
-    assert!(
-        db.store
-            .move_marked(&db.outbox, 10)
-            .await
-            .unwrap()
-            .is_empty()
-    );
+    assert!(db.store.move_marked(&db.outbox, 10).await.unwrap().is_empty());
     assert_eq!(db.count("").await, 0);
-    let page = postrider::store::Page {
-        before_id: None,
-        limit: 10,
-    };
-    let letters = db
-        .store
-        .dead_letters(&db.outbox, &Default::default(), page)
-        .await
-        .unwrap();
-    assert_eq!(
-        (letters[0].original_id, letters[0].reason),
-        (id, DeadReason::Rejected)
-    );
-    assert_eq!(
-        (letters[0].retry_count, letters[0].error_message.as_str()),
-        (1, "no")
-    );
+    let page = postrider::store::Page { before_id: None, limit: 10 };
+    let letters = db.store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap();
+    assert_eq!((letters[0].original_id, letters[0].reason), (id, DeadReason::Rejected));
+    assert_eq!((letters[0].retry_count, letters[0].error_message.as_str()), (1, "no"));
     assert_eq!(letters[0].content_hash, event.content_hash);
     db.assert_balanced().await;
 }
@@ -527,28 +320,12 @@ pub async fn marked_rows_are_moved_in_chunks(db: TestDb) {
     let appended = db.append_orders(3).await;
     let relay = db.relay("relay-a").await;
     let claimed = db.claim(&relay, 10).await;
-    let deaths: Vec<_> = claimed
-        .iter()
-        .map(|event| death(event, DeadReason::Rejected, "no"))
-        .collect();
-    assert_eq!(
-        db.store
-            .mark_dead(&db.outbox, &relay, &deaths)
-            .await
-            .unwrap()
-            .rows,
-        3
-    );
-    assert_eq!(
-        db.store.move_marked(&db.outbox, 2).await.unwrap(),
-        appended[..2],
-        "in chunks"
-    );
+    let deaths: Vec<_> =
+        claimed.iter().map(|event| death(event, DeadReason::Rejected, "no")).collect();
+    assert_eq!(db.store.mark_dead(&db.outbox, &relay, &deaths).await.unwrap().rows, 3);
+    assert_eq!(db.store.move_marked(&db.outbox, 2).await.unwrap(), appended[..2], "in chunks");
     db.assert_balanced().await;
-    assert_eq!(
-        db.store.move_marked(&db.outbox, 2).await.unwrap(),
-        appended[2..]
-    );
+    assert_eq!(db.store.move_marked(&db.outbox, 2).await.unwrap(), appended[2..]);
     assert_eq!(db.count("_dlq").await, 3);
     db.assert_balanced().await;
 }

@@ -15,10 +15,7 @@ pub const BYTES_MANY: u64 = 64 * 1024 * 1024;
 
 /// A limit of rows only.
 pub fn rows(rows: u32) -> ClaimLimit {
-    ClaimLimit {
-        rows,
-        bytes: BYTES_MANY,
-    }
+    ClaimLimit { rows, bytes: BYTES_MANY }
 }
 
 /// A small event with a key, type and payload that tell it apart.
@@ -30,13 +27,7 @@ pub fn order(number: u64) -> NewEvent {
 /// The failure of one attempt.
 pub fn failure(event: &Event, delay: Duration, error: &str) -> Failure {
     let took = Duration::from_millis(12);
-    Failure {
-        id: event.id,
-        version: event.version,
-        delay,
-        error: error.to_owned(),
-        took,
-    }
+    Failure { id: event.id, version: event.version, delay, error: error.to_owned(), took }
 }
 
 /// The end of an event.
@@ -53,12 +44,7 @@ pub fn death(event: &Event, reason: DeadReason, message: &str) -> Death {
 
 /// An event given back untried.
 pub fn deferral(event: &Event, delay: Duration) -> Deferral {
-    Deferral {
-        id: event.id,
-        version: event.version,
-        delay,
-        error: None,
-    }
+    Deferral { id: event.id, version: event.version, delay, error: None }
 }
 
 /// The ids of events.
@@ -103,38 +89,24 @@ impl TestDb {
 
     /// Claims with a cursor that the case keeps.
     pub async fn claim_on(&self, lease: &Lease, limit: u32, cursor: &mut Cursor) -> Vec<Event> {
-        self.store
-            .claim(&self.outbox, lease, rows(limit), cursor)
-            .await
-            .unwrap()
-            .events
+        self.store.claim(&self.outbox, lease, rows(limit), cursor).await.unwrap().events
     }
 
     /// Settles events as delivered; answers the rows that changed.
     pub async fn deliver(&self, lease: &Lease, events: &[Event], on_success: OnSuccess) -> u64 {
         let deliveries: Vec<_> = events.iter().map(Into::into).collect();
-        let settled = self
-            .store
-            .settle_delivered(&self.outbox, lease, &deliveries, on_success)
-            .await;
+        let settled =
+            self.store.settle_delivered(&self.outbox, lease, &deliveries, on_success).await;
         settled.unwrap().rows
     }
 
     /// Moves an event to the dead letters; answers the dead letter's id.
     pub async fn bury(&self, lease: &Lease, event: &Event, message: &str) -> i64 {
         let deaths = [death(event, DeadReason::Rejected, message)];
-        let settled = self
-            .store
-            .settle_dead(&self.outbox, lease, &deaths)
-            .await
-            .unwrap();
+        let settled = self.store.settle_dead(&self.outbox, lease, &deaths).await.unwrap();
         assert_eq!(settled.rows, 1);
         let table = self.outbox.table();
-        self.integer(&format!(
-            "SELECT id FROM {table}_dlq WHERE original_id = {}",
-            event.id
-        ))
-        .await
+        self.integer(&format!("SELECT id FROM {table}_dlq WHERE original_id = {}", event.id)).await
     }
 
     /// The live or archived row of an event.
@@ -145,33 +117,25 @@ impl TestDb {
     /// A live row's column as text.
     pub async fn column(&self, id: i64, column: &str) -> Option<String> {
         let table = self.outbox.table();
-        self.text(&format!("SELECT {column} FROM {table} WHERE id = {id}"))
-            .await
+        self.text(&format!("SELECT {column} FROM {table} WHERE id = {id}")).await
     }
 
     /// Rows of one of the outbox's tables: `""`, `"_dlq"`, `"_keys"` …
     pub async fn count(&self, suffix: &str) -> i64 {
         let table = self.outbox.table();
-        self.integer(&format!("SELECT count(*) FROM {table}{suffix}"))
-            .await
+        self.integer(&format!("SELECT count(*) FROM {table}{suffix}")).await
     }
 
     /// The pulse of a relay as another one sees it.
     pub async fn pulse(&self, observer: &Lease, relay: &Lease) -> RelayPulse {
         let pulses = self.store.heartbeat(observer).await.unwrap();
-        pulses
-            .into_iter()
-            .find(|pulse| pulse.relay_id == relay.relay_id)
-            .unwrap()
+        pulses.into_iter().find(|pulse| pulse.relay_id == relay.relay_id).unwrap()
     }
 
     /// Declares a relay dead, as seen by another.
     pub async fn fence(&self, observer: &Lease, relay: &Lease) {
         let pulse = self.pulse(observer, relay).await;
-        assert!(
-            self.store.fence(&pulse).await.unwrap(),
-            "the relay did not move, so it is fenced"
-        );
+        assert!(self.store.fence(&pulse).await.unwrap(), "the relay did not move, so it is fenced");
     }
 
     /// The books, all windows together.

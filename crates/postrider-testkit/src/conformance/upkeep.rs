@@ -14,12 +14,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Everything is kept for a week, removed in chunks of two.
 fn a_week() -> Retention {
     let week = 7 * DAY;
-    Retention {
-        archive: week,
-        resolved: week,
-        dedupe: Dedupe::Window(week),
-        chunk: 2,
-    }
+    Retention { archive: week, resolved: week, dedupe: Dedupe::Window(week), chunk: 2 }
 }
 
 /// Folding makes the books small and changes no sum.
@@ -30,35 +25,21 @@ pub async fn folding_the_books_keeps_the_sums(db: TestDb) {
         let claimed = db.claim(&relay, 1).await;
         db.deliver(&relay, &claimed, OnSuccess::Delete).await;
     }
-    let before = (
-        db.books().await,
-        db.store.statistics(&db.outbox).await.unwrap(),
-    );
+    let before = (db.books().await, db.store.statistics(&db.outbox).await.unwrap());
     let entries = db.count("_book_entries").await;
     assert!(entries >= 10, "an entry per statement: {entries}");
 
     let folded = db.store.fold_books(&db.outbox, 3).await.unwrap();
 
-    assert_eq!(
-        i64::try_from(folded).unwrap(),
-        entries,
-        "all of them, though the chunk is small"
-    );
+    assert_eq!(i64::try_from(folded).unwrap(), entries, "all of them, though the chunk is small");
     assert_eq!(db.count("_book_entries").await, 0);
-    let mut after = (
-        db.books().await,
-        db.store.statistics(&db.outbox).await.unwrap(),
-    );
+    let mut after = (db.books().await, db.store.statistics(&db.outbox).await.unwrap());
     // The one number that time changes.
     after.1.oldest_age_s = before.1.oldest_age_s;
     assert_eq!(after, before);
     assert_eq!(db.store.fold_books(&db.outbox, 3).await.unwrap(), 0);
     db.append_orders(1).await;
-    assert_eq!(
-        db.store.fold_books(&db.outbox, 3).await.unwrap(),
-        1,
-        "onto the folded ones"
-    );
+    assert_eq!(db.store.fold_books(&db.outbox, 3).await.unwrap(), 1, "onto the folded ones");
     db.assert_balanced().await;
 }
 
@@ -95,19 +76,12 @@ pub async fn the_books_balance_while_they_are_folded(db: TestDb) {
 /// Archived events, resolved dead letters, keys and attempts go when they are old, and only then.
 pub async fn only_what_is_older_than_its_retention_is_removed(db: TestDb) {
     let (table, relay) = (db.outbox.table().to_owned(), db.relay("relay-a").await);
-    let events: Vec<_> = (1..=5)
-        .map(|n| order(n).request_id(format!("archived-{n}")))
-        .collect();
+    let events: Vec<_> = (1..=5).map(|n| order(n).request_id(format!("archived-{n}"))).collect();
     db.append(&events).await;
     let claimed = db.claim(&relay, 10).await;
-    let failures: Vec<_> = claimed
-        .iter()
-        .map(|event| failure(event, Duration::ZERO, "once"))
-        .collect();
-    db.store
-        .settle_failed(&db.outbox, &relay, &failures)
-        .await
-        .unwrap();
+    let failures: Vec<_> =
+        claimed.iter().map(|event| failure(event, Duration::ZERO, "once")).collect();
+    db.store.settle_failed(&db.outbox, &relay, &failures).await.unwrap();
     let claimed = db.claim(&relay, 10).await;
     db.deliver(&relay, &claimed, OnSuccess::Archive).await;
     db.append_orders(5).await;
@@ -116,89 +90,46 @@ pub async fn only_what_is_older_than_its_retention_is_removed(db: TestDb) {
         letters.push(db.bury(&relay, &event, "no").await);
     }
     for id in &letters[1..] {
-        db.store
-            .resolve(&db.outbox, *id, "op", "done")
-            .await
-            .unwrap();
+        db.store.resolve(&db.outbox, *id, "op", "done").await.unwrap();
     }
-    assert_eq!(
-        db.store.clean_up(&db.outbox, &a_week()).await.unwrap(),
-        Cleaned::default()
-    );
+    assert_eq!(db.store.clean_up(&db.outbox, &a_week()).await.unwrap(), Cleaned::default());
 
     // Three of the five of each kind are ten days old, and so is the unresolved dead letter.
     let old = 10 * DAY;
     let three = format!("id <= {}", claimed[2].id);
-    db.age(&format!("{table}_archive"), "delivered_at", old, &three)
-        .await;
-    db.age(&format!("{table}_keys"), "created_at", old, &three)
-        .await;
+    db.age(&format!("{table}_archive"), "delivered_at", old, &three).await;
+    db.age(&format!("{table}_keys"), "created_at", old, &three).await;
     let unresolved = format!("id <= {}", letters[3]);
-    db.age(&format!("{table}_dlq"), "resolved_at", old, &unresolved)
-        .await;
-    db.age(&format!("{table}_dlq"), "failed_at", old, &unresolved)
-        .await;
-    db.age(&format!("{table}_dlq"), "created_at", old, &unresolved)
-        .await;
+    db.age(&format!("{table}_dlq"), "resolved_at", old, &unresolved).await;
+    db.age(&format!("{table}_dlq"), "failed_at", old, &unresolved).await;
+    db.age(&format!("{table}_dlq"), "created_at", old, &unresolved).await;
     let identities = format!("event_id <> '{}'", claimed[0].event_id);
-    db.age(&format!("{table}_attempts"), "failed_at", old, &identities)
-        .await;
+    db.age(&format!("{table}_attempts"), "failed_at", old, &identities).await;
 
     let cleaned = db.store.clean_up(&db.outbox, &a_week()).await.unwrap();
 
-    let expected = Cleaned {
-        archived: 3,
-        dead_letters: 3,
-        keys: 3,
-        attempts: 4,
-    };
-    assert_eq!(
-        cleaned, expected,
-        "all that is old, though the chunk is two"
-    );
+    let expected = Cleaned { archived: 3, dead_letters: 3, keys: 3, attempts: 4 };
+    assert_eq!(cleaned, expected, "all that is old, though the chunk is two");
     assert_eq!(db.count("_archive").await, 2);
     assert_eq!(db.count("_keys").await, 2);
     assert_eq!(db.count("_dlq").await, 2);
     let kept = db.store.dead_letter(&db.outbox, letters[0]).await.unwrap();
-    assert!(
-        !kept
-            .expect("an unresolved dead letter is never removed")
-            .resolved
-    );
+    assert!(!kept.expect("an unresolved dead letter is never removed").resolved);
     db.assert_balanced().await;
-    assert_eq!(
-        db.store.clean_up(&db.outbox, &a_week()).await.unwrap(),
-        Cleaned::default()
-    );
+    assert_eq!(db.store.clean_up(&db.outbox, &a_week()).await.unwrap(), Cleaned::default());
 }
 
 /// A key is kept while its event is in the outbox, however old it is.
 pub async fn a_key_outlives_its_window_while_its_event_is_live(db: TestDb) {
     let id = db.append(&[order(1).request_id("r")]).await[0];
     let relay = db.relay("relay-a").await;
-    db.age(
-        &format!("{}_keys", db.outbox.table()),
-        "created_at",
-        10 * DAY,
-        "1 = 1",
-    )
-    .await;
-    assert_eq!(
-        db.store.clean_up(&db.outbox, &a_week()).await.unwrap().keys,
-        0
-    );
-    assert_eq!(
-        db.append(&[order(2).request_id("r")]).await,
-        [id],
-        "still a duplicate"
-    );
+    db.age(&format!("{}_keys", db.outbox.table()), "created_at", 10 * DAY, "1 = 1").await;
+    assert_eq!(db.store.clean_up(&db.outbox, &a_week()).await.unwrap().keys, 0);
+    assert_eq!(db.append(&[order(2).request_id("r")]).await, [id], "still a duplicate");
 
     let claimed = db.claim(&relay, 10).await;
     db.deliver(&relay, &claimed, OnSuccess::Delete).await;
-    assert_eq!(
-        db.store.clean_up(&db.outbox, &a_week()).await.unwrap().keys,
-        1
-    );
+    assert_eq!(db.store.clean_up(&db.outbox, &a_week()).await.unwrap().keys, 1);
     let again = db.append(&[order(3).request_id("r")]).await[0];
     assert!(again > id, "past the window it is a new request");
     db.assert_balanced().await;
@@ -211,29 +142,16 @@ pub async fn a_retention_without_end_removes_nothing(db: TestDb) {
     let claimed = db.claim(&relay, 10).await;
     db.deliver(&relay, &claimed, OnSuccess::Archive).await;
     let table = db.outbox.table();
-    db.age(
-        &format!("{table}_archive"),
-        "delivered_at",
-        365 * DAY,
-        "1 = 1",
-    )
-    .await;
-    db.age(&format!("{table}_keys"), "created_at", 365 * DAY, "1 = 1")
-        .await;
+    db.age(&format!("{table}_archive"), "delivered_at", 365 * DAY, "1 = 1").await;
+    db.age(&format!("{table}_keys"), "created_at", 365 * DAY, "1 = 1").await;
     let forever = Retention {
         archive: Duration::MAX,
         resolved: Duration::MAX,
         dedupe: Dedupe::Window(Duration::MAX),
         chunk: 100,
     };
-    assert_eq!(
-        db.store.clean_up(&db.outbox, &forever).await.unwrap(),
-        Cleaned::default()
-    );
-    assert_eq!(
-        (db.count("_archive").await, db.count("_keys").await),
-        (1, 1)
-    );
+    assert_eq!(db.store.clean_up(&db.outbox, &forever).await.unwrap(), Cleaned::default());
+    assert_eq!((db.count("_archive").await, db.count("_keys").await), (1, 1));
 }
 
 /// Several relays may clean up at once: what is old goes once, and nobody fails for it.

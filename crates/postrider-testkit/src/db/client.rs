@@ -26,10 +26,7 @@ pub(super) fn statements(kind: StoreKind, script: &str) -> Vec<String> {
         }
     }
     statements.push(statement);
-    let empty = |text: &str| {
-        text.lines()
-            .all(|l| l.trim().is_empty() || l.starts_with("--"))
-    };
+    let empty = |text: &str| text.lines().all(|l| l.trim().is_empty() || l.starts_with("--"));
     statements.retain(|statement| !empty(statement));
     statements
 }

@@ -21,12 +21,7 @@ impl Disposal {
     /// Creates a database; answers its URL too.
     pub(super) async fn create(kind: StoreKind, server_url: &str) -> (Self, String) {
         let name = format!("postrider_test_{}", uuid::Uuid::new_v4().simple());
-        let mut disposal = Self {
-            kind,
-            server_url: server_url.to_owned(),
-            name,
-            folder: None,
-        };
+        let mut disposal = Self { kind, server_url: server_url.to_owned(), name, folder: None };
         if kind == StoreKind::Sqlite {
             let folder = std::env::temp_dir().join(&disposal.name);
             std::fs::create_dir_all(&folder).unwrap();
@@ -34,13 +29,7 @@ impl Disposal {
             disposal.folder = Some(folder);
             return (disposal, url);
         }
-        on_server(
-            kind,
-            server_url,
-            format!("CREATE DATABASE {}", disposal.name),
-        )
-        .await
-        .unwrap();
+        on_server(kind, server_url, format!("CREATE DATABASE {}", disposal.name)).await.unwrap();
         let url = with_database(server_url, &disposal.name);
         (disposal, url)
     }
@@ -60,9 +49,7 @@ impl Drop for Disposal {
         // A thread with its own runtime: this runs in a panicking test as well, whose runtime may
         // be shutting down.
         let dropped = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let work =
                 async { tokio::time::timeout(DROP_WAIT, drop_database(kind, &url, &name)).await };
             match runtime.block_on(work) {
@@ -79,22 +66,14 @@ impl Drop for Disposal {
 
 async fn drop_database(kind: StoreKind, url: &str, name: &str) -> Result<(), sqlx::Error> {
     if kind == StoreKind::Postgres {
-        return on_server(
-            kind,
-            url,
-            format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"),
-        )
-        .await;
+        return on_server(kind, url, format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await;
     }
     #[cfg(feature = "mysql")]
     {
         // An open transaction of a panicked test holds metadata locks, so its connections go first.
         let mut connection = sqlx::MySqlConnection::connect(url).await?;
         let list = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist WHERE db = ?";
-        let ids: Vec<i64> = sqlx::query_scalar(list)
-            .bind(name)
-            .fetch_all(&mut connection)
-            .await?;
+        let ids: Vec<i64> = sqlx::query_scalar(list).bind(name).fetch_all(&mut connection).await?;
         for id in ids {
             let kill = AssertSqlSafe(format!("KILL {id}"));
             // It may have gone by itself meanwhile.
@@ -123,10 +102,7 @@ async fn on_server(kind: StoreKind, url: &str, statement: String) -> Result<(), 
             statement.execute(&mut connection).await?;
             connection.close().await
         }
-        other => panic!(
-            "this build of the testkit has no server for {}",
-            other.as_str()
-        ),
+        other => panic!("this build of the testkit has no server for {}", other.as_str()),
     }
 }
 
@@ -137,9 +113,7 @@ fn with_database(url: &str, name: &str) -> String {
         None => (url, String::new()),
     };
     let authority = base.find("://").map_or(0, |at| at + 3);
-    let end = base[authority..]
-        .find('/')
-        .map_or(base.len(), |at| authority + at);
+    let end = base[authority..].find('/').map_or(base.len(), |at| authority + at);
     format!("{}/{name}{parameters}", &base[..end])
 }
 
@@ -151,10 +125,7 @@ mod tests {
     fn a_database_is_put_into_any_form_of_server_url() {
         for (url, expected) in [
             ("postgres://u@h:1/db", "postgres://u@h:1/new"),
-            (
-                "postgres://u@h:1/db?sslmode=disable",
-                "postgres://u@h:1/new?sslmode=disable",
-            ),
+            ("postgres://u@h:1/db?sslmode=disable", "postgres://u@h:1/new?sslmode=disable"),
             ("mysql://u:p@h", "mysql://u:p@h/new"),
         ] {
             assert_eq!(with_database(url, "new"), expected);

@@ -48,9 +48,7 @@ impl TestDb {
     pub async fn open_with(kind: StoreKind, test: &str, outboxes: &[OutboxSpec]) -> Option<Self> {
         let db = Self::open_empty(kind, test).await?;
         db.store.migrate(outboxes).await.unwrap();
-        let outbox = outboxes
-            .first()
-            .map_or_else(|| db.outbox.clone(), |s| s.outbox.clone());
+        let outbox = outboxes.first().map_or_else(|| db.outbox.clone(), |s| s.outbox.clone());
         Some(Self { outbox, ..db })
     }
 
@@ -79,21 +77,11 @@ impl TestDb {
 
     async fn create(kind: StoreKind, server_url: &str) -> Self {
         let (disposal, url) = Disposal::create(kind, server_url).await;
-        let options = ConnectOptions {
-            connections_max: CONNECTIONS_MAX,
-            create: true,
-        };
+        let options = ConnectOptions { connections_max: CONNECTIONS_MAX, create: true };
         let store = connect(&url, &options).await.unwrap();
         let pool = Pool::connect(kind, &url, CONNECTIONS_MAX).await;
         let outbox = Outbox::new("orders").unwrap();
-        Self {
-            store,
-            url,
-            outbox,
-            pool,
-            names: AtomicU64::new(0),
-            _disposal: disposal,
-        }
+        Self { store, url, outbox, pool, names: AtomicU64::new(0), _disposal: disposal }
     }
 
     /// The same database, with another outbox for the steps that follow.
@@ -105,10 +93,7 @@ impl TestDb {
     /// Adds an outbox with a name of its own.
     pub async fn add_outbox(&self, dedupe: Dedupe) -> Outbox {
         let outbox = Outbox::new(&format!("extra_{}", self.next_number())).unwrap();
-        let spec = OutboxSpec {
-            dedupe,
-            ..OutboxSpec::new(outbox.clone())
-        };
+        let spec = OutboxSpec { dedupe, ..OutboxSpec::new(outbox.clone()) };
         self.store.migrate(&[spec]).await.unwrap();
         outbox
     }
@@ -131,10 +116,7 @@ impl TestDb {
 
     /// Runs a statement, or several, outside of any transaction; answers the rows changed.
     pub async fn execute(&self, sql: &str) -> u64 {
-        self.pool
-            .execute(sql)
-            .await
-            .unwrap_or_else(|error| panic!("{error}\nin: {sql}"))
+        self.pool.execute(sql).await.unwrap_or_else(|error| panic!("{error}\nin: {sql}"))
     }
 
     /// As [`TestDb::execute`], where an error is part of the test.
@@ -168,10 +150,7 @@ impl TestDb {
                 format!("strftime('{SQLITE_TIME}', {column}, '-{seconds} seconds')")
             }
         };
-        self.execute(&format!(
-            "UPDATE {table} SET {column} = {earlier} WHERE {condition}"
-        ))
-        .await
+        self.execute(&format!("UPDATE {table} SET {column} = {earlier} WHERE {condition}")).await
     }
 
     /// A point in time (`YYYY-MM-DD hh:mm:ss`, UTC) as SQL.

@@ -36,35 +36,17 @@ impl Pool {
             #[cfg(feature = "postgres")]
             StoreKind::Postgres => {
                 let options = sqlx::postgres::PgPoolOptions::new();
-                Self::Postgres(
-                    options
-                        .max_connections(connections_max)
-                        .connect(url)
-                        .await
-                        .unwrap(),
-                )
+                Self::Postgres(options.max_connections(connections_max).connect(url).await.unwrap())
             }
             #[cfg(feature = "mysql")]
             StoreKind::Mysql => {
                 let options = sqlx::mysql::MySqlPoolOptions::new();
-                Self::Mysql(
-                    options
-                        .max_connections(connections_max)
-                        .connect(url)
-                        .await
-                        .unwrap(),
-                )
+                Self::Mysql(options.max_connections(connections_max).connect(url).await.unwrap())
             }
             #[cfg(feature = "sqlite")]
             StoreKind::Sqlite => {
                 let options = sqlx::sqlite::SqlitePoolOptions::new();
-                Self::Sqlite(
-                    options
-                        .max_connections(connections_max)
-                        .connect(url)
-                        .await
-                        .unwrap(),
-                )
+                Self::Sqlite(options.max_connections(connections_max).connect(url).await.unwrap())
             }
             #[allow(unreachable_patterns, reason = "all stores may be in this build")]
             other => panic!("this build of the testkit has no {}", other.as_str()),
@@ -90,10 +72,7 @@ impl Pool {
                 TestTx::Postgres(pool.begin_with(begin).await.unwrap())
             }
             // The default level of both.
-            #[allow(
-                unreachable_patterns,
-                reason = "PostgreSQL may be the only store of a build"
-            )]
+            #[allow(unreachable_patterns, reason = "PostgreSQL may be the only store of a build")]
             _ => self.begin().await,
         }
     }

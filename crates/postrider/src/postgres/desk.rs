@@ -13,8 +13,8 @@ use super::PostgresStore;
 use crate::event::{fit, limits};
 use crate::store::{
     Attempt, AuditEntry, BookLine, Books, DeadLetter, Desk, DlqFilter, EventFilter, EventRecord,
-    ImportEntry, Imported, Page, Result, Statistics, TypeStatistics, books_from_lines, parse_stored,
-    refuse_acting_on,
+    ImportEntry, Imported, Page, Result, Statistics, TypeStatistics, books_from_lines,
+    parse_stored, refuse_acting_on,
 };
 use crate::{Outbox, Status};
 

@@ -4,9 +4,7 @@ use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::PostgresStore;
-use crate::store::{
-    Result, Schema, SchemaState, leave_newer_tables, schema_verdict, versions,
-};
+use crate::store::{Result, Schema, SchemaState, leave_newer_tables, schema_verdict, versions};
 use crate::{Dedupe, Outbox, OutboxSpec};
 
 /// One process migrates at a time; the number is arbitrary and only ours.
@@ -52,9 +50,11 @@ impl Schema for PostgresStore {
             return leave_newer_tables(schema_verdict(found, &known, &wanted));
         }
         // Functions keep the path they are made with; a temporary table must not come first in it.
-        sqlx::raw_sql("SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true)")
-            .execute(&mut *tx)
-            .await?;
+        sqlx::raw_sql(
+            "SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true)",
+        )
+        .execute(&mut *tx)
+        .await?;
         for file in SHARED {
             sqlx::raw_sql(file).execute(&mut *tx).await?;
         }
@@ -162,9 +162,11 @@ impl PostgresStore {
             );
             let mut tx = self.pool.begin().await?;
             // IF NOT EXISTS still fails when two processes create at the same moment.
-            sqlx::raw_sql("SET LOCAL client_min_messages = warning; SET LOCAL lock_timeout = '30s'")
-                .execute(&mut *tx)
-                .await?;
+            sqlx::raw_sql(
+                "SET LOCAL client_min_messages = warning; SET LOCAL lock_timeout = '30s'",
+            )
+            .execute(&mut *tx)
+            .await?;
             sqlx::query("SELECT pg_advisory_xact_lock($1)")
                 .bind(MIGRATION_LOCK)
                 .execute(&mut *tx)

@@ -65,9 +65,7 @@ impl Upkeep for PostgresStore {
             dead_letters: clean(include_str!("sql/clean_dlq.sql"), retention.resolved).await?,
             attempts: clean(include_str!("sql/clean_attempts.sql"), retention.resolved).await?,
             keys: match retention.dedupe {
-                Dedupe::Window(window) => {
-                    clean(include_str!("sql/clean_keys.sql"), window).await?
-                }
+                Dedupe::Window(window) => clean(include_str!("sql/clean_keys.sql"), window).await?,
                 Dedupe::Open => 0,
             },
         })
