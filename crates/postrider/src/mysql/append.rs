@@ -71,7 +71,8 @@ pub async fn append_all(
     let mut repeated: Vec<(usize, usize)> = Vec::new();
     let mut order = Vec::with_capacity(events.len());
     for position in insert_order(events) {
-        match events[position].request_id.as_deref().map(|id| *first.entry(id).or_insert(position)) {
+        match events[position].request_id.as_deref().map(|id| *first.entry(id).or_insert(position))
+        {
             Some(known) if known != position => repeated.push((position, known)),
             _ => order.push(position),
         }

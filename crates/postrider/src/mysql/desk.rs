@@ -13,8 +13,8 @@ use super::append::signed;
 use crate::event::{fit, limits};
 use crate::store::{
     Attempt, AuditEntry, BookLine, Books, DeadLetter, Desk, DlqFilter, EventFilter, EventRecord,
-    ImportEntry, Imported, Page, Result, Statistics, TypeStatistics, books_from_lines, parse_stored,
-    refuse_acting_on,
+    ImportEntry, Imported, Page, Result, Statistics, TypeStatistics, books_from_lines,
+    parse_stored, refuse_acting_on,
 };
 use crate::{Outbox, Status};
 
@@ -274,7 +274,11 @@ async fn audit(
 
 type MySqlQuery<'q> = Query<'q, MySql, MySqlArguments>;
 
-fn bind_filter<'q>(query: MySqlQuery<'q>, before: Option<i64>, filter: &'q DlqFilter) -> MySqlQuery<'q> {
+fn bind_filter<'q>(
+    query: MySqlQuery<'q>,
+    before: Option<i64>,
+    filter: &'q DlqFilter,
+) -> MySqlQuery<'q> {
     query
         .bind(before.unwrap_or(i64::MAX))
         .bind(&filter.event_type)

@@ -2,13 +2,11 @@
 //! one connection holds a named lock meanwhile.
 
 use async_trait::async_trait;
-use sqlx::mysql::MySqlConnection;
 use sqlx::AssertSqlSafe;
+use sqlx::mysql::MySqlConnection;
 
 use super::MysqlStore;
-use crate::store::{
-    Result, Schema, SchemaState, leave_newer_tables, schema_verdict, versions,
-};
+use crate::store::{Result, Schema, SchemaState, leave_newer_tables, schema_verdict, versions};
 use crate::{Dedupe, Outbox, OutboxSpec, StoreError};
 
 /// One process migrates a database at a time. Names of locks are the server's, and short.

@@ -135,11 +135,12 @@ impl Store for MysqlStore {
                 .await?;
         let waiting_found = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
         let fresh_room = limit.rows.saturating_sub(waiting_found);
-        let fresh: Vec<(i64, i32)> = sqlx::query_as(outbox.sql(include_str!("sql/claim_fresh.sql")))
-            .bind(cursor.low)
-            .bind(fresh_room)
-            .fetch_all(&mut *tx)
-            .await?;
+        let fresh: Vec<(i64, i32)> =
+            sqlx::query_as(outbox.sql(include_str!("sql/claim_fresh.sql")))
+                .bind(cursor.low)
+                .bind(fresh_room)
+                .fetch_all(&mut *tx)
+                .await?;
         let fresh_found = u32::try_from(fresh.len()).unwrap_or(u32::MAX);
         let fresh_ids: HashSet<i64> = fresh.iter().map(|(id, _)| *id).collect();
         let candidates = [waiting, fresh].concat();
