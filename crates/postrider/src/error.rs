@@ -100,7 +100,7 @@ impl From<sqlx::Error> for StoreError {
             | sqlx::Error::PoolTimedOut
             | sqlx::Error::PoolClosed
             | sqlx::Error::WorkerCrashed => Self::Unavailable(error),
-            sqlx::Error::Database(cause) => match transience(cause.code().as_deref()) {
+            sqlx::Error::Database(cause) => match transience(&**cause) {
                 Transience::Unavailable => Self::Unavailable(error),
                 Transience::Busy => Self::Busy(error),
                 Transience::Lasting => Self::Database(error),
@@ -117,15 +117,25 @@ enum Transience {
 }
 
 /// The codes of the three databases do not overlap: PostgreSQL and MariaDB report SQLSTATE
-/// (five characters), SQLite its own numbers.
-fn transience(code: Option<&str>) -> Transience {
-    match code {
+/// (five characters), SQLite its own numbers. MariaDB's SQLSTATE is often the catch-all HY000, so
+/// its own numbers come first.
+fn transience(cause: &dyn sqlx::error::DatabaseError) -> Transience {
+    #[cfg(feature = "mysql")]
+    if let Some(error) = cause.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+        match error.number() {
+            // Too many connections, of all or of this user; shutting down; connection killed.
+            1040 | 1203 | 1053 | 1927 => return Transience::Unavailable,
+            // Lock wait, deadlock, and a change between snapshot and lock (MariaDB 11).
+            1205 | 1213 | 1020 => return Transience::Busy,
+            _ => {}
+        }
+    }
+    match cause.code().as_deref() {
         // PostgreSQL: connection class, shutting down, starting up, out of connections.
         Some(code) if code.starts_with("08") || code.starts_with("57P") => Transience::Unavailable,
         Some("53300") => Transience::Unavailable,
         // Serialization failure, deadlock (both PostgreSQL; 40001 is MariaDB's deadlock too),
-        // lock not available (PostgreSQL lock_timeout), MariaDB's lock wait (HY000/1205 is mapped
-        // by the mysql store before it comes here).
+        // lock not available (PostgreSQL lock_timeout).
         Some("40001" | "40P01" | "55P03") => Transience::Busy,
         // SQLite's numbers are shorter than a SQLSTATE. The low byte is the kind (5 BUSY, 6 LOCKED,
         // 15 PROTOCOL, which is a lost race for the WAL), the rest tells more: 517 BUSY_SNAPSHOT.

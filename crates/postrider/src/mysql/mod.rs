@@ -1,0 +1,75 @@
+//! MariaDB 10.6 and newer: `append` for applications, [`MysqlStore`] for the relay and operators.
+//! MySQL 8 is untested.
+//!
+//! A repeated `request_id` in a plain `INSERT` fails with error 1062, which names the key
+//! `<outbox>_keys`; only that statement is undone, and the transaction lives on. [`append`] answers
+//! it as a duplicate under every isolation level.
+
+mod append;
+mod desk;
+mod schema;
+mod store;
+mod upkeep;
+mod writers;
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError, MySqlPoolOptions};
+use sqlx::{Executor, MySqlPool};
+use tokio::sync::Mutex;
+
+use crate::ConnectOptions;
+use crate::store::Result;
+use writers::Writers;
+
+pub use append::{append, append_all};
+
+/// Set on every connection of a relay. READ COMMITTED: REPEATABLE READ would lock the gaps between
+/// the rows it scans, and with them the application's inserts. Lock waits are short because a settle
+/// is retried in smaller pieces instead. The versioned comments are read by MySQL 8 or by MariaDB
+/// only.
+const SESSION: &str = "
+    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    SET SESSION time_zone = '+00:00', SESSION autocommit = 1,
+        SESSION sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',
+        SESSION innodb_lock_wait_timeout = 2, SESSION lock_wait_timeout = 30
+        /*!80000 , SESSION information_schema_stats_expiry = 0 */
+        /*M!100301 , SESSION idle_transaction_timeout = 60 */";
+
+/// Time to get a connection before the database counts as unreachable.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A MariaDB database with outboxes.
+#[derive(Debug, Clone)]
+pub struct MysqlStore {
+    pool: MySqlPool,
+    /// One list for all outboxes: it is the server's.
+    writers: Arc<Mutex<Writers>>,
+}
+
+impl MysqlStore {
+    /// Connects.
+    ///
+    /// # Errors
+    /// If the URL is malformed or the server cannot be reached.
+    pub async fn connect(url: &str, options: &ConnectOptions) -> Result<Self> {
+        let connect = MySqlConnectOptions::from_str(url)?.charset("utf8mb4").pipes_as_concat(false);
+        let pool = MySqlPoolOptions::new()
+            .max_connections(options.connections_max)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .after_connect(|connection, _| {
+                Box::pin(async move { connection.execute(SESSION).await.map(|_| ()) })
+            })
+            .connect_with(connect)
+            .await?;
+        Ok(Self { pool, writers: Arc::default() })
+    }
+}
+
+/// The server's error number; SQLSTATE is too coarse to tell errors apart.
+fn error_number(error: &sqlx::Error) -> Option<u16> {
+    let error = error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
+    Some(error.number())
+}

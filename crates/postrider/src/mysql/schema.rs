@@ -1,0 +1,199 @@
+//! Migrations. DDL commits by itself here, so each step can run again after an interruption, and
+//! one connection holds a named lock meanwhile.
+
+use async_trait::async_trait;
+use sqlx::AssertSqlSafe;
+use sqlx::mysql::MySqlConnection;
+
+use super::MysqlStore;
+use crate::store::{Result, Schema, SchemaState, leave_newer_tables, schema_verdict, versions};
+use crate::{Dedupe, Outbox, OutboxSpec, StoreError};
+
+/// One process migrates a database at a time. Names of locks are the server's, and short.
+const MIGRATION_LOCK: &str = "SELECT GET_LOCK(CONCAT('postrider_', MD5(DATABASE())), 30)";
+const MIGRATION_UNLOCK: &str = "SELECT RELEASE_LOCK(CONCAT('postrider_', MD5(DATABASE())))";
+
+const SHARED: [&str; 1] = [include_str!("sql/migrate_shared_1.sql")];
+const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
+const APPENDED: &str = include_str!("sql/migrate_trigger_1.sql");
+const FORGET: &str = include_str!("sql/migrate_dedupe_open.sql");
+const REMEMBER: &str = include_str!("sql/migrate_dedupe_window.sql");
+
+#[async_trait]
+impl Schema for MysqlStore {
+    async fn migrate(&self, outboxes: &[OutboxSpec]) -> Result<Vec<String>> {
+        let mut connection = self.pool.acquire().await?;
+        // Closing the connection gives the lock back, whatever happens before.
+        connection.close_on_drop();
+        let locked: Option<i64> =
+            sqlx::query_scalar(MIGRATION_LOCK).fetch_one(&mut *connection).await?;
+        if locked != Some(1) {
+            return Err(StoreError::Schema(
+                "another process has been migrating this database for 30 seconds".to_owned(),
+            ));
+        }
+        let done = migrate_locked(&mut connection, outboxes).await;
+        sqlx::query(MIGRATION_UNLOCK).execute(&mut *connection).await?;
+        done
+    }
+
+    fn migration_sql(&self, outboxes: &[OutboxSpec]) -> String {
+        let mut text = SHARED.join("\n");
+        text.push_str(&format!(
+            "\nDELETE FROM postrider_schema;\n\
+             INSERT INTO postrider_schema (version, oldest_relay) VALUES ({}, {});\n",
+            versions::SCHEMA,
+            versions::OLDEST_RELAY
+        ));
+        for spec in outboxes {
+            let mut add = |file: &'static str| {
+                let AssertSqlSafe(sql) = spec.outbox.sql(file);
+                text.push('\n');
+                text.push_str(&sql);
+            };
+            OUTBOX.into_iter().for_each(&mut add);
+            // The body has semicolons of its own; these lines are for the command-line client.
+            add("DELIMITER //\n");
+            add(APPENDED);
+            add("//\nDELIMITER ;\n");
+            add(match spec.dedupe {
+                Dedupe::Open => FORGET,
+                Dedupe::Window(_) => REMEMBER,
+            });
+            add(include_str!("sql/grants.sql"));
+            text.push_str(&format!(
+                "\nINSERT IGNORE INTO postrider_outboxes (name, table_name, version) \
+                 VALUES ('{}', '{}', {});\n",
+                spec.outbox.name(),
+                spec.outbox.table(),
+                versions::SCHEMA
+            ));
+        }
+        text
+    }
+
+    async fn schema_state(&self, outboxes: &[Outbox]) -> Result<SchemaState> {
+        let mut connection = self.pool.acquire().await?;
+        let found = found_version(&mut connection).await?;
+        let known = match found {
+            Some(_) => known_outboxes(&mut connection).await?,
+            None => Vec::new(),
+        };
+        Ok(schema_verdict(found, &known, outboxes))
+    }
+}
+
+/// `version` and `oldest_relay` of the shared tables, where there are any. Both tables are asked
+/// for, because an interrupted migration leaves the first without the second.
+async fn found_version(connection: &mut MySqlConnection) -> Result<Option<(i32, i32)>> {
+    let present: i64 = sqlx::query_scalar(
+        "SELECT COUNT(*) FROM information_schema.TABLES
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN
+             ('postrider_schema', 'postrider_outboxes')",
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    if present < 2 {
+        return Ok(None);
+    }
+    let select = "SELECT version, oldest_relay FROM postrider_schema";
+    Ok(sqlx::query_as(select).fetch_optional(connection).await?)
+}
+
+/// Name, table and version of each outbox.
+async fn known_outboxes(connection: &mut MySqlConnection) -> Result<Vec<(String, String, i32)>> {
+    let select = "SELECT name, table_name, version FROM postrider_outboxes";
+    Ok(sqlx::query_as(select).fetch_all(connection).await?)
+}
+
+async fn migrate_locked(
+    connection: &mut MySqlConnection,
+    outboxes: &[OutboxSpec],
+) -> Result<Vec<String>> {
+    let found = found_version(connection).await?;
+    if found.is_some_and(|(version, _)| version > versions::SCHEMA) {
+        let wanted: Vec<Outbox> = outboxes.iter().map(|spec| spec.outbox.clone()).collect();
+        let known = known_outboxes(connection).await?;
+        return leave_newer_tables(schema_verdict(found, &known, &wanted));
+    }
+    let mut done = Vec::new();
+    for file in SHARED {
+        sqlx::raw_sql(file).execute(&mut *connection).await?;
+    }
+    // One statement: a program that looks meanwhile finds a version in any case.
+    sqlx::query(
+        "INSERT INTO postrider_schema (version, oldest_relay) VALUES (?, ?)
+         ON DUPLICATE KEY UPDATE oldest_relay = VALUES(oldest_relay)",
+    )
+    .bind(versions::SCHEMA)
+    .bind(versions::OLDEST_RELAY)
+    .execute(&mut *connection)
+    .await?;
+    sqlx::query("DELETE FROM postrider_schema WHERE version <> ?")
+        .bind(versions::SCHEMA)
+        .execute(&mut *connection)
+        .await?;
+    done.push(format!("shared tables at version {}", versions::SCHEMA));
+    for spec in outboxes {
+        migrate_outbox(connection, spec).await?;
+        done.push(format!(
+            "outbox {} (table {}) at version {}",
+            spec.outbox.name(),
+            spec.outbox.table(),
+            versions::SCHEMA
+        ));
+    }
+    Ok(done)
+}
+
+/// Tables first, then what hangs on them. A trigger is touched only where that changes something:
+/// even `IF NOT EXISTS` waits for every open transaction on the table, and all writers behind it.
+async fn migrate_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> Result<()> {
+    let outbox = &spec.outbox;
+    for file in OUTBOX {
+        sqlx::raw_sql(outbox.sql(file)).execute(&mut *connection).await?;
+    }
+    if !has_trigger(connection, outbox, "appended").await? {
+        sqlx::raw_sql(outbox.sql(APPENDED)).execute(&mut *connection).await?;
+    }
+    let forgets = has_trigger(connection, outbox, "forget").await?;
+    let change = match spec.dedupe {
+        Dedupe::Open => (!forgets).then_some(FORGET),
+        Dedupe::Window(_) => forgets.then_some(REMEMBER),
+    };
+    if let Some(file) = change {
+        sqlx::raw_sql(outbox.sql(file)).execute(&mut *connection).await?;
+    }
+    // Not ON DUPLICATE KEY UPDATE: it would alter the outbox that has the same table.
+    let mut written = 0;
+    for statement in [
+        "UPDATE postrider_outboxes SET table_name = ?, version = ? WHERE name = ?",
+        "INSERT INTO postrider_outboxes (table_name, version, name) VALUES (?, ?, ?)",
+    ] {
+        if written == 0 {
+            written = sqlx::query(statement)
+                .bind(outbox.table())
+                .bind(versions::SCHEMA)
+                .bind(outbox.name())
+                .execute(&mut *connection)
+                .await?
+                .rows_affected();
+        }
+    }
+    Ok(())
+}
+
+async fn has_trigger(
+    connection: &mut MySqlConnection,
+    outbox: &Outbox,
+    suffix: &str,
+) -> Result<bool> {
+    let found: i64 = sqlx::query_scalar(
+        "SELECT COUNT(*) FROM information_schema.TRIGGERS
+         WHERE TRIGGER_SCHEMA = DATABASE() AND TRIGGER_NAME = ?",
+    )
+    .bind(format!("{}_{suffix}", outbox.table()))
+    .fetch_one(connection)
+    .await?;
+    Ok(found > 0)
+}

@@ -1,0 +1,1 @@
+INSERT INTO postrider_audit (operator, action, outbox, target, detail) VALUES (?, ?, ?, ?, ?)

@@ -1,0 +1,1 @@
+DELETE FROM postrider_relays WHERE id = ? AND fenced

@@ -1,0 +1,6 @@
+-- Request ids past their window, unless the event is still in the outbox: window in ms, rows.
+SELECT k.request_id FROM `{outbox}_keys` AS k FORCE INDEX (`{outbox}_keys_age`)
+WHERE k.created_at < UTC_TIMESTAMP(6) - INTERVAL ? * 1000 MICROSECOND
+  AND NOT EXISTS (SELECT 1 FROM `{outbox}` AS o WHERE o.id = k.id)
+ORDER BY k.created_at LIMIT ?
+FOR UPDATE SKIP LOCKED

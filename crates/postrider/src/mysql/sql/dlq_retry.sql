@@ -1,0 +1,9 @@
+-- A fresh event with a fresh budget. Identity, request id and stored hash stay; the trigger lets it
+-- pass because redrive_count is above zero. next_retry_at NULL: it is fresh.
+INSERT INTO `{outbox}` (
+    event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
+    content_hash, max_retries, redrive_count
+)
+SELECT event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
+    content_hash, max_retries, redrive_count + 1
+FROM `{outbox}_dlq` WHERE id = ?

@@ -1,0 +1,13 @@
+-- Rights, for users that you create yourself. The application appends; the relay moves; a viewer
+-- reads. Replace the user names, then run as an administrator. The triggers run with the rights of
+-- the user that migrates. With a binary log, creating them needs log_bin_trust_function_creators.
+--   GRANT INSERT ON `{outbox}` TO app;
+--   GRANT SELECT (request_id, id) ON `{outbox}_keys` TO app;      -- the library's duplicate answer
+--   GRANT SELECT, INSERT, UPDATE, DELETE ON `{outbox}` TO relay;  -- and the same on each of:
+--       `{outbox}_keys`, `{outbox}_archive`, `{outbox}_dlq`, `{outbox}_attempts`,
+--       `{outbox}_book_entries`, `{outbox}_books`, postrider_relays, postrider_audit
+--   GRANT SELECT ON postrider_schema TO relay;                    -- and on postrider_outboxes
+--   GRANT PROCESS ON *.* TO relay;   -- sees open transactions; without it, claims are slower
+--   GRANT SELECT ON `{outbox}` TO viewer;                         -- and the same on each of:
+--       `{outbox}_archive`, `{outbox}_dlq`, `{outbox}_attempts`, `{outbox}_book_entries`,
+--       `{outbox}_books`, postrider_relays, postrider_audit

@@ -1,0 +1,2 @@
+-- dedupe = a time: upkeep forgets request ids by age.
+DROP TRIGGER IF EXISTS `{outbox}_forget`;

@@ -1,0 +1,132 @@
+-- The tables of one outbox. Every statement can run again, so that a dropped table is repaired.
+
+-- Live events only. Required in an INSERT: aggregate_type, aggregate_id, event_type, payload.
+-- Times are UTC whatever the session's time zone; a TIMESTAMP or NOW() would shift them by hours.
+CREATE TABLE IF NOT EXISTS `{outbox}` (
+    id             BIGINT       NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    event_id       CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT (UUID()),
+    request_id     VARCHAR(255),
+    aggregate_type VARCHAR(100) NOT NULL,
+    aggregate_id   VARCHAR(255) NOT NULL,
+    event_type     VARCHAR(200) NOT NULL,
+    payload        MEDIUMTEXT   NOT NULL,
+    headers        JSON CHECK (JSON_VALID(headers) AND JSON_TYPE(headers) = 'OBJECT'),
+    content_hash   VARCHAR(64),
+    status         VARCHAR(20)  NOT NULL DEFAULT 'PENDING'
+                   CHECK (status IN ('PENDING', 'PROCESSING', 'FAILED', 'DEAD_LETTER')),
+    retry_count    INT          NOT NULL DEFAULT 0,
+    redrive_count  INT          NOT NULL DEFAULT 0,
+    crash_count    INT          NOT NULL DEFAULT 0,
+    max_retries    INT,
+    next_retry_at  DATETIME(6),
+    expires_at     DATETIME(6),
+    locked_by      VARCHAR(100),
+    locked_at      DATETIME(6),
+    version        BIGINT       NOT NULL DEFAULT 0,
+    last_error     VARCHAR(500),
+    dead_reason    VARCHAR(20),
+    lane           TINYINT AS (CRC32(CONCAT(aggregate_type, '/', aggregate_id)) & 63) VIRTUAL,
+    -- As Event::weight_bytes. A claim reads this, not payloads that lie outside of the row.
+    weight_bytes   INT AS (LENGTH(payload) + COALESCE(LENGTH(headers), 0) + 256) STORED,
+    -- -1: marked dead; 0: ordinary; from 2 on: a suspect, with its crashes.
+    queue          INT AS (
+        CASE WHEN dead_reason IS NOT NULL THEN -1 WHEN crash_count < 2 THEN 0 ELSE crash_count END
+    ) VIRTUAL,
+    created_at     DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    updated_at     DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    -- Rows that wait for their time, suspects and rows marked dead, in one index, because each
+    -- index costs every insert and delete. It holds no column that a claim changes.
+    KEY `{outbox}_waiting` (queue, next_retry_at, id)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+
+-- Request ids outlive their event, so they are not a unique index of the outbox. The key is not
+-- called PRIMARY because its name is all that error 1062 tells a writer.
+CREATE TABLE IF NOT EXISTS `{outbox}_keys` (
+    request_id VARCHAR(255) NOT NULL,
+    id         BIGINT       NOT NULL,
+    created_at DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    UNIQUE KEY `{outbox}_keys` (request_id),
+    KEY `{outbox}_keys_age` (created_at)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+
+-- Delivered events.
+CREATE TABLE IF NOT EXISTS `{outbox}_archive` (
+    id             BIGINT       NOT NULL PRIMARY KEY,
+    event_id       CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    request_id     VARCHAR(255),
+    aggregate_type VARCHAR(100) NOT NULL,
+    aggregate_id   VARCHAR(255) NOT NULL,
+    event_type     VARCHAR(200) NOT NULL,
+    payload        MEDIUMTEXT   NOT NULL,
+    headers        JSON,
+    content_hash   VARCHAR(64),
+    retry_count    INT          NOT NULL,
+    redrive_count  INT          NOT NULL,
+    created_at     DATETIME(6)  NOT NULL,
+    delivered_at   DATETIME(6)  NOT NULL,
+    KEY `{outbox}_archive_age` (delivered_at)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+
+CREATE TABLE IF NOT EXISTS `{outbox}_dlq` (
+    id               BIGINT        NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    original_id      BIGINT        NOT NULL,
+    event_id         CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    request_id       VARCHAR(255),
+    aggregate_type   VARCHAR(100)  NOT NULL,
+    aggregate_id     VARCHAR(255)  NOT NULL,
+    event_type       VARCHAR(200)  NOT NULL,
+    payload          MEDIUMTEXT    NOT NULL,
+    headers          JSON,
+    content_hash     VARCHAR(64),
+    reason           VARCHAR(20)   NOT NULL,
+    error_message    VARCHAR(1000) NOT NULL,
+    error_detail     TEXT,
+    failed_at        DATETIME(6)   NOT NULL,
+    retry_count      INT           NOT NULL,
+    max_retries      INT,
+    redrive_count    INT           NOT NULL,
+    event_created_at DATETIME(6)   NOT NULL,
+    resolved         BOOLEAN       NOT NULL DEFAULT 0,
+    resolved_at      DATETIME(6),
+    resolved_by      VARCHAR(100),
+    resolution_note  TEXT,
+    retried_as       BIGINT,
+    created_at       DATETIME(6)   NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    updated_at       DATETIME(6)   NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    UNIQUE KEY `{outbox}_dlq_original` (original_id),
+    KEY `{outbox}_dlq_resolved` (resolved, resolved_at),
+    KEY `{outbox}_dlq_type` (event_type, id),
+    KEY `{outbox}_dlq_failed_at` (failed_at)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+
+-- Failed attempts, the last 20 of an event, by identity: they stay readable after the event moved.
+CREATE TABLE IF NOT EXISTS `{outbox}_attempts` (
+    id        BIGINT       NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    event_id  CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    attempt   INT          NOT NULL,
+    failed_at DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    error     VARCHAR(500) NOT NULL,
+    took_ms   BIGINT       NOT NULL,
+    relay_id  VARCHAR(100) NOT NULL,
+    KEY `{outbox}_attempts_event` (event_id, attempt),
+    KEY `{outbox}_attempts_age` (failed_at)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+
+-- The books. Entries are only ever appended (a counter row would make writers queue up); upkeep
+-- folds them into one row per minute, type and kind.
+CREATE TABLE IF NOT EXISTS `{outbox}_book_entries` (
+    id         BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    minute     DATETIME       NOT NULL,
+    event_type VARCHAR(200)   NOT NULL,
+    kind       VARCHAR(10)    NOT NULL,
+    count      BIGINT         NOT NULL,
+    id_sum     DECIMAL(38, 0) NOT NULL
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+CREATE TABLE IF NOT EXISTS `{outbox}_books` (
+    minute     DATETIME       NOT NULL,
+    event_type VARCHAR(200)   NOT NULL,
+    kind       VARCHAR(10)    NOT NULL,
+    count      BIGINT         NOT NULL,
+    id_sum     DECIMAL(38, 0) NOT NULL,
+    PRIMARY KEY (minute, event_type, kind)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;

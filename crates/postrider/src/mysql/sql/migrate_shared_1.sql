@@ -1,0 +1,39 @@
+-- Tables shared by all outboxes of a database. Every statement can run again.
+-- utf8mb4_nopad_bin: other collations take 'a', 'A' and 'a ' for the same id. MySQL 8 has no such
+-- name; its equal is utf8mb4_0900_bin.
+
+-- One row: what the tables are, and the oldest program that may still use them.
+CREATE TABLE IF NOT EXISTS postrider_schema (
+    version      INT         NOT NULL PRIMARY KEY,
+    oldest_relay INT         NOT NULL,
+    migrated_at  DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+
+CREATE TABLE IF NOT EXISTS postrider_outboxes (
+    name       VARCHAR(40) NOT NULL PRIMARY KEY,
+    table_name VARCHAR(40) NOT NULL UNIQUE,
+    version    INT         NOT NULL,
+    created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+
+-- The one liveness record.
+CREATE TABLE IF NOT EXISTS postrider_relays (
+    id         VARCHAR(100) NOT NULL PRIMARY KEY,
+    epoch      BIGINT       NOT NULL DEFAULT 1,
+    heartbeat  BIGINT       NOT NULL DEFAULT 0,
+    fenced     BOOLEAN      NOT NULL DEFAULT 0,
+    host       VARCHAR(255) NOT NULL,
+    version    VARCHAR(50)  NOT NULL,
+    started_at DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+
+-- Who did what to which event.
+CREATE TABLE IF NOT EXISTS postrider_audit (
+    id       BIGINT       NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    at       DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    operator VARCHAR(100) NOT NULL,
+    action   VARCHAR(50)  NOT NULL,
+    outbox   VARCHAR(40)  NOT NULL,
+    target   VARCHAR(100) NOT NULL,
+    detail   TEXT         NOT NULL
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;

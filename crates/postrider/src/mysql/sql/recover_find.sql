@@ -1,0 +1,10 @@
+-- One step of a walk over the table: from (excluded), to (included), dead relays, live relays (both
+-- JSON), stall time in ms. A plain read: a locking one would lock every row for a moment, and a
+-- claim would skip fresh rows and pass them until its next sweep.
+SELECT id, version FROM `{outbox}` FORCE INDEX (PRIMARY)
+WHERE id > ? AND id <= ? AND status = 'PROCESSING'
+  AND (JSON_CONTAINS(?, JSON_QUOTE(locked_by))
+       OR ((locked_by IS NULL OR NOT JSON_CONTAINS(?, JSON_QUOTE(locked_by)))
+           AND (locked_at IS NULL
+                OR locked_at < UTC_TIMESTAMP(6) - INTERVAL ? * 1000 MICROSECOND)))
+ORDER BY id

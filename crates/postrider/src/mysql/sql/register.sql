@@ -1,0 +1,1 @@
+INSERT INTO postrider_relays (id, host, version, epoch) VALUES (?, ?, ?, ?)

@@ -1,0 +1,459 @@
+//! The relay's side: leases, claim, settle.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use serde_json::json;
+use sqlx::mysql::{MySqlConnection, MySqlRow};
+use sqlx::{MySql, Row, Transaction};
+use tokio::sync::mpsc;
+
+use super::MysqlStore;
+use super::append::millis;
+use super::writers::LIST_AGE_MAX;
+use crate::event::{fit, limits};
+use crate::store::{
+    Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
+    OnSuccess, RelayIdentity, RelayPulse, Result, Settled, Store, StoreKind,
+};
+use crate::{Event, Outbox, StoreError};
+
+/// How often the horizon is looked at.
+const HORIZON_EVERY: Duration = Duration::from_millis(250);
+/// Age at which a last id is used: a list of writers may be [`LIST_AGE_MAX`] old, and a transaction
+/// is listed some time after it took its id (microseconds; a second is ample).
+const HORIZON_LAG: Duration = LIST_AGE_MAX.saturating_add(Duration::from_secs(1));
+/// How often a claim starts from the beginning of the table.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// Rows per step of a walk over the table.
+const WALK_ROWS: i64 = 20_000;
+/// Bytes of the JSON with which one statement settles; the server takes packets of 16 MiB.
+const STATEMENT_BYTES_MAX: usize = 1024 * 1024;
+/// The epoch of a relay that nobody has declared dead.
+const FIRST_EPOCH: i64 = 1;
+
+#[async_trait]
+impl Store for MysqlStore {
+    fn kind(&self) -> StoreKind {
+        StoreKind::Mysql
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            concurrent_writers: true,
+            skips_duplicates: false,
+            serialization_failures: false,
+            notifies: false,
+        }
+    }
+
+    async fn register(&self, relay: &RelayIdentity) -> Result<Lease> {
+        sqlx::query(include_str!("sql/register.sql"))
+            .bind(&relay.id)
+            .bind(&relay.host)
+            .bind(&relay.version)
+            .bind(FIRST_EPOCH)
+            .execute(&self.pool)
+            .await?;
+        Ok(Lease { relay_id: relay.id.clone(), epoch: FIRST_EPOCH })
+    }
+
+    async fn heartbeat(&self, lease: &Lease) -> Result<Vec<RelayPulse>> {
+        let beat = sqlx::query(include_str!("sql/heartbeat.sql"))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .execute(&self.pool)
+            .await?;
+        if beat.rows_affected() == 0 {
+            return Err(StoreError::LeaseLost);
+        }
+        let rows = sqlx::query(include_str!("sql/pulses.sql")).fetch_all(&self.pool).await?;
+        rows.iter()
+            .map(|row| {
+                let age_ms: i64 = row.try_get(5)?;
+                Ok(RelayPulse {
+                    relay_id: row.try_get(0)?,
+                    epoch: row.try_get(1)?,
+                    heartbeat: row.try_get(2)?,
+                    fenced: row.try_get(3)?,
+                    host: row.try_get(4)?,
+                    age: Duration::from_millis(age_ms.try_into().unwrap_or(0)),
+                })
+            })
+            .collect()
+    }
+
+    async fn fence(&self, pulse: &RelayPulse) -> Result<bool> {
+        let mut tx = self.pool.begin().await?;
+        let found: Option<(bool, i64, i64)> = sqlx::query_as(include_str!("sql/fence_lock.sql"))
+            .bind(&pulse.relay_id)
+            .fetch_optional(&mut *tx)
+            .await?;
+        let fenced = match found {
+            Some((true, ..)) => true,
+            Some((false, epoch, beat)) if (epoch, beat) == (pulse.epoch, pulse.heartbeat) => {
+                sqlx::query(include_str!("sql/fence.sql"))
+                    .bind(&pulse.relay_id)
+                    .execute(&mut *tx)
+                    .await?;
+                true
+            }
+            _ => false,
+        };
+        tx.commit().await?;
+        Ok(fenced)
+    }
+
+    async fn retire(&self, lease: &Lease) -> Result<()> {
+        sqlx::query(include_str!("sql/retire.sql"))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    async fn claim(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        limit: ClaimLimit,
+        cursor: &mut Cursor,
+    ) -> Result<Claimed> {
+        self.observe_horizon(outbox, cursor).await?;
+        cursor.sweep_if_due(SWEEP_EVERY);
+        let closed_until = cursor.horizon.closed_until();
+        let waiting_limit = cursor.waiting_limit(limit.rows);
+        let Some(mut tx) = self.begin_held(lease).await? else {
+            return Ok(Claimed::default());
+        };
+        let waiting: Vec<(i64, i32)> =
+            sqlx::query_as(outbox.sql(include_str!("sql/claim_waiting.sql")))
+                .bind(waiting_limit)
+                .fetch_all(&mut *tx)
+                .await?;
+        let waiting_found = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
+        let fresh_room = limit.rows.saturating_sub(waiting_found);
+        let fresh: Vec<(i64, i32)> =
+            sqlx::query_as(outbox.sql(include_str!("sql/claim_fresh.sql")))
+                .bind(cursor.low)
+                .bind(fresh_room)
+                .fetch_all(&mut *tx)
+                .await?;
+        let fresh_found = u32::try_from(fresh.len()).unwrap_or(u32::MAX);
+        let fresh_ids: HashSet<i64> = fresh.iter().map(|(id, _)| *id).collect();
+        let candidates = [waiting, fresh].concat();
+        let found = candidates.len();
+        let taken = within(limit.bytes, candidates);
+        let events = take(&mut tx, outbox, lease, &taken).await?;
+        tx.commit().await?;
+
+        let last_fresh = taken.iter().copied().rfind(|id| fresh_ids.contains(id));
+        let cut = taken.len() < found;
+        // A batch that the waiting rows filled left no room to look for fresh ones: nothing was
+        // scanned, and whether there are any is not known.
+        let fresh_full = fresh_found == fresh_room;
+        let scanned_to = (cut || fresh_full).then(|| last_fresh.unwrap_or(cursor.low));
+        cursor.advance(closed_until, scanned_to);
+        cursor.fresh_was_empty = fresh_found == 0 && fresh_room > 0;
+        let full = cut || fresh_full || waiting_found == waiting_limit;
+        Ok(Claimed { full: full && !events.is_empty(), events })
+    }
+
+    async fn claim_suspect(&self, outbox: &Outbox, lease: &Lease) -> Result<Option<Event>> {
+        let Some(mut tx) = self.begin_held(lease).await? else {
+            return Ok(None);
+        };
+        let found: Option<(i64, i32)> =
+            sqlx::query_as(outbox.sql(include_str!("sql/claim_suspect.sql")))
+                .fetch_optional(&mut *tx)
+                .await?;
+        let taken: Vec<i64> = found.into_iter().map(|(id, _)| id).collect();
+        let events = take(&mut tx, outbox, lease, &taken).await?;
+        tx.commit().await?;
+        Ok(events.into_iter().next())
+    }
+
+    async fn has_suspect(&self, outbox: &Outbox) -> Result<bool> {
+        Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/has_suspect.sql")))
+            .fetch_one(&self.pool)
+            .await?)
+    }
+
+    async fn settle_delivered(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+        on_success: OnSuccess,
+    ) -> Result<Settled> {
+        let rows = delivered.iter().map(|d| (d.id, json!([d.id, d.version]).to_string()));
+        let keep: &[&str] = match on_success {
+            OnSuccess::Delete => &[],
+            OnSuccess::Archive => &[include_str!("sql/settle_delivered_archive.sql")],
+        };
+        self.settle(outbox, lease, rows.collect(), Some("delivered"), keep).await
+    }
+
+    async fn settle_failed(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        failed: &[Failure],
+    ) -> Result<Settled> {
+        let rows = failed.iter().map(|f| {
+            let error = fit(&f.error, limits::LAST_ERROR_CHARS_MAX);
+            let row = json!([f.id, f.version, millis(f.delay), error, millis(f.took)]);
+            (f.id, row.to_string())
+        });
+        let statements = [
+            include_str!("sql/settle_failed_note.sql"),
+            include_str!("sql/settle_failed_trim.sql"),
+            include_str!("sql/settle_failed.sql"),
+        ];
+        self.settle(outbox, lease, rows.collect(), None, &statements).await
+    }
+
+    async fn settle_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
+        let bury = [include_str!("sql/settle_dead.sql")];
+        self.settle(outbox, lease, death_rows(dead), Some("dead"), &bury).await
+    }
+
+    async fn mark_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
+        let mark = [include_str!("sql/mark_dead.sql")];
+        self.settle(outbox, lease, death_rows(dead), None, &mark).await
+    }
+
+    async fn release(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        deferred: &[Deferral],
+    ) -> Result<Settled> {
+        let rows = deferred.iter().map(|d| {
+            let error = d.error.as_deref().map(|error| fit(error, limits::LAST_ERROR_CHARS_MAX));
+            (d.id, json!([d.id, d.version, millis(d.delay), error]).to_string())
+        });
+        self.settle(outbox, lease, rows.collect(), None, &[include_str!("sql/release.sql")]).await
+    }
+
+    async fn release_lost(&self, outbox: &Outbox, lease: &Lease, in_flight: &[i64]) -> Result<u64> {
+        let in_flight: HashSet<i64> = in_flight.iter().copied().collect();
+        let (mut from, mut released) = (0, 0);
+        while let Some(to) = self.next_step(outbox, from).await? {
+            let mut held: Vec<i64> =
+                sqlx::query_scalar(outbox.sql(include_str!("sql/release_lost_find.sql")))
+                    .bind(&lease.relay_id)
+                    .bind(from)
+                    .bind(to)
+                    .fetch_all(&self.pool)
+                    .await?;
+            held.retain(|id| !in_flight.contains(id));
+            let mut tx = self.begin_held(lease).await?.ok_or(StoreError::LeaseLost)?;
+            let step = sqlx::query(outbox.sql(include_str!("sql/release_lost.sql")))
+                .bind(ids_json(&held))
+                .bind(&lease.relay_id)
+                .execute(&mut *tx)
+                .await?;
+            tx.commit().await?;
+            released += step.rows_affected();
+            from = to;
+        }
+        Ok(released)
+    }
+
+    async fn hints(&self, _outboxes: &[Outbox]) -> Result<Option<mpsc::Receiver<String>>> {
+        Ok(None)
+    }
+}
+
+impl MysqlStore {
+    async fn observe_horizon(&self, outbox: &Outbox, cursor: &mut Cursor) -> Result<()> {
+        if cursor.observed_at.is_some_and(|at| at.elapsed() < HORIZON_EVERY) {
+            return Ok(());
+        }
+        let last_id: i64 = sqlx::query_scalar(outbox.sql(include_str!("sql/horizon_last_id.sql")))
+            .fetch_one(&self.pool)
+            .await?;
+        let now = Instant::now();
+        if let Some(writers) = self.open_writers().await? {
+            cursor.horizon.observe_after(HORIZON_LAG, now, last_id, writers);
+        }
+        cursor.observed_at = Some(now);
+        Ok(())
+    }
+
+    /// Begins a transaction that no take-over of the relay can overtake; `None` if one came before.
+    async fn begin_held(&self, lease: &Lease) -> Result<Option<Transaction<'static, MySql>>> {
+        let mut tx = self.pool.begin().await?;
+        let epoch: Option<i64> = sqlx::query_scalar(include_str!("sql/lease_hold.sql"))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .fetch_optional(&mut *tx)
+            .await?;
+        Ok(epoch.map(|_| tx))
+    }
+
+    /// One transaction: locks the rows that are still the relay's, then `statements` in turn on
+    /// these, as JSON. With a kind of book the rows are booked first and removed last.
+    async fn settle(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        mut rows: Vec<(i64, String)>,
+        book: Option<&'static str>,
+        statements: &[&'static str],
+    ) -> Result<Settled> {
+        // In id order, as every writer of many rows locks.
+        rows.sort_unstable_by_key(|(id, _)| *id);
+        let mut tx = self.begin_held(lease).await?.ok_or(StoreError::LeaseLost)?;
+        let mut settled = 0;
+        for batch in statement_batches(&rows) {
+            let held: HashSet<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/held.sql")))
+                .bind(json_array(batch))
+                .bind(&lease.relay_id)
+                .fetch_all(&mut *tx)
+                .await?
+                .into_iter()
+                .collect();
+            if held.is_empty() {
+                continue;
+            }
+            let batch = json_array(batch.iter().filter(|(id, _)| held.contains(id)));
+            act(&mut tx, outbox, &batch, book, statements).await?;
+            settled += held.len();
+        }
+        tx.commit().await?;
+        Ok(Settled { rows: u64::try_from(settled).unwrap_or(u64::MAX) })
+    }
+
+    /// The end of the next step of a walk over the table.
+    pub(super) async fn next_step(&self, outbox: &Outbox, from: i64) -> Result<Option<i64>> {
+        Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/next_id_step.sql")))
+            .bind(from)
+            .bind(WALK_ROWS)
+            .fetch_one(&self.pool)
+            .await?)
+    }
+}
+
+/// Acts on locked rows: see [`MysqlStore::settle`].
+pub(super) async fn act(
+    connection: &mut MySqlConnection,
+    outbox: &Outbox,
+    batch: &str,
+    book: Option<&'static str>,
+    statements: &[&'static str],
+) -> Result<()> {
+    if let Some(kind) = book {
+        sqlx::query(outbox.sql(include_str!("sql/book.sql")))
+            .bind(kind)
+            .bind(batch)
+            .execute(&mut *connection)
+            .await?;
+    }
+    let remove = book.map(|_| include_str!("sql/remove.sql"));
+    for statement in statements.iter().copied().chain(remove) {
+        sqlx::query(outbox.sql(statement)).bind(batch).execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+/// Makes locked rows the relay's own and reads them, ids ascending.
+async fn take(
+    connection: &mut MySqlConnection,
+    outbox: &Outbox,
+    lease: &Lease,
+    ids: &[i64],
+) -> Result<Vec<Event>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids = ids_json(ids);
+    sqlx::query(outbox.sql(include_str!("sql/claim_take.sql")))
+        .bind(&ids)
+        .bind(&lease.relay_id)
+        .execute(&mut *connection)
+        .await?;
+    let rows = sqlx::query(outbox.sql(include_str!("sql/claim_read.sql")))
+        .bind(&ids)
+        .fetch_all(&mut *connection)
+        .await?;
+    let mut events =
+        rows.iter().map(decode).collect::<std::result::Result<Vec<_>, sqlx::Error>>()?;
+    events.sort_unstable_by_key(|event| event.id);
+    Ok(events)
+}
+
+/// The ids, ascending, that fit into the limit together; the first one in any case.
+fn within(bytes_max: u64, mut candidates: Vec<(i64, i32)>) -> Vec<i64> {
+    candidates.sort_unstable();
+    let mut total = 0_u64;
+    let fitting = candidates.iter().take_while(|(_, bytes)| {
+        total = total.saturating_add(u64::try_from(*bytes).unwrap_or(0));
+        total <= bytes_max
+    });
+    let fitting = fitting.count().max(1);
+    candidates.iter().take(fitting).map(|(id, _)| *id).collect()
+}
+
+/// `[[1],[2]]`: ids where the statements expect them, in the first place of a row.
+pub(super) fn ids_json(ids: &[i64]) -> String {
+    json!(ids.iter().map(|id| [id]).collect::<Vec<_>>()).to_string()
+}
+
+fn json_array<'a>(rows: impl IntoIterator<Item = &'a (i64, String)>) -> String {
+    let rows: Vec<&str> = rows.into_iter().map(|(_, row)| row.as_str()).collect();
+    format!("[{}]", rows.join(","))
+}
+
+/// Cuts rows into statements of limited size: the errors of a thousand dead letters weigh 9 MB.
+fn statement_batches(mut rows: &[(i64, String)]) -> Vec<&[(i64, String)]> {
+    let mut batches = Vec::new();
+    while !rows.is_empty() {
+        let mut bytes = 0;
+        let fitting = rows.iter().take_while(|(_, row)| {
+            bytes += row.len() + 1;
+            bytes <= STATEMENT_BYTES_MAX
+        });
+        let (batch, rest) = rows.split_at(fitting.count().max(1));
+        batches.push(batch);
+        rows = rest;
+    }
+    batches
+}
+
+fn death_rows(dead: &[Death]) -> Vec<(i64, String)> {
+    let row = |d: &Death| {
+        let message = fit(&d.message, limits::ERROR_MESSAGE_CHARS_MAX);
+        let detail = d.detail.as_deref().map(|text| fit(text, limits::ERROR_DETAIL_CHARS_MAX));
+        let attempted = i32::from(d.attempted);
+        json!([d.id, d.version, d.reason.as_str(), message, detail, attempted]).to_string()
+    };
+    dead.iter().map(|d| (d.id, row(d))).collect()
+}
+
+/// Columns in the order of `claim_read.sql`.
+fn decode(row: &MySqlRow) -> std::result::Result<Event, sqlx::Error> {
+    Ok(Event {
+        id: row.try_get(0)?,
+        event_id: row.try_get(1)?,
+        request_id: row.try_get(2)?,
+        aggregate_type: row.try_get(3)?,
+        aggregate_id: row.try_get(4)?,
+        event_type: row.try_get(5)?,
+        payload: row.try_get(6)?,
+        headers: row.try_get(7)?,
+        content_hash: row.try_get(8)?,
+        created_at: row.try_get(9)?,
+        expires_at: row.try_get(10)?,
+        retry_count: row.try_get(11)?,
+        max_retries: row.try_get(12)?,
+        redrive_count: row.try_get(13)?,
+        crash_count: row.try_get(14)?,
+        last_failed_at: row.try_get(15)?,
+        claimed_at: row.try_get(16)?,
+        version: row.try_get(17)?,
+    })
+}

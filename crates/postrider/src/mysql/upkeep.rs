@@ -1,0 +1,152 @@
+//! House-keeping.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::json;
+
+use super::MysqlStore;
+use super::append::millis;
+use super::store::{act, ids_json};
+use crate::store::{Cleaned, Recovery, Result, Retention, Upkeep};
+use crate::{Dedupe, Outbox};
+
+#[async_trait]
+impl Upkeep for MysqlStore {
+    async fn recover(&self, outbox: &Outbox, recovery: &Recovery<'_>) -> Result<u64> {
+        let (mut from, mut recovered) = (0, 0);
+        while let Some(to) = self.next_step(outbox, from).await? {
+            let stalled: Vec<(i64, i64)> =
+                sqlx::query_as(outbox.sql(include_str!("sql/recover_find.sql")))
+                    .bind(from)
+                    .bind(to)
+                    .bind(json!(recovery.dead).to_string())
+                    .bind(json!(recovery.live).to_string())
+                    .bind(millis(recovery.stalled_after))
+                    .fetch_all(&self.pool)
+                    .await?;
+            if !stalled.is_empty() {
+                recovered += self.recover_step(outbox, &stalled).await?;
+            }
+            from = to;
+        }
+        Ok(recovered)
+    }
+
+    async fn bury(&self, relay_id: &str) -> Result<()> {
+        sqlx::query(include_str!("sql/bury.sql")).bind(relay_id).execute(&self.pool).await?;
+        Ok(())
+    }
+
+    async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<i64>> {
+        let mut tx = self.pool.begin().await?;
+        let mut marked: Vec<i64> =
+            sqlx::query_scalar(outbox.sql(include_str!("sql/move_marked_find.sql")))
+                .bind(chunk)
+                .fetch_all(&mut *tx)
+                .await?;
+        if !marked.is_empty() {
+            marked.sort_unstable();
+            let bury = [include_str!("sql/move_marked.sql")];
+            act(&mut tx, outbox, &ids_json(&marked), Some("dead"), &bury).await?;
+        }
+        tx.commit().await?;
+        Ok(marked)
+    }
+
+    async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
+        let fold = [include_str!("sql/fold_books.sql"), include_str!("sql/fold_books_delete.sql")];
+        let mut folded = 0;
+        loop {
+            let mut tx = self.pool.begin().await?;
+            let entries: Vec<i64> =
+                sqlx::query_scalar(outbox.sql(include_str!("sql/fold_books_find.sql")))
+                    .bind(chunk)
+                    .fetch_all(&mut *tx)
+                    .await?;
+            if !entries.is_empty() {
+                act(&mut tx, outbox, &ids_json(&entries), None, &fold).await?;
+            }
+            tx.commit().await?;
+            folded += entries.len() as u64;
+            if entries.len() < chunk as usize {
+                return Ok(folded);
+            }
+        }
+    }
+
+    async fn clean_up(&self, outbox: &Outbox, retention: &Retention) -> Result<Cleaned> {
+        let chunk = retention.chunk;
+        let clean = |statement, age| self.clean(outbox, statement, age, chunk);
+        Ok(Cleaned {
+            archived: clean(include_str!("sql/clean_archive.sql"), retention.archive).await?,
+            dead_letters: clean(include_str!("sql/clean_dlq.sql"), retention.resolved).await?,
+            attempts: clean(include_str!("sql/clean_attempts.sql"), retention.resolved).await?,
+            keys: match retention.dedupe {
+                Dedupe::Window(window) => self.clean_keys(outbox, window, chunk).await?,
+                Dedupe::Open => 0,
+            },
+        })
+    }
+}
+
+impl MysqlStore {
+    async fn recover_step(&self, outbox: &Outbox, stalled: &[(i64, i64)]) -> Result<u64> {
+        let mut tx = self.pool.begin().await?;
+        let locked: Vec<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/recover_lock.sql")))
+            .bind(json!(stalled).to_string())
+            .fetch_all(&mut *tx)
+            .await?;
+        if !locked.is_empty() {
+            let recover = [include_str!("sql/recover.sql")];
+            act(&mut tx, outbox, &ids_json(&locked), None, &recover).await?;
+        }
+        tx.commit().await?;
+        Ok(locked.len() as u64)
+    }
+
+    /// Deletes in chunks until a chunk is not full: each statement is short, and a lock is held for
+    /// milliseconds only.
+    async fn clean(
+        &self,
+        outbox: &Outbox,
+        statement: &'static str,
+        age: Duration,
+        chunk: u32,
+    ) -> Result<u64> {
+        let mut removed = 0;
+        loop {
+            let step = sqlx::query(outbox.sql(statement))
+                .bind(millis(age))
+                .bind(chunk)
+                .execute(&self.pool)
+                .await?
+                .rows_affected();
+            removed += step;
+            if step < u64::from(chunk) {
+                return Ok(removed);
+            }
+        }
+    }
+
+    /// As [`MysqlStore::clean`], in two statements: see `clean_keys.sql`.
+    async fn clean_keys(&self, outbox: &Outbox, window: Duration, chunk: u32) -> Result<u64> {
+        let mut removed = 0;
+        loop {
+            let mut tx = self.pool.begin().await?;
+            let old: Vec<String> =
+                sqlx::query_scalar(outbox.sql(include_str!("sql/clean_keys_find.sql")))
+                    .bind(millis(window))
+                    .bind(chunk)
+                    .fetch_all(&mut *tx)
+                    .await?;
+            let forget = [include_str!("sql/clean_keys.sql")];
+            act(&mut tx, outbox, &json!(old).to_string(), None, &forget).await?;
+            tx.commit().await?;
+            removed += old.len() as u64;
+            if old.len() < chunk as usize {
+                return Ok(removed);
+            }
+        }
+    }
+}
