@@ -87,7 +87,9 @@ impl Channel for LogChannel {
     async fn send(&self, alert: &Alert) -> Result<(), String> {
         let fields = fields_text(&alert.fields);
         match alert.severity {
-            Severity::Info => tracing::info!(target: "postrider::alert", "{}: {fields}", alert.title),
+            Severity::Info => {
+                tracing::info!(target: "postrider::alert", "{}: {fields}", alert.title)
+            }
             Severity::Warning => {
                 tracing::warn!(target: "postrider::alert", "{}: {fields}", alert.title);
             }
@@ -272,7 +274,8 @@ impl Dispatcher {
             if count > 1 {
                 alert.title = format!("{} (and {} more like it)", alert.title, count - 1);
             }
-            self.kinds.insert(alert.kind.clone(), Kind { sent_at: Instant::now(), held_back: None });
+            self.kinds
+                .insert(alert.kind.clone(), Kind { sent_at: Instant::now(), held_back: None });
             self.send(&alert).await;
         }
     }

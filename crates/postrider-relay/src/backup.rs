@@ -127,7 +127,8 @@ fn ends_within_a_line(file: &mut File) -> io::Result<bool> {
 
 fn line(record: &Record) -> io::Result<String> {
     let text = serde_json::to_string(record)?;
-    let line = Line { sha256: sha256(&text), record: serde_json::value::RawValue::from_string(text)? };
+    let line =
+        Line { sha256: sha256(&text), record: serde_json::value::RawValue::from_string(text)? };
     Ok(serde_json::to_string(&line)?)
 }
 

@@ -100,7 +100,9 @@ impl Heart {
             match self.beat(store, config, &mut lease, &mut observer).await {
                 Ok(()) => {}
                 Err(StoreError::LeaseLost) => {
-                    tracing::warn!("lease lost: another relay declared this one dead; registering anew");
+                    tracing::warn!(
+                        "lease lost: another relay declared this one dead; registering anew"
+                    );
                     metrics::gauge!(telemetry::LEASE_HELD).set(0.0);
                     self.held.send_replace(None);
                     lease = None;

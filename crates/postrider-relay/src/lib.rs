@@ -7,8 +7,8 @@
 pub mod alert;
 pub mod backup;
 pub mod config;
-mod heart;
 mod health;
+mod heart;
 mod pipeline;
 pub mod policy;
 pub mod preset;

@@ -16,8 +16,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::alert::{Alert, Alerts, Severity};
 use crate::config::OutboxConfig;
-use crate::heart::{Heart, Held};
 use crate::health::Health;
+use crate::heart::{Heart, Held};
 use crate::policy::{Settlement, decide, examine};
 use crate::settling::Settler;
 use crate::sink::{Batch, Outcome};
@@ -170,8 +170,7 @@ impl Pipeline {
         }
         for (event, outcome) in good.into_iter().zip(outcomes) {
             let health = self.health.view(&self.config.sink.destination(&event));
-            let settlement =
-                decide(&outcome, &event, &health, &self.config.preset, rand::random());
+            let settlement = decide(&outcome, &event, &health, &self.config.preset, rand::random());
             settled.push((event, settlement));
         }
         // In id order: two settles that meet in the database wait instead of deadlocking.
@@ -244,8 +243,12 @@ impl Pipeline {
                 Ok(suspect) => {
                     state.answer_lost = false;
                     let Some(event) = suspect else { return };
-                    tracing::warn!(outbox = self.config.outbox.name(), id = event.id,
-                        crash_count = event.crash_count, "suspect: delivered alone");
+                    tracing::warn!(
+                        outbox = self.config.outbox.name(),
+                        id = event.id,
+                        crash_count = event.crash_count,
+                        "suspect: delivered alone"
+                    );
                     self.work(held, vec![event]).await;
                 }
                 Err(error) => {
@@ -271,7 +274,11 @@ impl Pipeline {
             Ok(rows) => {
                 state.answer_lost = false;
                 if rows > 0 {
-                    tracing::info!(outbox = outbox.name(), rows, "given back: a claim's answer was lost");
+                    tracing::info!(
+                        outbox = outbox.name(),
+                        rows,
+                        "given back: a claim's answer was lost"
+                    );
                 }
             }
             Err(error) => {

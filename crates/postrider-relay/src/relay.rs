@@ -12,8 +12,8 @@ use tokio_util::task::TaskTracker;
 use crate::alert::{Channel, Dispatcher, LogChannel};
 use crate::backup::Backup;
 use crate::config::{OutboxConfig, RelayConfig};
-use crate::heart::Heart;
 use crate::health::Health;
+use crate::heart::Heart;
 use crate::pipeline::Pipeline;
 use crate::safety_net::SafetyNet;
 use crate::settling::Settler;
@@ -115,11 +115,8 @@ impl Relay {
         };
         let backup =
             Arc::new(Backup::new(&self.config.backup_folder, self.config.backup_bytes_max));
-        let safety_net = Arc::new(SafetyNet {
-            store: Arc::clone(&self.store),
-            backup,
-            alerts: alerts.clone(),
-        });
+        let safety_net =
+            Arc::new(SafetyNet { store: Arc::clone(&self.store), backup, alerts: alerts.clone() });
         let upkeep = Upkeep {
             store: Arc::clone(&self.store),
             config: self.config.clone(),

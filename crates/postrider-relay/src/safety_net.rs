@@ -140,7 +140,9 @@ impl SafetyNet {
         self.alerts.raise(Alert {
             severity: Severity::Critical,
             kind: format!("backup/{name}"),
-            title: format!("Dead-letter table of outbox {name} failed; event is in the backup file"),
+            title: format!(
+                "Dead-letter table of outbox {name} failed; event is in the backup file"
+            ),
             fields,
             event: None,
         });

@@ -124,8 +124,11 @@ impl Upkeep {
                 if ids.is_empty() {
                     break;
                 }
-                tracing::info!(outbox = outbox.outbox.name(), rows = ids.len(),
-                    "marked rows moved to the dead letters");
+                tracing::info!(
+                    outbox = outbox.outbox.name(),
+                    rows = ids.len(),
+                    "marked rows moved to the dead letters"
+                );
                 self.safety_net.close(&outbox.outbox, &ids).await;
             }
         }

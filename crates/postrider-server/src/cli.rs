@@ -26,7 +26,13 @@ pub(crate) struct Cli {
     pub(crate) store: Option<String>,
 
     /// What to log: error, warn, info, debug, or a filter such as postrider=debug
-    #[arg(long, global = true, env = "POSTRIDER_LOG", default_value = "info", value_name = "FILTER")]
+    #[arg(
+        long,
+        global = true,
+        env = "POSTRIDER_LOG",
+        default_value = "info",
+        value_name = "FILTER"
+    )]
     pub(crate) log: String,
 
     /// Log as JSON lines

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::store::{Database, Result};
 use crate::StoreError;
+use crate::store::{Database, Result};
 
 /// How a program uses its connections.
 #[derive(Debug, Clone)]

@@ -24,7 +24,9 @@ pub enum InvalidEvent {
         unit: &'static str,
     },
     /// PostgreSQL text cannot hold NUL, so no store takes it.
-    #[error("{field} contains a NUL character; remove it or encode the payload (for example base64)")]
+    #[error(
+        "{field} contains a NUL character; remove it or encode the payload (for example base64)"
+    )]
     Nul {
         /// Column name.
         field: &'static str,

@@ -122,6 +122,9 @@ mod tests {
             assert!(error.to_string().contains(name), "{error}");
             assert!(Outbox::new(name).is_err());
         }
-        assert_eq!(Outbox::new("transfers").map(|o| o.table().to_owned()).as_deref(), Ok("transfers_outbox"));
+        assert_eq!(
+            Outbox::new("transfers").map(|o| o.table().to_owned()).as_deref(),
+            Ok("transfers_outbox")
+        );
     }
 }

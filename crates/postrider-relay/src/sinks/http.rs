@@ -64,15 +64,21 @@ impl HttpSink {
             .ok()
             .filter(|method| method.as_str().chars().all(|c| c.is_ascii_uppercase()))
             .ok_or_else(|| {
-                fail(format!("method `{}` is none; use GET, POST, PUT, PATCH or DELETE", settings.method))
+                fail(format!(
+                    "method `{}` is none; use GET, POST, PUT, PATCH or DELETE",
+                    settings.method
+                ))
             })?;
         check_template(&settings.url).map_err(&fail)?;
         let mut headers = HeaderMap::new();
         for (name, value) in &settings.headers {
             let name = HeaderName::try_from(name)
                 .map_err(|_| fail(format!("`{name}` cannot be a header name")))?;
-            let mut value = HeaderValue::try_from(value)
-                .map_err(|_| fail(format!("the value of header `{name}` has characters that headers cannot carry")))?;
+            let mut value = HeaderValue::try_from(value).map_err(|_| {
+                fail(format!(
+                    "the value of header `{name}` has characters that headers cannot carry"
+                ))
+            })?;
             value.set_sensitive(true);
             headers.insert(name, value);
         }
@@ -87,9 +93,7 @@ impl HttpSink {
         let mut hosts = self.hosts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let host = if hosts.len() >= HOSTS_MAX && !hosts.contains_key(host) { "" } else { host };
         let places = self.settings.host_concurrency_max;
-        Arc::clone(
-            hosts.entry(host.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(places))),
-        )
+        Arc::clone(hosts.entry(host.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(places))))
     }
 
     async fn deliver_one(
@@ -322,10 +326,13 @@ fn check_template(template: &str) -> Result<(), String> {
             }
         }
     }
-    let sample = FIELDS.iter().fold(template.to_owned(), |url, f| url.replace(&format!("{{{f}}}"), "1"));
+    let sample =
+        FIELDS.iter().fold(template.to_owned(), |url, f| url.replace(&format!("{{{f}}}"), "1"));
     match Url::parse(&sample) {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(()),
-        Ok(_) => Err(format!("url `{template}` must start with http:// or https:// and name a host")),
+        Ok(_) => {
+            Err(format!("url `{template}` must start with http:// or https:// and name a host"))
+        }
         Err(error) => Err(format!("url `{template}` is no URL: {error}")),
     }
 }
@@ -336,7 +343,9 @@ fn fill(template: &str, event: &Event) -> String {
         return template.to_owned();
     }
     let encode = |text: &str| -> String {
-        url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
+        url::form_urlencoded::byte_serialize(text.as_bytes())
+            .collect::<String>()
+            .replace('+', "%20")
     };
     template
         .replace("{aggregate_type}", &encode(&event.aggregate_type))

@@ -22,8 +22,7 @@ pub(crate) async fn append(context: &Context, args: AppendArgs) -> Result<(), Fa
         }
         _ => args.payload,
     };
-    let mut event =
-        NewEvent::new(args.aggregate_type, args.aggregate_id, args.event_type, payload);
+    let mut event = NewEvent::new(args.aggregate_type, args.aggregate_id, args.event_type, payload);
     if let Some(request_id) = args.request_id {
         event = event.request_id(request_id);
     }

@@ -50,7 +50,14 @@ async fn list(opened: &Opened, args: FilterArgs, page: &PageArgs) -> Result<(), 
         return output::print_json(&entries);
     }
     let mut table = Table::new(&[
-        "ID", "TYPE", "AGGREGATE", "REASON", "RETRIES", "FAILED", "RESOLVED", "ERROR",
+        "ID",
+        "TYPE",
+        "AGGREGATE",
+        "REASON",
+        "RETRIES",
+        "FAILED",
+        "RESOLVED",
+        "ERROR",
     ]);
     for entry in &entries {
         table.row(vec![

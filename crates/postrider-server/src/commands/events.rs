@@ -42,7 +42,9 @@ fn print_list(events: &[EventRecord], limit: u32) -> Result<(), Failure> {
         ]);
     }
     if table.is_empty() {
-        return output::print("no events; delivered ones are in the archive (--status COMPLETED)\n");
+        return output::print(
+            "no events; delivered ones are in the archive (--status COMPLETED)\n",
+        );
     }
     table.print()?;
     match events.last().filter(|_| events.len() == limit as usize) {
@@ -69,7 +71,9 @@ async fn show(opened: &Opened, outbox: &Outbox, id: i64, json: bool) -> Result<(
         None => "none".to_owned(),
         Some(hash) => {
             let computed = postrider::content_hash(
-                event.request_id.as_deref(), &event.event_type, &event.payload,
+                event.request_id.as_deref(),
+                &event.event_type,
+                &event.payload,
             );
             let verdict = if computed.eq_ignore_ascii_case(hash) { "verified" } else { "MISMATCH" };
             format!("{hash} ({verdict})")

@@ -40,7 +40,9 @@ pub(crate) enum Failure {
     Sink(#[from] SinkError),
     #[error(transparent)]
     Append(#[from] AppendError),
-    #[error("cannot listen on {address}: {error}\nchange `listen` in [server], or stop what uses it")]
+    #[error(
+        "cannot listen on {address}: {error}\nchange `listen` in [server], or stop what uses it"
+    )]
     Listen { address: std::net::SocketAddr, error: std::io::Error },
     #[error("{0}")]
     Usage(String),

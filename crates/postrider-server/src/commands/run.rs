@@ -31,7 +31,8 @@ pub(crate) async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure
 
 /// Connects to everything, changes nothing.
 async fn check(config: Config) -> Result<(), Failure> {
-    let (url, connections_max) = (config.store.url.expose().to_owned(), config.store.connections_max);
+    let (url, connections_max) =
+        (config.store.url.expose().to_owned(), config.store.connections_max);
     let built = config.build()?;
     let store = connect(&url, connections_max, false).await?;
     let outboxes: Vec<_> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();

@@ -25,7 +25,14 @@ pub(crate) async fn stats(context: &Context, args: &ReadArgs) -> Result<(), Fail
         return output::print_json(&lines);
     }
     let mut table = Table::new(&[
-        "OUTBOX", "TYPE", "APPENDED", "DELIVERED", "DEAD", "PENDING", "OLDEST", "UNRESOLVED",
+        "OUTBOX",
+        "TYPE",
+        "APPENDED",
+        "DELIVERED",
+        "DEAD",
+        "PENDING",
+        "OLDEST",
+        "UNRESOLVED",
     ]);
     for Line { outbox, statistics: s } in &lines {
         table.row(vec![

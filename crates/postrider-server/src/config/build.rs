@@ -10,9 +10,9 @@ use postrider_relay::alert::{Channel, DiscordChannel};
 use postrider_relay::sinks::{HttpSettings, HttpSink, LogSink, NullSink};
 use postrider_relay::{Backoff, OutboxConfig, Preset, RelayConfig, Sink};
 
+use super::ConfigError;
 use super::file::{AlertSection, Config, HttpSection, OnSuccessWord, OutboxSection, SinkSection};
 use super::value::{Time, parse_time};
-use super::ConfigError;
 
 /// Everything that a relay needs.
 pub(crate) struct Built {
@@ -57,8 +57,7 @@ impl Config {
             }
             outboxes.push(config);
         }
-        let channels =
-            self.alert.iter().map(channel).collect::<Result<Vec<_>, ConfigError>>()?;
+        let channels = self.alert.iter().map(channel).collect::<Result<Vec<_>, ConfigError>>()?;
         let cool_down = self.relay.alert_cool_down.map_or(Duration::from_secs(300), |t| t.0);
         Ok(Built { relay: relay(&self)?, outboxes, channels, alert_cool_down: cool_down })
     }
@@ -146,9 +145,10 @@ fn outbox(
     if let Some(dedupe) = &section.dedupe {
         config.dedupe = match dedupe.as_str() {
             "open" => Dedupe::Open,
-            time => Dedupe::Window(parse_time(time).map_err(|error| {
-                invalid(format!("dedupe: {error}, or \"open\""))
-            })?),
+            time => Dedupe::Window(
+                parse_time(time)
+                    .map_err(|error| invalid(format!("dedupe: {error}, or \"open\"")))?,
+            ),
         };
     }
     config.notify = section.notify.unwrap_or(false);
@@ -234,10 +234,7 @@ fn http_sink(section: &HttpSection) -> Result<HttpSink, ConfigError> {
             .collect(),
         timeout: section.timeout.map_or(Duration::from_secs(5), |time| time.0),
         host_concurrency_max: section.host_concurrency_max.unwrap_or(16).max(1),
-        content_type: section
-            .content_type
-            .clone()
-            .unwrap_or_else(|| "application/json".to_owned()),
+        content_type: section.content_type.clone().unwrap_or_else(|| "application/json".to_owned()),
     })?)
 }
 

@@ -35,10 +35,7 @@ pub(crate) struct StoreSection {
 
 impl Default for StoreSection {
     fn default() -> Self {
-        Self {
-            url: "sqlite:./postrider-data/postrider.db".to_owned().into(),
-            connections_max: 8,
-        }
+        Self { url: "sqlite:./postrider-data/postrider.db".to_owned().into(), connections_max: 8 }
     }
 }
 

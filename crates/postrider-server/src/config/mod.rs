@@ -32,18 +32,13 @@ pub(crate) enum ConfigError {
 }
 
 /// Loads the configuration. `store_url` is the flag.
-pub(crate) fn load(
-    path: Option<&Path>,
-    store_url: Option<&str>,
-) -> Result<Config, ConfigError> {
+pub(crate) fn load(path: Option<&Path>, store_url: Option<&str>) -> Result<Config, ConfigError> {
     let default_file = Path::new(FILE);
     let path = path.or_else(|| default_file.exists().then_some(default_file));
     let (origin, text) = match path {
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable {
-                path: path.to_owned(),
-                error,
-            })?;
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| ConfigError::Unreadable { path: path.to_owned(), error })?;
             (path.display().to_string(), text)
         }
         None => ("the default configuration".to_owned(), DEFAULT.to_owned()),
@@ -156,9 +151,8 @@ mod tests {
     }
 
     fn is_setting(line: &str) -> bool {
-        line.split_once(" = ").is_some_and(|(key, _)| {
-            key.chars().all(|c| c.is_ascii_lowercase() || c == '_')
-        })
+        line.split_once(" = ")
+            .is_some_and(|(key, _)| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
     }
 
     #[test]

@@ -101,12 +101,8 @@ fn event(incoming: Incoming) -> Result<NewEvent, String> {
         (None, Some(text)) => text,
         _ => return Err("give either `payload` (JSON) or `payload_text` (text)".to_owned()),
     };
-    let mut event = NewEvent::new(
-        incoming.aggregate_type,
-        incoming.aggregate_id,
-        incoming.event_type,
-        payload,
-    );
+    let mut event =
+        NewEvent::new(incoming.aggregate_type, incoming.aggregate_id, incoming.event_type, payload);
     if let Some(request_id) = incoming.request_id {
         event = event.request_id(request_id);
     }

@@ -6,7 +6,9 @@ use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
 
 use super::MysqlStore;
-use crate::store::{Result, Schema, SchemaState, leave_newer_tables, schema_verdict, versions};
+use crate::store::{
+    Result, Schema, SchemaState, ServerFacts, leave_newer_tables, schema_verdict, versions,
+};
 use crate::{Dedupe, Outbox, OutboxSpec, StoreError};
 
 /// One process migrates a database at a time. Names of locks are the server's, and short.
@@ -80,6 +82,32 @@ impl Schema for MysqlStore {
             None => Vec::new(),
         };
         Ok(schema_verdict(found, &known, outboxes))
+    }
+
+    async fn drop_outbox(&self, outbox: &Outbox) -> Result<()> {
+        sqlx::raw_sql(outbox.sql(include_str!("sql/drop_outbox.sql"))).execute(&self.pool).await?;
+        sqlx::query("DELETE FROM postrider_outboxes WHERE name = ?")
+            .bind(outbox.name())
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    async fn server_facts(&self) -> Result<ServerFacts> {
+        let version: String = sqlx::query_scalar("SELECT VERSION()").fetch_one(&self.pool).await?;
+        let flush: i64 = sqlx::query_scalar("SELECT @@innodb_flush_log_at_trx_commit")
+            .fetch_one(&self.pool)
+            .await?;
+        let doublewrite: i64 =
+            sqlx::query_scalar("SELECT @@innodb_doublewrite").fetch_one(&self.pool).await?;
+        Ok(ServerFacts {
+            version,
+            durability: [
+                ("innodb_flush_log_at_trx_commit".to_owned(), flush.to_string()),
+                ("innodb_doublewrite".to_owned(), doublewrite.to_string()),
+            ]
+            .into(),
+        })
     }
 }
 

@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::PostgresStore;
-use crate::store::{Result, Schema, SchemaState, ServerFacts, leave_newer_tables, schema_verdict, versions};
+use crate::store::{
+    Result, Schema, SchemaState, ServerFacts, leave_newer_tables, schema_verdict, versions,
+};
 use crate::{Dedupe, Outbox, OutboxSpec};
 
 /// One process migrates at a time; the number is arbitrary and only ours.

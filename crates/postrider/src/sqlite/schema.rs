@@ -4,7 +4,9 @@ use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use super::{On, SqliteStore};
-use crate::store::{Result, Schema, SchemaState, ServerFacts, leave_newer_tables, schema_verdict, versions};
+use crate::store::{
+    Result, Schema, SchemaState, ServerFacts, leave_newer_tables, schema_verdict, versions,
+};
 use crate::{Dedupe, Outbox, OutboxSpec};
 
 const SHARED: [&str; 1] = [include_str!("sql/migrate_shared_1.sql")];
@@ -125,14 +127,10 @@ impl Schema for SqliteStore {
             .fetch_one(&self.readers)
             .await
             .on(self)?;
-        let journal_mode: String = sqlx::query_scalar("PRAGMA journal_mode")
-            .fetch_one(&self.writer)
-            .await
-            .on(self)?;
-        let synchronous: i64 = sqlx::query_scalar("PRAGMA synchronous")
-            .fetch_one(&self.writer)
-            .await
-            .on(self)?;
+        let journal_mode: String =
+            sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&self.writer).await.on(self)?;
+        let synchronous: i64 =
+            sqlx::query_scalar("PRAGMA synchronous").fetch_one(&self.writer).await.on(self)?;
         let synchronous = match synchronous {
             0 => "off",
             1 => "normal",

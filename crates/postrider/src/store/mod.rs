@@ -36,8 +36,8 @@ pub use desk::{
 pub(crate) use desk::{parse_stored, refuse_acting_on};
 pub use horizon::Horizon;
 pub use lease::{Lease, RelayIdentity, RelayPulse};
-pub(crate) use schema::{leave_newer_tables, schema_verdict};
 pub use schema::{Schema, SchemaState, ServerFacts, versions};
+pub(crate) use schema::{leave_newer_tables, schema_verdict};
 pub use settle::{Death, Deferral, Delivery, Failure, OnSuccess, Settled};
 pub use upkeep::{Cleaned, Recovery, Retention, Upkeep};
 

@@ -61,7 +61,9 @@ pub mod versions {
 /// is fine where they may be used as they are. Turning them back would break newer programs.
 pub(crate) fn leave_newer_tables(state: SchemaState) -> Result<Vec<String>> {
     match state {
-        SchemaState::Ready => Ok(vec!["the tables are newer and may be used as they are".to_owned()]),
+        SchemaState::Ready => {
+            Ok(vec!["the tables are newer and may be used as they are".to_owned()])
+        }
         SchemaState::NeedsMigration(reason) | SchemaState::TooNew(reason) => Err(
             StoreError::Schema(format!("{reason}; migrate with the newest program that is in use")),
         ),

@@ -119,9 +119,6 @@ async fn claim(
         return Err(Failure::Partly(why));
     }
     let delivered: Vec<Delivery> = claimed.events.iter().map(Delivery::from).collect();
-    bench
-        .store
-        .settle_delivered(&bench.outbox, lease, &delivered, OnSuccess::Delete)
-        .await?;
+    bench.store.settle_delivered(&bench.outbox, lease, &delivered, OnSuccess::Delete).await?;
     Ok(ms)
 }

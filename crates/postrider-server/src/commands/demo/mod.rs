@@ -80,7 +80,8 @@ pub(crate) async fn demo(args: &DemoArgs) -> Result<(), Failure> {
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
     let relaying = tokio::spawn(daemon.run(stop.clone()));
-    let mut story = Story { store: store.as_ref(), outbox: &outbox, target: &target, args, order: 0 };
+    let mut story =
+        Story { store: store.as_ref(), outbox: &outbox, target: &target, args, order: 0 };
     story.tell(&appender, &stop).await?;
     let left = story.drain(&stop).await?;
     stop.cancel();
@@ -261,7 +262,9 @@ async fn conclude(
     file: &Path,
 ) -> Result<(), Failure> {
     let found = Reconciliation::new(outbox.name(), store.books(outbox).await?);
-    output::print("\nThe books, counted by the database at insert and by the relay at settling:\n")?;
+    output::print(
+        "\nThe books, counted by the database at insert and by the relay at settling:\n",
+    )?;
     reconcile::print(std::slice::from_ref(&found))?;
     let received = target.distinct();
     let delivered = found.delivered.count;

@@ -41,8 +41,7 @@ pub(super) struct Target {
 impl Target {
     pub(super) async fn start() -> std::io::Result<Self> {
         let memory = Arc::new(Memory::default());
-        let app =
-            Router::new().route("/orders/{id}", post(take)).with_state(Arc::clone(&memory));
+        let app = Router::new().route("/orders/{id}", post(take)).with_state(Arc::clone(&memory));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
         tokio::spawn(async move { drop(axum::serve(listener, app).await) });
