@@ -163,7 +163,10 @@ async fn act(opened: &Opened, action: Action, args: ActArgs) -> Result<(), Failu
             };
             output::print(&format!("{} {verb}\n", number(i128::from(acted.done))))?;
             if let ([_, ..], [id, ..]) = (args.ids.as_slice(), acted.retried_as.as_slice()) {
-                output::print(&format!("as event {id}: postrider events show {id}\n"))?;
+                let name = outbox.name();
+                output::print(&format!(
+                    "as event {id}: postrider events show {id} --outbox {name}\n"
+                ))?;
             }
         }
     }

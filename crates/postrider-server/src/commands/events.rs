@@ -56,9 +56,9 @@ fn print_list(events: &[EventRecord], limit: u32) -> Result<(), Failure> {
 async fn show(opened: &Opened, outbox: &Outbox, id: i64, json: bool) -> Result<(), Failure> {
     let Some(event) = opened.store.event(outbox, id).await? else {
         return Err(Failure::Usage(format!(
-            "outbox `{}` has no live or archived event {id}; it may be deleted after delivery, or \
-             in the dead letters (`postrider dlq list`)",
-            outbox.name()
+            "outbox `{name}` has no live or archived event {id}; it may be deleted after delivery, \
+             or in the dead letters (`postrider dlq list --outbox {name}`)",
+            name = outbox.name()
         )));
     };
     let attempts = opened.store.attempts(outbox, &event.event_id).await?;

@@ -109,7 +109,11 @@ impl Opened {
         let Some(name) = name else { return Ok(all) };
         let names = all.iter().map(Outbox::name).collect::<Vec<_>>().join(", ");
         all.into_iter().find(|outbox| outbox.name() == name).map(|found| vec![found]).ok_or_else(
-            || Failure::Usage(format!("no outbox `{name}` is configured; there is: {names}")),
+            || {
+                Failure::Usage(format!(
+                    "no outbox `{name}` is configured; there is: {names} (name one with --outbox)"
+                ))
+            },
         )
     }
 }
