@@ -215,3 +215,68 @@ async fn answers(
 fn contains(bytes: &[u8], marker: &[u8]) -> bool {
     marker.is_empty() || bytes.windows(marker.len()).any(|window| window == marker)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that answers every request with its bytes in capitals.
+    async fn shouting_server() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut buffer = [0; 100];
+                    while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+                        let answer = buffer[..length].to_ascii_uppercase();
+                        drop(stream.write_all(&answer).await);
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    async fn ask(stream: &mut TcpStream, text: &str) -> Option<String> {
+        stream.write_all(text.as_bytes()).await.ok()?;
+        let mut buffer = [0; 100];
+        match stream.read(&mut buffer).await {
+            Ok(length @ 1..) => Some(String::from_utf8_lossy(&buffer[..length]).into_owned()),
+            _ => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn each_switch_does_what_its_table_says() {
+        let proxy = FaultProxy::start(&shouting_server().await).await;
+        let open = async || TcpStream::connect(proxy.address()).await.unwrap();
+        let mut first = open().await;
+        assert_eq!(ask(&mut first, "a").await.as_deref(), Some("A"));
+
+        proxy.lose_answer_to(b"doomed");
+        assert_eq!(ask(&mut first, "ping").await.as_deref(), Some("PING"), "not the one meant");
+        assert_eq!(ask(&mut first, "a doomed one").await, None);
+        assert_eq!(proxy.answers_lost(), 1);
+        let mut second = open().await;
+        assert_eq!(ask(&mut second, "doomed").await.as_deref(), Some("DOOMED"), "only once");
+
+        proxy.lose_next_answer();
+        assert_eq!(ask(&mut second, "anything").await, None);
+        assert_eq!(proxy.answers_lost(), 2);
+
+        let mut third = open().await;
+        assert_eq!(ask(&mut third, "b").await.as_deref(), Some("B"));
+        proxy.blackhole();
+        let silence = Duration::from_millis(100);
+        assert!(tokio::time::timeout(silence, ask(&mut third, "c")).await.is_err());
+        proxy.pass();
+        let mut buffer = [0; 10];
+        assert_eq!(third.read(&mut buffer).await.unwrap(), 1, "the held request is passed on");
+        proxy.cut();
+        assert_eq!(ask(&mut third, "d").await, None);
+        assert_eq!(ask(&mut open().await, "e").await, None, "new ones are closed too");
+        proxy.pass();
+        assert_eq!(ask(&mut open().await, "f").await.as_deref(), Some("F"));
+    }
+}

@@ -6,10 +6,12 @@
 //! alternative.
 
 pub mod append;
+pub mod books_property;
 pub mod claim;
 pub mod dead_letters;
 pub mod desk;
 pub mod duplicates;
+pub mod faults;
 pub mod fencing;
 pub mod recovery;
 pub mod schema;
@@ -138,6 +140,25 @@ macro_rules! store_conformance {
             tables_made_for_newer_programs_are_left_alone,
             the_printed_migration_makes_a_working_outbox,
         ]);
+        $crate::store_cases!($store, books_property: [
+            the_books_balance_through_random_walks,
+        ]);
+    };
+}
+
+/// One test per case of broken networks, for a store that is reached over one.
+#[macro_export]
+macro_rules! store_faults {
+    ($store:ident) => {
+        $crate::store_cases!($store, faults: [
+            a_settle_whose_answer_is_lost_can_be_repeated,
+            a_failure_whose_answer_is_lost_is_spent_once,
+            a_claim_whose_answer_is_lost_is_given_back,
+            an_append_whose_commit_answer_is_lost_is_recognised,
+            an_append_cut_off_before_its_commit_never_happened,
+            a_store_goes_on_after_an_outage,
+            a_silent_database_is_waited_for,
+        ]);
     };
 }
 
@@ -174,4 +195,37 @@ macro_rules! store_kind {
     (sqlite) => {
         postrider::store::StoreKind::Sqlite
     };
+}
+
+#[cfg(test)]
+mod tests {
+    /// A case that is in no list would never run.
+    #[test]
+    fn every_case_is_listed() {
+        let list = include_str!("mod.rs");
+        for source in [
+            include_str!("append.rs"),
+            include_str!("books_property.rs"),
+            include_str!("claim.rs"),
+            include_str!("dead_letters.rs"),
+            include_str!("desk.rs"),
+            include_str!("duplicates.rs"),
+            include_str!("faults.rs"),
+            include_str!("fencing.rs"),
+            include_str!("recovery.rs"),
+            include_str!("schema.rs"),
+            include_str!("settle.rs"),
+            include_str!("upkeep.rs"),
+        ] {
+            let cases = source.lines().filter_map(|line| {
+                line.strip_prefix("pub async fn ")?.strip_suffix("(db: TestDb) {")
+            });
+            let mut found = 0;
+            for case in cases {
+                assert!(list.contains(&format!(" {case},\n")), "{case} is in no list");
+                found += 1;
+            }
+            assert!(found > 0);
+        }
+    }
 }

@@ -125,10 +125,7 @@ pub async fn tables_made_for_newer_programs_are_left_alone(db: TestDb) {
 pub async fn the_printed_migration_makes_a_working_outbox(db: TestDb) {
     let empty = db.another_empty().await;
     let script = empty.store.migration_sql(&[spec("orders"), spec("extra")]);
-    assert!(
-        script.contains("GRANT"),
-        "with the rights that each role needs, or why there are none"
-    );
+    assert!(script.contains("GRANT"), "the rights of each role, or why there are none");
     empty.run_script(&script).await;
 
     let outboxes = [Outbox::new("orders").unwrap(), Outbox::new("extra").unwrap()];

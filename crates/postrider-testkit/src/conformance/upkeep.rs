@@ -26,6 +26,11 @@ pub async fn folding_the_books_keeps_the_sums(db: TestDb) {
         db.deliver(&relay, &claimed, OnSuccess::Delete).await;
     }
     let before = (db.books().await, db.store.statistics(&db.outbox).await.unwrap());
+    if !db.store.capabilities().concurrent_writers {
+        // Serial writers keep the sums up themselves.
+        assert_eq!(db.store.fold_books(&db.outbox, 3).await.unwrap(), 0);
+        return db.assert_balanced().await;
+    }
     let entries = db.count("_book_entries").await;
     assert!(entries >= 10, "an entry per statement: {entries}");
 

@@ -21,9 +21,11 @@ pub use tx::TestTx;
 const CONNECTIONS_MAX: u32 = 6;
 
 /// How the SQLite store writes times.
-const SQLITE_TIME: &str = "%Y-%m-%d %H:%M:%f";
+const SQLITE_TIME: &str = "%Y-%m-%dT%H:%M:%fZ";
 
-/// A database of its own for one test. It is dropped with this value, on a panic too.
+/// A database of its own for one test. It is dropped with the last clone of this value, on a panic
+/// too.
+#[derive(Clone)]
 pub struct TestDb {
     /// The store under test.
     pub store: Arc<dyn Database>,
@@ -32,9 +34,9 @@ pub struct TestDb {
     /// The outbox that most cases use.
     pub outbox: Outbox,
     pool: Pool,
-    names: AtomicU64,
+    names: Arc<AtomicU64>,
     // Last, so that the pools above are closed when the database is dropped.
-    _disposal: Disposal,
+    disposal: Arc<Disposal>,
 }
 
 impl TestDb {
@@ -72,7 +74,7 @@ impl TestDb {
 
     /// Another database of the same kind, without any table.
     pub async fn another_empty(&self) -> Self {
-        Self::create(self.store.kind(), self._disposal.server_url()).await
+        Self::create(self.store.kind(), self.disposal.server_url()).await
     }
 
     async fn create(kind: StoreKind, server_url: &str) -> Self {
@@ -81,13 +83,20 @@ impl TestDb {
         let store = connect(&url, &options).await.unwrap();
         let pool = Pool::connect(kind, &url, CONNECTIONS_MAX).await;
         let outbox = Outbox::new("orders").unwrap();
-        Self { store, url, outbox, pool, names: AtomicU64::new(0), _disposal: disposal }
+        let names = Arc::new(AtomicU64::new(0));
+        Self { store, url, outbox, pool, names, disposal: Arc::new(disposal) }
     }
 
     /// The same database, with another outbox for the steps that follow.
     #[must_use]
     pub fn with_outbox(self, outbox: Outbox) -> Self {
         Self { outbox, ..self }
+    }
+
+    /// The same database, reached by another store and URL (through a proxy), one connection each.
+    pub(crate) async fn reached_by(&self, store: Arc<dyn Database>, url: &str) -> Self {
+        let pool = Pool::connect(store.kind(), url, 1).await;
+        Self { store, pool, url: url.to_owned(), ..self.clone() }
     }
 
     /// Adds an outbox with a name of its own.

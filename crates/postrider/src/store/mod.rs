@@ -54,7 +54,7 @@ pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 /// The SQL families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StoreKind {
-    /// PostgreSQL 13 or newer.
+    /// PostgreSQL 14 or newer (13 has no `CREATE OR REPLACE TRIGGER`).
     Postgres,
     /// MariaDB 10.6 or newer; MySQL 8 is untested.
     Mysql,

@@ -1,11 +1,13 @@
 -- Rights, for roles that you create yourself. The application appends; the relay moves; a viewer
 -- reads. Replace the role names, then run as the owner of the tables.
---   GRANT INSERT ON "{outbox}" TO app;
+--   GRANT INSERT, SELECT (id, event_id, request_id) ON "{outbox}" TO app; -- SELECT: the answer
 --   GRANT SELECT (id, request_id) ON "{outbox}_keys" TO app;      -- the library's duplicate answer
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON "{outbox}", "{outbox}_keys", "{outbox}_archive",
 --       "{outbox}_dlq", "{outbox}_attempts", "{outbox}_book_entries", "{outbox}_books",
 --       postrider_relays, postrider_audit TO relay;
+--   GRANT SELECT ON SEQUENCE "{outbox}_id_seq" TO relay;                  -- late commits
 --   GRANT SELECT ON postrider_schema, postrider_outboxes TO relay;
 --   GRANT SELECT ON "{outbox}", "{outbox}_archive", "{outbox}_dlq", "{outbox}_attempts",
 --       "{outbox}_book_entries", "{outbox}_books", postrider_relays, postrider_audit TO viewer;
--- Dropping archive partitions needs ownership; a relay without it deletes rows in chunks instead.
+-- Making and dropping archive partitions needs ownership: a relay without it keeps archived rows in
+-- the catch-all partition and deletes them in chunks instead.

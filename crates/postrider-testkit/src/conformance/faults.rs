@@ -1,0 +1,167 @@
+//! Broken networks between a relay, or an application, and its database.
+//!
+//! For stores that are reached over a network: `store_faults!`. SQLite is a file of the same
+//! process; its answers cannot be lost.
+
+use std::time::Duration;
+
+use postrider::store::{Cursor, OnSuccess};
+use postrider::{ConnectOptions, StoreError, connect};
+
+use super::steps::{failure, ids, order, rows};
+use crate::{FaultProxy, TestDb, eventually};
+
+/// A database, and the same one through a proxy, with one connection on it: so each request goes
+/// through the connection that the test has prepared.
+struct Behind {
+    proxy: FaultProxy,
+    /// The real database, for the test's own looks.
+    direct: TestDb,
+    /// What the relay or application under test uses.
+    through: TestDb,
+}
+
+async fn behind_a_proxy(db: TestDb) -> Behind {
+    let (proxy, url) = FaultProxy::in_front_of(&db.url).await;
+    let options = ConnectOptions { connections_max: 1, create: false };
+    let store = connect(&url, &options).await.unwrap();
+    let through = db.reached_by(store, &url).await;
+    Behind { proxy, direct: db, through }
+}
+
+/// The database settled, and the relay never heard: it repeats, and the books balance.
+pub async fn a_settle_whose_answer_is_lost_can_be_repeated(db: TestDb) {
+    let Behind { proxy, direct, through } = behind_a_proxy(db).await;
+    direct.append_orders(3).await;
+    let relay = direct.relay("relay-under-test").await;
+    let claimed = through.claim(&relay, 3).await;
+    // The first one prepares the statement, so that what follows is one request.
+    assert_eq!(through.deliver(&relay, &claimed[..1], OnSuccess::Archive).await, 1);
+    let rest: Vec<_> = claimed[1..].iter().map(Into::into).collect();
+
+    proxy.lose_answer_to(b"relay-under-test");
+    let unheard =
+        through.store.settle_delivered(&through.outbox, &relay, &rest, OnSuccess::Archive).await;
+    assert!(matches!(unheard, Err(StoreError::Unavailable(_))), "{unheard:?}");
+    assert_eq!(proxy.answers_lost(), 1);
+    assert_eq!(direct.count("").await, 0, "the database did it");
+
+    assert_eq!(through.deliver(&relay, &claimed[1..], OnSuccess::Archive).await, 0, "once only");
+    assert_eq!(direct.count("_archive").await, 3);
+    assert_eq!(direct.store.statistics(&direct.outbox).await.unwrap().delivered, 3);
+    direct.assert_balanced().await;
+}
+
+/// The same for a failure: the attempt is spent once, and recorded once.
+pub async fn a_failure_whose_answer_is_lost_is_spent_once(db: TestDb) {
+    let Behind { proxy, direct, through } = behind_a_proxy(db).await;
+    let id = direct.append_orders(1).await[0];
+    let relay = direct.relay("relay-under-test").await;
+    let mut cursor = Cursor::new();
+    let claimed = through.claim_on(&relay, 3, &mut cursor).await;
+    let first = [failure(&claimed[0], Duration::ZERO, "no")];
+    through.store.settle_failed(&through.outbox, &relay, &first).await.unwrap();
+    let claimed = through.claim_on(&relay, 3, &mut cursor).await;
+    let second = [failure(&claimed[0], Duration::ZERO, "no")];
+
+    proxy.lose_answer_to(b"relay-under-test");
+    assert!(through.store.settle_failed(&through.outbox, &relay, &second).await.is_err());
+    let repeated = through.store.settle_failed(&through.outbox, &relay, &second).await.unwrap();
+
+    assert_eq!(repeated.rows, 0);
+    assert_eq!(direct.event(id).await.unwrap().retry_count, 2);
+    assert_eq!(direct.count("_attempts").await, 2);
+    direct.assert_balanced().await;
+}
+
+/// A claim whose answer was lost holds rows that nobody knows of, until they are given back.
+pub async fn a_claim_whose_answer_is_lost_is_given_back(db: TestDb) {
+    let Behind { proxy, direct, through } = behind_a_proxy(db).await;
+    let appended = direct.append_orders(4).await;
+    let relay = direct.relay("relay-under-test").await;
+    let mut cursor = Cursor::new();
+    let in_flight = ids(&through.claim_on(&relay, 2, &mut cursor).await);
+
+    proxy.lose_answer_to(b"relay-under-test");
+    let unheard = through.store.claim(&through.outbox, &relay, rows(2), &mut cursor).await;
+    assert!(matches!(unheard, Err(StoreError::Unavailable(_))), "{unheard:?}");
+    let held = direct.event(appended[3]).await.unwrap().locked_by;
+    assert_eq!(held.as_deref(), Some("relay-under-test"), "the database did it");
+
+    let lost = through.store.release_lost(&through.outbox, &relay, &in_flight).await.unwrap();
+    assert_eq!(lost, 2);
+    let again = through.claim_on(&relay, 10, &mut cursor).await;
+    assert_eq!(ids(&again), appended[2..], "by the same cursor");
+}
+
+/// The application's COMMIT succeeded, and it never heard: repeating with the same request id
+/// finds the first event instead of making a second.
+pub async fn an_append_whose_commit_answer_is_lost_is_recognised(db: TestDb) {
+    let Behind { proxy, direct, through } = behind_a_proxy(db).await;
+    let mut tx = through.begin().await;
+    let id = tx.append(&through.outbox, &order(1).request_id("r")).await.unwrap().id();
+    proxy.lose_answer_to(b"COMMIT");
+    tx.commit().await.expect_err("the answer was lost");
+    assert_eq!(proxy.answers_lost(), 1);
+
+    let mut tx = through.begin().await;
+    let again = tx.append(&through.outbox, &order(1).request_id("r")).await.unwrap();
+    tx.commit().await.unwrap();
+    assert!(again.is_duplicate());
+    assert_eq!(again.id(), id);
+    assert_eq!(direct.count("").await, 1);
+    direct.assert_balanced().await;
+}
+
+/// A transaction whose connection broke before its COMMIT never happened.
+pub async fn an_append_cut_off_before_its_commit_never_happened(db: TestDb) {
+    let Behind { proxy, direct, through } = behind_a_proxy(db).await;
+    let mut tx = through.begin().await;
+    let _ = tx.append(&through.outbox, &order(1).request_id("r")).await.unwrap();
+    proxy.cut();
+    tx.commit().await.expect_err("the connection is gone");
+    proxy.pass();
+    // The second one waits for the server to notice that the first one's client is gone.
+    let mut tx = through.begin().await;
+    assert!(!tx.append(&through.outbox, &order(1).request_id("r")).await.unwrap().is_duplicate());
+    tx.commit().await.unwrap();
+    assert_eq!(direct.count("").await, 1);
+    direct.assert_balanced().await;
+}
+
+/// While the database cannot be reached, calls fail as transient; afterwards the same store goes on.
+pub async fn a_store_goes_on_after_an_outage(db: TestDb) {
+    let Behind { proxy, direct, through } = behind_a_proxy(db).await;
+    direct.append_orders(2).await;
+    let relay = direct.relay("relay-under-test").await;
+    let mut cursor = Cursor::new();
+    assert_eq!(through.claim_on(&relay, 1, &mut cursor).await.len(), 1);
+    proxy.cut();
+    let down = through.store.claim(&through.outbox, &relay, rows(1), &mut cursor).await;
+    assert!(down.as_ref().is_err_and(StoreError::is_transient), "{down:?}");
+    proxy.pass();
+    let next = eventually("the store claims again", async || {
+        through.store.claim(&through.outbox, &relay, rows(1), &mut cursor).await.ok()
+    })
+    .await;
+    assert_eq!(next.events.len(), 1);
+}
+
+/// A database that is silent answers nothing, and nothing is believed; when it speaks again, the
+/// same call is answered.
+pub async fn a_silent_database_is_waited_for(db: TestDb) {
+    let Behind { proxy, direct, through } = behind_a_proxy(db).await;
+    direct.append_orders(1).await;
+    let relay = direct.relay("relay-under-test").await;
+    proxy.blackhole();
+    let (store, outbox, lease) = (through.store.clone(), through.outbox.clone(), relay.clone());
+    let claiming =
+        tokio::spawn(
+            async move { store.claim(&outbox, &lease, rows(1), &mut Cursor::new()).await },
+        );
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!claiming.is_finished(), "there is no answer to give");
+    assert_eq!(direct.text("SELECT status FROM orders_outbox").await.as_deref(), Some("PENDING"));
+    proxy.pass();
+    assert_eq!(claiming.await.unwrap().unwrap().events.len(), 1);
+}

@@ -1,0 +1,156 @@
+//! The rights that `migrate --print` names are enough, and not more than each role needs.
+#![cfg(feature = "postgres")]
+// A test fails by panicking; clippy only knows functions marked as tests.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use postrider::store::{Cursor, OnSuccess, Page, Recovery, Retention, SchemaState, StoreKind};
+use postrider::{ConnectOptions, Dedupe, NewEvent, OutboxSpec, connect, postgres};
+use postrider_testkit::TestDb;
+use postrider_testkit::conformance::steps::{death, deferral, failure, rows};
+
+const ROLES: [&str; 3] = ["app", "relay", "viewer"];
+
+/// Roles belong to the server, not to the test's database: they have names of their own.
+struct Roles {
+    suffix: String,
+}
+
+impl Roles {
+    async fn create(db: &TestDb) -> Self {
+        let roles = Self { suffix: uuid::Uuid::new_v4().simple().to_string() };
+        for role in ROLES {
+            let name = roles.name(role);
+            db.execute(&format!("CREATE ROLE {name} LOGIN PASSWORD '{name}'")).await;
+        }
+        roles
+    }
+
+    fn name(&self, role: &str) -> String {
+        format!("postrider_test_{role}_{}", self.suffix)
+    }
+
+    fn url(&self, db: &TestDb, role: &str) -> String {
+        let name = self.name(role);
+        let at = db.url.find('@').expect("a URL with a user") + 1;
+        format!("postgres://{name}:{name}@{}", &db.url[at..])
+    }
+
+    async fn drop(self, db: &TestDb) {
+        for role in ROLES {
+            let name = self.name(role);
+            db.execute(&format!("DROP OWNED BY {name}; DROP ROLE {name}")).await;
+        }
+    }
+}
+
+/// The commented GRANTs, as an administrator would run them.
+fn grants(script: &str, roles: &Roles) -> String {
+    let mut grants = String::new();
+    for line in script.lines().filter_map(|line| line.strip_prefix("--   ")) {
+        grants.push_str(line.split("--").next().unwrap_or_default());
+        grants.push('\n');
+    }
+    for role in ROLES {
+        grants = grants.replace(&format!("TO {role};"), &format!("TO {};", roles.name(role)));
+    }
+    assert!(grants.matches("GRANT").count() >= 3, "{grants}");
+    grants
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_printed_rights_are_enough_for_each_role() {
+    let name = concat!(module_path!(), "::the_printed_rights_are_enough_for_each_role");
+    let Some(db) = TestDb::open(StoreKind::Postgres, name).await else { return };
+    let roles = Roles::create(&db).await;
+    let script = db.store.migration_sql(&[OutboxSpec::new(db.outbox.clone())]);
+    db.execute(&grants(&script, &roles)).await;
+
+    // In tasks of their own, so that the roles are dropped even when one of them fails.
+    let checks = [
+        tokio::spawn(the_application_appends(db.clone(), roles.url(&db, "app"))).await,
+        tokio::spawn(the_relay_does_its_work(db.clone(), roles.url(&db, "relay"))).await,
+        tokio::spawn(a_viewer_reads_and_changes_nothing(db.clone(), roles.url(&db, "viewer")))
+            .await,
+    ];
+    roles.drop(&db).await;
+    for check in checks {
+        check.unwrap();
+    }
+}
+
+async fn the_application_appends(db: TestDb, url: String) {
+    let pool = sqlx::PgPool::connect(&url).await.unwrap();
+    let event = NewEvent::new("order", "1", "OrderPlaced", "{}").request_id("r");
+    let mut tx = pool.begin().await.unwrap();
+    let first = postgres::append(&mut tx, &db.outbox, &event).await.unwrap();
+    let again = postgres::append(&mut tx, &db.outbox, &event).await.unwrap();
+    assert_eq!((again.is_duplicate(), again.id()), (true, first.id()));
+    let batch: Vec<_> =
+        (0..5).map(|n| NewEvent::new("order", n.to_string(), "OrderPlaced", "{}")).collect();
+    assert_eq!(postgres::append_all(&mut tx, &db.outbox, &batch).await.unwrap().len(), 5);
+    tx.commit().await.unwrap();
+    for forbidden in [
+        "SELECT payload FROM orders_outbox",
+        "DELETE FROM orders_outbox",
+        "UPDATE orders_outbox SET payload = ''",
+        "DELETE FROM orders_outbox_keys",
+        "SELECT 1 FROM orders_outbox_dlq",
+    ] {
+        let error = sqlx::raw_sql(forbidden).execute(&pool).await.expect_err(forbidden);
+        let code = error.as_database_error().and_then(|e| e.code()).unwrap_or_default();
+        assert_eq!(code, "42501", "{forbidden}: {error}");
+    }
+    pool.close().await;
+}
+
+async fn the_relay_does_its_work(db: TestDb, url: String) {
+    let store = connect(&url, &ConnectOptions::default()).await.unwrap();
+    let outbox = db.outbox.clone();
+    let ready = store.schema_state(std::slice::from_ref(&outbox)).await.unwrap();
+    assert_eq!(ready, SchemaState::Ready);
+    let lease = db.relay("relay-a").await;
+    store.heartbeat(&lease).await.unwrap();
+    let claimed = store.claim(&outbox, &lease, rows(10), &mut Cursor::new()).await.unwrap().events;
+    assert_eq!(claimed.len(), 6);
+    let delivered = [(&claimed[0]).into()];
+    store.settle_delivered(&outbox, &lease, &delivered, OnSuccess::Archive).await.unwrap();
+    let failed = [failure(&claimed[1], Duration::ZERO, "no")];
+    store.settle_failed(&outbox, &lease, &failed).await.unwrap();
+    let dead = [death(&claimed[2], postrider::store::DeadReason::Rejected, "no")];
+    store.settle_dead(&outbox, &lease, &dead).await.unwrap();
+    let marked = [death(&claimed[3], postrider::store::DeadReason::Rejected, "no")];
+    store.mark_dead(&outbox, &lease, &marked).await.unwrap();
+    store.release(&outbox, &lease, &[deferral(&claimed[4], Duration::ZERO)]).await.unwrap();
+    store.release_lost(&outbox, &lease, &[]).await.unwrap();
+    store.has_suspect(&outbox).await.unwrap();
+    store.claim_suspect(&outbox, &lease).await.unwrap();
+    assert_eq!(store.move_marked(&outbox, 10).await.unwrap(), [claimed[3].id]);
+    let recovery = Recovery { dead: &[], live: &[], stalled_after: Duration::from_secs(300) };
+    store.recover(&outbox, &recovery).await.unwrap();
+    store.fold_books(&outbox, 100).await.unwrap();
+    let day = Duration::from_secs(24 * 3600);
+    let retention =
+        Retention { archive: day, resolved: day, dedupe: Dedupe::Window(day), chunk: 100 };
+    let cleaned = store.clean_up(&outbox, &retention).await;
+    cleaned.expect("without owning the tables, it deletes instead of dropping");
+    let page = Page { before_id: None, limit: 10 };
+    let letters = store.dead_letters(&outbox, &Default::default(), page).await.unwrap();
+    store.retry(&outbox, letters[0].id, "ann", "").await.unwrap();
+    store.resolve(&outbox, letters[1].id, "ann", "").await.unwrap();
+    store.retire(&lease).await.unwrap();
+    db.assert_balanced().await;
+}
+
+async fn a_viewer_reads_and_changes_nothing(db: TestDb, url: String) {
+    let store = connect(&url, &ConnectOptions::default()).await.unwrap();
+    let page = Page { before_id: None, limit: 10 };
+    assert!(store.books(&db.outbox).await.unwrap().iter().all(|window| window.balanced()));
+    assert_eq!(store.statistics(&db.outbox).await.unwrap().delivered, 1);
+    assert!(!store.events(&db.outbox, &Default::default(), page).await.unwrap().is_empty());
+    let letters = store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap();
+    store.attempts(&db.outbox, &letters[0].event_id).await.unwrap();
+    assert_eq!(store.audit(10).await.unwrap().len(), 2);
+    store.retry(&db.outbox, letters[0].id, "eve", "").await.expect_err("a viewer only looks");
+}
