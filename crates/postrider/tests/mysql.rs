@@ -103,7 +103,8 @@ async fn a_plain_repeat_is_told_by_the_name_of_its_key() {
 async fn dedupe_can_be_switched() {
     let Some((db, mut writer)) = open("dedupe_can_be_switched").await else { return };
     let triggers = "SELECT COUNT(*) FROM information_schema.TRIGGERS
-        WHERE TRIGGER_SCHEMA = DATABASE() AND TRIGGER_NAME = 'orders_outbox_forget'";
+        WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = 'orders_outbox'
+            AND TRIGGER_NAME = 'orders_outbox_forget'";
     for (dedupe, expected) in [(Dedupe::Open, 1), (Dedupe::default(), 0)] {
         let spec = OutboxSpec { dedupe, ..OutboxSpec::new(db.outbox.clone()) };
         db.store.migrate(&[spec]).await.unwrap();
