@@ -15,10 +15,10 @@ fn keys_of_the_default() -> BTreeSet<String> {
         let line = line.strip_prefix("# ").unwrap_or(line);
         if line.starts_with('[') {
             section = line.trim_matches(['[', ']']).to_owned();
-        } else if let Some((key, _)) = line.split_once(" = ") {
-            if key.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
-                keys.insert(format!("{section}.{key}"));
-            }
+        } else if let Some((key, _)) = line.split_once(" = ")
+            && key.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+        {
+            keys.insert(format!("{section}.{key}"));
         }
     }
     keys
