@@ -14,7 +14,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `POSTGRES_URL`, `MYSQL_URL` | a server where databases may be created; absent: its tests skip |
+//! | `POSTGRES_URL`, `MYSQL_URL` | a server to create databases on; absent: its tests skip |
 //! | `POSTRIDER_SKIP_LOG` | file to which each skipped test appends its name and the reason |
 //! | `POSTRIDER_REQUIRE_ALL` | `1`: a test that would skip fails instead, naming the reason |
 
