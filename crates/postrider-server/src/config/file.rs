@@ -65,6 +65,8 @@ pub(crate) struct RelaySection {
     pub(crate) stop_timeout: Option<Time>,
     pub(crate) recover_every: Option<Time>,
     pub(crate) stalled_after: Option<Time>,
+    pub(crate) fold_every: Option<Time>,
+    pub(crate) move_marked_every: Option<Time>,
     pub(crate) clean_up_at: Option<String>,
     pub(crate) time_zone: Option<String>,
     pub(crate) backup_folder: Option<PathBuf>,
