@@ -81,9 +81,11 @@ impl Context {
     /// Configuration, store and outboxes, for commands that work on tables that are there.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
         let config = self.load()?;
-        let url = config.store.url.expose().to_owned();
-        let store = connect(&url, config.store.connections_max, false).await?;
+        let (url, connections_max) =
+            (config.store.url.expose().to_owned(), config.store.connections_max);
+        // A mistake in the configuration is told first, whether the database answers or not.
         let built = config.build()?;
+        let store = connect(&url, connections_max, false).await?;
         let outboxes: Vec<Outbox> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
         require_schema(store.as_ref(), &outboxes).await?;
         Ok(Opened { url, store, built })
