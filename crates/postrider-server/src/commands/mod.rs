@@ -65,6 +65,36 @@ impl Failure {
             _ => 1,
         }
     }
+
+    /// A cure that the failing call could not know.
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        if matches!(self, Self::Store(StoreError::File { .. })) {
+            return None;
+        }
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(error) = cause {
+            if let Some(sqlx::Error::Database(error)) = error.downcast_ref() {
+                return missing_right(error.code().as_deref(), error.message());
+            }
+            cause = error.source();
+        }
+        None
+    }
+}
+
+/// PostgreSQL has one code for a missing right; MariaDB's differ by what is denied.
+fn missing_right(code: Option<&str>, message: &str) -> Option<&'static str> {
+    if code == Some("42501") || message.contains("command denied") {
+        return Some(
+            "give this user the rights that `postrider migrate --print` ends with, or let the \
+             owner of the tables run this",
+        );
+    }
+    // SQLITE_READONLY, from an append; the store itself names file and cure.
+    (code == Some("8") && message.contains("readonly")).then_some(
+        "give this program the right to write the file in [store] and its folder (SQLite keeps \
+         `-wal` and `-shm` files beside it)",
+    )
 }
 
 /// What all commands share.
