@@ -98,25 +98,28 @@ pub async fn acting_on_a_resolved_or_unknown_entry_is_refused(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Two operators at once: one retry happens.
-pub async fn of_two_retries_at_once_one_is_refused(db: TestDb) {
+/// Two operators at once: the second waits for the first, and is refused then.
+pub async fn of_two_operators_at_once_the_second_is_refused(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let dead = one_dead_letter(&db, &relay, order(1)).await;
-    let retry = |operator: &'static str| {
-        let (store, outbox, id) = (std::sync::Arc::clone(&db.store), db.outbox.clone(), dead.id);
-        tokio::spawn(async move {
-            loop {
-                match store.retry(&outbox, id, operator, "").await {
-                    Err(error) if error.is_transient() => {}
-                    answer => return answer.is_ok(),
-                }
-            }
-        })
+    let mut first = db.begin().await;
+    let resolve = format!(
+        "UPDATE {}_dlq SET resolved = true, resolved_by = 'ann' WHERE id = {}",
+        db.outbox.table(),
+        dead.id
+    );
+    first.execute(&resolve).await.unwrap();
+    let second = {
+        let db = db.clone();
+        tokio::spawn(async move { db.store.retry(&db.outbox, dead.id, "bob", "").await })
     };
-    let (a, b) = (retry("ann"), retry("bob"));
-    let answers = [a.await.unwrap(), b.await.unwrap()];
-    assert_eq!(answers.iter().filter(|ok| **ok).count(), 1, "{answers:?}");
-    assert_eq!(db.count("").await, 1);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!second.is_finished(), "the entry is being acted on");
+    first.commit().await.unwrap();
+    let answer = second.await.unwrap();
+    assert!(matches!(answer, Err(StoreError::Refused(_))), "{answer:?}");
+    assert_eq!(db.count("").await, 0, "nothing was appended");
+    assert_eq!(letter(&db, dead.id).await.resolved_by.as_deref(), Some("ann"));
     db.assert_balanced().await;
 }
 

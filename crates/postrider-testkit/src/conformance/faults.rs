@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use postrider::store::{Cursor, OnSuccess};
+use postrider::store::{Cursor, OnSuccess, StoreKind};
 use postrider::{ConnectOptions, StoreError, connect};
 
 use super::steps::{failure, ids, order, rows};
@@ -29,6 +29,15 @@ async fn behind_a_proxy(db: TestDb) -> Behind {
     Behind { proxy, direct: db, through }
 }
 
+/// What the request contains with which a call of "relay-under-test" takes effect: its only one, or
+/// the end of its transaction. Losing an earlier answer would only roll back.
+fn deciding_request(db: &TestDb) -> &'static [u8] {
+    match db.store.kind() {
+        StoreKind::Mysql => b"COMMIT",
+        StoreKind::Postgres | StoreKind::Sqlite => b"relay-under-test",
+    }
+}
+
 /// The database settled, and the relay never heard: it repeats, and the books balance.
 pub async fn a_settle_whose_answer_is_lost_can_be_repeated(db: TestDb) {
     let Behind { proxy, direct, through } = behind_a_proxy(db).await;
@@ -39,7 +48,7 @@ pub async fn a_settle_whose_answer_is_lost_can_be_repeated(db: TestDb) {
     assert_eq!(through.deliver(&relay, &claimed[..1], OnSuccess::Archive).await, 1);
     let rest: Vec<_> = claimed[1..].iter().map(Into::into).collect();
 
-    proxy.lose_answer_to(b"relay-under-test");
+    proxy.lose_answer_to(deciding_request(&direct));
     let unheard =
         through.store.settle_delivered(&through.outbox, &relay, &rest, OnSuccess::Archive).await;
     assert!(matches!(unheard, Err(StoreError::Unavailable(_))), "{unheard:?}");
@@ -64,7 +73,7 @@ pub async fn a_failure_whose_answer_is_lost_is_spent_once(db: TestDb) {
     let claimed = through.claim_on(&relay, 3, &mut cursor).await;
     let second = [failure(&claimed[0], Duration::ZERO, "no")];
 
-    proxy.lose_answer_to(b"relay-under-test");
+    proxy.lose_answer_to(deciding_request(&direct));
     assert!(through.store.settle_failed(&through.outbox, &relay, &second).await.is_err());
     let repeated = through.store.settle_failed(&through.outbox, &relay, &second).await.unwrap();
 
@@ -82,7 +91,7 @@ pub async fn a_claim_whose_answer_is_lost_is_given_back(db: TestDb) {
     let mut cursor = Cursor::new();
     let in_flight = ids(&through.claim_on(&relay, 2, &mut cursor).await);
 
-    proxy.lose_answer_to(b"relay-under-test");
+    proxy.lose_answer_to(deciding_request(&direct));
     let unheard = through.store.claim(&through.outbox, &relay, rows(2), &mut cursor).await;
     assert!(matches!(unheard, Err(StoreError::Unavailable(_))), "{unheard:?}");
     let held = direct.event(appended[3]).await.unwrap().locked_by;

@@ -216,10 +216,13 @@ async fn has_trigger(
     outbox: &Outbox,
     suffix: &str,
 ) -> Result<bool> {
+    // By schema and name of the table: a search by those of the trigger opens every table of every
+    // database of the server.
     let found: i64 = sqlx::query_scalar(
         "SELECT COUNT(*) FROM information_schema.TRIGGERS
-         WHERE TRIGGER_SCHEMA = DATABASE() AND TRIGGER_NAME = ?",
+         WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = ? AND TRIGGER_NAME = ?",
     )
+    .bind(outbox.table())
     .bind(format!("{}_{suffix}", outbox.table()))
     .fetch_one(connection)
     .await?;

@@ -172,7 +172,10 @@ impl Desk for PostgresStore {
             .bind(entry.original_id)
             .fetch_optional(&mut *tx)
             .await?;
+        // An end of its own on each way out: a transaction that is only dropped keeps its lock a
+        // little longer, and upkeep would skip the row meanwhile.
         if live.is_some() {
+            tx.rollback().await?;
             return Ok(Imported::Live);
         }
         let inserted = sqlx::query(outbox.sql(include_str!("sql/dlq_import.sql")))
@@ -196,6 +199,7 @@ impl Desk for PostgresStore {
             .execute(&mut *tx)
             .await?;
         if inserted.rows_affected() == 0 {
+            tx.rollback().await?;
             return Ok(Imported::Known);
         }
         let detail = format!("event {} restored from a backup file", entry.event_id);

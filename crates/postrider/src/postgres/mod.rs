@@ -26,7 +26,8 @@ pub use append::{append, append_all};
 /// are short because a settle is retried in smaller pieces instead.
 const SESSION: &str = "
     SET application_name = 'postrider';
-    SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off;
+    SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;
+    SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off;
     SET plan_cache_mode = force_generic_plan;
     SET lock_timeout = '2s';
     SET idle_in_transaction_session_timeout = '60s'";

@@ -28,14 +28,18 @@ CREATE TABLE IF NOT EXISTS `{outbox}` (
     lane           TINYINT AS (CRC32(CONCAT(aggregate_type, '/', aggregate_id)) & 63) VIRTUAL,
     -- As Event::weight_bytes. A claim reads this, not payloads that lie outside of the row.
     weight_bytes   INT AS (LENGTH(payload) + COALESCE(LENGTH(headers), 0) + 256) STORED,
+    -- Emptied by the claim, which writes the owner: a row that grew would split its page, and a
+    -- claim of 1,000 rows took 17 ms instead of 7.
+    room           VARCHAR(64) CHARACTER SET ascii NOT NULL
+                   DEFAULT '----------------------------------------------------------------',
     -- -1: marked dead; 0: ordinary; from 2 on: a suspect, with its crashes.
     queue          INT AS (
         CASE WHEN dead_reason IS NOT NULL THEN -1 WHEN crash_count < 2 THEN 0 ELSE crash_count END
     ) VIRTUAL,
     created_at     DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     updated_at     DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    -- Rows that wait for their time, suspects and rows marked dead, in one index, because each
-    -- index costs every insert and delete. It holds no column that a claim changes.
+    -- Fresh rows (NULL, by id), rows that wait for their time, suspects and rows marked dead, in
+    -- one index, because each index costs every insert and delete. No claim changes its columns.
     KEY `{outbox}_waiting` (queue, next_retry_at, id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
