@@ -175,10 +175,10 @@ impl Relay {
         stop_heart.cancel();
         let lease = beating.await.ok().flatten();
         // With everything settled the list entry goes too; otherwise others see it die and recover.
-        if let (Some(lease), true) = (lease, pipelines.is_empty()) {
-            if let Err(error) = self.store.retire(&lease).await {
-                tracing::warn!(%error, "not taken off the list; another relay will notice");
-            }
+        if let (Some(lease), true) = (lease, pipelines.is_empty())
+            && let Err(error) = self.store.retire(&lease).await
+        {
+            tracing::warn!(%error, "not taken off the list; another relay will notice");
         }
         stop_alerts.cancel();
         drop(dispatcher.await);

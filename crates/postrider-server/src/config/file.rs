@@ -157,10 +157,8 @@ impl Config {
                 self.store.connections_max
             ));
         }
-        if let Some(token) = &self.server.token {
-            if token.expose().len() < 16 {
-                return invalid("[server] token: use at least 16 characters".to_owned());
-            }
+        if self.server.token.as_ref().is_some_and(|token| token.expose().len() < 16) {
+            return invalid("[server] token: use at least 16 characters".to_owned());
         }
         Ok(self)
     }
