@@ -128,6 +128,10 @@ fn outbox(
         Some(table) => Outbox::with_table(&section.name, table)?,
         None => Outbox::new(&section.name)?,
     };
+    let preset = Preset::by_name(&section.preset).ok_or_else(|| {
+        let names = Preset::all().map(|preset| preset.name).join(", ");
+        invalid(format!("preset = \"{}\" is unknown; allowed: {names}", section.preset))
+    })?;
     let sink = sinks.get(&section.sink).ok_or_else(|| {
         let mut names: Vec<&str> = sinks.keys().map(String::as_str).collect();
         names.sort_unstable();
@@ -136,10 +140,6 @@ fn outbox(
             section.sink,
             if names.is_empty() { "none".to_owned() } else { names.join(", ") }
         ))
-    })?;
-    let preset = Preset::by_name(&section.preset).ok_or_else(|| {
-        let names = Preset::all().map(|preset| preset.name).join(", ");
-        invalid(format!("preset = \"{}\" is unknown; allowed: {names}", section.preset))
     })?;
     let preset = overridden(preset, section);
     check(&preset).map_err(&invalid)?;
