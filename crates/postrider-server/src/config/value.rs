@@ -46,10 +46,26 @@ impl fmt::Debug for Secret {
 
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Serde's own message would show the value.
-        let text = String::deserialize(deserializer)
-            .map_err(|_| de::Error::custom("a secret is a text in quotes"))?;
-        look_up(&text).map(Self).map_err(de::Error::custom)
+        deserializer.deserialize_str(SecretText)
+    }
+}
+
+struct SecretText;
+
+impl de::Visitor<'_> for SecretText {
+    type Value = Secret;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a text in quotes")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Secret, E> {
+        look_up(text).map(Secret).map_err(E::custom)
+    }
+
+    // A token of digits without quotes: the default would show it.
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Secret, E> {
+        Err(E::invalid_type(de::Unexpected::Other("a number"), &self))
     }
 }
 
