@@ -86,15 +86,16 @@ impl Heart {
         self.lost.notify_one();
     }
 
-    /// Beats until stopped. Answers the lease that is held then, for retiring.
+    /// Beats until stopped, with the lease that `register` answered. Answers the one that is held
+    /// then, for retiring.
     pub(crate) async fn run(
         &self,
         store: &dyn Database,
         config: &RelayConfig,
+        mut lease: Option<Lease>,
         stop: &CancellationToken,
     ) -> Option<Lease> {
         let mut observer = Observer::default();
-        let mut lease = None;
         while !stop.is_cancelled() {
             let started = Instant::now();
             match self.beat(store, config, &mut lease, &mut observer).await {
@@ -135,12 +136,7 @@ impl Heart {
         let started = Instant::now();
         let current = match lease {
             Some(lease) => lease.clone(),
-            None => {
-                let identity = identity(config);
-                let registered = store.register(&identity).await?;
-                tracing::info!(relay = registered.relay_id, "relay registered");
-                lease.insert(registered).clone()
-            }
+            None => lease.insert(register(store, config).await?).clone(),
         };
         let pulses = store.heartbeat(&current).await?;
         let margin = config.lease / 4;
@@ -165,6 +161,16 @@ impl Heart {
         self.roll.send_replace(roll);
         Ok(())
     }
+}
+
+/// Puts this relay on the list, under a new id.
+pub(crate) async fn register(
+    store: &dyn Database,
+    config: &RelayConfig,
+) -> Result<Lease, StoreError> {
+    let registered = store.register(&identity(config)).await?;
+    tracing::info!(relay = registered.relay_id, "relay registered");
+    Ok(registered)
 }
 
 async fn fence(store: &dyn Database, pulse: &RelayPulse) -> Result<bool, StoreError> {

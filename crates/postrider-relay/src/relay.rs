@@ -13,7 +13,7 @@ use crate::alert::{Channel, Dispatcher, LogChannel};
 use crate::backup::Backup;
 use crate::config::{OutboxConfig, RelayConfig};
 use crate::health::Health;
-use crate::heart::Heart;
+use crate::heart::{self, Heart};
 use crate::pipeline::Pipeline;
 use crate::safety_net::SafetyNet;
 use crate::settling::Settler;
@@ -84,8 +84,8 @@ impl Relay {
     /// ends first, so that nothing is left `PROCESSING`.
     ///
     /// # Errors
-    /// If the tables are missing or of another version. Later errors of the database are waited
-    /// through.
+    /// If the tables are missing or of another version, or if they cannot be written for a reason
+    /// that lasts (no right to, say). Later errors of the database are waited through.
     pub async fn run(self, stop: CancellationToken) -> Result<(), RelayError> {
         let names: Vec<Outbox> = self.outboxes.iter().map(|o| o.outbox.clone()).collect();
         match self.store.schema_state(&names).await? {
@@ -97,6 +97,13 @@ impl Relay {
                 return Err(RelayError::Schema(format!("{what}; install a newer postrider")));
             }
         }
+
+        // A relay that may not even register would wait for ever, and look well from outside.
+        let registered = match heart::register(self.store.as_ref(), &self.config).await {
+            Ok(lease) => Some(lease),
+            Err(error) if error.is_transient() => None,
+            Err(error) => return Err(error.into()),
+        };
 
         // Each part stops only when those that lean on it have stopped.
         let (abort, stop_upkeep, stop_heart, stop_alerts) = (
@@ -111,7 +118,7 @@ impl Relay {
         let beating = {
             let (heart, store) = (Arc::clone(&heart), Arc::clone(&self.store));
             let (config, stop) = (self.config.clone(), stop_heart.clone());
-            tokio::spawn(async move { heart.run(store.as_ref(), &config, &stop).await })
+            tokio::spawn(async move { heart.run(store.as_ref(), &config, registered, &stop).await })
         };
         let backup =
             Arc::new(Backup::new(&self.config.backup_folder, self.config.backup_bytes_max));
@@ -168,10 +175,10 @@ impl Relay {
         stop_heart.cancel();
         let lease = beating.await.ok().flatten();
         // With everything settled the list entry goes too; otherwise others see it die and recover.
-        if let (Some(lease), true) = (lease, pipelines.is_empty()) {
-            if let Err(error) = self.store.retire(&lease).await {
-                tracing::warn!(%error, "not taken off the list; another relay will notice");
-            }
+        if let (Some(lease), true) = (lease, pipelines.is_empty())
+            && let Err(error) = self.store.retire(&lease).await
+        {
+            tracing::warn!(%error, "not taken off the list; another relay will notice");
         }
         stop_alerts.cancel();
         drop(dispatcher.await);

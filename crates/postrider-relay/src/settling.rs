@@ -106,7 +106,7 @@ impl Settler {
     }
 
     async fn write(&self, outbox: &Outbox, lease: &Lease, work: &Work) -> Result<()> {
-        let mut todo = vec![0..work.len()];
+        let mut todo: Vec<Range<usize>> = std::iter::once(0..work.len()).collect();
         let mut wait = REPEAT_WAIT.0;
         while let Some(range) = todo.pop().filter(|range| !range.is_empty()) {
             let started = Instant::now();

@@ -28,6 +28,9 @@ async fn main() -> ExitCode {
         }
         Err(failure) => {
             eprintln!("postrider: {failure}");
+            if let Some(hint) = failure.hint() {
+                eprintln!("{hint}");
+            }
             ExitCode::from(failure.exit_code())
         }
     }

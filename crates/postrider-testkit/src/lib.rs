@@ -5,6 +5,9 @@
 //! | [`db`] | [`TestDb`]: a fresh, migrated database per test, on each store |
 //! | [`conformance`] | the suite that every store passes: one `async fn` per case |
 //! | [`proxy`] | [`FaultProxy`]: a network that fails on demand |
+//! | [`http_target`] | [`HttpTarget`]: a receiver that answers by rule and remembers everything |
+//! | [`installation`] | [`Installation`], [`Daemon`]: the real binary, its commands and processes |
+//! | [`private_server`] | [`PrivateServer`]: a database server that a test may kill |
 //!
 //! A store's test file is one line:
 //!
@@ -26,11 +29,21 @@ compile_error!("the testkit needs a store: enable the feature postgres, mysql or
 
 pub mod conformance;
 pub mod db;
+mod folder;
+pub mod http_client;
+pub mod http_target;
+pub mod installation;
+pub mod metrics;
+pub mod private_server;
 pub mod proxy;
 mod skip;
 mod wait;
 
 pub use db::{TestDb, TestTx};
+pub use folder::TempFolder;
+pub use http_target::{Answer, HttpTarget, Received};
+pub use installation::{Daemon, Installation, Ran};
+pub use private_server::PrivateServer;
 pub use proxy::FaultProxy;
 pub use skip::skip;
 pub use wait::{PATIENCE, eventually};

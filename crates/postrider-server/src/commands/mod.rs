@@ -65,6 +65,36 @@ impl Failure {
             _ => 1,
         }
     }
+
+    /// A cure that the failing call could not know.
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        if matches!(self, Self::Store(StoreError::File { .. })) {
+            return None;
+        }
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(error) = cause {
+            if let Some(sqlx::Error::Database(error)) = error.downcast_ref() {
+                return missing_right(error.code().as_deref(), error.message());
+            }
+            cause = error.source();
+        }
+        None
+    }
+}
+
+/// PostgreSQL has one code for a missing right; MariaDB's differ by what is denied.
+fn missing_right(code: Option<&str>, message: &str) -> Option<&'static str> {
+    if code == Some("42501") || message.contains("command denied") {
+        return Some(
+            "give this user the rights that `postrider migrate --print` ends with, or let the \
+             owner of the tables run this",
+        );
+    }
+    // SQLITE_READONLY, from an append; the store itself names file and cure.
+    (code == Some("8") && message.contains("readonly")).then_some(
+        "give this program the right to write the file in [store] and its folder (SQLite keeps \
+         `-wal` and `-shm` files beside it)",
+    )
 }
 
 /// What all commands share.
@@ -81,9 +111,11 @@ impl Context {
     /// Configuration, store and outboxes, for commands that work on tables that are there.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
         let config = self.load()?;
-        let url = config.store.url.expose().to_owned();
-        let store = connect(&url, config.store.connections_max, false).await?;
+        let (url, connections_max) =
+            (config.store.url.expose().to_owned(), config.store.connections_max);
+        // A mistake in the configuration is told first, whether the database answers or not.
         let built = config.build()?;
+        let store = connect(&url, connections_max, false).await?;
         let outboxes: Vec<Outbox> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
         require_schema(store.as_ref(), &outboxes).await?;
         Ok(Opened { url, store, built })

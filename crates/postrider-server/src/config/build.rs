@@ -79,6 +79,8 @@ fn relay(config: &Config) -> Result<RelayConfig, ConfigError> {
         stop_timeout: time(section.stop_timeout, default.stop_timeout),
         recover_every: time(section.recover_every, default.recover_every),
         stalled_after: time(section.stalled_after, default.stalled_after),
+        fold_every: time(section.fold_every, default.fold_every),
+        move_marked_every: time(section.move_marked_every, default.move_marked_every),
         clean_up_at: clean_up_at(section.clean_up_at.as_deref().unwrap_or("02:00"))?,
         time_zone,
         backup_folder: section.backup_folder.clone().unwrap_or(default.backup_folder.clone()),

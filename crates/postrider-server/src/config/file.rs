@@ -65,6 +65,8 @@ pub(crate) struct RelaySection {
     pub(crate) stop_timeout: Option<Time>,
     pub(crate) recover_every: Option<Time>,
     pub(crate) stalled_after: Option<Time>,
+    pub(crate) fold_every: Option<Time>,
+    pub(crate) move_marked_every: Option<Time>,
     pub(crate) clean_up_at: Option<String>,
     pub(crate) time_zone: Option<String>,
     pub(crate) backup_folder: Option<PathBuf>,
@@ -155,10 +157,8 @@ impl Config {
                 self.store.connections_max
             ));
         }
-        if let Some(token) = &self.server.token {
-            if token.expose().len() < 16 {
-                return invalid("[server] token: use at least 16 characters".to_owned());
-            }
+        if self.server.token.as_ref().is_some_and(|token| token.expose().len() < 16) {
+            return invalid("[server] token: use at least 16 characters".to_owned());
         }
         Ok(self)
     }

@@ -21,8 +21,8 @@ const ENVIRONMENT_PREFIX: &str = "POSTRIDER_";
 pub(crate) enum ConfigError {
     #[error("configuration file `{path}` cannot be read: {error}")]
     Unreadable { path: PathBuf, error: std::io::Error },
-    #[error("{origin}: {error}")]
-    Malformed { origin: String, error: Box<toml::de::Error> },
+    #[error("{origin}{place}: {message}")]
+    Malformed { origin: String, place: String, message: String },
     #[error("{0}")]
     Invalid(String),
     #[error(transparent)]
@@ -44,16 +44,13 @@ pub(crate) fn load(path: Option<&Path>, store_url: Option<&str>) -> Result<Confi
         None => ("the default configuration".to_owned(), DEFAULT.to_owned()),
     };
     // First as it stands, so that a mistake is shown with its line.
-    let malformed = |origin: &str, error| ConfigError::Malformed {
-        origin: origin.to_owned(),
-        error: Box::new(error),
-    };
-    let mut table: toml::Table = toml::from_str(&text).map_err(|e| malformed(&origin, e))?;
+    let in_file = |error| malformed(&origin, &text, &error);
+    let mut table: toml::Table = toml::from_str(&text).map_err(in_file)?;
     let overrides = environment(std::env::vars());
     let overridden = !overrides.is_empty() || store_url.is_some();
     let from_file = toml::from_str::<Config>(&text);
     if !overridden {
-        let config = from_file.map_err(|error| malformed(&origin, error))?;
+        let config = from_file.map_err(in_file)?;
         return config.validated();
     }
     for (section, key, value) in overrides {
@@ -62,13 +59,27 @@ pub(crate) fn load(path: Option<&Path>, store_url: Option<&str>) -> Result<Confi
     if let Some(url) = store_url {
         set(&mut table, "store", "url", toml::Value::String(url.to_owned()));
     }
-    let text = toml::to_string(&table).map_err(|error| ConfigError::Invalid(error.to_string()))?;
-    let config = toml::from_str::<Config>(&text).map_err(|error| match from_file {
+    let merged =
+        toml::to_string(&table).map_err(|error| ConfigError::Invalid(error.to_string()))?;
+    let config = toml::from_str::<Config>(&merged).map_err(|error| match from_file {
         // The file has the mistake: show it with the file's own line.
-        Err(error) => malformed(&origin, error),
-        Ok(_) => malformed("environment or flags", error),
+        Err(error) => in_file(error),
+        Ok(_) => malformed("configuration with environment and flags", &merged, &error),
     })?;
     config.validated()
+}
+
+/// The mistake with its line number and key. Never the line itself, as `toml` would show it: the
+/// value may be a password.
+fn malformed(origin: &str, text: &str, error: &toml::de::Error) -> ConfigError {
+    let place = error.span().map_or_else(String::new, |span| {
+        let above = text.get(..span.start).unwrap_or_default().matches('\n').count();
+        let line = text.lines().nth(above).unwrap_or_default();
+        let key = line.split_once('=').map(|(key, _)| format!(", `{}`", key.trim()));
+        format!(" line {}{}", above + 1, key.unwrap_or_default())
+    });
+    let (origin, message) = (origin.to_owned(), error.message().to_owned());
+    ConfigError::Malformed { origin, place, message }
 }
 
 fn set(table: &mut toml::Table, section: &str, key: &str, value: toml::Value) {
@@ -178,6 +189,24 @@ mod tests {
                 .to_string();
             for word in words {
                 assert!(error.contains(word), "{text}: `{word}` is not in: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_shown_with_its_line_and_key_but_without_its_value() {
+        for text in [
+            "[store]\nulr = 'postgres://app:hunter2@db/app'",
+            "[store]\nurl = 'postgres://app:hunter2@db/app",
+            "[server]\ntoken = ['hunter2']",
+            "[server]\ntoken = 123456789",
+        ] {
+            let (_folder, path) = write(text);
+            let key = text.lines().nth(1).unwrap().split(' ').next().unwrap();
+            for flag in [None, Some("sqlite:flag.db")] {
+                let error = load(Some(&path), flag).unwrap_err().to_string();
+                assert!(error.contains(&format!("line 2, `{key}`")), "{error}");
+                assert!(!error.contains("hunter2") && !error.contains("456"), "{error}");
             }
         }
     }

@@ -46,8 +46,26 @@ impl fmt::Debug for Secret {
 
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        look_up(&text).map(Self).map_err(de::Error::custom)
+        deserializer.deserialize_str(SecretText)
+    }
+}
+
+struct SecretText;
+
+impl de::Visitor<'_> for SecretText {
+    type Value = Secret;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a text in quotes")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Secret, E> {
+        look_up(text).map(Secret).map_err(E::custom)
+    }
+
+    // A token of digits without quotes: the default would show it.
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Secret, E> {
+        Err(E::invalid_type(de::Unexpected::Other("a number"), &self))
     }
 }
 
@@ -65,12 +83,16 @@ fn look_up(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A store URL without its password, for messages.
+/// A store URL without its password and parameters (which may hold one as well), for messages.
 pub(crate) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let Some((login, host)) = rest.rsplit_once('@') else { return url.to_owned() };
-    let user = login.split(':').next().unwrap_or_default();
-    format!("{scheme}://{user}@{host}")
+    // From the last `@`: a password that is not percent-encoded may contain `@`, `?` and `/`.
+    let (user, host) = match rest.rsplit_once('@') {
+        Some((login, host)) => (login.split(':').next().map(|user| format!("{user}@")), host),
+        None => (None, rest),
+    };
+    let host = host.split('?').next().unwrap_or_default();
+    format!("{scheme}://{}{host}", user.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -82,7 +104,9 @@ mod tests {
         let secret = Secret("hunter2".to_owned());
         assert!(!format!("{secret:?}").contains("hunter2"));
         let url = without_password("postgres://app:hun@ter2@db:5432/app?x=1");
-        assert_eq!(url, "postgres://app@db:5432/app?x=1");
+        assert_eq!(url, "postgres://app@db:5432/app");
+        let url = without_password("postgres://db:5432/app?user=app&password=hunter2");
+        assert_eq!(url, "postgres://db:5432/app");
         assert_eq!(without_password("sqlite:./a.db"), "sqlite:./a.db");
     }
 

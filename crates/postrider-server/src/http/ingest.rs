@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use postrider::{AppendError, Appended, NewEvent, StoreError};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use super::ServerState;
@@ -25,6 +25,7 @@ struct Incoming {
     aggregate_id: String,
     event_type: String,
     /// Any JSON value, kept as it was written.
+    #[serde(default, deserialize_with = "present")]
     payload: Option<Box<RawValue>>,
     /// Or a text that is not JSON.
     payload_text: Option<String>,
@@ -34,6 +35,11 @@ struct Incoming {
     max_retries: Option<i32>,
     deliver_after: Option<String>,
     expires_after: Option<String>,
+}
+
+/// `null` is a payload like any other; an option alone would take it for absent.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
 #[derive(Debug, Serialize)]

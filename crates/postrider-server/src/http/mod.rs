@@ -5,6 +5,7 @@ mod ingest;
 mod problem;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -22,6 +23,9 @@ use problem::Problem;
 const NOTHING_HERE: &str = "there is nothing at this path; there is: GET /healthz, GET /readyz, \
      GET /metrics, POST /api/v1/outboxes/{name}/events";
 const WRONG_METHOD: &str = "this path does not know the method; events are appended with POST";
+/// Time for the database to answer a probe. A store waits longer for a connection than those who
+/// probe wait for an answer.
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the endpoints work on.
 pub(crate) struct Parts {
@@ -78,16 +82,18 @@ fn router(state: ServerState) -> Router {
 
 /// Ready: the database answers, and its tables fit this program.
 async fn ready(State(state): State<ServerState>) -> Response {
-    match state.store.schema_state(&state.outboxes).await {
-        Ok(SchemaState::Ready) => "ready\n".into_response(),
-        Ok(SchemaState::NeedsMigration(what) | SchemaState::TooNew(what)) => {
+    let answer = state.store.schema_state(&state.outboxes);
+    match tokio::time::timeout(READY_TIMEOUT, answer).await {
+        Ok(Ok(SchemaState::Ready)) => "ready\n".into_response(),
+        Ok(Ok(SchemaState::NeedsMigration(what) | SchemaState::TooNew(what))) => {
             Problem::new(503, what).into_response()
         }
         // What the database says may name hosts and users: that is for the log.
-        Err(error) => {
+        Ok(Err(error)) => {
             tracing::warn!(%error, "not ready");
             Problem::new(503, "the database does not answer").into_response()
         }
+        Err(_) => Problem::new(503, "the database does not answer").into_response(),
     }
 }
 

@@ -13,6 +13,7 @@ const DROP_WAIT: Duration = Duration::from_secs(10);
 pub(super) struct Disposal {
     kind: StoreKind,
     server_url: String,
+    /// Empty if there is nothing to drop.
     name: String,
     folder: Option<PathBuf>,
 }
@@ -39,6 +40,11 @@ impl Disposal {
         (disposal, url)
     }
 
+    /// For a database that goes with its server.
+    pub(super) fn none(kind: StoreKind, server_url: &str) -> Self {
+        Self { kind, server_url: server_url.to_owned(), name: String::new(), folder: None }
+    }
+
     pub(super) fn server_url(&self) -> &str {
         &self.server_url
     }
@@ -48,6 +54,9 @@ impl Drop for Disposal {
     fn drop(&mut self) {
         if let Some(folder) = &self.folder {
             drop(std::fs::remove_dir_all(folder));
+            return;
+        }
+        if self.name.is_empty() {
             return;
         }
         let (kind, url, name) = (self.kind, self.server_url.clone(), self.name.clone());

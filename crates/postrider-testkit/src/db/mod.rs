@@ -72,6 +72,11 @@ impl TestDb {
         Some(Self::create(kind, &server_url).await)
     }
 
+    /// The database of a server that only this test uses, without any table. It is not dropped.
+    pub async fn on(kind: StoreKind, server: &crate::PrivateServer) -> Self {
+        Self::reach(kind, Disposal::none(kind, &server.url), server.url.clone()).await
+    }
+
     /// Another database of the same kind, without any table.
     pub async fn another_empty(&self) -> Self {
         Self::create(self.store.kind(), self.disposal.server_url()).await
@@ -79,6 +84,10 @@ impl TestDb {
 
     async fn create(kind: StoreKind, server_url: &str) -> Self {
         let (disposal, url) = Disposal::create(kind, server_url).await;
+        Self::reach(kind, disposal, url).await
+    }
+
+    async fn reach(kind: StoreKind, disposal: Disposal, url: String) -> Self {
         let options = ConnectOptions { connections_max: CONNECTIONS_MAX, create: true };
         let store = connect(&url, &options).await.unwrap();
         let pool = Pool::connect(kind, &url, CONNECTIONS_MAX).await;

@@ -1,0 +1,30 @@
+//! The real binary, against real databases and a real HTTP receiver: nothing in between is scripted
+//! but the receiver's answers.
+//!
+//! Every test has a database, a receiver, a configuration file and daemons of its own, so all of
+//! them run side by side. They wait for what they can see (rows, requests, metrics, exit codes),
+//! with a deadline, and end with the books.
+
+// A test fails by panicking: here an unwrap is the assertion that the step before it worked.
+#![allow(clippy::unwrap_used)]
+
+mod api;
+mod bad_input;
+mod classification;
+mod commands;
+mod dead_letter_commands;
+mod delivery;
+mod demo;
+mod relays;
+mod safety_net;
+mod scene;
+mod servers;
+mod stopping;
+
+/// One test per case on each of the given stores: `on_stores!(postgres, mysql: a_case, b_case)`.
+macro_rules! on_stores {
+    ($($store:ident),+: $cases:tt) => {
+        $( mod $store { crate::scene::tests!($store $cases); } )+
+    };
+}
+pub(crate) use on_stores;

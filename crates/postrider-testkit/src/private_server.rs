@@ -1,0 +1,76 @@
+//! A database server that a test may kill.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use postrider::store::StoreKind;
+
+use crate::{TempFolder, skip};
+
+/// A server of its own, started by `dev/services instance`; killed when dropped.
+#[derive(Debug)]
+pub struct PrivateServer {
+    name: &'static str,
+    folder: TempFolder,
+    /// Where its database is; the same after a restart.
+    pub url: String,
+}
+
+impl PrivateServer {
+    /// Starts a server. `None`, noted as skipped, where there are no servers at all.
+    pub async fn start(kind: StoreKind, test: &str) -> Option<Self> {
+        let (name, variable) = match kind {
+            StoreKind::Postgres => ("postgres", "POSTGRES_URL"),
+            StoreKind::Mysql => ("mariadb", "MYSQL_URL"),
+            StoreKind::Sqlite => panic!("SQLite has no server"),
+        };
+        // Where nobody provides a shared server, a private one is not installed behind their back.
+        if std::env::var_os(variable).is_none() {
+            skip(test, &format!("the variable {variable} is not set"));
+            return None;
+        }
+        let mut server = Self { name, folder: TempFolder::new(), url: String::new() };
+        server.url = server.control("start").await;
+        Some(server)
+    }
+
+    /// Kills all of its processes: a crash.
+    pub async fn kill(&self) {
+        self.control("kill").await;
+    }
+
+    /// Starts it again, on the same port and data, and waits until it answers.
+    pub async fn restart(&self) {
+        assert_eq!(self.control("start").await, self.url);
+    }
+
+    async fn control(&self, verb: &'static str) -> String {
+        let (name, folder) = (self.name, self.folder.path().to_owned());
+        let done = tokio::task::spawn_blocking(move || services(name, &folder, verb)).await;
+        done.unwrap().unwrap_or_else(|error| panic!("dev/services instance {name} {verb}: {error}"))
+    }
+}
+
+impl Drop for PrivateServer {
+    fn drop(&mut self) {
+        // The folder goes with the server; nobody reads its data any more.
+        if let Err(error) = services(self.name, self.folder.path(), "kill") {
+            eprintln!("the private {} is left running: {error}", self.name);
+        }
+    }
+}
+
+fn services(name: &str, folder: &Path, verb: &str) -> Result<String, String> {
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../dev/services");
+    let output = Command::new(script)
+        .args(["instance", name])
+        .arg(folder)
+        .arg(verb)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
