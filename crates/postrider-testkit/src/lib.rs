@@ -5,6 +5,8 @@
 //! | [`db`] | [`TestDb`]: a fresh, migrated database per test, on each store |
 //! | [`conformance`] | the suite that every store passes: one `async fn` per case |
 //! | [`proxy`] | [`FaultProxy`]: a network that fails on demand |
+//! | [`http`] | [`Receiver`](http::Receiver): an HTTP server that answers as a test says |
+//! | [`relay`] | [`ScriptedSink`](relay::ScriptedSink), relays with short times, recorded alerts |
 //!
 //! A store's test file is one line:
 //!
@@ -26,7 +28,9 @@ compile_error!("the testkit needs a store: enable the feature postgres, mysql or
 
 pub mod conformance;
 pub mod db;
+pub mod http;
 pub mod proxy;
+pub mod relay;
 mod skip;
 mod wait;
 
