@@ -17,7 +17,8 @@ const DESTINATIONS_MAX: usize = 1_000;
 #[derive(Debug)]
 struct Destination {
     down_streak: u32,
-    last_down_id: i64,
+    /// The different events of the streak, as many as it takes to open.
+    down_ids: Vec<i64>,
     down_since: Option<Instant>,
     last_success_at: Option<DateTime<Utc>>,
     heard_at: Instant,
@@ -45,6 +46,10 @@ pub struct Health {
 impl Health {
     /// Takes an outcome into account.
     pub fn record(&self, destination: &str, event: &Event, outcome: &Outcome, took: Duration) {
+        // They say nothing about the destination, which may never have been heard of.
+        if matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. }) {
+            return;
+        }
         let mut destinations = self.lock();
         if destinations.len() >= DESTINATIONS_MAX && !destinations.contains_key(destination) {
             let oldest = destinations.iter().min_by_key(|(_, d)| d.heard_at);
@@ -55,7 +60,7 @@ impl Health {
         let now = Instant::now();
         let known = destinations.entry(destination.to_owned()).or_insert_with(|| Destination {
             down_streak: 0,
-            last_down_id: 0,
+            down_ids: Vec::new(),
             down_since: None,
             last_success_at: None,
             heard_at: now,
@@ -64,16 +69,19 @@ impl Health {
         match outcome {
             Outcome::Down { .. } => {
                 known.down_since.get_or_insert(now);
-                // One event that always times out is not an outage of its destination.
-                if known.last_down_id != event.id || known.down_streak >= OPEN_AFTER {
+                // A few events that always time out are not an outage of their destination.
+                let open = known.down_streak >= OPEN_AFTER;
+                if open || !known.down_ids.contains(&event.id) {
                     known.down_streak = known.down_streak.saturating_add(1);
                 }
-                known.last_down_id = event.id;
+                if !open && !known.down_ids.contains(&event.id) {
+                    known.down_ids.push(event.id);
+                }
             }
             Outcome::Untried | Outcome::NoRoute { .. } => {}
             Outcome::Delivered | Outcome::Rejected { .. } | Outcome::Retry { .. } => {
                 known.down_streak = 0;
-                known.last_down_id = 0;
+                known.down_ids.clear();
                 known.down_since = None;
                 if *outcome == Outcome::Delivered {
                     // The database's clock, as far as this process can know it: the claim's answer

@@ -3,8 +3,10 @@
 //! Claims run one after the other; up to `batches_max` batches are delivered and settled at the same
 //! time, so that the next claim overlaps the last settle. The semaphore is the bounded queue.
 
-use std::panic::AssertUnwindSafe;
+use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -26,6 +28,9 @@ use crate::waker::Waker;
 
 /// After a batch, polling starts over at this and doubles up to the idle poll.
 const POLL_FIRST: Duration = Duration::from_millis(5);
+/// Events claimed while all destinations are down: a waiting one and a fresh one. With one row the
+/// waiting ones would always go first, and events that never succeed would keep out all others.
+const PROBE_ROWS: u32 = 2;
 /// Wait after a claim that failed; doubles up to the second.
 const CLAIM_REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// Time that a sink gets beyond its deadline to answer.
@@ -41,6 +46,9 @@ pub(crate) struct Pipeline {
     /// Batches hold it shared; a suspect holds it alone, across all outboxes of the process.
     pub(crate) alone: Arc<RwLock<()>>,
     pub(crate) suspects_every: Duration,
+    /// Rows are held that nobody works on any more: a batch panicked, or could not be settled
+    /// before the stop deadline.
+    pub(crate) abandoned: AtomicBool,
 }
 
 /// What keeps a batch within its limits while it is in flight.
@@ -50,11 +58,13 @@ struct InFlight {
 }
 
 impl Pipeline {
-    /// Runs until stopped, and returns when everything in flight is settled or given up.
-    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
+    /// Runs until stopped, and returns when everything in flight is settled or given up. Answers
+    /// whether no row is held any more.
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) -> bool {
         let places = Arc::new(Semaphore::new(self.config.batches_max));
         let tasks = TaskTracker::new();
         let mut state = ClaimState::new();
+        let mut wakes = self.waker.subscribe();
         while !stop.is_cancelled() {
             // A stop cuts waits short, never a claim: its rows would be ours without our knowing.
             let Some(held) = stop.run_until_cancelled(self.heart.held()).await else { break };
@@ -62,19 +72,26 @@ impl Pipeline {
             self.deliver_suspects(&held, &mut state, &stop).await;
             let place = stop.run_until_cancelled(self.place(&places)).await;
             let Some(Some(in_flight)) = place else { break };
+            // What is appended from here on may be missed by the claim, and is worth another.
+            wakes.mark_unchanged();
             let rest = self.claim(&held, &mut state, &places, in_flight, &tasks).await;
             if let Some(wait) = rest {
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    () = self.waker.woken(), if !self.health.all_open() => state.poll = POLL_FIRST,
+                    _ = wakes.changed(), if !self.health.all_open() => state.poll = POLL_FIRST,
                     () = tokio::time::sleep(wait) => {}
                 }
             }
         }
         tasks.close();
         tasks.wait().await;
-        self.release_lost(&mut state).await;
-        self.config.sink.close().await;
+        loop {
+            self.release_lost(&mut state).await;
+            let held = state.answer_lost || self.abandoned.load(Ordering::SeqCst);
+            if !held || self.settler.abort.is_cancelled() {
+                return !held;
+            }
+        }
     }
 
     async fn place(&self, places: &Arc<Semaphore>) -> Option<InFlight> {
@@ -93,16 +110,16 @@ impl Pipeline {
         in_flight: InFlight,
         tasks: &TaskTracker,
     ) -> Option<Duration> {
-        if state.answer_lost {
+        if state.answer_lost || self.abandoned.load(Ordering::SeqCst) {
             drop(in_flight);
             // Nothing else may be in flight: whatever this relay then holds is the lost claim's.
             let _all = places.acquire_many(u32::try_from(self.config.batches_max).ok()?).await;
             self.release_lost(state).await;
-            return None;
+            return Some(POLL_FIRST);
         }
         let probing = self.health.all_open();
         let limit = ClaimLimit {
-            rows: if probing { 1 } else { self.config.preset.batch },
+            rows: if probing { PROBE_ROWS } else { self.config.preset.batch },
             bytes: self.config.batch_bytes_max,
         };
         let store = self.settler.store.as_ref();
@@ -120,7 +137,10 @@ impl Pipeline {
                 state.poll = POLL_FIRST;
                 let (pipeline, held) = (Arc::clone(self), held.clone());
                 tasks.spawn(async move {
-                    pipeline.work(&held, claimed.events).await;
+                    let work = AssertUnwindSafe(pipeline.work(&held, claimed.events));
+                    if work.catch_unwind().await.is_err() {
+                        pipeline.abandoned.store(true, Ordering::SeqCst);
+                    }
                     drop(in_flight);
                 });
                 match (probing, claimed.full) {
@@ -164,12 +184,12 @@ impl Pipeline {
         let outcomes = self.deliver(held, &good).await;
         let took = started.elapsed();
         for (event, outcome) in good.iter().zip(&outcomes) {
-            let destination = self.config.sink.destination(event);
+            let destination = self.destination(event);
             self.health.record(&destination, event, outcome, took);
             self.tell_credentials(&destination, outcome);
         }
         for (event, outcome) in good.into_iter().zip(outcomes) {
-            let health = self.health.view(&self.config.sink.destination(&event));
+            let health = self.health.view(&self.destination(&event));
             let settlement = decide(&outcome, &event, &health, &self.config.preset, rand::random());
             settled.push((event, settlement));
         }
@@ -178,7 +198,16 @@ impl Pipeline {
         if let Err(error) = self.settler.settle(&self.config, &held.lease, settled, took).await {
             tracing::warn!(outbox = self.config.outbox.name(), %error,
                 "batch not settled; whoever recovers it delivers it again");
+            self.abandoned.fetch_or(self.heart.is_current(&held.lease), Ordering::SeqCst);
         }
+    }
+
+    /// The sink's word for where the event goes. A sink that panics here, after the delivery, must
+    /// not have the batch delivered over and over.
+    fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
+        let sink = &self.config.sink;
+        catch_unwind(AssertUnwindSafe(|| sink.destination(event)))
+            .unwrap_or_else(|_| Cow::Borrowed(sink.name()))
     }
 
     /// One outcome per event, whatever the sink does.
@@ -236,8 +265,9 @@ impl Pipeline {
         if !matches!(store.has_suspect(&self.config.outbox).await, Ok(true)) {
             return;
         }
-        let _alone = self.alone.write().await;
         while !stop.is_cancelled() && self.heart.holds(&held.lease) {
+            // For one at a time: between two suspects the other outboxes get their turn.
+            let _alone = self.alone.write().await;
             state.answer_lost = true;
             match store.claim_suspect(&self.config.outbox, &held.lease).await {
                 Ok(suspect) => {
@@ -249,7 +279,11 @@ impl Pipeline {
                         crash_count = event.crash_count,
                         "suspect: delivered alone"
                     );
-                    self.work(held, vec![event]).await;
+                    let work = AssertUnwindSafe(self.work(held, vec![event]));
+                    if work.catch_unwind().await.is_err() {
+                        self.abandoned.store(true, Ordering::SeqCst);
+                        return;
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(outbox = self.config.outbox.name(), %error,
@@ -260,25 +294,24 @@ impl Pipeline {
         }
     }
 
-    /// Gives back rows of a claim whose answer never came. Call it with nothing in flight.
+    /// Gives back rows of a claim whose answer never came, or of a batch that was abandoned. Call
+    /// it with nothing in flight.
     async fn release_lost(&self, state: &mut ClaimState) {
         let Some(lease) = state.lease.clone().filter(|lease| self.heart.is_current(lease)) else {
             state.answer_lost = false;
+            self.abandoned.store(false, Ordering::SeqCst);
             return;
         };
-        if !state.answer_lost {
+        if !state.answer_lost && !self.abandoned.load(Ordering::SeqCst) {
             return;
         }
         let outbox = &self.config.outbox;
         match self.settler.store.release_lost(outbox, &lease, &[]).await {
             Ok(rows) => {
                 state.answer_lost = false;
+                self.abandoned.store(false, Ordering::SeqCst);
                 if rows > 0 {
-                    tracing::info!(
-                        outbox = outbox.name(),
-                        rows,
-                        "given back: a claim's answer was lost"
-                    );
+                    tracing::warn!(outbox = outbox.name(), rows, "given back: nobody was at work");
                 }
             }
             Err(error) => {

@@ -38,7 +38,10 @@ impl SafetyNet {
                     dead.iter().for_each(|(event, death)| self.tell(outbox, event, death));
                     return Ok(());
                 }
-                Err(StoreError::LeaseLost) => return Err(StoreError::LeaseLost),
+                Err(StoreError::LeaseLost) => {
+                    settler.heart.lost();
+                    return Err(StoreError::LeaseLost);
+                }
                 // The row is safe where it is; the table may well work once the database does.
                 Err(error) if error.is_transient() => {
                     settler.pause(outbox, lease, &mut wait, &error).await?;
@@ -52,7 +55,8 @@ impl SafetyNet {
                 }
                 Err(error) => {
                     for (event, death) in dead {
-                        self.back_up(outbox, lease, event, death, &error).await;
+                        self.back_up(outbox, &event, &death, &error).await;
+                        self.mark(outbox, lease, death, settler).await?;
                     }
                     return Ok(());
                 }
@@ -61,19 +65,12 @@ impl SafetyNet {
     }
 
     /// Second and third rung, for one event.
-    async fn back_up(
-        &self,
-        outbox: &Outbox,
-        lease: &Lease,
-        event: Event,
-        death: Death,
-        cause: &StoreError,
-    ) {
+    async fn back_up(&self, outbox: &Outbox, event: &Event, death: &Death, cause: &StoreError) {
         let name = outbox.name();
         let record = Record::Dead {
             outbox: name.to_owned(),
             written_at: Utc::now(),
-            event: Box::new(import_entry(&event, &death)),
+            event: Box::new(import_entry(event, death)),
         };
         let backup = Arc::clone(&self.backup);
         let written = tokio::task::spawn_blocking(move || backup.append(&[record])).await;
@@ -84,18 +81,37 @@ impl SafetyNet {
                 metrics::counter!(telemetry::BACKUP, "outbox" => name.to_owned()).increment(1);
                 tracing::error!(outbox = name, id = event.id, event_id = event.event_id, %cause,
                     file = %place.display(), "dead-letter table failed; event is in the backup file");
-                self.tell_backup(outbox, &event, &death, cause);
+                self.tell_backup(outbox, event, death, cause);
             }
             Err(error) => {
                 metrics::counter!(telemetry::CRITICAL, "outbox" => name.to_owned()).increment(1);
                 tracing::error!(outbox = name, id = event.id, event_id = event.event_id, %cause,
                     %error, "dead-letter table and backup file failed; the event is in the outbox");
-                self.tell_critical(outbox, &event, &death, cause, &error);
+                self.tell_critical(outbox, event, death, cause, &error);
             }
         }
-        if let Err(error) = self.store.mark_dead(outbox, lease, &[death]).await {
-            // Then the row stays held, is recovered, tried again, and comes back here.
-            tracing::error!(outbox = name, id = event.id, %error, "row could not be marked");
+    }
+
+    /// Marks the row, for upkeep to move. Repeated until it is done or the row is not ours any
+    /// more: nobody recovers rows of a relay that lives.
+    async fn mark(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        death: Death,
+        settler: &Settler,
+    ) -> Result<()> {
+        let mut wait = Duration::from_millis(20);
+        let death = [death];
+        loop {
+            match self.store.mark_dead(outbox, lease, &death).await {
+                Ok(_) => return Ok(()),
+                Err(StoreError::LeaseLost) => {
+                    settler.heart.lost();
+                    return Err(StoreError::LeaseLost);
+                }
+                Err(error) => settler.pause(outbox, lease, &mut wait, &error).await?,
+            }
         }
     }
 

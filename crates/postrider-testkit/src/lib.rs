@@ -8,6 +8,8 @@
 //! | [`http_target`] | [`HttpTarget`]: a receiver that answers by rule and remembers everything |
 //! | [`installation`] | [`Installation`], [`Daemon`]: the real binary, its commands and processes |
 //! | [`private_server`] | [`PrivateServer`]: a database server that a test may kill |
+//! | [`http`] | [`Receiver`](http::Receiver): an HTTP server that answers as a test says |
+//! | [`relay`] | [`ScriptedSink`](relay::ScriptedSink), relays with short times, recorded alerts |
 //!
 //! A store's test file is one line:
 //!
@@ -35,7 +37,9 @@ pub mod http_target;
 pub mod installation;
 pub mod metrics;
 pub mod private_server;
+pub mod http;
 pub mod proxy;
+pub mod relay;
 mod skip;
 mod wait;
 
