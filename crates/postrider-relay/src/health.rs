@@ -37,6 +37,18 @@ pub struct HealthView {
     pub last_success_at: Option<DateTime<Utc>>,
 }
 
+/// A change that people want to know about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// It counts as down from now on.
+    WentDown,
+    /// It takes events again.
+    CameBack {
+        /// How long it was down.
+        after: Duration,
+    },
+}
+
 /// The destinations of one sink.
 #[derive(Debug, Default)]
 pub struct Health {
@@ -44,11 +56,17 @@ pub struct Health {
 }
 
 impl Health {
-    /// Takes an outcome into account.
-    pub fn record(&self, destination: &str, event: &Event, outcome: &Outcome, took: Duration) {
+    /// Takes an outcome into account. Answers whether the destination went down or came back.
+    pub fn record(
+        &self,
+        destination: &str,
+        event: &Event,
+        outcome: &Outcome,
+        took: Duration,
+    ) -> Option<Turn> {
         // They say nothing about the destination, which may never have been heard of.
         if matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. }) {
-            return;
+            return None;
         }
         let mut destinations = self.lock();
         if destinations.len() >= DESTINATIONS_MAX && !destinations.contains_key(destination) {
@@ -66,15 +84,16 @@ impl Health {
             heard_at: now,
         });
         known.heard_at = now;
+        let was_open = known.down_streak >= OPEN_AFTER;
+        let down_for = known.down_since.map_or(Duration::ZERO, |since| since.elapsed());
         match outcome {
             Outcome::Down { .. } => {
                 known.down_since.get_or_insert(now);
                 // A few events that always time out are not an outage of their destination.
-                let open = known.down_streak >= OPEN_AFTER;
-                if open || !known.down_ids.contains(&event.id) {
+                if was_open || !known.down_ids.contains(&event.id) {
                     known.down_streak = known.down_streak.saturating_add(1);
                 }
-                if !open && !known.down_ids.contains(&event.id) {
+                if !was_open && !known.down_ids.contains(&event.id) {
                     known.down_ids.push(event.id);
                 }
             }
@@ -91,6 +110,11 @@ impl Health {
                     known.last_success_at = known.last_success_at.max(at);
                 }
             }
+        }
+        match (was_open, known.down_streak >= OPEN_AFTER) {
+            (false, true) => Some(Turn::WentDown),
+            (true, false) => Some(Turn::CameBack { after: down_for }),
+            _ => None,
         }
     }
 

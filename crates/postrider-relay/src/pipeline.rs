@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use postrider::store::{ClaimLimit, Cursor, DeadReason};
 use postrider::{Event, StoreError};
-use tokio::sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore};
+use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::alert::{Alert, Alerts, Severity};
 use crate::config::OutboxConfig;
-use crate::health::Health;
+use crate::health::{Health, Turn};
 use crate::heart::{Heart, Held};
 use crate::policy::{Settlement, decide, examine};
 use crate::settling::Settler;
@@ -46,6 +46,8 @@ pub(crate) struct Pipeline {
     /// Batches hold it shared; a suspect holds it alone, across all outboxes of the process.
     pub(crate) alone: Arc<RwLock<()>>,
     pub(crate) suspects_every: Duration,
+    /// A destination that was down takes events again.
+    pub(crate) came_back: Notify,
     /// Rows are held that nobody works on any more: a batch panicked, or could not be settled
     /// before the stop deadline.
     pub(crate) abandoned: AtomicBool,
@@ -79,6 +81,8 @@ impl Pipeline {
                 tokio::select! {
                     () = stop.cancelled() => {}
                     _ = wakes.changed(), if !self.health.all_open() => state.poll = POLL_FIRST,
+                    // The probe got through: what waits is due at once, not at the next poll.
+                    () = self.came_back.notified() => state.poll = POLL_FIRST,
                     () = tokio::time::sleep(wait) => {}
                 }
             }
@@ -153,7 +157,12 @@ impl Pipeline {
                 if matches!(error, StoreError::LeaseLost) {
                     self.heart.lost();
                 }
-                tracing::warn!(outbox = outbox.name(), %error, "claim failed; trying again");
+                // A deadlock is an answer: the claim was rolled back, and nothing is ours.
+                state.answer_lost = !matches!(error, StoreError::Busy(_));
+                match error {
+                    StoreError::Busy(_) => tracing::debug!(outbox = outbox.name(), %error, "busy"),
+                    _ => tracing::warn!(outbox = outbox.name(), %error, "claim failed; repeating"),
+                }
                 let wait = state.claim_repeat;
                 state.claim_repeat = (wait * 2).min(CLAIM_REPEAT.1);
                 Some(wait)
@@ -185,7 +194,9 @@ impl Pipeline {
         let took = started.elapsed();
         for (event, outcome) in good.iter().zip(&outcomes) {
             let destination = self.destination(event);
-            self.health.record(&destination, event, outcome, took);
+            if let Some(turn) = self.health.record(&destination, event, outcome, took) {
+                self.tell_turn(&destination, outcome, turn);
+            }
             self.tell_credentials(&destination, outcome);
         }
         for (event, outcome) in good.into_iter().zip(outcomes) {
@@ -339,6 +350,24 @@ impl Pipeline {
             ],
             event: None,
         });
+    }
+
+    fn tell_turn(&self, destination: &str, outcome: &Outcome, turn: Turn) {
+        let (outbox, sink) = (self.config.outbox.name(), self.config.sink.name());
+        match (turn, outcome) {
+            (Turn::WentDown, Outcome::Down { error, .. }) => tracing::warn!(
+                outbox,
+                sink,
+                destination,
+                error,
+                "destination is down: events wait, no attempts are spent"
+            ),
+            (Turn::WentDown, _) => {}
+            (Turn::CameBack { after }, _) => {
+                tracing::info!(outbox, sink, destination, ?after, "destination is back");
+                self.came_back.notify_one();
+            }
+        }
     }
 
     fn tell_credentials(&self, destination: &str, outcome: &Outcome) {

@@ -1,12 +1,12 @@
 //! The relay: all outboxes of one process.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use postrider::store::{Database, SchemaState};
 use postrider::{Outbox, StoreError};
-use tokio::sync::RwLock;
+use tokio::sync::{Notify, RwLock};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,7 @@ use crate::pipeline::Pipeline;
 use crate::safety_net::SafetyNet;
 use crate::settling::Settler;
 use crate::sink::Sink;
+use crate::telemetry;
 use crate::upkeep::Upkeep;
 use crate::waker::Waker;
 
@@ -131,8 +132,13 @@ impl Relay {
         };
         let backup =
             Arc::new(Backup::new(&self.config.backup_folder, self.config.backup_bytes_max));
-        let safety_net =
-            Arc::new(SafetyNet { store: Arc::clone(&self.store), backup, alerts: alerts.clone() });
+        let safety_net = Arc::new(SafetyNet {
+            store: Arc::clone(&self.store),
+            backup,
+            alerts: alerts.clone(),
+            unresolved_alert_at: self.config.unresolved_alert_at,
+            piled_up: Mutex::default(),
+        });
         let upkeep = Upkeep {
             store: Arc::clone(&self.store),
             config: self.config.clone(),
@@ -148,6 +154,7 @@ impl Relay {
         let alone = Arc::new(RwLock::new(()));
         let mut pipelines = JoinSet::new();
         for config in self.outboxes.iter().cloned() {
+            telemetry::start(config.outbox.name());
             let pipeline = Arc::new(Pipeline {
                 config,
                 settler: Settler {
@@ -162,6 +169,7 @@ impl Relay {
                 waker: self.waker.clone(),
                 alone: Arc::clone(&alone),
                 suspects_every: self.config.heartbeat_every,
+                came_back: Notify::new(),
                 abandoned: AtomicBool::new(false),
             });
             pipelines.spawn(pipeline.run(stop.clone()));

@@ -3,11 +3,12 @@
 //! A row is never removed unless the first rung took it. Whichever rung fails, the row is still in
 //! the outbox: marked `DEAD_LETTER` where it can be written, held and recovered otherwise.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chrono::Utc;
-use postrider::store::{Database, Death, ImportEntry, Lease, Result};
+use postrider::store::{Database, Death, DlqFilter, ImportEntry, Lease, Result};
 use postrider::{Event, Outbox, StoreError};
 
 use crate::alert::{Alert, Alerts, Severity};
@@ -19,6 +20,10 @@ pub(crate) struct SafetyNet {
     pub(crate) store: Arc<dyn Database>,
     pub(crate) backup: Arc<Backup>,
     pub(crate) alerts: Alerts,
+    /// Unresolved dead letters of an outbox from which on there is an alert.
+    pub(crate) unresolved_alert_at: i64,
+    /// Outboxes for which it was raised and is not over.
+    pub(crate) piled_up: Mutex<HashSet<String>>,
 }
 
 impl SafetyNet {
@@ -36,6 +41,7 @@ impl SafetyNet {
             match self.store.settle_dead(outbox, lease, &deaths).await {
                 Ok(_) => {
                     dead.iter().for_each(|(event, death)| self.tell(outbox, event, death));
+                    self.check_unresolved(outbox).await;
                     return Ok(());
                 }
                 Err(StoreError::LeaseLost) => {
@@ -112,6 +118,38 @@ impl SafetyNet {
                 }
                 Err(error) => settler.pause(outbox, lease, &mut wait, &error).await?,
             }
+        }
+    }
+
+    /// Dead letters that nobody deals with: looked at after each move, and by upkeep.
+    async fn check_unresolved(&self, outbox: &Outbox) {
+        let filter = DlqFilter { resolved: Some(false), ..DlqFilter::default() };
+        match self.store.dead_letter_count(outbox, &filter).await {
+            Ok(count) => self.tell_unresolved(outbox, count),
+            // Upkeep looks again.
+            Err(error) => tracing::debug!(outbox = outbox.name(), %error, "not counted"),
+        }
+    }
+
+    /// Tells when there are too many, once, and when that is over.
+    pub(crate) fn tell_unresolved(&self, outbox: &Outbox, count: i64) {
+        let name = outbox.name();
+        let mut piled_up = self.piled_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let alert = |severity, title| Alert {
+            severity,
+            kind: format!("unresolved/{name}/{}", severity.as_str()),
+            title,
+            fields: vec![("unresolved", count.to_string())],
+            event: None,
+        };
+        if count >= self.unresolved_alert_at {
+            if piled_up.insert(name.to_owned()) {
+                let title = format!("Outbox {name} has {count} unresolved dead letters");
+                self.alerts.raise(alert(Severity::Critical, title));
+            }
+        } else if piled_up.remove(name) {
+            let title = format!("Over: outbox {name} has {count} unresolved dead letters");
+            self.alerts.raise(alert(Severity::Info, title));
         }
     }
 

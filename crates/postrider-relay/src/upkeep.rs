@@ -130,6 +130,7 @@ impl Upkeep {
         let gauge = |metric, value: i64| {
             metrics::gauge!(metric, "outbox" => outbox.name().to_owned()).set(value as f64);
         };
+        self.safety_net.tell_unresolved(outbox, statistics.unresolved);
         gauge(telemetry::PENDING, statistics.pending);
         gauge(telemetry::DLQ_UNRESOLVED, statistics.unresolved);
         gauge(telemetry::OLDEST_AGE, statistics.oldest_age_s.unwrap_or(0));

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError, MySqlPoolOptions};
-use sqlx::{Executor, MySqlPool};
+use sqlx::{ConnectOptions as _, Connection, Executor, MySqlPool};
 use tokio::sync::Mutex;
 
 use crate::ConnectOptions;
@@ -57,6 +57,8 @@ impl MysqlStore {
     /// If the URL is malformed or the server cannot be reached.
     pub async fn connect(url: &str, options: &ConnectOptions) -> Result<Self> {
         let connect = MySqlConnectOptions::from_str(url)?.charset("utf8mb4").pipes_as_concat(false);
+        // Once without the pool, which would only say that it waited in vain.
+        connect.connect().await?.close().await?;
         let pool = MySqlPoolOptions::new()
             .max_connections(options.connections_max)
             .acquire_timeout(ACQUIRE_TIMEOUT)

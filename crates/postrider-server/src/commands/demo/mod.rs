@@ -278,7 +278,7 @@ async fn conclude(
     output::print(&format!(
         "The API itself saw {} different events; {} are delivered, {} are dead letters.\n\n\
          Look at them:      {program} --config {file} dlq list --outbox {OUTBOX}\n\
-         Send one again:    {program} --config {file} dlq retry 1 --outbox {OUTBOX} --note 'fixed'\n\
+         Deal with one:     {program} --config {file} dlq resolve 1 --note 'refunded by hand'\n\
          Start for real:    {program} config > postrider.toml\n",
         output::number(received as i128),
         output::number(delivered),
