@@ -32,12 +32,12 @@ compile_error!("the testkit needs a store: enable the feature postgres, mysql or
 pub mod conformance;
 pub mod db;
 mod folder;
+pub mod http;
 pub mod http_client;
 pub mod http_target;
 pub mod installation;
 pub mod metrics;
 pub mod private_server;
-pub mod http;
 pub mod proxy;
 pub mod relay;
 mod skip;
