@@ -240,3 +240,43 @@ impl Observer {
         now.duration_since(*since) >= lease
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pulse(heartbeat: i64) -> RelayPulse {
+        RelayPulse {
+            relay_id: "other".to_owned(),
+            epoch: 1,
+            heartbeat,
+            fenced: false,
+            host: String::new(),
+            age: Duration::ZERO,
+        }
+    }
+
+    /// An observer that looked `ago`, and has seen the heartbeat at 7 since twice the lease.
+    fn observer(ago: Duration, lease: Duration) -> Observer {
+        let now = Instant::now();
+        let seen = HashMap::from([("other".to_owned(), (7, now - 2 * lease))]);
+        Observer { seen, looked_at: Some(now - ago) }
+    }
+
+    #[test]
+    fn a_heart_is_still_after_the_lease_and_only_while_somebody_looked() {
+        let config = RelayConfig::default();
+        let judge = |ago: Duration, heartbeat| {
+            let mut observer = observer(ago, config.lease);
+            observer.look(&[pulse(heartbeat)], &config);
+            observer.is_still(&pulse(heartbeat), config.lease)
+        };
+        let soon = config.heartbeat_every;
+        assert!(judge(soon, 7), "it did not move");
+        assert!(!judge(soon, 8), "it moved");
+        assert!(!judge(config.lease, 7), "nobody looked meanwhile: this process was paused");
+        let mut gone = observer(soon, config.lease);
+        gone.look(&[], &config);
+        assert!(gone.seen.is_empty(), "relays that left are forgotten");
+    }
+}

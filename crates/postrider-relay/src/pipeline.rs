@@ -231,33 +231,58 @@ impl Pipeline {
             return vec![Outcome::Untried; events.len()];
         }
         let started = Instant::now();
-        let batch = Batch { events, deadline: started + self.config.deliver_timeout };
-        let call = AssertUnwindSafe(self.config.sink.deliver(batch)).catch_unwind();
-        let all = |outcome: Outcome| vec![outcome; events.len()];
-        let outcomes = tokio::select! {
-            () = self.settler.abort.cancelled() => all(Outcome::Untried),
-            () = tokio::time::sleep(self.config.deliver_timeout + DEADLINE_GRACE) => {
-                all(Outcome::Down {
-                    error: format!("no answer within {:?}", self.config.deliver_timeout),
-                    retry_after: None,
-                    credentials: false,
-                })
+        let deadline = started + self.config.deliver_timeout;
+        let outcomes = match self.call(events, deadline).await {
+            Ok(outcomes) => outcomes,
+            Err(error) if events.len() == 1 => vec![Outcome::Retry { error }],
+            Err(error) => {
+                tracing::error!(outbox = self.config.outbox.name(), error, "one by one from here");
+                self.deliver_each(held, events, deadline).await
             }
-            answer = call => match answer {
-                Ok(outcomes) if outcomes.len() == events.len() => outcomes,
-                Ok(outcomes) => all(Outcome::Retry {
-                    error: format!(
-                        "the sink answered {} outcomes for {} events",
-                        outcomes.len(), events.len()
-                    ),
-                }),
-                Err(_) => all(Outcome::Retry { error: "the sink panicked".to_owned() }),
-            },
         };
         metrics::histogram!(telemetry::DELIVER_SECONDS,
             "outbox" => self.config.outbox.name().to_owned())
         .record(started.elapsed().as_secs_f64());
         outcomes
+    }
+
+    /// Each by itself, after a call that went wrong as a whole: the event that it is about shows,
+    /// and the others do not spend their attempts with it.
+    async fn deliver_each(&self, held: &Held, events: &[Event], deadline: Instant) -> Vec<Outcome> {
+        let mut outcomes = Vec::with_capacity(events.len());
+        for event in events {
+            let late = Instant::now() >= deadline || !self.heart.holds(&held.lease);
+            outcomes.extend(match late {
+                true => vec![Outcome::Untried],
+                false => self
+                    .call(std::slice::from_ref(event), deadline)
+                    .await
+                    .unwrap_or_else(|error| vec![Outcome::Retry { error }]),
+            });
+        }
+        outcomes
+    }
+
+    /// One call of the sink; `Err` says why there is not one outcome per event.
+    async fn call(&self, events: &[Event], deadline: Instant) -> Result<Vec<Outcome>, String> {
+        let call = self.config.sink.deliver(Batch { events, deadline });
+        let all = |outcome: Outcome| Ok(vec![outcome; events.len()]);
+        tokio::select! {
+            () = self.settler.abort.cancelled() => all(Outcome::Untried),
+            () = tokio::time::sleep_until((deadline + DEADLINE_GRACE).into()) => all(Outcome::Down {
+                error: format!("no answer within {:?}", self.config.deliver_timeout),
+                retry_after: None,
+                credentials: false,
+            }),
+            answer = AssertUnwindSafe(call).catch_unwind() => match answer {
+                Ok(outcomes) if outcomes.len() == events.len() => Ok(outcomes),
+                Ok(outcomes) => Err(format!(
+                    "the sink answered {} outcomes for {} events",
+                    outcomes.len(), events.len()
+                )),
+                Err(_) => Err("the sink panicked".to_owned()),
+            },
+        }
     }
 
     /// Events that two dead relays held are delivered with nothing else in flight in this process,
@@ -417,5 +442,21 @@ impl ClaimState {
         let wait = self.poll.min(idle);
         self.poll = (self.poll * 2).min(idle);
         wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_double_from_5_ms_to_the_idle_poll() {
+        let mut state = ClaimState::new();
+        let idle = Duration::from_millis(70);
+        let waits: Vec<_> = (0..6).map(|_| state.next_poll(idle).as_millis()).collect();
+        assert_eq!(waits, [5, 10, 20, 40, 70, 70]);
+        state.poll = POLL_FIRST;
+        assert_eq!(state.next_poll(idle), POLL_FIRST, "after a batch they start over");
+        assert_eq!(ClaimState::new().next_poll(Duration::from_millis(2)).as_millis(), 2);
     }
 }

@@ -1,4 +1,5 @@
-//! House-keeping, by the leader among the relays.
+//! House-keeping, by the leader among the relays; recovery by each relay for its own outboxes,
+//! because the leader may not know them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,6 +50,7 @@ impl Upkeep {
         let mut recover = Every::new(self.config.recover_every);
         let mut fold = Every::new(self.config.fold_every);
         let mut marked = Every::new(self.config.move_marked_every);
+        let mut recovered: Vec<String> = Vec::new();
         let mut clean_up_at = next_clean_up(&self.config, Utc::now());
         let shortest = self.config.fold_every.min(self.config.move_marked_every);
         loop {
@@ -57,11 +59,17 @@ impl Upkeep {
                 () = tokio::time::sleep(shortest) => {}
             }
             let roll = rolls.borrow_and_update().clone();
+            // The leader until they are buried, the others once.
+            let news = roll.dead.iter().any(|id| roll.leader || !recovered.contains(id));
+            if news || recover.due() {
+                let result = self.recover(&roll).await;
+                if result.is_ok() {
+                    recovered.clone_from(&roll.dead);
+                }
+                self.log("recovery", result);
+            }
             if !roll.leader {
                 continue;
-            }
-            if !roll.dead.is_empty() || recover.due() {
-                self.log("recovery", self.recover(&roll).await);
             }
             if fold.due() {
                 self.log("folding the books", self.fold().await);
@@ -95,7 +103,7 @@ impl Upkeep {
         }
         // Only with the rows of all recovered: the list is what tells whose rows they are.
         result?;
-        for relay in &roll.dead {
+        for relay in roll.dead.iter().filter(|_| roll.leader) {
             self.store.bury(relay).await?;
         }
         Ok(())

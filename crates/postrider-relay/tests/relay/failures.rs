@@ -14,6 +14,7 @@ use postrider_testkit::{TestDb, eventually, on_each_store};
 on_each_store!(
     a_sink_that_panics_spends_an_attempt_and_the_relay_lives,
     a_sink_that_answers_the_wrong_number_spends_an_attempt,
+    a_call_that_fails_as_a_whole_costs_only_the_event_that_broke_it,
     a_sink_that_ignores_its_deadline_counts_as_down,
     a_poison_event_among_good_ones_dies_and_they_do_not,
     a_lone_poison_event_spends_nothing_until_the_outage_lasts_too_long,
@@ -58,6 +59,26 @@ async fn a_sink_that_panics_spends_an_attempt_and_the_relay_lives(db: TestDb) {
 
 async fn a_sink_that_answers_the_wrong_number_spends_an_attempt(db: TestDb) {
     misbehaving(db, Act::Miscount).await;
+}
+
+/// Nine good events share every batch with one that breaks the call.
+async fn a_call_that_fails_as_a_whole_costs_only_the_event_that_broke_it(db: TestDb) {
+    for act in [Act::Panic, Act::Miscount] {
+        db.execute("DELETE FROM orders_outbox_dlq").await;
+        let script =
+            move |event: &Event, _| if is_poison(event) { act.clone() } else { Act::DELIVER };
+        let (folder, sink) = (TempFolder::new(), ScriptedSink::scripted(script).shared());
+        let mut events: Vec<_> = (1..=9).map(order).collect();
+        events.insert(4, poison());
+        db.append(&events).await;
+        let relay = RunningRelay::quick(&db, &folder, &sink);
+        assert_eq!(the_dead(&db).await, (Some(DeadReason::Exhausted), 3));
+        sink.until_delivered(9).await;
+        relay.stop().await;
+        assert_eq!((db.count("").await, db.count("_dlq").await), (0, 1));
+    }
+    let blamed = "SELECT count(DISTINCT event_id) FROM orders_outbox_attempts";
+    assert_eq!(db.integer(blamed).await, 2, "one a round");
 }
 
 async fn a_sink_that_ignores_its_deadline_counts_as_down(db: TestDb) {

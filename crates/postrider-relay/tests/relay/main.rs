@@ -18,6 +18,7 @@ mod pipeline;
 mod policy;
 mod policy_property;
 mod safety_net;
+mod settling;
 mod sharing;
 mod stopping;
 mod telemetry;

@@ -3,15 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider::store::Lease;
 use postrider_relay::{OutboxConfig, Relay, RelayConfig};
 use postrider_testkit::conformance::steps::order;
 use postrider_testkit::relay::{
     RunningRelay, ScriptedSink, TempFolder, quick_config, quick_preset,
 };
 use postrider_testkit::{TestDb, eventually, on_each_store};
+use tokio::task::JoinHandle;
 
 on_each_store!(
     only_the_leader_keeps_house_and_another_takes_over,
+    a_relay_recovers_its_own_outboxes_whoever_leads,
     stalled_rows_of_a_relay_on_no_list_return_after_their_time,
     a_broken_outbox_does_not_stop_the_upkeep_of_the_next,
 );
@@ -29,19 +32,38 @@ async fn until_moved(db: &TestDb, rows: i64) {
     eventually("upkeep moves the marked rows", moved).await;
 }
 
+/// A relay that leads, because it is older than any, and does nothing but beat.
+async fn elder(db: &TestDb) -> (Lease, JoinHandle<()>) {
+    let elder = db.relay("0-elder").await;
+    let (store, lease) = (Arc::clone(&db.store), elder.clone());
+    let beating = tokio::spawn(async move {
+        while store.heartbeat(&lease).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    (elder, beating)
+}
+
+/// The leader may serve other outboxes, and then does not know this one.
+async fn a_relay_recovers_its_own_outboxes_whoever_leads(db: TestDb) {
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
+    let (_elder, beating) = elder(&db).await;
+    let dead = db.relay("1-dead").await;
+    db.append_orders(3).await;
+    assert_eq!(db.claim(&dead, 3).await.len(), 3);
+    let config = RelayConfig { lease: Duration::from_secs(1), ..quick_config(&folder) };
+    let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone());
+    let relay = RunningRelay::on(&db.store, config, outbox);
+    sink.until_delivered(3).await;
+    relay.stop().await;
+    beating.abort();
+    db.assert_balanced().await;
+}
+
 /// The oldest relay leads: one that is older, and beats, keeps the others from it.
 async fn only_the_leader_keeps_house_and_another_takes_over(db: TestDb) {
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
-    let elder = db.relay("0-elder").await;
-    let beating = tokio::spawn({
-        let (store, elder) = (Arc::clone(&db.store), elder.clone());
-        async move {
-            loop {
-                store.heartbeat(&elder).await.unwrap();
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    });
+    let (elder, beating) = elder(&db).await;
     let relay = RunningRelay::quick(&db, &folder, &sink);
     mark_one(&db).await;
     db.append_orders(3).await;
