@@ -1,5 +1,6 @@
 //! House-keeping, by the leader among the relays.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,12 +42,41 @@ impl Every {
     }
 }
 
+/// Since when nothing of each dead relay has been left to recover.
+///
+/// A recovery passes over rows that somebody has locked at that moment. If their relay were buried
+/// after the first pass, it would be on no list any more, and they would wait for the stall time.
+#[derive(Debug, Default)]
+struct Wakes(HashMap<String, Instant>);
+
+impl Wakes {
+    /// These are the dead; the others have been buried, by whomever.
+    fn attend(&mut self, dead: &[String]) {
+        self.0.retain(|relay, _| dead.contains(relay));
+        for relay in dead {
+            self.0.entry(relay.clone()).or_insert_with(Instant::now);
+        }
+    }
+
+    /// Rows were found. Whose they were is not known.
+    fn disturb(&mut self) {
+        self.0.values_mut().for_each(|since| *since = Instant::now());
+    }
+
+    /// Relays of which nothing was found for that time.
+    fn quiet_for(&self, time: Duration) -> Vec<String> {
+        let quiet = self.0.iter().filter(|(_, since)| since.elapsed() >= time);
+        quiet.map(|(relay, _)| relay.clone()).collect()
+    }
+}
+
 impl Upkeep {
     pub(crate) async fn run(&self, mut rolls: watch::Receiver<Roll>, stop: CancellationToken) {
         let mut recover = Every::new(self.config.recover_every);
         let mut fold = Every::new(self.config.fold_every);
         let mut marked = Every::new(self.config.move_marked_every);
         let mut clean_up_at = next_clean_up(&self.config, Utc::now());
+        let mut wakes = Wakes::default();
         let shortest = self.config.fold_every.min(self.config.move_marked_every);
         while !stop.is_cancelled() {
             tokio::select! {
@@ -59,7 +89,7 @@ impl Upkeep {
                 continue;
             }
             if !roll.dead.is_empty() || recover.due() {
-                self.log("recovery", self.recover(&roll).await);
+                self.log("recovery", self.recover(&roll, &mut wakes).await);
             }
             if fold.due() {
                 self.log("folding the books", self.fold().await);
@@ -81,12 +111,13 @@ impl Upkeep {
     }
 
     /// Rows of dead relays at once, rows of relays on no list after the stall time.
-    async fn recover(&self, roll: &Roll) -> Result<(), StoreError> {
+    async fn recover(&self, roll: &Roll, wakes: &mut Wakes) -> Result<(), StoreError> {
         let recovery = Recovery {
             dead: &roll.dead,
             live: &roll.live,
             stalled_after: self.config.stalled_after,
         };
+        wakes.attend(&roll.dead);
         for outbox in &self.outboxes {
             let name = outbox.outbox.name();
             let rows = self.store.recover(&outbox.outbox, &recovery).await?;
@@ -94,10 +125,11 @@ impl Upkeep {
                 .increment(rows);
             if rows > 0 {
                 tracing::warn!(outbox = name, rows, "stalled events recovered");
+                wakes.disturb();
             }
         }
-        for relay in &roll.dead {
-            self.store.bury(relay).await?;
+        for relay in wakes.quiet_for(self.config.lease) {
+            self.store.bury(&relay).await?;
         }
         Ok(())
     }
@@ -167,6 +199,19 @@ fn next_clean_up(config: &RelayConfig, now: DateTime<Utc>) -> DateTime<Utc> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_relay_is_buried_only_after_a_quiet_time() {
+        let (mut wakes, dead) = (Wakes::default(), ["a".to_owned(), "b".to_owned()]);
+        wakes.attend(&dead);
+        assert!(wakes.quiet_for(Duration::from_secs(60)).is_empty());
+        assert_eq!(wakes.quiet_for(Duration::ZERO).len(), 2);
+        std::thread::sleep(Duration::from_millis(20));
+        wakes.disturb();
+        assert!(wakes.quiet_for(Duration::from_millis(20)).is_empty(), "counted from the last row");
+        wakes.attend(&dead[..1]);
+        assert_eq!(wakes.quiet_for(Duration::ZERO), ["a"], "b is buried");
+    }
 
     #[test]
     fn clean_up_is_at_two_in_the_configured_zone() {
