@@ -224,7 +224,9 @@ impl Dispatcher {
 
     /// Runs until stopped, then sends what is left.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut tick = tokio::time::interval(self.cool_down.min(Duration::from_secs(1)));
+        let mut tick = tokio::time::interval(
+            self.cool_down.clamp(Duration::from_millis(1), Duration::from_secs(1)),
+        );
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -245,7 +247,8 @@ impl Dispatcher {
     async fn take(&mut self, alert: Alert) {
         let cool_down = self.cool_down;
         match self.kinds.get_mut(&alert.kind) {
-            Some(kind) if kind.sent_at.elapsed() < cool_down => {
+            // Also when the cool-down just ended: the next tick tells of all of them together.
+            Some(kind) if kind.sent_at.elapsed() < cool_down || kind.held_back.is_some() => {
                 let count = kind.held_back.as_ref().map_or(0, |(_, count)| *count) + 1;
                 kind.held_back = Some((alert, count));
             }

@@ -72,6 +72,8 @@ pub struct RelayConfig {
     pub time_zone: chrono_tz::Tz,
     /// Rows per statement of house-keeping.
     pub chunk: u32,
+    /// Unresolved dead letters of an outbox from which on there is an alert.
+    pub unresolved_alert_at: i64,
     /// Folder of the backup file.
     pub backup_folder: PathBuf,
     /// Size at which the backup file is rotated.
@@ -92,6 +94,7 @@ impl Default for RelayConfig {
             clean_up_at: (2, 0),
             time_zone: chrono_tz::UTC,
             chunk: 5_000,
+            unresolved_alert_at: 10,
             backup_folder: PathBuf::from("postrider-data/dead-letters"),
             backup_bytes_max: 64 * 1024 * 1024,
         }

@@ -17,7 +17,8 @@ const DESTINATIONS_MAX: usize = 1_000;
 #[derive(Debug)]
 struct Destination {
     down_streak: u32,
-    last_down_id: i64,
+    /// The different events of the streak, as many as it takes to open.
+    down_ids: Vec<i64>,
     down_since: Option<Instant>,
     last_success_at: Option<DateTime<Utc>>,
     heard_at: Instant,
@@ -36,6 +37,18 @@ pub struct HealthView {
     pub last_success_at: Option<DateTime<Utc>>,
 }
 
+/// A change that people want to know about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// It counts as down from now on.
+    WentDown,
+    /// It takes events again.
+    CameBack {
+        /// How long it was down.
+        after: Duration,
+    },
+}
+
 /// The destinations of one sink.
 #[derive(Debug, Default)]
 pub struct Health {
@@ -43,8 +56,18 @@ pub struct Health {
 }
 
 impl Health {
-    /// Takes an outcome into account.
-    pub fn record(&self, destination: &str, event: &Event, outcome: &Outcome, took: Duration) {
+    /// Takes an outcome into account. Answers whether the destination went down or came back.
+    pub fn record(
+        &self,
+        destination: &str,
+        event: &Event,
+        outcome: &Outcome,
+        took: Duration,
+    ) -> Option<Turn> {
+        // They say nothing about the destination, which may never have been heard of.
+        if matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. }) {
+            return None;
+        }
         let mut destinations = self.lock();
         if destinations.len() >= DESTINATIONS_MAX && !destinations.contains_key(destination) {
             let oldest = destinations.iter().min_by_key(|(_, d)| d.heard_at);
@@ -55,25 +78,29 @@ impl Health {
         let now = Instant::now();
         let known = destinations.entry(destination.to_owned()).or_insert_with(|| Destination {
             down_streak: 0,
-            last_down_id: 0,
+            down_ids: Vec::new(),
             down_since: None,
             last_success_at: None,
             heard_at: now,
         });
         known.heard_at = now;
+        let was_open = known.down_streak >= OPEN_AFTER;
+        let down_for = known.down_since.map_or(Duration::ZERO, |since| since.elapsed());
         match outcome {
             Outcome::Down { .. } => {
                 known.down_since.get_or_insert(now);
-                // One event that always times out is not an outage of its destination.
-                if known.last_down_id != event.id || known.down_streak >= OPEN_AFTER {
+                // A few events that always time out are not an outage of their destination.
+                if was_open || !known.down_ids.contains(&event.id) {
                     known.down_streak = known.down_streak.saturating_add(1);
                 }
-                known.last_down_id = event.id;
+                if !was_open && !known.down_ids.contains(&event.id) {
+                    known.down_ids.push(event.id);
+                }
             }
             Outcome::Untried | Outcome::NoRoute { .. } => {}
             Outcome::Delivered | Outcome::Rejected { .. } | Outcome::Retry { .. } => {
                 known.down_streak = 0;
-                known.last_down_id = 0;
+                known.down_ids.clear();
                 known.down_since = None;
                 if *outcome == Outcome::Delivered {
                     // The database's clock, as far as this process can know it: the claim's answer
@@ -83,6 +110,11 @@ impl Health {
                     known.last_success_at = known.last_success_at.max(at);
                 }
             }
+        }
+        match (was_open, known.down_streak >= OPEN_AFTER) {
+            (false, true) => Some(Turn::WentDown),
+            (true, false) => Some(Turn::CameBack { after: down_for }),
+            _ => None,
         }
     }
 

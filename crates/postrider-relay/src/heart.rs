@@ -98,9 +98,14 @@ impl Heart {
         let mut observer = Observer::default();
         while !stop.is_cancelled() {
             let started = Instant::now();
-            match self.beat(store, config, &mut lease, &mut observer).await {
-                Ok(()) => {}
-                Err(StoreError::LeaseLost) => {
+            let beat = self.beat(store, config, &mut lease, &mut observer);
+            // A connection that went silent may stay so for a quarter of an hour; the next try
+            // takes another one.
+            let beat = tokio::time::timeout(config.lease, beat);
+            let Some(beat) = stop.run_until_cancelled(beat).await else { break };
+            match beat {
+                Ok(Ok(())) => {}
+                Ok(Err(StoreError::LeaseLost)) => {
                     tracing::warn!(
                         "lease lost: another relay declared this one dead; registering anew"
                     );
@@ -109,9 +114,13 @@ impl Heart {
                     lease = None;
                     continue;
                 }
-                Err(error) => {
+                // What cannot be read cannot be judged.
+                Ok(Err(error)) => {
                     tracing::warn!(%error, "heartbeat failed; trying again");
-                    // What cannot be read cannot be judged.
+                    observer = Observer::default();
+                }
+                Err(_) => {
+                    tracing::warn!(waited = ?config.lease, "heartbeat not answered; trying again");
                     observer = Observer::default();
                 }
             }
@@ -146,11 +155,16 @@ impl Heart {
         }));
         metrics::gauge!(telemetry::LEASE_HELD).set(1.0);
 
+        observer.look(&pulses, config);
         let mut roll = Roll::default();
         for pulse in pulses {
+            // A fence may wait for a lock. Several such waits in a row would take longer than this
+            // relay's own next heartbeat may.
+            let in_time = started.elapsed() < config.heartbeat_every;
             let dead = pulse.fenced
                 || (pulse.relay_id != current.relay_id
                     && observer.is_still(&pulse, config.lease)
+                    && in_time
                     && fence(store, &pulse).await?);
             match dead {
                 true => roll.dead.push(pulse.relay_id),
@@ -200,9 +214,21 @@ fn identity(config: &RelayConfig) -> RelayIdentity {
 #[derive(Debug, Default)]
 struct Observer {
     seen: HashMap<String, (i64, Instant)>,
+    looked_at: Option<Instant>,
 }
 
 impl Observer {
+    /// Begins a look. One that comes much too late starts over: what stopped this process (a
+    /// paused machine, say) may have stopped the others as well.
+    fn look(&mut self, pulses: &[RelayPulse], config: &RelayConfig) {
+        let late = (config.lease / 2).max(config.heartbeat_every * 2);
+        if self.looked_at.is_some_and(|at| at.elapsed() > late) {
+            self.seen.clear();
+        }
+        self.seen.retain(|id, _| pulses.iter().any(|pulse| pulse.relay_id == *id));
+        self.looked_at = Some(Instant::now());
+    }
+
     /// Whether the heartbeat has not moved for `lease`.
     fn is_still(&mut self, pulse: &RelayPulse, lease: Duration) -> bool {
         let now = Instant::now();
@@ -212,5 +238,45 @@ impl Observer {
             (*heartbeat, *since) = (pulse.heartbeat, now);
         }
         now.duration_since(*since) >= lease
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pulse(heartbeat: i64) -> RelayPulse {
+        RelayPulse {
+            relay_id: "other".to_owned(),
+            epoch: 1,
+            heartbeat,
+            fenced: false,
+            host: String::new(),
+            age: Duration::ZERO,
+        }
+    }
+
+    /// An observer that looked `ago`, and has seen the heartbeat at 7 since twice the lease.
+    fn observer(ago: Duration, lease: Duration) -> Observer {
+        let now = Instant::now();
+        let seen = HashMap::from([("other".to_owned(), (7, now - 2 * lease))]);
+        Observer { seen, looked_at: Some(now - ago) }
+    }
+
+    #[test]
+    fn a_heart_is_still_after_the_lease_and_only_while_somebody_looked() {
+        let config = RelayConfig::default();
+        let judge = |ago: Duration, heartbeat| {
+            let mut observer = observer(ago, config.lease);
+            observer.look(&[pulse(heartbeat)], &config);
+            observer.is_still(&pulse(heartbeat), config.lease)
+        };
+        let soon = config.heartbeat_every;
+        assert!(judge(soon, 7), "it did not move");
+        assert!(!judge(soon, 8), "it moved");
+        assert!(!judge(config.lease, 7), "nobody looked meanwhile: this process was paused");
+        let mut gone = observer(soon, config.lease);
+        gone.look(&[], &config);
+        assert!(gone.seen.is_empty(), "relays that left are forgotten");
     }
 }

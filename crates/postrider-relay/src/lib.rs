@@ -22,7 +22,7 @@ mod upkeep;
 mod waker;
 
 pub use config::{OutboxConfig, RelayConfig};
-pub use health::{Health, HealthView};
+pub use health::{Health, HealthView, Turn};
 pub use preset::{Backoff, Preset};
 pub use relay::{Relay, RelayError};
 pub use sink::{Batch, Outcome, Sink, SinkError};

@@ -3,20 +3,22 @@
 //! Claims run one after the other; up to `batches_max` batches are delivered and settled at the same
 //! time, so that the next claim overlaps the last settle. The semaphore is the bounded queue.
 
-use std::panic::AssertUnwindSafe;
+use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use postrider::store::{ClaimLimit, Cursor, DeadReason};
 use postrider::{Event, StoreError};
-use tokio::sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore};
+use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::alert::{Alert, Alerts, Severity};
 use crate::config::OutboxConfig;
-use crate::health::Health;
+use crate::health::{Health, Turn};
 use crate::heart::{Heart, Held};
 use crate::policy::{Settlement, decide, examine};
 use crate::settling::Settler;
@@ -26,6 +28,9 @@ use crate::waker::Waker;
 
 /// After a batch, polling starts over at this and doubles up to the idle poll.
 const POLL_FIRST: Duration = Duration::from_millis(5);
+/// Events claimed while all destinations are down: a waiting one and a fresh one. With one row the
+/// waiting ones would always go first, and events that never succeed would keep out all others.
+const PROBE_ROWS: u32 = 2;
 /// Wait after a claim that failed; doubles up to the second.
 const CLAIM_REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// Time that a sink gets beyond its deadline to answer.
@@ -41,6 +46,11 @@ pub(crate) struct Pipeline {
     /// Batches hold it shared; a suspect holds it alone, across all outboxes of the process.
     pub(crate) alone: Arc<RwLock<()>>,
     pub(crate) suspects_every: Duration,
+    /// A destination that was down takes events again.
+    pub(crate) came_back: Notify,
+    /// Rows are held that nobody works on any more: a batch panicked, or could not be settled
+    /// before the stop deadline.
+    pub(crate) abandoned: AtomicBool,
 }
 
 /// What keeps a batch within its limits while it is in flight.
@@ -50,11 +60,13 @@ struct InFlight {
 }
 
 impl Pipeline {
-    /// Runs until stopped, and returns when everything in flight is settled or given up.
-    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
+    /// Runs until stopped, and returns when everything in flight is settled or given up. Answers
+    /// whether no row is held any more.
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) -> bool {
         let places = Arc::new(Semaphore::new(self.config.batches_max));
         let tasks = TaskTracker::new();
         let mut state = ClaimState::new();
+        let mut wakes = self.waker.subscribe();
         while !stop.is_cancelled() {
             // A stop cuts waits short, never a claim: its rows would be ours without our knowing.
             let Some(held) = stop.run_until_cancelled(self.heart.held()).await else { break };
@@ -62,19 +74,28 @@ impl Pipeline {
             self.deliver_suspects(&held, &mut state, &stop).await;
             let place = stop.run_until_cancelled(self.place(&places)).await;
             let Some(Some(in_flight)) = place else { break };
+            // What is appended from here on may be missed by the claim, and is worth another.
+            wakes.mark_unchanged();
             let rest = self.claim(&held, &mut state, &places, in_flight, &tasks).await;
             if let Some(wait) = rest {
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    () = self.waker.woken(), if !self.health.all_open() => state.poll = POLL_FIRST,
+                    _ = wakes.changed(), if !self.health.all_open() => state.poll = POLL_FIRST,
+                    // The probe got through: what waits is due at once, not at the next poll.
+                    () = self.came_back.notified() => state.poll = POLL_FIRST,
                     () = tokio::time::sleep(wait) => {}
                 }
             }
         }
         tasks.close();
         tasks.wait().await;
-        self.release_lost(&mut state).await;
-        self.config.sink.close().await;
+        loop {
+            self.release_lost(&mut state).await;
+            let held = state.answer_lost || self.abandoned.load(Ordering::SeqCst);
+            if !held || self.settler.abort.is_cancelled() {
+                return !held;
+            }
+        }
     }
 
     async fn place(&self, places: &Arc<Semaphore>) -> Option<InFlight> {
@@ -93,16 +114,16 @@ impl Pipeline {
         in_flight: InFlight,
         tasks: &TaskTracker,
     ) -> Option<Duration> {
-        if state.answer_lost {
+        if state.answer_lost || self.abandoned.load(Ordering::SeqCst) {
             drop(in_flight);
             // Nothing else may be in flight: whatever this relay then holds is the lost claim's.
             let _all = places.acquire_many(u32::try_from(self.config.batches_max).ok()?).await;
             self.release_lost(state).await;
-            return None;
+            return Some(POLL_FIRST);
         }
         let probing = self.health.all_open();
         let limit = ClaimLimit {
-            rows: if probing { 1 } else { self.config.preset.batch },
+            rows: if probing { PROBE_ROWS } else { self.config.preset.batch },
             bytes: self.config.batch_bytes_max,
         };
         let store = self.settler.store.as_ref();
@@ -120,7 +141,10 @@ impl Pipeline {
                 state.poll = POLL_FIRST;
                 let (pipeline, held) = (Arc::clone(self), held.clone());
                 tasks.spawn(async move {
-                    pipeline.work(&held, claimed.events).await;
+                    let work = AssertUnwindSafe(pipeline.work(&held, claimed.events));
+                    if work.catch_unwind().await.is_err() {
+                        pipeline.abandoned.store(true, Ordering::SeqCst);
+                    }
                     drop(in_flight);
                 });
                 match (probing, claimed.full) {
@@ -133,7 +157,12 @@ impl Pipeline {
                 if matches!(error, StoreError::LeaseLost) {
                     self.heart.lost();
                 }
-                tracing::warn!(outbox = outbox.name(), %error, "claim failed; trying again");
+                // A deadlock is an answer: the claim was rolled back, and nothing is ours.
+                state.answer_lost = !matches!(error, StoreError::Busy(_));
+                match error {
+                    StoreError::Busy(_) => tracing::debug!(outbox = outbox.name(), %error, "busy"),
+                    _ => tracing::warn!(outbox = outbox.name(), %error, "claim failed; repeating"),
+                }
                 let wait = state.claim_repeat;
                 state.claim_repeat = (wait * 2).min(CLAIM_REPEAT.1);
                 Some(wait)
@@ -164,12 +193,14 @@ impl Pipeline {
         let outcomes = self.deliver(held, &good).await;
         let took = started.elapsed();
         for (event, outcome) in good.iter().zip(&outcomes) {
-            let destination = self.config.sink.destination(event);
-            self.health.record(&destination, event, outcome, took);
+            let destination = self.destination(event);
+            if let Some(turn) = self.health.record(&destination, event, outcome, took) {
+                self.tell_turn(&destination, outcome, turn);
+            }
             self.tell_credentials(&destination, outcome);
         }
         for (event, outcome) in good.into_iter().zip(outcomes) {
-            let health = self.health.view(&self.config.sink.destination(&event));
+            let health = self.health.view(&self.destination(&event));
             let settlement = decide(&outcome, &event, &health, &self.config.preset, rand::random());
             settled.push((event, settlement));
         }
@@ -178,7 +209,16 @@ impl Pipeline {
         if let Err(error) = self.settler.settle(&self.config, &held.lease, settled, took).await {
             tracing::warn!(outbox = self.config.outbox.name(), %error,
                 "batch not settled; whoever recovers it delivers it again");
+            self.abandoned.fetch_or(self.heart.is_current(&held.lease), Ordering::SeqCst);
         }
+    }
+
+    /// The sink's word for where the event goes. A sink that panics here, after the delivery, must
+    /// not have the batch delivered over and over.
+    fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
+        let sink = &self.config.sink;
+        catch_unwind(AssertUnwindSafe(|| sink.destination(event)))
+            .unwrap_or_else(|_| Cow::Borrowed(sink.name()))
     }
 
     /// One outcome per event, whatever the sink does.
@@ -191,33 +231,58 @@ impl Pipeline {
             return vec![Outcome::Untried; events.len()];
         }
         let started = Instant::now();
-        let batch = Batch { events, deadline: started + self.config.deliver_timeout };
-        let call = AssertUnwindSafe(self.config.sink.deliver(batch)).catch_unwind();
-        let all = |outcome: Outcome| vec![outcome; events.len()];
-        let outcomes = tokio::select! {
-            () = self.settler.abort.cancelled() => all(Outcome::Untried),
-            () = tokio::time::sleep(self.config.deliver_timeout + DEADLINE_GRACE) => {
-                all(Outcome::Down {
-                    error: format!("no answer within {:?}", self.config.deliver_timeout),
-                    retry_after: None,
-                    credentials: false,
-                })
+        let deadline = started + self.config.deliver_timeout;
+        let outcomes = match self.call(events, deadline).await {
+            Ok(outcomes) => outcomes,
+            Err(error) if events.len() == 1 => vec![Outcome::Retry { error }],
+            Err(error) => {
+                tracing::error!(outbox = self.config.outbox.name(), error, "one by one from here");
+                self.deliver_each(held, events, deadline).await
             }
-            answer = call => match answer {
-                Ok(outcomes) if outcomes.len() == events.len() => outcomes,
-                Ok(outcomes) => all(Outcome::Retry {
-                    error: format!(
-                        "the sink answered {} outcomes for {} events",
-                        outcomes.len(), events.len()
-                    ),
-                }),
-                Err(_) => all(Outcome::Retry { error: "the sink panicked".to_owned() }),
-            },
         };
         metrics::histogram!(telemetry::DELIVER_SECONDS,
             "outbox" => self.config.outbox.name().to_owned())
         .record(started.elapsed().as_secs_f64());
         outcomes
+    }
+
+    /// Each by itself, after a call that went wrong as a whole: the event that it is about shows,
+    /// and the others do not spend their attempts with it.
+    async fn deliver_each(&self, held: &Held, events: &[Event], deadline: Instant) -> Vec<Outcome> {
+        let mut outcomes = Vec::with_capacity(events.len());
+        for event in events {
+            let late = Instant::now() >= deadline || !self.heart.holds(&held.lease);
+            outcomes.extend(match late {
+                true => vec![Outcome::Untried],
+                false => self
+                    .call(std::slice::from_ref(event), deadline)
+                    .await
+                    .unwrap_or_else(|error| vec![Outcome::Retry { error }]),
+            });
+        }
+        outcomes
+    }
+
+    /// One call of the sink; `Err` says why there is not one outcome per event.
+    async fn call(&self, events: &[Event], deadline: Instant) -> Result<Vec<Outcome>, String> {
+        let call = self.config.sink.deliver(Batch { events, deadline });
+        let all = |outcome: Outcome| Ok(vec![outcome; events.len()]);
+        tokio::select! {
+            () = self.settler.abort.cancelled() => all(Outcome::Untried),
+            () = tokio::time::sleep_until((deadline + DEADLINE_GRACE).into()) => all(Outcome::Down {
+                error: format!("no answer within {:?}", self.config.deliver_timeout),
+                retry_after: None,
+                credentials: false,
+            }),
+            answer = AssertUnwindSafe(call).catch_unwind() => match answer {
+                Ok(outcomes) if outcomes.len() == events.len() => Ok(outcomes),
+                Ok(outcomes) => Err(format!(
+                    "the sink answered {} outcomes for {} events",
+                    outcomes.len(), events.len()
+                )),
+                Err(_) => Err("the sink panicked".to_owned()),
+            },
+        }
     }
 
     /// Events that two dead relays held are delivered with nothing else in flight in this process,
@@ -236,8 +301,9 @@ impl Pipeline {
         if !matches!(store.has_suspect(&self.config.outbox).await, Ok(true)) {
             return;
         }
-        let _alone = self.alone.write().await;
         while !stop.is_cancelled() && self.heart.holds(&held.lease) {
+            // For one at a time: between two suspects the other outboxes get their turn.
+            let _alone = self.alone.write().await;
             state.answer_lost = true;
             match store.claim_suspect(&self.config.outbox, &held.lease).await {
                 Ok(suspect) => {
@@ -249,7 +315,11 @@ impl Pipeline {
                         crash_count = event.crash_count,
                         "suspect: delivered alone"
                     );
-                    self.work(held, vec![event]).await;
+                    let work = AssertUnwindSafe(self.work(held, vec![event]));
+                    if work.catch_unwind().await.is_err() {
+                        self.abandoned.store(true, Ordering::SeqCst);
+                        return;
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(outbox = self.config.outbox.name(), %error,
@@ -260,25 +330,24 @@ impl Pipeline {
         }
     }
 
-    /// Gives back rows of a claim whose answer never came. Call it with nothing in flight.
+    /// Gives back rows of a claim whose answer never came, or of a batch that was abandoned. Call
+    /// it with nothing in flight.
     async fn release_lost(&self, state: &mut ClaimState) {
         let Some(lease) = state.lease.clone().filter(|lease| self.heart.is_current(lease)) else {
             state.answer_lost = false;
+            self.abandoned.store(false, Ordering::SeqCst);
             return;
         };
-        if !state.answer_lost {
+        if !state.answer_lost && !self.abandoned.load(Ordering::SeqCst) {
             return;
         }
         let outbox = &self.config.outbox;
         match self.settler.store.release_lost(outbox, &lease, &[]).await {
             Ok(rows) => {
                 state.answer_lost = false;
+                self.abandoned.store(false, Ordering::SeqCst);
                 if rows > 0 {
-                    tracing::info!(
-                        outbox = outbox.name(),
-                        rows,
-                        "given back: a claim's answer was lost"
-                    );
+                    tracing::warn!(outbox = outbox.name(), rows, "given back: nobody was at work");
                 }
             }
             Err(error) => {
@@ -306,6 +375,24 @@ impl Pipeline {
             ],
             event: None,
         });
+    }
+
+    fn tell_turn(&self, destination: &str, outcome: &Outcome, turn: Turn) {
+        let (outbox, sink) = (self.config.outbox.name(), self.config.sink.name());
+        match (turn, outcome) {
+            (Turn::WentDown, Outcome::Down { error, .. }) => tracing::warn!(
+                outbox,
+                sink,
+                destination,
+                error,
+                "destination is down: events wait, no attempts are spent"
+            ),
+            (Turn::WentDown, _) => {}
+            (Turn::CameBack { after }, _) => {
+                tracing::info!(outbox, sink, destination, ?after, "destination is back");
+                self.came_back.notify_one();
+            }
+        }
     }
 
     fn tell_credentials(&self, destination: &str, outcome: &Outcome) {
@@ -355,5 +442,21 @@ impl ClaimState {
         let wait = self.poll.min(idle);
         self.poll = (self.poll * 2).min(idle);
         wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_double_from_5_ms_to_the_idle_poll() {
+        let mut state = ClaimState::new();
+        let idle = Duration::from_millis(70);
+        let waits: Vec<_> = (0..6).map(|_| state.next_poll(idle).as_millis()).collect();
+        assert_eq!(waits, [5, 10, 20, 40, 70, 70]);
+        state.poll = POLL_FIRST;
+        assert_eq!(state.next_poll(idle), POLL_FIRST, "after a batch they start over");
+        assert_eq!(ClaimState::new().next_poll(Duration::from_millis(2)).as_millis(), 2);
     }
 }

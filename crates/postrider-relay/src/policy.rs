@@ -126,7 +126,9 @@ pub fn decide(
             // Due again at the next idle poll: while the destination is down, the relay claims no
             // more than a probe, and when it is back, everything is due at once.
             let wait = preset.backoff.wait(health.down_streak.max(1), random);
-            let delay = asked.unwrap_or_else(|| wait.min(preset.idle_poll));
+            let wait = wait.min(preset.idle_poll);
+            // Never sooner than by ourselves: `Retry-After: 0` would be a busy loop.
+            let delay = asked.map_or(wait, |asked| asked.max(wait));
             Settlement::Deferred { delay, error: Some(error.clone()) }
         }
         Outcome::Untried => Settlement::Deferred {

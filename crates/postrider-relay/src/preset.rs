@@ -25,7 +25,8 @@ impl Backoff {
         let exponent = f64::from(failure.saturating_sub(1));
         let wait = self.first.as_secs_f64() * self.factor.powf(exponent);
         let capped = wait.min(self.max.as_secs_f64());
-        Duration::from_secs_f64(capped * (1.0 - self.jitter * random))
+        let shortened = capped * (1.0 - self.jitter * random).clamp(0.0, 1.0);
+        Duration::try_from_secs_f64(shortened).unwrap_or(self.max)
     }
 }
 

@@ -1,13 +1,16 @@
 //! The relay: all outboxes of one process.
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use postrider::store::{Database, SchemaState};
 use postrider::{Outbox, StoreError};
-use tokio::sync::RwLock;
+use tokio::sync::{Notify, RwLock};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::alert::{Channel, Dispatcher, LogChannel};
 use crate::backup::Backup;
@@ -17,8 +20,14 @@ use crate::heart::{self, Heart};
 use crate::pipeline::Pipeline;
 use crate::safety_net::SafetyNet;
 use crate::settling::Settler;
+use crate::sink::Sink;
+use crate::telemetry;
 use crate::upkeep::Upkeep;
 use crate::waker::Waker;
+
+/// Time that each part gets beyond the stop deadline: a database or channel that does not answer
+/// must not keep the process from ending.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Why a relay does not start.
 #[derive(Debug, thiserror::Error)]
@@ -105,13 +114,14 @@ impl Relay {
             Err(error) => return Err(error.into()),
         };
 
-        // Each part stops only when those that lean on it have stopped.
-        let (abort, stop_upkeep, stop_heart, stop_alerts) = (
-            CancellationToken::new(),
-            CancellationToken::new(),
-            CancellationToken::new(),
-            CancellationToken::new(),
-        );
+        // Each part stops only when those that lean on it have stopped; all of them when this
+        // future is dropped.
+        let ended = CancellationToken::new();
+        let _ended = ended.clone().drop_guard();
+        let stop = stop.child_token();
+        let _stop = stop.clone().drop_guard();
+        let [abort, stop_upkeep, stop_heart, stop_alerts] =
+            std::array::from_fn(|_| ended.child_token());
         let (alerts, dispatcher) = Dispatcher::new(self.channels, self.cool_down);
         let dispatcher = tokio::spawn(dispatcher.run(stop_alerts.clone()));
         let heart = Heart::new();
@@ -122,8 +132,13 @@ impl Relay {
         };
         let backup =
             Arc::new(Backup::new(&self.config.backup_folder, self.config.backup_bytes_max));
-        let safety_net =
-            Arc::new(SafetyNet { store: Arc::clone(&self.store), backup, alerts: alerts.clone() });
+        let safety_net = Arc::new(SafetyNet {
+            store: Arc::clone(&self.store),
+            backup,
+            alerts: alerts.clone(),
+            unresolved_alert_at: self.config.unresolved_alert_at,
+            piled_up: Mutex::default(),
+        });
         let upkeep = Upkeep {
             store: Arc::clone(&self.store),
             config: self.config.clone(),
@@ -131,11 +146,15 @@ impl Relay {
             safety_net: Arc::clone(&safety_net),
         };
         let (rolls, stopping) = (heart.rolls(), stop_upkeep.clone());
-        let keeping = tokio::spawn(async move { upkeep.run(rolls, stopping).await });
+        // Cut off anywhere: each of its steps is a transaction.
+        let keeping = tokio::spawn(async move {
+            stopping.run_until_cancelled(upkeep.run(rolls)).await;
+        });
 
         let alone = Arc::new(RwLock::new(()));
-        let pipelines = TaskTracker::new();
+        let mut pipelines = JoinSet::new();
         for config in self.outboxes.iter().cloned() {
+            telemetry::start(config.outbox.name());
             let pipeline = Arc::new(Pipeline {
                 config,
                 settler: Settler {
@@ -150,40 +169,71 @@ impl Relay {
                 waker: self.waker.clone(),
                 alone: Arc::clone(&alone),
                 suspects_every: self.config.heartbeat_every,
+                came_back: Notify::new(),
+                abandoned: AtomicBool::new(false),
             });
             pipelines.spawn(pipeline.run(stop.clone()));
         }
-        pipelines.close();
-        let hints = tokio::spawn(follow_hints(
+        let hints = AbortOnDropHandle::new(tokio::spawn(follow_hints(
             Arc::clone(&self.store),
             self.outboxes.iter().filter(|o| o.notify).map(|o| o.outbox.clone()).collect(),
             self.waker.clone(),
-        ));
+        )));
 
         stop.cancelled().await;
-        hints.abort();
+        drop(hints);
         tracing::info!("stopping: finishing what is in flight");
         let deadline = self.config.stop_timeout;
-        if tokio::time::timeout(deadline, pipelines.wait()).await.is_err() {
+        // Whether every pipeline ended with no row held.
+        let mut clean = true;
+        if timeout(deadline, settle_all(&mut pipelines, &mut clean)).await.is_err() {
             tracing::warn!(?deadline, "stop deadline reached: giving back what is left");
             abort.cancel();
-            let grace = Duration::from_secs(5);
-            drop(tokio::time::timeout(grace, pipelines.wait()).await);
+            let ended = timeout(GRACE, settle_all(&mut pipelines, &mut clean)).await;
+            clean &= ended.is_ok();
         }
+        close_sinks(&self.outboxes).await;
         stop_upkeep.cancel();
-        drop(keeping.await);
+        drop(timeout(GRACE, AbortOnDropHandle::new(keeping)).await);
         stop_heart.cancel();
-        let lease = beating.await.ok().flatten();
+        let lease = timeout(GRACE, AbortOnDropHandle::new(beating)).await;
         // With everything settled the list entry goes too; otherwise others see it die and recover.
-        if let (Some(lease), true) = (lease, pipelines.is_empty())
-            && let Err(error) = self.store.retire(&lease).await
-        {
-            tracing::warn!(%error, "not taken off the list; another relay will notice");
+        if let (Ok(Ok(Some(lease))), true) = (lease, clean) {
+            match timeout(GRACE, self.store.retire(&lease)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "not taken off the list; another relay will notice");
+                }
+                Err(_) => tracing::warn!("not taken off the list; another relay will notice"),
+            }
         }
         stop_alerts.cancel();
-        drop(dispatcher.await);
+        if timeout(GRACE, AbortOnDropHandle::new(dispatcher)).await.is_err() {
+            tracing::error!("alerts left unsent at the stop");
+        }
         tracing::info!("stopped");
         Ok(())
+    }
+}
+
+/// Waits for all pipelines; takes those that ended out of the set.
+async fn settle_all(pipelines: &mut JoinSet<bool>, clean: &mut bool) {
+    while let Some(ended) = pipelines.join_next().await {
+        *clean &= ended.unwrap_or(false);
+    }
+}
+
+/// Closes every sink once, also where outboxes share one.
+async fn close_sinks(outboxes: &[OutboxConfig]) {
+    let mut closed: Vec<&Arc<dyn Sink>> = Vec::new();
+    for sink in outboxes.iter().map(|outbox| &outbox.sink) {
+        if closed.iter().any(|known| Arc::ptr_eq(known, sink)) {
+            continue;
+        }
+        if timeout(GRACE, sink.close()).await.is_err() {
+            tracing::warn!(sink = sink.name(), "sink not closed in time");
+        }
+        closed.push(sink);
     }
 }
 

@@ -3,11 +3,12 @@
 //! A row is never removed unless the first rung took it. Whichever rung fails, the row is still in
 //! the outbox: marked `DEAD_LETTER` where it can be written, held and recovered otherwise.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chrono::Utc;
-use postrider::store::{Database, Death, ImportEntry, Lease, Result};
+use postrider::store::{Database, Death, DlqFilter, ImportEntry, Lease, Result};
 use postrider::{Event, Outbox, StoreError};
 
 use crate::alert::{Alert, Alerts, Severity};
@@ -19,6 +20,10 @@ pub(crate) struct SafetyNet {
     pub(crate) store: Arc<dyn Database>,
     pub(crate) backup: Arc<Backup>,
     pub(crate) alerts: Alerts,
+    /// Unresolved dead letters of an outbox from which on there is an alert.
+    pub(crate) unresolved_alert_at: i64,
+    /// Outboxes for which it was raised and is not over.
+    pub(crate) piled_up: Mutex<HashSet<String>>,
 }
 
 impl SafetyNet {
@@ -36,9 +41,13 @@ impl SafetyNet {
             match self.store.settle_dead(outbox, lease, &deaths).await {
                 Ok(_) => {
                     dead.iter().for_each(|(event, death)| self.tell(outbox, event, death));
+                    self.check_unresolved(outbox).await;
                     return Ok(());
                 }
-                Err(StoreError::LeaseLost) => return Err(StoreError::LeaseLost),
+                Err(StoreError::LeaseLost) => {
+                    settler.heart.lost();
+                    return Err(StoreError::LeaseLost);
+                }
                 // The row is safe where it is; the table may well work once the database does.
                 Err(error) if error.is_transient() => {
                     settler.pause(outbox, lease, &mut wait, &error).await?;
@@ -52,7 +61,8 @@ impl SafetyNet {
                 }
                 Err(error) => {
                     for (event, death) in dead {
-                        self.back_up(outbox, lease, event, death, &error).await;
+                        self.back_up(outbox, &event, &death, &error).await;
+                        self.mark(outbox, lease, death, settler).await?;
                     }
                     return Ok(());
                 }
@@ -61,19 +71,12 @@ impl SafetyNet {
     }
 
     /// Second and third rung, for one event.
-    async fn back_up(
-        &self,
-        outbox: &Outbox,
-        lease: &Lease,
-        event: Event,
-        death: Death,
-        cause: &StoreError,
-    ) {
+    async fn back_up(&self, outbox: &Outbox, event: &Event, death: &Death, cause: &StoreError) {
         let name = outbox.name();
         let record = Record::Dead {
             outbox: name.to_owned(),
             written_at: Utc::now(),
-            event: Box::new(import_entry(&event, &death)),
+            event: Box::new(import_entry(event, death)),
         };
         let backup = Arc::clone(&self.backup);
         let written = tokio::task::spawn_blocking(move || backup.append(&[record])).await;
@@ -84,18 +87,69 @@ impl SafetyNet {
                 metrics::counter!(telemetry::BACKUP, "outbox" => name.to_owned()).increment(1);
                 tracing::error!(outbox = name, id = event.id, event_id = event.event_id, %cause,
                     file = %place.display(), "dead-letter table failed; event is in the backup file");
-                self.tell_backup(outbox, &event, &death, cause);
+                self.tell_backup(outbox, event, death, cause);
             }
             Err(error) => {
                 metrics::counter!(telemetry::CRITICAL, "outbox" => name.to_owned()).increment(1);
                 tracing::error!(outbox = name, id = event.id, event_id = event.event_id, %cause,
                     %error, "dead-letter table and backup file failed; the event is in the outbox");
-                self.tell_critical(outbox, &event, &death, cause, &error);
+                self.tell_critical(outbox, event, death, cause, &error);
             }
         }
-        if let Err(error) = self.store.mark_dead(outbox, lease, &[death]).await {
-            // Then the row stays held, is recovered, tried again, and comes back here.
-            tracing::error!(outbox = name, id = event.id, %error, "row could not be marked");
+    }
+
+    /// Marks the row, for upkeep to move. Repeated until it is done or the row is not ours any
+    /// more: nobody recovers rows of a relay that lives.
+    async fn mark(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        death: Death,
+        settler: &Settler,
+    ) -> Result<()> {
+        let mut wait = Duration::from_millis(20);
+        let death = [death];
+        loop {
+            match self.store.mark_dead(outbox, lease, &death).await {
+                Ok(_) => return Ok(()),
+                Err(StoreError::LeaseLost) => {
+                    settler.heart.lost();
+                    return Err(StoreError::LeaseLost);
+                }
+                Err(error) => settler.pause(outbox, lease, &mut wait, &error).await?,
+            }
+        }
+    }
+
+    /// Dead letters that nobody deals with: looked at after each move, and by upkeep.
+    async fn check_unresolved(&self, outbox: &Outbox) {
+        let filter = DlqFilter { resolved: Some(false), ..DlqFilter::default() };
+        match self.store.dead_letter_count(outbox, &filter).await {
+            Ok(count) => self.tell_unresolved(outbox, count),
+            // Upkeep looks again.
+            Err(error) => tracing::debug!(outbox = outbox.name(), %error, "not counted"),
+        }
+    }
+
+    /// Tells when there are too many, once, and when that is over.
+    pub(crate) fn tell_unresolved(&self, outbox: &Outbox, count: i64) {
+        let name = outbox.name();
+        let mut piled_up = self.piled_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let alert = |severity, title| Alert {
+            severity,
+            kind: format!("unresolved/{name}/{}", severity.as_str()),
+            title,
+            fields: vec![("unresolved", count.to_string())],
+            event: None,
+        };
+        if count >= self.unresolved_alert_at {
+            if piled_up.insert(name.to_owned()) {
+                let title = format!("Outbox {name} has {count} unresolved dead letters");
+                self.alerts.raise(alert(Severity::Critical, title));
+            }
+        } else if piled_up.remove(name) {
+            let title = format!("Over: outbox {name} has {count} unresolved dead letters");
+            self.alerts.raise(alert(Severity::Info, title));
         }
     }
 

@@ -1,6 +1,7 @@
 //! Writing settlements: delivered, failed and deferred events each in transactions of their own, so
 //! that one bad row undoes nothing else. A write is repeated until it is done or no longer ours.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -106,9 +107,10 @@ impl Settler {
     }
 
     async fn write(&self, outbox: &Outbox, lease: &Lease, work: &Work) -> Result<()> {
-        let mut todo: Vec<Range<usize>> = std::iter::once(0..work.len()).collect();
+        // All of it first; what fails comes back in halves, behind what is not written yet.
+        let mut todo: VecDeque<Range<usize>> = std::iter::once(0..work.len()).collect();
         let mut wait = REPEAT_WAIT.0;
-        while let Some(range) = todo.pop().filter(|range| !range.is_empty()) {
+        while let Some(range) = todo.pop_front().filter(|range| !range.is_empty()) {
             let started = Instant::now();
             match work.write(range.clone(), self.store.as_ref(), outbox, lease).await {
                 Ok(settled) => {
@@ -126,6 +128,7 @@ impl Settler {
                     return Err(StoreError::LeaseLost);
                 }
                 Err(error) => {
+                    // To the end: a row that fails for good keeps none of the others waiting.
                     todo.extend(halves(range, &error));
                     self.pause(outbox, lease, &mut wait, &error).await?;
                 }
@@ -163,5 +166,5 @@ fn halves(range: Range<usize>, error: &StoreError) -> Vec<Range<usize>> {
         return vec![range];
     }
     let middle = range.start + range.len() / 2;
-    vec![middle..range.end, range.start..middle]
+    vec![range.start..middle, middle..range.end]
 }

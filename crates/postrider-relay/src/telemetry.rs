@@ -41,6 +41,24 @@ pub const ALERTS_FAILED: &str = "postrider_alerts_failed_total";
 /// Whether this relay holds its lease (gauge, 0 or 1).
 pub const LEASE_HELD: &str = "postrider_relay_lease_held";
 
+/// Shows the counters of an outbox from the start: an alert rule cannot see a counter that appears
+/// with its first event.
+pub(crate) fn start(outbox: &str) {
+    for name in [
+        CLAIMED,
+        PROCESSED,
+        FAILED,
+        DEFERRED,
+        INTEGRITY_FAILURE,
+        STALLED_RECOVERED,
+        BACKUP,
+        CRITICAL,
+        FENCED,
+    ] {
+        metrics::counter!(name, "outbox" => outbox.to_owned()).absolute(0);
+    }
+}
+
 /// Describes all metrics to the recorder that is installed.
 pub fn describe() {
     describe_gauge!(PENDING, "Events that are PENDING, PROCESSING or FAILED, from the books");

@@ -1,19 +1,22 @@
-//! House-keeping, by the leader among the relays.
+//! House-keeping, by the leader among the relays; recovery by each relay for its own outboxes,
+//! because the leader may not know them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, NaiveTime, TimeZone, Utc};
-use postrider::StoreError;
 use postrider::store::{Database, Recovery, Retention};
+use postrider::{Outbox, StoreError};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use crate::config::{OutboxConfig, RelayConfig};
 use crate::heart::Roll;
 use crate::safety_net::SafetyNet;
 use crate::telemetry;
+
+/// Wait after a clean-up that failed.
+const CLEAN_UP_REPEAT: Duration = Duration::from_secs(600);
 
 pub(crate) struct Upkeep {
     pub(crate) store: Arc<dyn Database>,
@@ -63,33 +66,35 @@ impl Wakes {
         self.0.values_mut().for_each(|since| *since = Instant::now());
     }
 
-    /// Relays of which nothing was found for that time.
-    fn quiet_for(&self, time: Duration) -> Vec<String> {
-        let quiet = self.0.iter().filter(|(_, since)| since.elapsed() >= time);
-        quiet.map(|(relay, _)| relay.clone()).collect()
+    /// Whether nothing of that relay was found for that time.
+    fn is_quiet(&self, relay: &str, time: Duration) -> bool {
+        self.0.get(relay).is_some_and(|since| since.elapsed() >= time)
     }
 }
 
 impl Upkeep {
-    pub(crate) async fn run(&self, mut rolls: watch::Receiver<Roll>, stop: CancellationToken) {
+    /// Runs until cut off.
+    pub(crate) async fn run(&self, mut rolls: watch::Receiver<Roll>) {
         let mut recover = Every::new(self.config.recover_every);
         let mut fold = Every::new(self.config.fold_every);
         let mut marked = Every::new(self.config.move_marked_every);
         let mut clean_up_at = next_clean_up(&self.config, Utc::now());
         let mut wakes = Wakes::default();
         let shortest = self.config.fold_every.min(self.config.move_marked_every);
-        while !stop.is_cancelled() {
+        loop {
             tokio::select! {
-                () = stop.cancelled() => return,
                 _ = rolls.changed() => {}
                 () = tokio::time::sleep(shortest) => {}
             }
             let roll = rolls.borrow_and_update().clone();
+            // The leader until they are buried, the others until nothing is left for them to do.
+            let lease = self.config.lease;
+            let news = roll.dead.iter().any(|id| roll.leader || !wakes.is_quiet(id, lease));
+            if news || recover.due() {
+                self.log("recovery", self.recover(&roll, &mut wakes).await);
+            }
             if !roll.leader {
                 continue;
-            }
-            if !roll.dead.is_empty() || recover.due() {
-                self.log("recovery", self.recover(&roll, &mut wakes).await);
             }
             if fold.due() {
                 self.log("folding the books", self.fold().await);
@@ -98,8 +103,12 @@ impl Upkeep {
                 self.log("moving marked rows", self.move_marked().await);
             }
             if Utc::now() >= clean_up_at {
-                self.log("clean-up", self.clean_up().await);
-                clean_up_at = next_clean_up(&self.config, Utc::now());
+                let cleaned = self.clean_up().await;
+                clean_up_at = match cleaned {
+                    Ok(()) => next_clean_up(&self.config, Utc::now()),
+                    Err(_) => Utc::now() + CLEAN_UP_REPEAT,
+                };
+                self.log("clean-up", cleaned);
             }
         }
     }
@@ -112,72 +121,102 @@ impl Upkeep {
 
     /// Rows of dead relays at once, rows of relays on no list after the stall time.
     async fn recover(&self, roll: &Roll, wakes: &mut Wakes) -> Result<(), StoreError> {
+        wakes.attend(&roll.dead);
+        let mut result = Ok(());
+        for outbox in &self.outboxes {
+            // The trouble of one outbox is not the trouble of the next, here and below.
+            match self.recover_one(&outbox.outbox, roll).await {
+                Ok(0) => {}
+                Ok(_) => wakes.disturb(),
+                Err(error) => {
+                    wakes.disturb();
+                    result = Err(error);
+                }
+            }
+        }
+        result?;
+        // Only with the rows of all recovered: the list is what tells whose rows they are.
+        for relay in
+            roll.dead.iter().filter(|relay| roll.leader && wakes.is_quiet(relay, self.config.lease))
+        {
+            self.store.bury(relay).await?;
+        }
+        Ok(())
+    }
+
+    async fn recover_one(&self, outbox: &Outbox, roll: &Roll) -> Result<u64, StoreError> {
         let recovery = Recovery {
             dead: &roll.dead,
             live: &roll.live,
             stalled_after: self.config.stalled_after,
         };
-        wakes.attend(&roll.dead);
-        for outbox in &self.outboxes {
-            let name = outbox.outbox.name();
-            let rows = self.store.recover(&outbox.outbox, &recovery).await?;
-            metrics::counter!(telemetry::STALLED_RECOVERED, "outbox" => name.to_owned())
-                .increment(rows);
-            if rows > 0 {
-                tracing::warn!(outbox = name, rows, "stalled events recovered");
-                wakes.disturb();
-            }
+        let rows = self.store.recover(outbox, &recovery).await?;
+        metrics::counter!(telemetry::STALLED_RECOVERED, "outbox" => outbox.name().to_owned())
+            .increment(rows);
+        if rows > 0 {
+            tracing::warn!(outbox = outbox.name(), rows, "stalled events recovered");
         }
-        for relay in wakes.quiet_for(self.config.lease) {
-            self.store.bury(&relay).await?;
-        }
-        Ok(())
+        Ok(rows)
     }
 
     async fn fold(&self) -> Result<(), StoreError> {
+        let mut result = Ok(());
         for outbox in &self.outboxes {
-            self.store.fold_books(&outbox.outbox, self.config.chunk).await?;
-            let statistics = self.store.statistics(&outbox.outbox).await?;
-            let name = outbox.outbox.name().to_owned();
-            let gauge = |metric, value: i64| {
-                metrics::gauge!(metric, "outbox" => name.clone()).set(value as f64);
-            };
-            gauge(telemetry::PENDING, statistics.pending);
-            gauge(telemetry::DLQ_UNRESOLVED, statistics.unresolved);
-            gauge(telemetry::OLDEST_AGE, statistics.oldest_age_s.unwrap_or(0));
+            result = self.fold_one(&outbox.outbox).await.and(result);
         }
+        result
+    }
+
+    async fn fold_one(&self, outbox: &Outbox) -> Result<(), StoreError> {
+        self.store.fold_books(outbox, self.config.chunk).await?;
+        let statistics = self.store.statistics(outbox).await?;
+        let gauge = |metric, value: i64| {
+            metrics::gauge!(metric, "outbox" => outbox.name().to_owned()).set(value as f64);
+        };
+        self.safety_net.tell_unresolved(outbox, statistics.unresolved);
+        gauge(telemetry::PENDING, statistics.pending);
+        gauge(telemetry::DLQ_UNRESOLVED, statistics.unresolved);
+        gauge(telemetry::OLDEST_AGE, statistics.oldest_age_s.unwrap_or(0));
         Ok(())
     }
 
     async fn move_marked(&self) -> Result<(), StoreError> {
+        let mut result = Ok(());
         for outbox in &self.outboxes {
-            loop {
-                let ids = self.store.move_marked(&outbox.outbox, self.config.chunk).await?;
-                if ids.is_empty() {
-                    break;
-                }
-                tracing::info!(
-                    outbox = outbox.outbox.name(),
-                    rows = ids.len(),
-                    "marked rows moved to the dead letters"
-                );
-                self.safety_net.close(&outbox.outbox, &ids).await;
-            }
+            result = self.move_marked_one(&outbox.outbox).await.and(result);
         }
-        Ok(())
+        result
+    }
+
+    async fn move_marked_one(&self, outbox: &Outbox) -> Result<(), StoreError> {
+        loop {
+            let ids = self.store.move_marked(outbox, self.config.chunk).await?;
+            if ids.is_empty() {
+                return Ok(());
+            }
+            let rows = ids.len();
+            tracing::info!(outbox = outbox.name(), rows, "marked rows moved to the dead letters");
+            self.safety_net.close(outbox, &ids).await;
+        }
     }
 
     async fn clean_up(&self) -> Result<(), StoreError> {
+        let mut result = Ok(());
         for outbox in &self.outboxes {
-            let retention = Retention {
-                archive: outbox.preset.retention,
-                resolved: outbox.preset.retention,
-                dedupe: outbox.dedupe,
-                chunk: self.config.chunk,
-            };
-            let cleaned = self.store.clean_up(&outbox.outbox, &retention).await?;
-            tracing::info!(outbox = outbox.outbox.name(), ?cleaned, "cleaned up");
+            result = self.clean_up_one(outbox).await.and(result);
         }
+        result
+    }
+
+    async fn clean_up_one(&self, outbox: &OutboxConfig) -> Result<(), StoreError> {
+        let retention = Retention {
+            archive: outbox.preset.retention,
+            resolved: outbox.preset.retention,
+            dedupe: outbox.dedupe,
+            chunk: self.config.chunk,
+        };
+        let cleaned = self.store.clean_up(&outbox.outbox, &retention).await?;
+        tracing::info!(outbox = outbox.outbox.name(), ?cleaned, "cleaned up");
         Ok(())
     }
 }
@@ -203,14 +242,15 @@ mod tests {
     #[test]
     fn a_relay_is_buried_only_after_a_quiet_time() {
         let (mut wakes, dead) = (Wakes::default(), ["a".to_owned(), "b".to_owned()]);
+        assert!(!wakes.is_quiet("a", Duration::ZERO), "nobody has looked yet");
         wakes.attend(&dead);
-        assert!(wakes.quiet_for(Duration::from_secs(60)).is_empty());
-        assert_eq!(wakes.quiet_for(Duration::ZERO).len(), 2);
+        assert!(wakes.is_quiet("a", Duration::ZERO));
+        assert!(!wakes.is_quiet("a", Duration::from_secs(60)));
         std::thread::sleep(Duration::from_millis(20));
         wakes.disturb();
-        assert!(wakes.quiet_for(Duration::from_millis(20)).is_empty(), "counted from the last row");
+        assert!(!wakes.is_quiet("a", Duration::from_millis(20)), "counted from the last row");
         wakes.attend(&dead[..1]);
-        assert_eq!(wakes.quiet_for(Duration::ZERO), ["a"], "b is buried");
+        assert!(!wakes.is_quiet("b", Duration::ZERO), "b is buried");
     }
 
     #[test]

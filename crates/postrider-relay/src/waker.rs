@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 /// Wakes the relay's loops, so that an event appended by the same process does not wait for the
 /// next poll. A hint: losing one costs time, never an event.
 #[derive(Debug, Clone, Default)]
 pub struct Waker {
-    notify: Arc<Notify>,
+    calls: Arc<watch::Sender<()>>,
 }
 
 impl Waker {
     /// Call it after the commit.
     pub fn wake(&self) {
-        self.notify.notify_waiters();
-        // For a loop that is just about to wait.
-        self.notify.notify_one();
+        self.calls.send_replace(());
     }
 
-    pub(crate) async fn woken(&self) {
-        self.notify.notified().await;
+    /// What one loop listens to. Every loop sees every call, also one that came while it was
+    /// looking elsewhere.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
+        self.calls.subscribe()
     }
 }

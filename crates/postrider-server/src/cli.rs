@@ -101,9 +101,9 @@ pub(crate) struct MigrateArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct AppendArgs {
-    /// Name of the outbox
-    #[arg(long, short, default_value = "default")]
-    pub(crate) outbox: String,
+    /// Name of the outbox; may be left out if there is only one
+    #[arg(long, short)]
+    pub(crate) outbox: Option<String>,
     /// First half of the ordering key, such as `account`
     #[arg(long)]
     pub(crate) aggregate_type: String,
@@ -144,9 +144,9 @@ pub(crate) struct ReadArgs {
 pub(crate) enum EventsCommand {
     /// List live events, or delivered ones with --status COMPLETED; newest first
     List {
-        /// Name of the outbox
-        #[arg(long, short, default_value = "default")]
-        outbox: String,
+        /// Name of the outbox; may be left out if there is only one
+        #[arg(long, short)]
+        outbox: Option<String>,
         /// PENDING, PROCESSING, FAILED, DEAD_LETTER or COMPLETED (the archive)
         #[arg(long)]
         status: Option<Status>,
@@ -164,9 +164,9 @@ pub(crate) enum EventsCommand {
     },
     /// Show one event with its failed attempts
     Show {
-        /// Name of the outbox
-        #[arg(long, short, default_value = "default")]
-        outbox: String,
+        /// Name of the outbox; may be left out if there is only one
+        #[arg(long, short)]
+        outbox: Option<String>,
         /// Row id of the event
         id: i64,
         /// Print as JSON
@@ -199,9 +199,9 @@ pub(crate) enum DlqCommand {
     },
     /// Show one dead letter with its failed attempts
     Show {
-        /// Name of the outbox
-        #[arg(long, short, default_value = "default")]
-        outbox: String,
+        /// Name of the outbox; may be left out if there is only one
+        #[arg(long, short)]
+        outbox: Option<String>,
         /// Id of the dead letter
         id: i64,
         /// Print as JSON
@@ -231,9 +231,9 @@ pub(crate) enum DlqCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct FilterArgs {
-    /// Name of the outbox
-    #[arg(long, short, default_value = "default")]
-    pub(crate) outbox: String,
+    /// Name of the outbox; may be left out if there is only one
+    #[arg(long, short)]
+    pub(crate) outbox: Option<String>,
     /// Only this event type
     #[arg(long)]
     pub(crate) event_type: Option<String>,
@@ -334,8 +334,11 @@ fn header(text: &str) -> Result<(String, String), String> {
 
 /// The user of the operating system.
 fn operator() -> String {
-    ["USER", "LOGNAME", "USERNAME"]
+    use std::os::unix::fs::MetadataExt;
+    ["USER", "LOGNAME"]
         .into_iter()
         .find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()))
+        // In a container neither may be set; the number still tells who it was.
+        .or_else(|| std::fs::metadata("/proc/self").ok().map(|this| format!("uid {}", this.uid())))
         .unwrap_or_else(|| "unknown".to_owned())
 }

@@ -8,6 +8,8 @@
 //! | [`http_target`] | [`HttpTarget`]: a receiver that answers by rule and remembers everything |
 //! | [`installation`] | [`Installation`], [`Daemon`]: the real binary, its commands and processes |
 //! | [`private_server`] | [`PrivateServer`]: a database server that a test may kill |
+//! | [`http`] | [`Receiver`](http::Receiver): an HTTP server that answers as a test says |
+//! | [`relay`] | [`ScriptedSink`](relay::ScriptedSink), relays with short times, recorded alerts |
 //!
 //! A store's test file is one line:
 //!
@@ -17,7 +19,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `POSTGRES_URL`, `MYSQL_URL` | a server where databases may be created; absent: its tests skip |
+//! | `POSTGRES_URL`, `MYSQL_URL` | a server to create databases on; absent: its tests skip |
 //! | `POSTRIDER_SKIP_LOG` | file to which each skipped test appends its name and the reason |
 //! | `POSTRIDER_REQUIRE_ALL` | `1`: a test that would skip fails instead, naming the reason |
 
@@ -30,12 +32,14 @@ compile_error!("the testkit needs a store: enable the feature postgres, mysql or
 pub mod conformance;
 pub mod db;
 mod folder;
+pub mod http;
 pub mod http_client;
 pub mod http_target;
 pub mod installation;
 pub mod metrics;
 pub mod private_server;
 pub mod proxy;
+pub mod relay;
 mod skip;
 mod wait;
 

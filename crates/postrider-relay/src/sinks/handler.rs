@@ -67,7 +67,8 @@ impl HandlerSink {
         if Instant::now() >= deadline {
             return Outcome::Untried;
         }
-        let call = AssertUnwindSafe(handler(event.clone())).catch_unwind();
+        // The call too, not only what it returns: a handler may panic before its first await.
+        let call = AssertUnwindSafe(async { handler(event.clone()).await }).catch_unwind();
         match tokio::time::timeout_at(deadline.into(), call).await {
             Ok(Ok(Ok(()))) => Outcome::Delivered,
             Ok(Ok(Err(HandlerError::Retry(error)))) => Outcome::Retry { error },

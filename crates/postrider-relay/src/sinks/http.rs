@@ -20,8 +20,24 @@ use crate::sink::{Batch, Outcome, Sink, SinkError};
 const DOWN_PER_CALL_MAX: u32 = 5;
 /// Bytes of an answer's body that are kept for the dead letter.
 const DETAIL_BYTES_MAX: usize = 4_096;
+/// Bytes of a successful answer's body that are read to keep the connection.
+const BODY_BYTES_MAX: usize = 64 * 1_024;
 /// Hosts with a limit of their own; more than that share one.
 const HOSTS_MAX: usize = 1_000;
+
+/// Headers that frame a request or name its target: an event that carries them (as copied from a
+/// request that it came by) must not garble ours.
+const FRAMING: [&str; 9] = [
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+];
 
 /// Settings of an HTTP sink.
 #[derive(Debug, Clone)]
@@ -104,22 +120,29 @@ impl HttpSink {
     ) -> Outcome {
         let host = self.destination(event);
         let places = self.places(&host);
-        let Ok(_place) = places.acquire().await else { return Outcome::Untried };
+        let place = tokio::time::timeout_at(deadline.into(), places.acquire()).await;
+        let Ok(Ok(_place)) = place else { return Outcome::Untried };
         let down = downs.get(host.as_ref());
         let enough = down.is_some_and(|n| n.load(Ordering::Relaxed) >= DOWN_PER_CALL_MAX);
-        if enough || Instant::now() >= deadline {
+        // Not beyond the deadline of the call, or its other outcomes would be lost with this one.
+        let left = deadline.saturating_duration_since(Instant::now());
+        if enough || left.is_zero() {
             return Outcome::Untried;
         }
-        let outcome = self.request(event).await;
+        let outcome = self.request(event, left.min(self.settings.timeout)).await;
         if let (Outcome::Down { .. }, Some(down)) = (&outcome, down) {
             down.fetch_add(1, Ordering::Relaxed);
         }
         outcome
     }
 
-    async fn request(&self, event: &Event) -> Outcome {
+    async fn request(&self, event: &Event, timeout: Duration) -> Outcome {
         let rejected = |error: String| Outcome::Rejected { error, detail: None };
-        let url = match Url::parse(&fill(&self.settings.url, event)) {
+        let filled = fill(&self.settings.url, event);
+        if climbs(&filled) && !climbs(&self.settings.url) {
+            return rejected("the event puts `.` or `..` into the path of the URL".to_owned());
+        }
+        let url = match Url::parse(&filled) {
             Ok(url) => url,
             Err(error) => return rejected(format!("the event makes no valid URL: {error}")),
         };
@@ -127,7 +150,8 @@ impl HttpSink {
             Ok(headers) => headers,
             Err(error) => return rejected(error),
         };
-        let mut request = self.client.request(self.method.clone(), url).headers(headers);
+        let request = self.client.request(self.method.clone(), url);
+        let mut request = request.headers(headers).timeout(timeout);
         if !matches!(self.method, Method::GET | Method::HEAD) {
             request = request.body(event.payload.clone());
         }
@@ -147,7 +171,9 @@ impl HttpSink {
         for (name, value) in event.headers()? {
             let header = HeaderName::try_from(&name)
                 .map_err(|_| format!("header `{name}` of the event has no valid name"))?;
-            headers.insert(header, header_value(&value));
+            if !FRAMING.contains(&header.as_str()) {
+                headers.insert(header, header_value(&value));
+            }
         }
         let hash = event.content_hash.as_deref().unwrap_or_default();
         for (name, value) in [
@@ -235,8 +261,9 @@ pub(crate) fn client(timeout: Duration) -> Result<Client, String> {
 async fn classify(answer: reqwest::Response) -> Outcome {
     let status = answer.status();
     if status.is_success() {
-        // Read, so that the connection can be used again; the body itself is of no interest.
-        drop(answer.bytes().await);
+        // Read, so that the connection can be used again; the body itself is of no interest, and
+        // a large one is cheaper to cut off.
+        drop(body_start(answer, BODY_BYTES_MAX).await);
         return Outcome::Delivered;
     }
     let retry_after = answer
@@ -247,7 +274,8 @@ async fn classify(answer: reqwest::Response) -> Outcome {
     let error = format!("HTTP {status}");
     match meaning(status) {
         Meaning::Rejected => {
-            Outcome::Rejected { error, detail: body_start(answer).await.filter(|b| !b.is_empty()) }
+            let detail = body_start(answer, DETAIL_BYTES_MAX).await;
+            Outcome::Rejected { error, detail: Some(detail).filter(|text| !text.is_empty()) }
         }
         Meaning::Retry => Outcome::Retry { error },
         Meaning::Down => Outcome::Down { error, retry_after, credentials: false },
@@ -272,16 +300,16 @@ fn meaning(status: StatusCode) -> Meaning {
     }
 }
 
-async fn body_start(mut answer: reqwest::Response) -> Option<String> {
+async fn body_start(mut answer: reqwest::Response, bytes_max: usize) -> String {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = answer.chunk().await {
         body.extend_from_slice(&chunk);
-        if body.len() >= DETAIL_BYTES_MAX {
+        if body.len() >= bytes_max {
             break;
         }
     }
-    body.truncate(DETAIL_BYTES_MAX);
-    Some(String::from_utf8_lossy(&body).into_owned())
+    body.truncate(bytes_max);
+    String::from_utf8_lossy(&body).into_owned()
 }
 
 /// Seconds, or a date.
@@ -337,22 +365,28 @@ fn check_template(template: &str) -> Result<(), String> {
     }
 }
 
+fn encode(text: &str) -> String {
+    let encoded: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
+    encoded.replace('+', "%20")
+}
+
 /// Puts the event into the URL, every value percent-encoded so that it stays in its place.
 fn fill(template: &str, event: &Event) -> String {
     if !template.contains('{') {
         return template.to_owned();
     }
-    let encode = |text: &str| -> String {
-        url::form_urlencoded::byte_serialize(text.as_bytes())
-            .collect::<String>()
-            .replace('+', "%20")
-    };
     template
         .replace("{aggregate_type}", &encode(&event.aggregate_type))
         .replace("{aggregate_id}", &encode(&event.aggregate_id))
         .replace("{event_type}", &encode(&event.event_type))
         .replace("{event_id}", &encode(&event.event_id))
         .replace("{id}", &event.id.to_string())
+}
+
+/// Whether a path has segments that lead elsewhere. No encoding hides them: `%2e` means the same.
+fn climbs(url: &str) -> bool {
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    path.split('/').any(|segment| segment == "." || segment == "..")
 }
 
 /// `host:port` of a URL.
@@ -372,9 +406,9 @@ fn fixed_host(template: &str) -> Option<String> {
 
 /// A header carries visible ASCII; anything else is percent-encoded.
 fn header_value(text: &str) -> HeaderValue {
-    HeaderValue::try_from(text).unwrap_or_else(|_| {
-        let encoded: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
-        HeaderValue::try_from(encoded).unwrap_or_else(|_| HeaderValue::from_static(""))
+    let plain = text.is_ascii().then(|| HeaderValue::try_from(text).ok()).flatten();
+    plain.unwrap_or_else(|| {
+        HeaderValue::try_from(encode(text)).unwrap_or_else(|_| HeaderValue::from_static(""))
     })
 }
 

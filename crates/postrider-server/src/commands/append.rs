@@ -11,7 +11,7 @@ use crate::output;
 
 pub(crate) async fn append(context: &Context, args: AppendArgs) -> Result<(), Failure> {
     let opened = context.open().await?;
-    let outbox = opened.outbox(&args.outbox)?;
+    let outbox = opened.outbox(args.outbox.as_deref())?;
     let payload = match args.payload.as_str() {
         "-" => {
             let mut text = String::new();

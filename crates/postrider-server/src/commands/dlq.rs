@@ -19,7 +19,7 @@ pub(crate) async fn dlq(context: &Context, command: DlqCommand) -> Result<(), Fa
     let opened = context.open().await?;
     match command {
         DlqCommand::List { filter, page } => list(&opened, filter, &page).await,
-        DlqCommand::Show { outbox, id, json } => show(&opened, &outbox, id, json).await,
+        DlqCommand::Show { outbox, id, json } => show(&opened, outbox.as_deref(), id, json).await,
         DlqCommand::Retry(args) => act(&opened, Action::Retry, args).await,
         DlqCommand::Resolve(args) => act(&opened, Action::Resolve, args).await,
         DlqCommand::Import { files, dry_run, operator, json } => {
@@ -42,7 +42,7 @@ fn filter(args: FilterArgs) -> DlqFilter {
 }
 
 async fn list(opened: &Opened, args: FilterArgs, page: &PageArgs) -> Result<(), Failure> {
-    let outbox = opened.outbox(&args.outbox)?;
+    let outbox = opened.outbox(args.outbox.as_deref())?;
     let filter = filter(args);
     let below = Page { before_id: page.before, limit: page.limit };
     let entries = opened.store.dead_letters(&outbox, &filter, below).await?;
@@ -79,7 +79,7 @@ async fn list(opened: &Opened, args: FilterArgs, page: &PageArgs) -> Result<(), 
     output::print(&format!("{} of {} shown\n", entries.len(), number(total)))
 }
 
-async fn show(opened: &Opened, outbox: &str, id: i64, json: bool) -> Result<(), Failure> {
+async fn show(opened: &Opened, outbox: Option<&str>, id: i64, json: bool) -> Result<(), Failure> {
     let outbox = opened.outbox(outbox)?;
     let Some(entry) = opened.store.dead_letter(&outbox, id).await? else {
         return Err(Failure::Usage(format!("outbox `{}` has no dead letter {id}", outbox.name())));
@@ -138,7 +138,7 @@ struct Acted {
 }
 
 async fn act(opened: &Opened, action: Action, args: ActArgs) -> Result<(), Failure> {
-    let outbox = opened.outbox(&args.filter.outbox)?;
+    let outbox = opened.outbox(args.filter.outbox.as_deref())?;
     let mut acted = Acted { dry_run: args.dry_run, ..Acted::default() };
     if !args.ids.is_empty() {
         for id in &args.ids {
@@ -163,7 +163,10 @@ async fn act(opened: &Opened, action: Action, args: ActArgs) -> Result<(), Failu
             };
             output::print(&format!("{} {verb}\n", number(i128::from(acted.done))))?;
             if let ([_, ..], [id, ..]) = (args.ids.as_slice(), acted.retried_as.as_slice()) {
-                output::print(&format!("as event {id}: postrider events show {id}\n"))?;
+                let name = outbox.name();
+                output::print(&format!(
+                    "as event {id}: postrider events show {id} --outbox {name}\n"
+                ))?;
             }
         }
     }
@@ -263,7 +266,7 @@ async fn import(
             report.damaged.push(format!("{} line {line}: {reason}", path.display()));
         }
         for (name, entry) in contents.open {
-            let outbox = opened.outbox(&name)?;
+            let outbox = opened.outbox(Some(&name))?;
             if dry_run {
                 report.restored += 1;
                 continue;

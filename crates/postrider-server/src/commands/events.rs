@@ -11,7 +11,7 @@ pub(crate) async fn events(context: &Context, command: EventsCommand) -> Result<
     let opened = context.open().await?;
     match command {
         EventsCommand::List { outbox, status, event_type, aggregate_type, aggregate_id, page } => {
-            let outbox = opened.outbox(&outbox)?;
+            let outbox = opened.outbox(outbox.as_deref())?;
             let filter = EventFilter { status, event_type, aggregate_type, aggregate_id };
             let below = Page { before_id: page.before, limit: page.limit };
             let events = opened.store.events(&outbox, &filter, below).await?;
@@ -21,7 +21,7 @@ pub(crate) async fn events(context: &Context, command: EventsCommand) -> Result<
             }
         }
         EventsCommand::Show { outbox, id, json } => {
-            let outbox = opened.outbox(&outbox)?;
+            let outbox = opened.outbox(outbox.as_deref())?;
             show(&opened, &outbox, id, json).await
         }
     }
@@ -56,9 +56,9 @@ fn print_list(events: &[EventRecord], limit: u32) -> Result<(), Failure> {
 async fn show(opened: &Opened, outbox: &Outbox, id: i64, json: bool) -> Result<(), Failure> {
     let Some(event) = opened.store.event(outbox, id).await? else {
         return Err(Failure::Usage(format!(
-            "outbox `{}` has no live or archived event {id}; it may be deleted after delivery, or \
-             in the dead letters (`postrider dlq list`)",
-            outbox.name()
+            "outbox `{name}` has no live or archived event {id}; it may be deleted after delivery, \
+             or in the dead letters (`postrider dlq list --outbox {name}`)",
+            name = outbox.name()
         )));
     };
     let attempts = opened.store.attempts(outbox, &event.event_id).await?;

@@ -74,7 +74,7 @@ impl Failure {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
         while let Some(error) = cause {
             if let Some(sqlx::Error::Database(error)) = error.downcast_ref() {
-                return missing_right(error.code().as_deref(), error.message());
+                return cure(error.code().as_deref(), error.message());
             }
             cause = error.source();
         }
@@ -83,12 +83,16 @@ impl Failure {
 }
 
 /// PostgreSQL has one code for a missing right; MariaDB's differ by what is denied.
-fn missing_right(code: Option<&str>, message: &str) -> Option<&'static str> {
+fn cure(code: Option<&str>, message: &str) -> Option<&'static str> {
     if code == Some("42501") || message.contains("command denied") {
         return Some(
             "give this user the rights that `postrider migrate --print` ends with, or let the \
              owner of the tables run this",
         );
+    }
+    // A table is gone: PostgreSQL, MariaDB, SQLite.
+    if matches!(code, Some("42P01" | "42S02")) || message.contains("no such table") {
+        return Some("run `postrider migrate`: it makes missing tables again");
     }
     // SQLITE_READONLY, from an append; the store itself names file and cure.
     (code == Some("8") && message.contains("readonly")).then_some(
@@ -130,9 +134,16 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// The outbox of that name.
-    pub(crate) fn outbox(&self, name: &str) -> Result<Outbox, Failure> {
-        self.outboxes(Some(name)).map(|mut found| found.remove(0))
+    /// The outbox of that name; without a name, the only one.
+    pub(crate) fn outbox(&self, name: Option<&str>) -> Result<Outbox, Failure> {
+        let mut found = self.outboxes(name)?;
+        match found.len() {
+            1 => Ok(found.remove(0)),
+            _ => {
+                let names = found.iter().map(Outbox::name).collect::<Vec<_>>().join(", ");
+                Err(Failure::Usage(format!("name one of the outboxes with --outbox: {names}")))
+            }
+        }
     }
 
     /// All outboxes, or the one of that name.
@@ -141,7 +152,11 @@ impl Opened {
         let Some(name) = name else { return Ok(all) };
         let names = all.iter().map(Outbox::name).collect::<Vec<_>>().join(", ");
         all.into_iter().find(|outbox| outbox.name() == name).map(|found| vec![found]).ok_or_else(
-            || Failure::Usage(format!("no outbox `{name}` is configured; there is: {names}")),
+            || {
+                Failure::Usage(format!(
+                    "no outbox `{name}` is configured; there is: {names} (name one with --outbox)"
+                ))
+            },
         )
     }
 }

@@ -38,11 +38,15 @@ impl Built {
 
 impl Config {
     pub(crate) fn build(self) -> Result<Built, ConfigError> {
-        let sinks = self
-            .sink
-            .iter()
-            .map(sink)
-            .collect::<Result<HashMap<String, Arc<dyn Sink>>, ConfigError>>()?;
+        let mut sinks: HashMap<String, Arc<dyn Sink>> = HashMap::new();
+        for section in &self.sink {
+            let (name, sink) = sink(section)?;
+            if sinks.insert(name.clone(), sink).is_some() {
+                return Err(ConfigError::Invalid(format!(
+                    "[[sink]] `{name}`: another sink has this name"
+                )));
+            }
+        }
         let mut seen = HashSet::new();
         let mut outboxes = Vec::new();
         for section in &self.outbox {
@@ -81,6 +85,9 @@ fn relay(config: &Config) -> Result<RelayConfig, ConfigError> {
         stalled_after: time(section.stalled_after, default.stalled_after),
         fold_every: time(section.fold_every, default.fold_every),
         move_marked_every: time(section.move_marked_every, default.move_marked_every),
+        unresolved_alert_at: section
+            .unresolved_alert_at
+            .map_or(default.unresolved_alert_at, i64::from),
         clean_up_at: clean_up_at(section.clean_up_at.as_deref().unwrap_or("02:00"))?,
         time_zone,
         backup_folder: section.backup_folder.clone().unwrap_or(default.backup_folder.clone()),

@@ -67,6 +67,7 @@ pub(crate) struct RelaySection {
     pub(crate) stalled_after: Option<Time>,
     pub(crate) fold_every: Option<Time>,
     pub(crate) move_marked_every: Option<Time>,
+    pub(crate) unresolved_alert_at: Option<u32>,
     pub(crate) clean_up_at: Option<String>,
     pub(crate) time_zone: Option<String>,
     pub(crate) backup_folder: Option<PathBuf>,

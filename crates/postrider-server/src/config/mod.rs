@@ -15,6 +15,7 @@ pub(crate) const DEFAULT: &str = include_str!("default.toml");
 /// Read when no `--config` is given, if it is there.
 const FILE: &str = "postrider.toml";
 const ENVIRONMENT_PREFIX: &str = "POSTRIDER_";
+const ENVIRONMENT_SECTIONS: [&str; 3] = ["store", "server", "relay"];
 
 /// What is wrong with the configuration.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +47,7 @@ pub(crate) fn load(path: Option<&Path>, store_url: Option<&str>) -> Result<Confi
     // First as it stands, so that a mistake is shown with its line.
     let in_file = |error| malformed(&origin, &text, &error);
     let mut table: toml::Table = toml::from_str(&text).map_err(in_file)?;
-    let overrides = environment(std::env::vars());
+    let overrides = environment(std::env::vars())?;
     let overridden = !overrides.is_empty() || store_url.is_some();
     let from_file = toml::from_str::<Config>(&text);
     if !overridden {
@@ -89,20 +90,36 @@ fn set(table: &mut toml::Table, section: &str, key: &str, value: toml::Value) {
     }
 }
 
-/// `POSTRIDER_STORE__URL=x` as `("store", "url", x)`. Numbers and booleans are read as such.
+/// `POSTRIDER_STORE__URL=x` as `("store", "url", x)`. What is a number in the default is read as
+/// one; a token of digits is not.
 fn environment(
     variables: impl Iterator<Item = (String, String)>,
-) -> Vec<(String, String, toml::Value)> {
-    variables
-        .filter_map(|(name, value)| {
-            let (section, key) = name.strip_prefix(ENVIRONMENT_PREFIX)?.split_once("__")?;
-            let value = match toml::from_str::<toml::Table>(&format!("value = {value}")) {
-                Ok(mut table) => table.remove("value").unwrap_or(toml::Value::String(value)),
-                Err(_) => toml::Value::String(value),
-            };
-            Some((section.to_lowercase(), key.to_lowercase(), value))
-        })
-        .collect()
+) -> Result<Vec<(String, String, toml::Value)>, ConfigError> {
+    let default: toml::Table = toml::from_str(DEFAULT)
+        .map_err(|error| malformed("the default configuration", DEFAULT, &error))?;
+    let mut overrides = Vec::new();
+    for (name, value) in variables {
+        let Some((section, key)) =
+            name.strip_prefix(ENVIRONMENT_PREFIX).and_then(|rest| rest.split_once("__"))
+        else {
+            continue;
+        };
+        let (section, key) = (section.to_lowercase(), key.to_lowercase());
+        if !ENVIRONMENT_SECTIONS.contains(&section.as_str()) {
+            return Err(ConfigError::Invalid(format!(
+                "environment variable `{name}`: only keys of [{}] can be set this way; [[outbox]], \
+                 [[sink]] and [[alert]] are lists, set them in the file",
+                ENVIRONMENT_SECTIONS.join("], [")
+            )));
+        }
+        let number = default.get(&section).and_then(|section| section.get(&key));
+        let value = match (number, value.parse()) {
+            (Some(toml::Value::Integer(_)), Ok(number)) => toml::Value::Integer(number),
+            _ => toml::Value::String(value),
+        };
+        overrides.push((section, key, value));
+    }
+    Ok(overrides)
 }
 
 #[cfg(test)]
@@ -218,9 +235,16 @@ mod tests {
             ("POSTRIDER_STORE__CONNECTIONS_MAX", "3"),
             ("OTHER", "x"),
         ];
-        let found = environment(variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let found = environment(variables.iter().map(own)).unwrap();
         assert_eq!(found.len(), 2);
         assert_eq!(found[1].2, toml::Value::Integer(3));
+        let token = [("POSTRIDER_SERVER__TOKEN", "1234567890123456")];
+        let found = environment(token.iter().map(own)).unwrap();
+        assert_eq!(found[0].2, toml::Value::String("1234567890123456".to_owned()));
+        let list = [("POSTRIDER_OUTBOX__NAME", "x")];
+        let error = environment(list.iter().map(own)).unwrap_err().to_string();
+        assert!(error.contains("POSTRIDER_OUTBOX__NAME") && error.contains("[store]"), "{error}");
         let (_folder, path) = write("[store]\nurl = 'sqlite:file.db'");
         let config = load(Some(&path), Some("sqlite:flag.db")).unwrap();
         assert_eq!(config.store.url.expose(), "sqlite:flag.db");

@@ -20,6 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 use problem::Problem;
 
+const NOTHING_HERE: &str = "there is nothing at this path; there is: GET /healthz, GET /readyz, \
+     GET /metrics, POST /api/v1/outboxes/{name}/events";
+const WRONG_METHOD: &str = "this path does not know the method; events are appended with POST";
 /// Time for the database to answer a probe. A store waits longer for a connection than those who
 /// probe wait for an answer.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -72,7 +75,8 @@ fn router(state: ServerState) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .merge(guarded)
-        .fallback(|| async { Problem::new(404, "there is nothing at this path") })
+        .fallback(|| async { Problem::new(404, NOTHING_HERE) })
+        .method_not_allowed_fallback(|| async { Problem::new(405, WRONG_METHOD) })
         .with_state(state)
 }
 

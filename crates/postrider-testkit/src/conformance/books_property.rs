@@ -86,8 +86,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => relay.clone().prop_map(|relay| Step::ReleaseLost { relay }),
         2 => relay.prop_map(|relay| Step::Crash { relay }),
         1 => Just(Step::MoveMarked),
-        1 => any::<prop::sample::Index>().prop_map(|pick| Step::Retry { pick: pick.index(1_000) }),
-        1 => any::<prop::sample::Index>().prop_map(|pick| Step::Resolve { pick: pick.index(1_000) }),
+        1 => any::<usize>().prop_map(|pick| Step::Retry { pick }),
+        1 => any::<usize>().prop_map(|pick| Step::Resolve { pick }),
         1 => (1..5_u32).prop_map(|chunk| Step::Fold { chunk }),
     ]
 }

@@ -138,7 +138,7 @@ pub async fn an_append_cut_off_before_its_commit_never_happened(db: TestDb) {
     direct.assert_balanced().await;
 }
 
-/// While the database cannot be reached, calls fail as transient; afterwards the same store goes on.
+/// While the database cannot be reached, calls fail as transient; then the same store goes on.
 pub async fn a_store_goes_on_after_an_outage(db: TestDb) {
     let Behind { proxy, direct, through } = behind_a_proxy(db).await;
     direct.append_orders(2).await;

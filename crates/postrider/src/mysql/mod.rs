@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError, MySqlPoolOptions};
-use sqlx::{Executor, MySqlPool};
+use sqlx::{ConnectOptions as _, Connection, Executor, MySqlPool};
 use tokio::sync::Mutex;
 
 use crate::ConnectOptions;
@@ -28,7 +28,8 @@ pub use append::{append, append_all};
 
 /// Set on every connection of a relay. READ COMMITTED: REPEATABLE READ would lock the gaps between
 /// the rows it scans, and with them the application's inserts. Lock waits are short because a settle
-/// is retried in smaller pieces instead. The versioned comments are read by MySQL 8 or by MariaDB
+/// is retried in smaller pieces instead. A relay that froze inside a transaction holds the lock on its
+/// own row, and cannot be fenced before the server ends the transaction. The versioned comments are read by MySQL 8 or by MariaDB
 /// only.
 const SESSION: &str = "
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -36,7 +37,7 @@ const SESSION: &str = "
         SESSION sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',
         SESSION innodb_lock_wait_timeout = 2, SESSION lock_wait_timeout = 30
         /*!80000 , SESSION information_schema_stats_expiry = 0 */
-        /*M!100301 , SESSION idle_transaction_timeout = 60 */";
+        /*M!100301 , SESSION idle_transaction_timeout = 8 */";
 
 /// Time to get a connection before the database counts as unreachable.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,6 +57,8 @@ impl MysqlStore {
     /// If the URL is malformed or the server cannot be reached.
     pub async fn connect(url: &str, options: &ConnectOptions) -> Result<Self> {
         let connect = MySqlConnectOptions::from_str(url)?.charset("utf8mb4").pipes_as_concat(false);
+        // Once without the pool, which would only say that it waited in vain.
+        connect.connect().await?.close().await?;
         let pool = MySqlPoolOptions::new()
             .max_connections(options.connections_max)
             .acquire_timeout(ACQUIRE_TIMEOUT)

@@ -94,17 +94,17 @@ impl Schema for MysqlStore {
     }
 
     async fn server_facts(&self) -> Result<ServerFacts> {
-        let version: String = sqlx::query_scalar("SELECT VERSION()").fetch_one(&self.pool).await?;
-        let flush: i64 = sqlx::query_scalar("SELECT @@innodb_flush_log_at_trx_commit")
-            .fetch_one(&self.pool)
-            .await?;
-        let doublewrite: i64 =
-            sqlx::query_scalar("SELECT @@innodb_doublewrite").fetch_one(&self.pool).await?;
+        let (version, flush, doublewrite): (String, String, String) = sqlx::query_as(
+            "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS CHAR),
+                    CAST(@@innodb_doublewrite AS CHAR)",
+        )
+        .fetch_one(&self.pool)
+        .await?;
         Ok(ServerFacts {
             version,
             durability: [
-                ("innodb_flush_log_at_trx_commit".to_owned(), flush.to_string()),
-                ("innodb_doublewrite".to_owned(), doublewrite.to_string()),
+                ("innodb_flush_log_at_trx_commit".to_owned(), flush),
+                ("innodb_doublewrite".to_owned(), doublewrite),
             ]
             .into(),
         })

@@ -14,7 +14,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Executor, PgPool};
+use sqlx::{ConnectOptions as _, Connection, Executor, PgPool};
 
 use crate::ConnectOptions;
 use crate::store::Result;
@@ -48,6 +48,8 @@ impl PostgresStore {
     /// If the URL is malformed or the server cannot be reached.
     pub async fn connect(url: &str, options: &ConnectOptions) -> Result<Self> {
         let connect = PgConnectOptions::from_str(url)?;
+        // Once without the pool, which would only say that it waited in vain.
+        connect.connect().await?.close().await?;
         let pool = PgPoolOptions::new()
             .max_connections(options.connections_max)
             .acquire_timeout(ACQUIRE_TIMEOUT)

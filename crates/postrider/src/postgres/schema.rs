@@ -188,7 +188,8 @@ impl PostgresStore {
             let table = outbox.table();
             let statement = format!(
                 "CREATE TABLE IF NOT EXISTS \"{table}_archive_{}\" PARTITION OF \
-                 \"{table}_archive\" FOR VALUES FROM ('{day} 00:00:00+00') TO ('{next} 00:00:00+00')",
+                 \"{table}_archive\" FOR VALUES FROM ('{day} 00:00:00+00') \
+                 TO ('{next} 00:00:00+00')",
                 day.format("%Y%m%d")
             );
             let mut tx = self.pool.begin().await?;

@@ -241,6 +241,12 @@ async fn start_daemon(file: &Path) -> Result<Daemon, Failure> {
     }
 }
 
+/// How this program was called, so that the commands shown can be copied: after `cargo run` it is not
+/// in the PATH.
+fn program() -> String {
+    std::env::args().next().unwrap_or_else(|| "postrider".to_owned())
+}
+
 fn introduce(file: &Path, address: std::net::SocketAddr) -> Result<(), Failure> {
     let file = file.display();
     output::print(&format!(
@@ -249,8 +255,9 @@ fn introduce(file: &Path, address: std::net::SocketAddr) -> Result<(), Failure> 
          curl -s http://{address}/metrics | grep postrider_outbox\n  \
          curl -s http://{address}/api/v1/outboxes/{OUTBOX}/events -H 'content-type: application/json' \\\n    \
          -d '{{\"aggregate_type\":\"order\",\"aggregate_id\":\"me\",\"event_type\":\"OrderPlaced\",\"payload\":{{}}}}'\n  \
-         postrider --config {file} stats\n  \
-         postrider --config {file} dlq list --outbox {OUTBOX}\n"
+         {program} --config {file} stats\n  \
+         {program} --config {file} dlq list --outbox {OUTBOX}\n",
+        program = program(),
     ))
 }
 
@@ -270,12 +277,13 @@ async fn conclude(
     let delivered = found.delivered.count;
     output::print(&format!(
         "The API itself saw {} different events; {} are delivered, {} are dead letters.\n\n\
-         Look at them:      postrider --config {file} dlq list --outbox {OUTBOX}\n\
-         Send one again:    postrider --config {file} dlq retry 1 --outbox {OUTBOX} --note 'fixed'\n\
-         Start for real:    postrider config > postrider.toml\n",
+         Look at them:      {program} --config {file} dlq list --outbox {OUTBOX}\n\
+         Deal with one:     {program} --config {file} dlq resolve 1 --note 'refunded by hand'\n\
+         Start for real:    {program} config > postrider.toml\n",
         output::number(received as i128),
         output::number(delivered),
         output::number(found.dead.count),
+        program = program(),
         file = file.display(),
     ))?;
     if !found.balanced {

@@ -10,4 +10,4 @@
 --   GRANT PROCESS ON *.* TO relay;   -- sees open transactions; without it, claims are slower
 --   GRANT SELECT ON `{outbox}` TO viewer;                         -- and the same on each of:
 --       `{outbox}_archive`, `{outbox}_dlq`, `{outbox}_attempts`, `{outbox}_book_entries`,
---       `{outbox}_books`, postrider_relays, postrider_audit
+--       `{outbox}_books`, postrider_relays, postrider_audit, postrider_schema, postrider_outboxes

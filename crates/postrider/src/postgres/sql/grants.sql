@@ -8,6 +8,7 @@
 --   GRANT SELECT ON SEQUENCE "{outbox}_id_seq" TO relay;                  -- late commits
 --   GRANT SELECT ON postrider_schema, postrider_outboxes TO relay;
 --   GRANT SELECT ON "{outbox}", "{outbox}_archive", "{outbox}_dlq", "{outbox}_attempts",
---       "{outbox}_book_entries", "{outbox}_books", postrider_relays, postrider_audit TO viewer;
+--       "{outbox}_book_entries", "{outbox}_books", postrider_relays, postrider_audit,
+--       postrider_schema, postrider_outboxes TO viewer;
 -- Making and dropping archive partitions needs ownership: a relay without it keeps archived rows in
 -- the catch-all partition and deletes them in chunks instead.

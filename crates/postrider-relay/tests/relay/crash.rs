@@ -1,0 +1,125 @@
+//! Events that kill the process, and processes that are killed.
+//!
+//! The test binary runs itself again: with `CHILD` in its environment, `the_child_process` is a
+//! relay that works until the outbox is empty.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider::store::OnSuccess;
+use postrider::{ConnectOptions, Event, NewEvent, Outbox, connect};
+use postrider_relay::{OutboxConfig, Preset, RelayConfig};
+use postrider_testkit::relay::{
+    Act, RunningRelay, ScriptedSink, TempFolder, quick_config, quick_preset,
+};
+use postrider_testkit::{PATIENCE, TestDb, on_each_store};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+on_each_store!(
+    an_event_that_kills_the_process_is_found_and_no_innocent_one_is_blamed,
+    twenty_kills_in_a_row_dead_letter_nothing,
+);
+
+/// Variable with the URL of the database that the child works on.
+const CHILD: &str = "POSTRIDER_TEST_CRASH_CHILD";
+/// Variable with the milliseconds that each of the child's deliveries takes.
+const PACE: &str = "POSTRIDER_TEST_CRASH_PACE";
+/// What the child says when a delivery has begun.
+const DELIVERING: &str = "the child is delivering";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_child_process() {
+    let Ok(url) = std::env::var(CHILD) else { return };
+    let pace = Duration::from_millis(std::env::var(PACE).unwrap().parse().unwrap());
+    let script = |event: &Event, _| match event.event_type.as_str() {
+        "Killer" => Act::Abort,
+        _ => Act::DELIVER,
+    };
+    let sink = ScriptedSink::scripted(script).paced(pace).shared();
+    let watched = Arc::clone(&sink);
+    tokio::spawn(async move {
+        watched.until("a delivery begins", |log| log.calls_now > 0).await;
+        println!("{DELIVERING}");
+    });
+    let store = connect(&url, &ConnectOptions::default()).await.unwrap();
+    let folder = TempFolder::new();
+    let config = RelayConfig {
+        lease: Duration::from_millis(800),
+        heartbeat_every: Duration::from_millis(80),
+        ..quick_config(&folder)
+    };
+    let preset = Preset { batch: 100, on_success: OnSuccess::Archive, ..quick_preset() };
+    let outbox = Outbox::new("orders").unwrap();
+    let relay = RunningRelay::on(&store, config, OutboxConfig::new(outbox.clone(), preset, sink));
+    while store.statistics(&outbox).await.unwrap().pending > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    relay.stop().await;
+}
+
+fn start_child(db: &TestDb, pace_ms: u32) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["crash::the_child_process", "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, &db.url)
+        .env(PACE, pace_ms.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
+
+/// Runs the child to its end; answers whether it lived to see it.
+async fn run_child(db: &TestDb, pace_ms: u32) -> bool {
+    let child = start_child(db, pace_ms);
+    let ended = tokio::time::timeout(2 * PATIENCE, child.wait_with_output()).await;
+    ended.expect("the child ends").unwrap().status.success()
+}
+
+/// Runs the child until it delivers, then kills it. Answers whether there was anything to deliver.
+async fn kill_while_delivering(db: &TestDb, pace_ms: u32) -> bool {
+    let mut child = start_child(db, pace_ms);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let delivering = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line.contains(DELIVERING) {
+                return true;
+            }
+        }
+        false
+    };
+    let delivering = tokio::time::timeout(PATIENCE, delivering).await.expect("the child delivers");
+    child.kill().await.unwrap();
+    delivering
+}
+
+async fn an_event_that_kills_the_process_is_found_and_no_innocent_one_is_blamed(db: TestDb) {
+    db.append_orders(25).await;
+    let killer = NewEvent::new("order", "killer", "Killer", "{}").max_retries(3);
+    let killer = db.append(&[killer]).await[0];
+    db.append_orders(25).await;
+    let mut crashes = 0;
+    while !run_child(&db, 0).await {
+        crashes += 1;
+        assert!(crashes <= 10, "the killer goes on killing");
+    }
+    assert!(crashes >= 3, "{crashes}: it is not blamed before it was alone");
+    assert_eq!(db.count("_archive").await, 50, "every innocent one is delivered");
+    assert_eq!((db.count("").await, db.count("_dlq").await), (0, 1));
+    let reason = format!("SELECT reason FROM orders_outbox_dlq WHERE original_id = {killer}");
+    assert_eq!(db.text(&reason).await.as_deref(), Some("crash"));
+    db.assert_balanced().await;
+}
+
+async fn twenty_kills_in_a_row_dead_letter_nothing(db: TestDb) {
+    db.append_orders(40).await;
+    for kill in 1..=20 {
+        assert!(kill_while_delivering(&db, 150).await, "there was nothing to kill at {kill}");
+    }
+    assert!(run_child(&db, 0).await);
+    assert_eq!((db.count("").await, db.count("_dlq").await), (0, 0));
+    assert_eq!(db.count("_archive").await, 40);
+    db.assert_balanced().await;
+}

@@ -1,0 +1,26 @@
+//! Tests of the relay: each module is a theme. One binary, because linking it is what costs.
+
+// A test fails by panicking: here an unwrap is the assertion that the step before it worked.
+#![allow(clippy::unwrap_used)]
+
+mod alerts;
+mod backup;
+mod crash;
+mod discord;
+mod failures;
+mod faults;
+mod handler_sink;
+mod health;
+mod http_answers;
+mod http_sink;
+mod log_sink;
+mod pipeline;
+mod policy;
+mod policy_property;
+mod safety_net;
+mod settling;
+mod sharing;
+mod stopping;
+mod telemetry;
+mod upkeep;
+mod waking;

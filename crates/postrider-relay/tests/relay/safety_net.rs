@@ -1,0 +1,178 @@
+//! Dead-letter table → backup file → critical alert; and the way back.
+
+use std::sync::Arc;
+
+use postrider::store::StoreKind;
+use postrider::{Event, NewEvent};
+use postrider_relay::backup::read;
+use postrider_relay::{OutboxConfig, Relay};
+use postrider_testkit::conformance::steps::order;
+use postrider_testkit::relay::{
+    Act, RecordedAlerts, RunningRelay, ScriptedSink, TempFolder, quick_config, quick_preset,
+};
+use postrider_testkit::{TestDb, eventually, on_each_store};
+
+on_each_store!(
+    without_the_table_the_file_takes_the_event_and_upkeep_brings_it_back,
+    one_bad_dead_letter_keeps_no_other_from_its_place,
+    with_neither_table_nor_file_the_alert_carries_the_event,
+    every_dead_letter_alerts_with_what_an_operator_needs,
+);
+
+fn rejecting() -> Arc<ScriptedSink> {
+    let script = |event: &Event, _| match event.event_type.as_str() {
+        "OrderPlaced" => Act::DELIVER,
+        _ => Act::reject("HTTP 422"),
+    };
+    ScriptedSink::scripted(script).shared()
+}
+
+fn bad(number: u64) -> NewEvent {
+    NewEvent::new("order", format!("order-{number}"), "Bad", format!("secret {number}"))
+}
+
+struct Net {
+    folder: TempFolder,
+    sink: Arc<ScriptedSink>,
+    /// May carry payloads.
+    vault: RecordedAlerts,
+    /// May not.
+    pager: RecordedAlerts,
+    relay: RunningRelay,
+}
+
+fn start(db: &TestDb) -> Net {
+    start_in(db, TempFolder::new())
+}
+
+fn start_in(db: &TestDb, folder: TempFolder) -> Net {
+    let (vault, pager) = (RecordedAlerts::new(true), RecordedAlerts::new(false));
+    let sink = rejecting();
+    let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone());
+    let relay = Relay::new(Arc::clone(&db.store), quick_config(&folder))
+        .outbox(outbox)
+        .alert_channel(vault.boxed())
+        .alert_channel(pager.boxed());
+    Net { relay: RunningRelay::start(relay), folder, sink, vault, pager }
+}
+
+/// Takes the dead-letter table away without losing it.
+async fn hide_table(db: &TestDb) {
+    db.execute("ALTER TABLE orders_outbox_dlq RENAME TO hidden_dlq").await;
+}
+
+async fn show_table(db: &TestDb) {
+    db.execute("ALTER TABLE hidden_dlq RENAME TO orders_outbox_dlq").await;
+}
+
+async fn until_marked(db: &TestDb, rows: i64) {
+    let marked = "SELECT count(*) FROM orders_outbox WHERE status = 'DEAD_LETTER'";
+    eventually("the rows are marked", async || (db.integer(marked).await == rows).then_some(()))
+        .await;
+}
+
+async fn without_the_table_the_file_takes_the_event_and_upkeep_brings_it_back(db: TestDb) {
+    hide_table(&db).await;
+    let net = start(&db);
+    let ids = db.append(&[order(1), bad(2), order(3), bad(4)]).await;
+    until_marked(&db, 2).await;
+    net.sink.until_delivered(2).await;
+    let file = quick_config(&net.folder).backup_folder.join("dead-letters.jsonl");
+    let contents = read(&file).unwrap();
+    let saved: Vec<_> = contents.open.iter().map(|(_, event)| event.original_id).collect();
+    assert_eq!(saved, [ids[1], ids[3]]);
+    let event = &contents.open[0].1;
+    assert_eq!((event.payload.as_str(), event.error_message.as_str()), ("secret 2", "HTTP 422"));
+    assert_eq!((event.retry_count, event.event_type.as_str()), (1, "Bad"));
+    let alert = net.pager.until("is in the backup file").await;
+    assert!(alert.fields.iter().any(|(name, value)| *name == "file" && value.contains("jsonl")));
+
+    show_table(&db).await;
+    eventually("upkeep moves them", async || (db.count("_dlq").await == 2).then_some(())).await;
+    eventually("the file says so", async || (read(&file).unwrap().closed == 2).then_some(())).await;
+    assert!(read(&file).unwrap().open.is_empty());
+    net.relay.stop().await;
+    assert_eq!(db.count("").await, 0);
+    let attempts = "SELECT sum(retry_count) FROM orders_outbox_dlq WHERE reason = 'rejected'";
+    assert_eq!(db.integer(attempts).await, 2);
+    db.assert_balanced().await;
+}
+
+/// A trigger refuses one of them.
+async fn one_bad_dead_letter_keeps_no_other_from_its_place(db: TestDb) {
+    let raise = match db.store.kind() {
+        StoreKind::Postgres => {
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE EXCEPTION 'refused'; END $$; \
+             CREATE TRIGGER refuse BEFORE INSERT ON orders_outbox_dlq FOR EACH ROW \
+             WHEN (NEW.aggregate_id = 'order-3') EXECUTE FUNCTION refuse()"
+        }
+        StoreKind::Mysql => {
+            "CREATE TRIGGER refuse BEFORE INSERT ON orders_outbox_dlq FOR EACH ROW \
+             BEGIN IF NEW.aggregate_id = 'order-3' THEN \
+             SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'; END IF; END"
+        }
+        StoreKind::Sqlite => {
+            "CREATE TRIGGER refuse BEFORE INSERT ON orders_outbox_dlq \
+             WHEN NEW.aggregate_id = 'order-3' BEGIN SELECT RAISE(ABORT, 'refused'); END"
+        }
+    };
+    db.execute(raise).await;
+    let events = [order(1), bad(2), bad(3), bad(4), order(5)];
+    let ids = db.append(&events).await;
+    let net = start(&db);
+    until_marked(&db, 1).await;
+    eventually("the others are dead", async || (db.count("_dlq").await == 2).then_some(())).await;
+    net.sink.until_delivered(2).await;
+    net.relay.stop().await;
+    assert_eq!(db.column(ids[2], "status").await.as_deref(), Some("DEAD_LETTER"));
+    assert_eq!(db.count("").await, 1);
+    db.assert_balanced().await;
+}
+
+async fn with_neither_table_nor_file_the_alert_carries_the_event(db: TestDb) {
+    hide_table(&db).await;
+    let folder = TempFolder::new();
+    // A file where the folder should be.
+    std::fs::write(quick_config(&folder).backup_folder, "in the way").unwrap();
+    let net = start_in(&db, folder);
+    let ids = db.append(&[bad(1), bad(2)]).await;
+    until_marked(&db, 2).await;
+    for id in &ids {
+        let of_event = |sent: Vec<postrider_relay::alert::Alert>| {
+            let about = ("id", id.to_string());
+            sent.into_iter().find(|alert| {
+                alert.title.contains("could be saved nowhere else") && alert.fields.contains(&about)
+            })
+        };
+        let in_vault = eventually("the alert comes", async || of_event(net.vault.sent())).await;
+        let event = in_vault.event.expect("it may carry the event");
+        assert_eq!((event.id, event.payload.starts_with("secret")), (*id, true));
+        let on_pager = eventually("the alert comes", async || of_event(net.pager.sent())).await;
+        assert!(on_pager.event.is_none(), "this channel may not");
+        let whereabouts = on_pager.fields.iter().find(|(name, _)| *name == "whereabouts");
+        assert!(whereabouts.is_some_and(|(_, text)| text.contains("orders_outbox")));
+        assert!(!format!("{on_pager:?}").contains("secret"));
+    }
+    show_table(&db).await;
+    eventually("upkeep moves them", async || (db.count("_dlq").await == 2).then_some(())).await;
+    net.relay.stop().await;
+    assert_eq!(db.count("").await, 0);
+    db.assert_balanced().await;
+}
+
+async fn every_dead_letter_alerts_with_what_an_operator_needs(db: TestDb) {
+    let net = start(&db);
+    let id = db.append(&[bad(1)]).await[0];
+    let alert = net.pager.until("Dead letter in outbox orders (rejected)").await;
+    net.relay.stop().await;
+    let field = |name: &str| {
+        let found = alert.fields.iter().find(|(field, _)| *field == name);
+        found.map(|(_, value)| value.as_str()).unwrap_or_default()
+    };
+    assert_eq!(field("id"), id.to_string());
+    assert_eq!((field("type"), field("aggregate")), ("Bad", "order/order-1"));
+    assert_eq!((field("retry_count"), field("error")), ("1", "HTTP 422"));
+    assert!(!field("failed_at").is_empty() && !field("event_id").is_empty());
+    assert!(!format!("{:?}", net.vault.sent()).contains("secret"), "no payload without need");
+}

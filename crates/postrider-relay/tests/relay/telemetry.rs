@@ -1,0 +1,177 @@
+//! Every metric is emitted by what it counts.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use postrider::store::StoreKind;
+use postrider::{Event, NewEvent};
+use postrider_relay::alert::{Alert, Dispatcher, Severity};
+use postrider_relay::{OutboxConfig, Relay, RelayConfig, telemetry};
+use postrider_testkit::conformance::steps::order;
+use postrider_testkit::relay::{
+    Act, RecordedAlerts, RunningRelay, ScriptedSink, TempFolder, quick_config, quick_preset,
+};
+use postrider_testkit::{TestDb, eventually};
+
+/// One recorder for the process; tests tell their numbers apart by the outbox.
+fn recorder() -> &'static PrometheusHandle {
+    static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
+    RECORDER.get_or_init(|| PrometheusBuilder::new().install_recorder().unwrap())
+}
+
+/// The sum of a metric's lines that contain the text.
+fn value(metric: &str, labels: &str) -> f64 {
+    let text = recorder().render();
+    let lines = text.lines().filter(|line| {
+        let name = line.split(['{', ' ']).next();
+        name == Some(metric) && line.contains(labels)
+    });
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+async fn until(metric: &str, labels: &str, expected: f64) {
+    let what = format!("{metric} {labels} is {expected}");
+    eventually(&what, async || (value(metric, labels) >= expected).then_some(())).await;
+    assert_eq!(value(metric, labels), expected, "{what}");
+}
+
+/// An outbox that no other test counts on.
+async fn measured(name: &str) -> TestDb {
+    recorder();
+    let spec = postrider::OutboxSpec::new(postrider::Outbox::new(name).unwrap());
+    TestDb::open_with(StoreKind::Sqlite, name, &[spec]).await.unwrap()
+}
+
+fn typed(event_type: &str) -> NewEvent {
+    NewEvent::new("order", event_type, event_type, "{}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_events_life_is_counted() {
+    let db = measured("measured").await;
+    let here = "outbox=\"measured\"";
+    let script = |event: &Event, tries| match (event.event_type.as_str(), tries) {
+        ("Late", 1) => Act::retry("not yet"),
+        ("Bad", _) => Act::reject("never"),
+        ("Down", 1) => Act::down("503"),
+        _ => Act::DELIVER,
+    };
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::scripted(script).shared());
+    let ids = db.append(&[order(1), typed("Late"), typed("Bad"), typed("Down"), order(2)]).await;
+    db.execute(&format!("UPDATE measured_outbox SET payload = '!' WHERE id = {}", ids[4])).await;
+    let alerts = RecordedAlerts::new(true);
+    let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone());
+    let relay = Relay::new(Arc::clone(&db.store), quick_config(&folder))
+        .outbox(outbox)
+        .alert_channel(alerts.boxed());
+    let relay = RunningRelay::start(relay);
+    until(telemetry::PROCESSED, here, 3.0).await;
+    until(telemetry::CLAIMED, here, 7.0).await;
+    until(telemetry::FAILED, here, 1.0).await;
+    until(telemetry::DEFERRED, here, 1.0).await;
+    until(telemetry::DLQ, "event_type=\"Bad\",reason=\"rejected\"", 1.0).await;
+    until(telemetry::DLQ, here, 2.0).await;
+    until(telemetry::INTEGRITY_FAILURE, here, 1.0).await;
+    alerts.until("Integrity failure").await;
+    until(telemetry::DLQ_UNRESOLVED, here, 2.0).await;
+    // Of all relays of this process, some of which lose their lease in other tests.
+    let held = async || (value(telemetry::LEASE_HELD, "") == 1.0).then_some(());
+    eventually("the lease is held", held).await;
+    assert!(value(telemetry::ALERTS, "channel=\"recorded\"") >= 1.0);
+    for seconds in [telemetry::CLAIM_SECONDS, telemetry::DELIVER_SECONDS, telemetry::SETTLE_SECONDS]
+    {
+        assert!(value(&format!("{seconds}_count"), here) >= 1.0, "{seconds}");
+    }
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_is_gauged() {
+    let db = measured("gauged").await;
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().gated().shared());
+    db.append_orders(5).await;
+    db.age("gauged_outbox", "created_at", Duration::from_secs(90), "1 = 1").await;
+    let relay = RunningRelay::quick(&db, &folder, &sink);
+    until(telemetry::PENDING, "outbox=\"gauged\"", 5.0).await;
+    let age = || value(telemetry::OLDEST_AGE, "outbox=\"gauged\"");
+    eventually("the age is gauged", async || (age() >= 90.0).then_some(())).await;
+    sink.open();
+    sink.until_delivered(5).await;
+    let pending = || value(telemetry::PENDING, "outbox=\"gauged\"");
+    eventually("nothing waits", async || (pending() == 0.0 && age() == 0.0).then_some(())).await;
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recoveries_and_fenced_settles_are_counted() {
+    let db = measured("fenced").await;
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().gated().shared());
+    let dead = db.relay("0-dead").await;
+    db.append_orders(2).await;
+    assert_eq!(db.claim(&dead, 2).await.len(), 2);
+    let config = RelayConfig { lease: Duration::from_secs(1), ..quick_config(&folder) };
+    let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone());
+    let relay = RunningRelay::on(&db.store, config, outbox);
+    until(telemetry::STALLED_RECOVERED, "outbox=\"fenced\"", 2.0).await;
+    sink.until("both are in flight", |log| log.calls_now > 0).await;
+    // As if another relay had recovered the rows meanwhile.
+    db.execute("UPDATE fenced_outbox SET version = version + 1").await;
+    sink.open();
+    until(telemetry::FENCED, "outbox=\"fenced\"", 2.0).await;
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_rung_of_the_safety_net_is_counted() {
+    let db = measured("rungs").await;
+    let (folder, here) = (TempFolder::new(), "outbox=\"rungs\"");
+    let sink = ScriptedSink::scripted(|_, _| Act::reject("never")).shared();
+    db.execute("DROP TABLE rungs_outbox_dlq").await;
+    let relay = RunningRelay::quick(&db, &folder, &sink);
+    db.append_orders(1).await;
+    until(telemetry::BACKUP, here, 1.0).await;
+    let backups = quick_config(&folder).backup_folder;
+    std::fs::remove_dir_all(&backups).unwrap();
+    std::fs::write(&backups, "in the way").unwrap();
+    db.append_orders(1).await;
+    until(telemetry::CRITICAL, here, 1.0).await;
+    assert_eq!(value(telemetry::BACKUP, here), 1.0);
+    assert_eq!(value(telemetry::DLQ, here), 0.0);
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn alerts_beyond_the_queue_are_counted() {
+    recorder();
+    let before = value(telemetry::ALERTS_FAILED, "channel=\"queue\"");
+    // Nobody takes them.
+    let (alerts, _dispatcher) = Dispatcher::new(Vec::new(), Duration::from_secs(1));
+    for number in 0..1_500 {
+        alerts.raise(Alert {
+            severity: Severity::Info,
+            kind: number.to_string(),
+            title: String::new(),
+            fields: Vec::new(),
+            event: None,
+        });
+    }
+    assert!(value(telemetry::ALERTS_FAILED, "channel=\"queue\"") >= before + 500.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn alerts_that_cannot_be_sent_are_counted() {
+    let db = measured("unheard").await;
+    let sink = ScriptedSink::scripted(|_, _| Act::reject("never")).shared();
+    let (folder, deaf) = (TempFolder::new(), RecordedAlerts::named("deaf"));
+    deaf.fail(u32::MAX);
+    let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone());
+    let relay = Relay::new(Arc::clone(&db.store), quick_config(&folder))
+        .outbox(outbox)
+        .alert_channel(deaf.boxed());
+    let relay = RunningRelay::start(relay);
+    db.append_orders(1).await;
+    until(telemetry::ALERTS_FAILED, "channel=\"deaf\"", 1.0).await;
+    assert_eq!(value(telemetry::ALERTS, "channel=\"deaf\""), 0.0);
+    relay.stop().await;
+}

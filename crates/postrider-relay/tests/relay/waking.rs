@@ -1,0 +1,135 @@
+//! Wake-ups: hints that make an idle relay look at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postrider::store::StoreKind;
+use postrider::{ConnectOptions, Outbox, OutboxSpec, connect};
+use postrider_relay::{OutboxConfig, Preset, Relay};
+use postrider_testkit::relay::{
+    RunningRelay, ScriptedSink, TempFolder, quick_config, quick_preset,
+};
+use postrider_testkit::{FaultProxy, TestDb, eventually, on_each_store};
+
+on_each_store!(
+    a_wake_up_ends_an_idle_wait,
+    a_wake_up_reaches_every_outbox,
+    polling_starts_over_at_5_ms_and_doubles,
+);
+
+/// Far beyond a test's patience: whatever arrives was not found by an idle poll.
+fn sleepy() -> Preset {
+    Preset { idle_poll: Duration::from_secs(3600), ..quick_preset() }
+}
+
+/// Waits until the relay's polls are far apart: the next one is 1.28 s away, or more.
+async fn fall_asleep() {
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+}
+
+async fn a_wake_up_ends_an_idle_wait(db: TestDb) {
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
+    let relay = RunningRelay::with_preset(&db, &folder, &sink, sleepy());
+    db.append_orders(1).await;
+    sink.until_delivered(1).await;
+    for round in 2..=20 {
+        db.append_orders(1).await;
+        relay.waker.wake();
+        sink.until_delivered(round).await;
+    }
+    relay.stop().await;
+}
+
+/// Also an outbox whose loop was busy at the moment of the call.
+async fn a_wake_up_reaches_every_outbox(db: TestDb) {
+    let folder = TempFolder::new();
+    let mut relay = Relay::new(Arc::clone(&db.store), quick_config(&folder));
+    let mut sinks = Vec::new();
+    for _ in 0..3 {
+        let outbox = db.add_outbox(postrider::Dedupe::default()).await;
+        let sink = ScriptedSink::delivering().shared();
+        relay = relay.outbox(OutboxConfig::new(outbox.clone(), sleepy(), sink.clone()));
+        sinks.push((outbox, sink));
+    }
+    let relay = RunningRelay::start(relay);
+    for round in 1..=10 {
+        for (outbox, _) in &sinks {
+            let event = postrider_testkit::conformance::steps::order(round);
+            db.append_to(outbox, &[event]).await;
+        }
+        relay.waker.wake();
+        for (_, sink) in &sinks {
+            sink.until_delivered(usize::try_from(round).unwrap()).await;
+        }
+    }
+    relay.stop().await;
+}
+
+/// After a batch the polls come at 5, 10, 20 … ms, so something appended soon after is found soon,
+/// without a wake-up and however long the idle poll is.
+async fn polling_starts_over_at_5_ms_and_doubles(db: TestDb) {
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
+    let relay = RunningRelay::with_preset(&db, &folder, &sink, sleepy());
+    db.append_orders(1).await;
+    sink.until_delivered(1).await;
+    for round in 2..=8 {
+        let (appended, pause) = (Instant::now(), Duration::from_millis(10));
+        tokio::time::sleep(pause).await;
+        db.append_orders(1).await;
+        sink.until_delivered(round).await;
+        assert!(appended.elapsed() < Duration::from_secs(10), "the polls started over");
+    }
+    relay.stop().await;
+}
+
+async fn notified(test: &str) -> Option<TestDb> {
+    let spec = OutboxSpec { notify: true, ..OutboxSpec::new(Outbox::new("orders").unwrap()) };
+    TestDb::open_with(StoreKind::Postgres, test, &[spec]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_notification_of_postgresql_wakes_a_relay_of_another_process() {
+    let Some(db) = notified("waking::a_notification_of_postgresql").await else { return };
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
+    // A pool of its own, as another process has.
+    let store = connect(&db.url, &ConnectOptions::default()).await.unwrap();
+    let outbox = OutboxConfig::new(db.outbox.clone(), sleepy(), sink.clone());
+    let config = OutboxConfig { notify: true, ..outbox };
+    let relay = RunningRelay::on(&store, quick_config(&folder), config);
+    let listening = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+         AND query LIKE 'LISTEN%'";
+    eventually("the relay listens", async || (db.integer(listening).await > 0).then_some(())).await;
+    fall_asleep().await;
+    for round in 1..=5 {
+        db.append_orders(1).await;
+        sink.until_delivered(round).await;
+    }
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_loss_of_the_listening_connection_is_survived() {
+    let Some(db) = notified("waking::the_loss_of_the_listening_connection").await else { return };
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
+    let (proxy, url) = FaultProxy::in_front_of(&db.url).await;
+    let store = connect(&url, &ConnectOptions::default()).await.unwrap();
+    let outbox = OutboxConfig::new(db.outbox.clone(), sleepy(), sink.clone());
+    let config = OutboxConfig { notify: true, ..outbox };
+    let relay = RunningRelay::on(&store, quick_config(&folder), config);
+    db.append_orders(1).await;
+    sink.until_delivered(1).await;
+    proxy.cut();
+    proxy.pass();
+    // One after the other, until a hint gets through again: the first may fall into the gap.
+    let mut appended = 1;
+    eventually("hints arrive again", async || {
+        appended += 1;
+        db.append_orders(1).await;
+        let all = |log: &postrider_testkit::relay::Log| log.distinct() >= appended;
+        let wait = Duration::from_millis(500);
+        tokio::time::timeout(wait, sink.until("all arrived", all)).await.ok()
+    })
+    .await;
+    relay.stop().await;
+    db.assert_balanced().await;
+}

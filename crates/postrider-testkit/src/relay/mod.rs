@@ -1,0 +1,52 @@
+//! What tests of the relay are made of.
+
+mod alerts;
+mod run;
+mod sink;
+
+pub use alerts::RecordedAlerts;
+pub use run::{RunningRelay, TempFolder, held_event, quick_config, quick_preset};
+pub use sink::{Act, Log, ScriptedSink};
+
+/// One test per case and store: `on_each_store!(a_case, another_case)`, where each case is an
+/// `async fn(db: TestDb)` beside it.
+#[macro_export]
+macro_rules! on_each_store {
+    ($($cases:tt)*) => {
+        $crate::on_each_server!($($cases)*);
+        mod sqlite {
+            $crate::on_store!(sqlite: $($cases)*);
+        }
+    };
+}
+
+/// One test per case and store that is reached over a network.
+#[macro_export]
+macro_rules! on_each_server {
+    ($($cases:tt)*) => {
+        mod postgres {
+            $crate::on_store!(postgres: $($cases)*);
+        }
+        mod mysql {
+            $crate::on_store!(mysql: $($cases)*);
+        }
+    };
+}
+
+/// One test per case on one store.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! on_store {
+    ($store:ident: $($case:ident),* $(,)?) => {
+        $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $case() {
+                let name = concat!(module_path!(), "::", stringify!($case));
+                let kind = $crate::store_kind!($store);
+                if let Some(db) = $crate::TestDb::open(kind, name).await {
+                    super::$case(db).await;
+                }
+            }
+        )*
+    };
+}

@@ -1,0 +1,159 @@
+//! Relays in the test's own process, with times that suit a test.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use postrider::Event;
+use postrider::store::{Database, OnSuccess};
+use postrider_relay::{Backoff, OutboxConfig, Preset, Relay, RelayConfig, RelayError, Waker};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::ScriptedSink;
+use crate::{PATIENCE, TestDb};
+
+/// A folder that goes with the test.
+#[derive(Debug)]
+pub struct TempFolder(PathBuf);
+
+impl TempFolder {
+    /// A fresh folder.
+    pub fn new() -> Self {
+        let name = format!("postrider_test_{}", uuid::Uuid::new_v4().simple());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Default for TempFolder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for TempFolder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+/// Short times for what a test waits for, and long ones for what a slow machine must not trip over.
+pub fn quick_config(folder: &TempFolder) -> RelayConfig {
+    RelayConfig {
+        host: "test-host".to_owned(),
+        lease: Duration::from_secs(4),
+        heartbeat_every: Duration::from_millis(100),
+        stop_timeout: Duration::from_secs(10),
+        recover_every: Duration::from_millis(200),
+        fold_every: Duration::from_millis(100),
+        move_marked_every: Duration::from_millis(100),
+        backup_folder: folder.path().join("dead-letters"),
+        ..RelayConfig::default()
+    }
+}
+
+/// Polls every 20 ms, three attempts 10 ms apart, batches of 10, deletes what is delivered.
+pub fn quick_preset() -> Preset {
+    let wait = Duration::from_millis(10);
+    Preset {
+        idle_poll: Duration::from_millis(20),
+        batch: 10,
+        backoff: Backoff { first: wait, factor: 1.0, max: wait, jitter: 0.0 },
+        max_retries: 3,
+        on_success: OnSuccess::Delete,
+        ..Preset::api_call()
+    }
+}
+
+/// A relay that runs until it is stopped or dropped.
+pub struct RunningRelay {
+    /// Wakes it.
+    pub waker: Waker,
+    stop: CancellationToken,
+    task: Option<JoinHandle<Result<(), RelayError>>>,
+}
+
+impl RunningRelay {
+    /// Starts a relay.
+    pub fn start(relay: Relay) -> Self {
+        let (waker, stop) = (relay.waker(), CancellationToken::new());
+        let task = tokio::spawn(relay.run(stop.clone()));
+        Self { waker, stop, task: Some(task) }
+    }
+
+    /// A relay on the test's outbox, with quick times.
+    pub fn quick(db: &TestDb, folder: &TempFolder, sink: &Arc<ScriptedSink>) -> Self {
+        Self::with_preset(db, folder, sink, quick_preset())
+    }
+
+    /// As [`RunningRelay::quick`], with another preset.
+    pub fn with_preset(
+        db: &TestDb,
+        folder: &TempFolder,
+        sink: &Arc<ScriptedSink>,
+        preset: Preset,
+    ) -> Self {
+        let outbox = OutboxConfig::new(db.outbox.clone(), preset, sink.clone());
+        Self::on(&db.store, quick_config(folder), outbox)
+    }
+
+    /// A relay with one outbox on a store of its own.
+    pub fn on(store: &Arc<dyn Database>, config: RelayConfig, outbox: OutboxConfig) -> Self {
+        Self::start(Relay::new(Arc::clone(store), config).outbox(outbox))
+    }
+
+    /// Asks it to stop, without waiting.
+    pub fn ask_to_stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Stops it and waits until it has.
+    ///
+    /// # Panics
+    /// If it does not stop in time, or ended with an error.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        let task = self.task.take().unwrap();
+        let ended = tokio::time::timeout(PATIENCE, task).await;
+        ended.expect("the relay stops in time").expect("it does not panic").unwrap();
+    }
+}
+
+impl Drop for RunningRelay {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// An event as a relay holds it, for what is tested without a store.
+pub fn held_event(id: i64) -> Event {
+    let at: DateTime<Utc> = DateTime::UNIX_EPOCH + Duration::from_secs(1_750_000_000);
+    Event {
+        id,
+        event_id: uuid::Uuid::from_u128(id.unsigned_abs().into()).to_string(),
+        request_id: None,
+        aggregate_type: "order".to_owned(),
+        aggregate_id: format!("order-{id}"),
+        event_type: "OrderPlaced".to_owned(),
+        payload: format!(r#"{{"order":{id}}}"#),
+        headers: None,
+        content_hash: None,
+        created_at: at,
+        expires_at: None,
+        retry_count: 0,
+        max_retries: None,
+        redrive_count: 0,
+        crash_count: 0,
+        last_failed_at: None,
+        claimed_at: at + Duration::from_secs(60),
+        version: 1,
+    }
+}

@@ -1,0 +1,249 @@
+//! A sink that does as a script says, and remembers what it was given.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use postrider::Event;
+use postrider_relay::{Batch, Outcome, Sink, SinkError};
+use tokio::sync::watch;
+
+use crate::PATIENCE;
+
+/// What the sink does when it comes to an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Act {
+    /// Answers this.
+    Answer(Outcome),
+    /// Panics in the middle of the call.
+    Panic,
+    /// Ends the process, as a broken native library would.
+    Abort,
+    /// Never answers, whatever the deadline.
+    Hang,
+    /// Leaves this event out of the answer.
+    Miscount,
+}
+
+impl Act {
+    /// The destination takes it.
+    pub const DELIVER: Self = Self::Answer(Outcome::Delivered);
+
+    /// The destination is down.
+    pub fn down(error: &str) -> Self {
+        let error = error.to_owned();
+        Self::Answer(Outcome::Down { error, retry_after: None, credentials: false })
+    }
+
+    /// The event failed.
+    pub fn retry(error: &str) -> Self {
+        Self::Answer(Outcome::Retry { error: error.to_owned() })
+    }
+
+    /// The event is refused.
+    pub fn reject(error: &str) -> Self {
+        Self::Answer(Outcome::Rejected { error: error.to_owned(), detail: None })
+    }
+}
+
+/// What a sink has seen.
+#[derive(Debug, Default)]
+pub struct Log {
+    /// The ids of each call, in the order in which the calls began.
+    pub calls: Vec<Vec<i64>>,
+    /// What was answered, in order.
+    pub answers: Vec<(i64, Outcome)>,
+    /// Calls under way.
+    pub calls_now: usize,
+    /// The most calls that were under way at once.
+    pub calls_max: usize,
+    /// The most events that were under way at once.
+    pub events_max: usize,
+    /// How often the sink was closed.
+    pub closed: u32,
+    events_now: usize,
+}
+
+impl Log {
+    /// Ids answered as delivered, in order, with repeats.
+    pub fn delivered(&self) -> Vec<i64> {
+        let delivered =
+            |(id, outcome): &(i64, Outcome)| (*outcome == Outcome::Delivered).then_some(*id);
+        self.answers.iter().filter_map(delivered).collect()
+    }
+
+    /// How many different events were delivered.
+    pub fn distinct(&self) -> usize {
+        self.delivered().into_iter().collect::<BTreeSet<_>>().len()
+    }
+
+    /// How often this event was in a call.
+    pub fn tries(&self, id: i64) -> usize {
+        self.calls.iter().flatten().filter(|tried| **tried == id).count()
+    }
+}
+
+type Script = dyn Fn(&Event, usize) -> Act + Send + Sync;
+
+/// A sink for tests. It delivers everything unless its script says otherwise.
+pub struct ScriptedSink {
+    script: Box<Script>,
+    pace: Duration,
+    gate: watch::Sender<bool>,
+    log: watch::Sender<Log>,
+}
+
+impl ScriptedSink {
+    /// Delivers everything.
+    pub fn delivering() -> Self {
+        Self::scripted(|_, _| Act::DELIVER)
+    }
+
+    /// Does as the script says, which is told how often the event has been tried, this time
+    /// included.
+    pub fn scripted(script: impl Fn(&Event, usize) -> Act + Send + Sync + 'static) -> Self {
+        Self {
+            script: Box::new(script),
+            pace: Duration::ZERO,
+            gate: watch::Sender::new(true),
+            log: watch::Sender::default(),
+        }
+    }
+
+    /// Each event takes this long.
+    #[must_use]
+    pub fn paced(self, pace: Duration) -> Self {
+        Self { pace, ..self }
+    }
+
+    /// Calls wait until [`open`](ScriptedSink::open).
+    #[must_use]
+    pub fn gated(self) -> Self {
+        self.gate.send_replace(false);
+        self
+    }
+
+    /// Shared, as a relay takes it.
+    pub fn shared(self) -> Arc<Self> {
+        Arc::new(self)
+    }
+
+    /// Lets all calls through.
+    pub fn open(&self) {
+        self.gate.send_replace(true);
+    }
+
+    /// Holds all calls that begin from now on.
+    pub fn shut(&self) {
+        self.gate.send_replace(false);
+    }
+
+    /// Looks at what the sink has seen.
+    pub fn log(&self) -> watch::Ref<'_, Log> {
+        self.log.borrow()
+    }
+
+    /// Waits until the sink has seen enough.
+    ///
+    /// # Panics
+    /// After [`PATIENCE`], naming what did not happen.
+    pub async fn until(&self, what: &str, enough: impl FnMut(&Log) -> bool) {
+        let mut log = self.log.subscribe();
+        let seen = tokio::time::timeout(PATIENCE, log.wait_for(enough)).await.is_ok();
+        assert!(seen, "within {PATIENCE:?}, this did not happen: {what}\n{}", self.summary());
+    }
+
+    /// Waits until that many different events are delivered.
+    ///
+    /// # Panics
+    /// After [`PATIENCE`].
+    pub async fn until_delivered(&self, events: usize) {
+        let what = format!("{events} events are delivered");
+        self.until(&what, |log| log.answers.len() >= events && log.distinct() >= events).await;
+    }
+
+    fn summary(&self) -> String {
+        let log = self.log.borrow();
+        let last = log.answers.iter().rev().take(5).collect::<Vec<_>>();
+        format!(
+            "calls {}, under way {}, delivered {}, last answers {last:?}",
+            log.calls.len(),
+            log.calls_now,
+            log.distinct()
+        )
+    }
+}
+
+/// Counts a call as under way until it ends or is dropped.
+struct UnderWay<'a> {
+    log: &'a watch::Sender<Log>,
+    events: usize,
+}
+
+impl<'a> UnderWay<'a> {
+    fn begin(log: &'a watch::Sender<Log>, ids: Vec<i64>) -> Self {
+        let events = ids.len();
+        log.send_modify(|log| {
+            log.calls.push(ids);
+            log.calls_now += 1;
+            log.events_now += events;
+            log.calls_max = log.calls_max.max(log.calls_now);
+            log.events_max = log.events_max.max(log.events_now);
+        });
+        Self { log, events }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.log.send_modify(|log| {
+            log.calls_now -= 1;
+            log.events_now -= self.events;
+        });
+    }
+}
+
+#[async_trait]
+impl Sink for ScriptedSink {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+
+    fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
+        Cow::Borrowed(&event.aggregate_type)
+    }
+
+    async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
+        let ids = batch.events.iter().map(|event| event.id).collect();
+        let _under_way = UnderWay::begin(&self.log, ids);
+        drop(self.gate.subscribe().wait_for(|open| *open).await);
+        let mut outcomes = Vec::new();
+        for event in batch.events {
+            if !self.pace.is_zero() {
+                tokio::time::sleep(self.pace).await;
+            }
+            let tries = self.log.borrow().tries(event.id);
+            match (self.script)(event, tries) {
+                Act::Answer(outcome) => {
+                    self.log.send_modify(|log| log.answers.push((event.id, outcome.clone())));
+                    outcomes.push(outcome);
+                }
+                Act::Panic => panic!("the script says so"),
+                Act::Abort => std::process::abort(),
+                Act::Hang => std::future::pending().await,
+                Act::Miscount => {}
+            }
+        }
+        outcomes
+    }
+
+    async fn check(&self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    async fn close(&self) {
+        self.log.send_modify(|log| log.closed += 1);
+    }
+}
