@@ -18,9 +18,10 @@ service_user() {
 
 service_port_count() { say 1; }
 
-# Run as the owner and not with --user: as root, the script trips over spaces in the path.
+# Run as the owner and not with --user: as root, the script trips over spaces in the path. TMPDIR: a
+# server that starts deletes the temporary tables it finds, also those of another one in /tmp.
 service_create() {
-    "${AS_OWNER[@]}" mariadb-install-db --no-defaults --datadir="$DATA" \
+    TMPDIR="$DATA" "${AS_OWNER[@]}" mariadb-install-db --no-defaults --datadir="$DATA" \
         --skip-test-db --skip-name-resolve
 }
 
@@ -30,7 +31,7 @@ service_start() {
     install -m 0644 "$DEV_DIR/services.d/mariadb.sql" "$DATA/init.sql"
     launch mariadb "$(mariadb_server)" --no-defaults --datadir="$DATA" \
         --bind-address=127.0.0.1 --port="${PORTS[0]}" --socket= --skip-name-resolve \
-        --pid-file="$DATA/mariadb.pid" --init-file="$DATA/init.sql" \
+        --pid-file="$DATA/mariadb.pid" --init-file="$DATA/init.sql" --tmpdir="$DATA" \
         --max-connections=300 --innodb-buffer-pool-size=512M --character-set-server=utf8mb4
 }
 

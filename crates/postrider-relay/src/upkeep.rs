@@ -1,6 +1,7 @@
 //! House-keeping, by the leader among the relays; recovery by each relay for its own outboxes,
 //! because the leader may not know them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,14 +45,41 @@ impl Every {
     }
 }
 
+/// Since when nothing of each dead relay has been left to recover.
+///
+/// A recovery passes over rows that somebody has locked at that moment. If their relay were buried
+/// after the first pass, it would be on no list any more, and they would wait for the stall time.
+#[derive(Debug, Default)]
+struct Wakes(HashMap<String, Instant>);
+
+impl Wakes {
+    /// These are the dead; the others have been buried, by whomever.
+    fn attend(&mut self, dead: &[String]) {
+        self.0.retain(|relay, _| dead.contains(relay));
+        for relay in dead {
+            self.0.entry(relay.clone()).or_insert_with(Instant::now);
+        }
+    }
+
+    /// Rows were found. Whose they were is not known.
+    fn disturb(&mut self) {
+        self.0.values_mut().for_each(|since| *since = Instant::now());
+    }
+
+    /// Whether nothing of that relay was found for that time.
+    fn is_quiet(&self, relay: &str, time: Duration) -> bool {
+        self.0.get(relay).is_some_and(|since| since.elapsed() >= time)
+    }
+}
+
 impl Upkeep {
     /// Runs until cut off.
     pub(crate) async fn run(&self, mut rolls: watch::Receiver<Roll>) {
         let mut recover = Every::new(self.config.recover_every);
         let mut fold = Every::new(self.config.fold_every);
         let mut marked = Every::new(self.config.move_marked_every);
-        let mut recovered: Vec<String> = Vec::new();
         let mut clean_up_at = next_clean_up(&self.config, Utc::now());
+        let mut wakes = Wakes::default();
         let shortest = self.config.fold_every.min(self.config.move_marked_every);
         loop {
             tokio::select! {
@@ -59,14 +87,11 @@ impl Upkeep {
                 () = tokio::time::sleep(shortest) => {}
             }
             let roll = rolls.borrow_and_update().clone();
-            // The leader until they are buried, the others once.
-            let news = roll.dead.iter().any(|id| roll.leader || !recovered.contains(id));
+            // The leader until they are buried, the others until nothing is left for them to do.
+            let lease = self.config.lease;
+            let news = roll.dead.iter().any(|id| roll.leader || !wakes.is_quiet(id, lease));
             if news || recover.due() {
-                let result = self.recover(&roll).await;
-                if result.is_ok() {
-                    recovered.clone_from(&roll.dead);
-                }
-                self.log("recovery", result);
+                self.log("recovery", self.recover(&roll, &mut wakes).await);
             }
             if !roll.leader {
                 continue;
@@ -95,21 +120,31 @@ impl Upkeep {
     }
 
     /// Rows of dead relays at once, rows of relays on no list after the stall time.
-    async fn recover(&self, roll: &Roll) -> Result<(), StoreError> {
+    async fn recover(&self, roll: &Roll, wakes: &mut Wakes) -> Result<(), StoreError> {
+        wakes.attend(&roll.dead);
         let mut result = Ok(());
         for outbox in &self.outboxes {
             // The trouble of one outbox is not the trouble of the next, here and below.
-            result = self.recover_one(&outbox.outbox, roll).await.and(result);
+            match self.recover_one(&outbox.outbox, roll).await {
+                Ok(0) => {}
+                Ok(_) => wakes.disturb(),
+                Err(error) => {
+                    wakes.disturb();
+                    result = Err(error);
+                }
+            }
         }
-        // Only with the rows of all recovered: the list is what tells whose rows they are.
         result?;
-        for relay in roll.dead.iter().filter(|_| roll.leader) {
+        // Only with the rows of all recovered: the list is what tells whose rows they are.
+        for relay in
+            roll.dead.iter().filter(|relay| roll.leader && wakes.is_quiet(relay, self.config.lease))
+        {
             self.store.bury(relay).await?;
         }
         Ok(())
     }
 
-    async fn recover_one(&self, outbox: &Outbox, roll: &Roll) -> Result<(), StoreError> {
+    async fn recover_one(&self, outbox: &Outbox, roll: &Roll) -> Result<u64, StoreError> {
         let recovery = Recovery {
             dead: &roll.dead,
             live: &roll.live,
@@ -121,7 +156,7 @@ impl Upkeep {
         if rows > 0 {
             tracing::warn!(outbox = outbox.name(), rows, "stalled events recovered");
         }
-        Ok(())
+        Ok(rows)
     }
 
     async fn fold(&self) -> Result<(), StoreError> {
@@ -203,6 +238,20 @@ fn next_clean_up(config: &RelayConfig, now: DateTime<Utc>) -> DateTime<Utc> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_relay_is_buried_only_after_a_quiet_time() {
+        let (mut wakes, dead) = (Wakes::default(), ["a".to_owned(), "b".to_owned()]);
+        assert!(!wakes.is_quiet("a", Duration::ZERO), "nobody has looked yet");
+        wakes.attend(&dead);
+        assert!(wakes.is_quiet("a", Duration::ZERO));
+        assert!(!wakes.is_quiet("a", Duration::from_secs(60)));
+        std::thread::sleep(Duration::from_millis(20));
+        wakes.disturb();
+        assert!(!wakes.is_quiet("a", Duration::from_millis(20)), "counted from the last row");
+        wakes.attend(&dead[..1]);
+        assert!(!wakes.is_quiet("b", Duration::ZERO), "b is buried");
+    }
 
     #[test]
     fn clean_up_is_at_two_in_the_configured_zone() {

@@ -240,6 +240,15 @@ impl Daemon {
         Metrics::parse(&self.get("/metrics").await.unwrap().body)
     }
 
+    /// Waits until a metric has exactly that value. A relay counts when it has heard that the
+    /// database committed, which others may see before.
+    pub async fn shows(&self, metric: &str, labels: &[(&str, &str)], value: f64) {
+        eventually(&format!("{metric}{labels:?} is {value}"), async || {
+            (self.metrics().await.sum(metric, labels) == value).then_some(())
+        })
+        .await;
+    }
+
     /// Waits until a metric, summed over all labels, is at least that.
     pub async fn reaches(&self, metric: &str, value: f64) {
         eventually(&format!("{metric} reaches {value}"), async || {

@@ -62,9 +62,8 @@ async fn an_answer_of_422_is_the_end_and_404_is_tried_as_often_as_allowed(place:
             "failures before: {shown:#}"
         );
     }
-    let metrics = daemon.metrics().await;
-    assert_eq!(metrics.sum("postrider_outbox_failed_total", &[]), 2.0);
-    assert_eq!(metrics.sum("postrider_outbox_dlq_total", &[("event_type", "Refused")]), 1.0);
+    daemon.shows("postrider_outbox_failed_total", &[], 2.0).await;
+    daemon.shows("postrider_outbox_dlq_total", &[("event_type", "Refused")], 1.0).await;
     daemon.stop().await;
     scene.settle_up(&good, 2).await;
 }
@@ -82,9 +81,8 @@ async fn an_outage_spends_no_attempts_and_everything_comes_back(place: Place) {
     let table = scene.db.outbox.table();
     let spent = scene.db.integer(&format!("SELECT sum(retry_count) FROM {table}")).await;
     assert_eq!(spent, 0, "no attempt is spent");
-    let metrics = daemon.metrics().await;
-    assert_eq!(metrics.sum("postrider_outbox_failed_total", &[]), 0.0);
-    assert!(metrics.sum("postrider_outbox_deferred_total", &[]) >= 20.0);
+    daemon.reaches("postrider_outbox_deferred_total", 20.0).await;
+    assert_eq!(daemon.metrics().await.sum("postrider_outbox_failed_total", &[]), 0.0);
 
     scene.target.answer(Answer::ok());
     scene.drained().await;

@@ -58,8 +58,7 @@ async fn only_a_committed_event_is_delivered_with_headers_body_and_hash(place: P
         assert_eq!(request.header(name), value, "{name}");
     }
     assert_eq!(db.integer("SELECT sum(number) FROM business").await, 2);
-    let metrics = daemon.metrics().await;
-    assert_eq!(metrics.sum("postrider_outbox_processed_total", &[("outbox", "orders")]), 1.0);
+    daemon.shows("postrider_outbox_processed_total", &[("outbox", "orders")], 1.0).await;
     daemon.stop().await;
     scene.settle_up(&[crate::scene::Committed { id, event_id }], 0).await;
     let archived = scene.json(&["events", "show", &id.to_string()]).await;
@@ -82,9 +81,8 @@ async fn an_event_waits_for_its_time_and_an_expired_one_is_a_dead_letter(place: 
     let dead = scene.dead_letters().await;
     assert_eq!(dead[0]["original_id"], expired.id);
     assert_eq!((&dead[0]["reason"], &dead[0]["retry_count"]), (&"expired".into(), &0.into()));
-    let metrics = daemon.metrics().await;
     let labels = [("reason", "expired"), ("event_type", "OrderPlaced")];
-    assert_eq!(metrics.sum("postrider_outbox_dlq_total", &labels), 1.0);
+    daemon.shows("postrider_outbox_dlq_total", &labels, 1.0).await;
     daemon.stop().await;
     scene.settle_up(&[later, in_time], 1).await;
 }

@@ -203,9 +203,8 @@ async fn a_tampered_payload_is_a_dead_letter_and_alerts_at_once(place: Place) {
     let alert = alert_about(&scene, "Integrity failure").await;
     assert!(alert.body.contains(&tampered.event_id), "{}", alert.body);
     daemon.logs("Integrity failure in outbox orders").await;
-    let metrics = daemon.metrics().await;
-    assert_eq!(metrics.sum("postrider_outbox_integrity_failure_total", &[]), 1.0);
-    assert_eq!(metrics.sum("postrider_outbox_dlq_total", &[("reason", "integrity")]), 1.0);
+    daemon.shows("postrider_outbox_integrity_failure_total", &[], 1.0).await;
+    daemon.shows("postrider_outbox_dlq_total", &[("reason", "integrity")], 1.0).await;
     let dead = scene.dead_letters().await;
     assert_eq!(dead[0]["original_id"], tampered.id);
     assert_eq!(dead[0]["reason"], "integrity");

@@ -1,11 +1,12 @@
 //! What a test plays in: a database, a receiver, somebody to be alerted, and the installed binary.
 
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use postrider::store::StoreKind;
 use postrider::{Appended, NewEvent};
 use postrider_testkit::conformance::steps::order;
-use postrider_testkit::{HttpTarget, Installation, TestDb, eventually};
+use postrider_testkit::{HttpTarget, Installation, PATIENCE, TestDb, eventually};
 use serde_json::Value;
 use toml::Table;
 
@@ -184,10 +185,16 @@ impl Scene {
         self.append(&events).await
     }
 
-    /// Waits until the outbox is empty.
+    /// Waits until the outbox is empty. What stays behind is told with its state.
     pub(crate) async fn drained(&self) {
-        let empty = async || (self.db.count("").await == 0).then_some(());
-        eventually("the outbox is empty", empty).await;
+        let started = Instant::now();
+        while self.db.count("").await > 0 {
+            if started.elapsed() > PATIENCE {
+                let rows = self.json(&["events", "list"]).await;
+                panic!("after {PATIENCE:?}, the outbox still has: {rows:#}");
+            }
+            tokio::time::sleep(Duration::from_millis(40)).await;
+        }
     }
 
     /// Waits until there are that many dead letters.
