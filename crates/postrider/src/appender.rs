@@ -38,7 +38,8 @@ impl Appender {
             #[cfg(feature = "sqlite")]
             "sqlite" => {
                 // Writers are serial; more connections would only wait for each other.
-                let options = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1);
+                let options =
+                    sqlx::sqlite::SqlitePoolOptions::new().max_connections(connections_max.min(1));
                 let connect = crate::sqlite::connect_options(url)?;
                 Ok(Self::Sqlite(options.connect_with(connect).await?))
             }
