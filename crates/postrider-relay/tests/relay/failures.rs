@@ -1,6 +1,6 @@
 //! Sinks that misbehave, and events that always fail.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postrider::store::DeadReason;
 use postrider::{Event, NewEvent};
@@ -129,12 +129,15 @@ async fn a_lone_poison_event_spends_nothing_until_the_outage_lasts_too_long(db: 
     let (folder, sink) =
         (TempFolder::new(), ScriptedSink::scripted(|_, _| Act::down("timeout")).shared());
     let id = db.append(&[poison()]).await[0];
-    let outage_max = Duration::from_secs(2);
+    let (outage_max, started) = (Duration::from_secs(4), Instant::now());
     let preset = Preset { outage_max, ..quick_preset() };
     let relay = RunningRelay::with_preset(&db, &folder, &sink, preset);
     sink.until("ten tries", |log| log.tries(id) >= 10).await;
     let spent = db.column(id, "retry_count").await;
-    assert!(spent.is_none_or(|n| n == "0") || sink.log().calls.len() > 50, "an outage is free");
+    // On a machine too slow for that, the outage may be over its limit already.
+    if started.elapsed() < outage_max {
+        assert_eq!(spent.as_deref(), Some("0"), "an outage is free");
+    }
     assert_eq!(the_dead(&db).await, (Some(DeadReason::Exhausted), 3));
     relay.stop().await;
     db.assert_balanced().await;
