@@ -13,7 +13,7 @@
 //!
 //! A store's test file is one line:
 //!
-//! ```ignore
+//! ```text
 //! postrider_testkit::store_conformance!(postgres);
 //! ```
 //!
