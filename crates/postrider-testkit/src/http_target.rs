@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`Answer::status`] | that status, after the delay and with the headers that were asked for |
 //! | [`Answer::hang`] | an open connection on which nothing ever comes |
-//! | [`Answer::hang_up`] | a connection that closes after the request was read: taken, but unheard |
+//! | [`Answer::hang_up`] | a connection that closes after the request was read: taken, unheard |
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;

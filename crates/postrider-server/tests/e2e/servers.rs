@@ -79,8 +79,8 @@ async fn a_daemon_survives_crashes_of_its_database(place: Place) {
     scene.settle_up(&events, 0).await;
 }
 
-/// An application that writes one event after the other and repeats what it is not sure of, with the
-/// same request id. Answers what was committed.
+/// An application that writes one event after the other and repeats what it is not sure of, with
+/// the same request id. Answers what was committed.
 async fn traffic(db: TestDb, enough: Arc<AtomicBool>) -> Vec<Committed> {
     let appender = Appender::connect(&db.url, 2).await.unwrap();
     let mut events = Vec::new();
