@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, Utc};
 use postrider::store::{DeadReason, ImportEntry};
 use postrider_relay::backup::{Backup, Record, read};
-use postrider_testkit::relay::TempFolder;
+use postrider_testkit::TempFolder;
 use proptest::prelude::*;
 
 const ROOMY: u64 = 1 << 30;

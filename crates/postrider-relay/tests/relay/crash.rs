@@ -10,10 +10,8 @@ use std::time::Duration;
 use postrider::store::OnSuccess;
 use postrider::{ConnectOptions, Event, NewEvent, Outbox, connect};
 use postrider_relay::{OutboxConfig, Preset, RelayConfig};
-use postrider_testkit::relay::{
-    Act, RunningRelay, ScriptedSink, TempFolder, quick_config, quick_preset,
-};
-use postrider_testkit::{PATIENCE, TestDb, on_each_store};
+use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
+use postrider_testkit::{PATIENCE, TempFolder, TestDb, on_each_store};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 

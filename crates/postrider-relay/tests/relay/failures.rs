@@ -6,10 +6,8 @@ use postrider::store::DeadReason;
 use postrider::{Event, NewEvent};
 use postrider_relay::{OutboxConfig, Outcome, Preset};
 use postrider_testkit::conformance::steps::order;
-use postrider_testkit::relay::{
-    Act, RunningRelay, ScriptedSink, TempFolder, quick_config, quick_preset,
-};
-use postrider_testkit::{TestDb, eventually, on_each_store};
+use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
+use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 
 on_each_store!(
     a_sink_that_panics_spends_an_attempt_and_the_relay_lives,

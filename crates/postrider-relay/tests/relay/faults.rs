@@ -7,10 +7,8 @@ use postrider::store::{Database, OnSuccess, StoreKind};
 use postrider::{ConnectOptions, connect};
 use postrider_relay::{OutboxConfig, Preset, RelayConfig};
 use postrider_testkit::conformance::steps::order;
-use postrider_testkit::relay::{
-    RunningRelay, ScriptedSink, TempFolder, quick_config, quick_preset,
-};
-use postrider_testkit::{FaultProxy, TestDb, eventually, on_each_server};
+use postrider_testkit::relay::{RunningRelay, ScriptedSink, quick_config, quick_preset};
+use postrider_testkit::{FaultProxy, TempFolder, TestDb, eventually, on_each_server};
 
 on_each_server!(
     a_frozen_relay_is_fenced_and_comes_back_under_another_name,

@@ -8,8 +8,8 @@ use postrider::Event;
 use postrider_relay::sinks::{HandlerError, HandlerSink};
 use postrider_relay::{Batch, OutboxConfig, Outcome, Sink};
 use postrider_testkit::conformance::steps::order;
-use postrider_testkit::relay::{RunningRelay, TempFolder, held_event, quick_config, quick_preset};
-use postrider_testkit::{TestDb, eventually, on_each_store};
+use postrider_testkit::relay::{RunningRelay, held_event, quick_config, quick_preset};
+use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 
 on_each_store!(an_event_type_without_a_handler_is_dead_at_once);
 

@@ -6,10 +6,8 @@ use postrider::NewEvent;
 use postrider::store::OnSuccess;
 use postrider_relay::{OutboxConfig, Preset};
 use postrider_testkit::conformance::steps::order;
-use postrider_testkit::relay::{
-    Act, RunningRelay, ScriptedSink, TempFolder, quick_config, quick_preset,
-};
-use postrider_testkit::{TestDb, eventually, on_each_store};
+use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
+use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 
 on_each_store!(
     what_is_committed_is_delivered_and_what_is_rolled_back_is_not,

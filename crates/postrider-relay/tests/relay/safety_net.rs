@@ -8,9 +8,9 @@ use postrider_relay::backup::read;
 use postrider_relay::{OutboxConfig, Relay};
 use postrider_testkit::conformance::steps::order;
 use postrider_testkit::relay::{
-    Act, RecordedAlerts, RunningRelay, ScriptedSink, TempFolder, quick_config, quick_preset,
+    Act, RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset,
 };
-use postrider_testkit::{TestDb, eventually, on_each_store};
+use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 
 on_each_store!(
     without_the_table_the_file_takes_the_event_and_upkeep_brings_it_back,

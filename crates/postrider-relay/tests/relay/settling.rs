@@ -9,9 +9,9 @@ use postrider::store::StoreKind;
 use postrider_relay::{Batch, OutboxConfig, Outcome, Relay, Sink, SinkError};
 use postrider_testkit::conformance::steps::order;
 use postrider_testkit::relay::{
-    Act, RecordedAlerts, RunningRelay, ScriptedSink, TempFolder, quick_config, quick_preset,
+    Act, RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset,
 };
-use postrider_testkit::{TestDb, eventually, on_each_store};
+use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 
 on_each_store!(
     a_row_that_cannot_be_settled_holds_up_no_other,

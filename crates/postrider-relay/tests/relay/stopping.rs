@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use postrider::{ConnectOptions, connect};
 use postrider_relay::{OutboxConfig, Relay, RelayConfig};
-use postrider_testkit::relay::{
-    Act, RunningRelay, ScriptedSink, TempFolder, quick_config, quick_preset,
+use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
+use postrider_testkit::{
+    FaultProxy, TempFolder, TestDb, eventually, on_each_server, on_each_store,
 };
-use postrider_testkit::{FaultProxy, TestDb, eventually, on_each_server, on_each_store};
 use tokio_util::sync::CancellationToken;
 
 on_each_store!(

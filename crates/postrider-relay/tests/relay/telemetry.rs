@@ -10,9 +10,9 @@ use postrider_relay::alert::{Alert, Dispatcher, Severity};
 use postrider_relay::{OutboxConfig, Relay, RelayConfig, telemetry};
 use postrider_testkit::conformance::steps::order;
 use postrider_testkit::relay::{
-    Act, RecordedAlerts, RunningRelay, ScriptedSink, TempFolder, quick_config, quick_preset,
+    Act, RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset,
 };
-use postrider_testkit::{TestDb, eventually};
+use postrider_testkit::{TempFolder, TestDb, eventually};
 
 /// One recorder for the process; tests tell their numbers apart by the outbox.
 fn recorder() -> &'static PrometheusHandle {

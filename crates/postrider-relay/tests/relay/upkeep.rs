@@ -6,10 +6,8 @@ use std::time::Duration;
 use postrider::store::Lease;
 use postrider_relay::{OutboxConfig, Relay, RelayConfig};
 use postrider_testkit::conformance::steps::order;
-use postrider_testkit::relay::{
-    RunningRelay, ScriptedSink, TempFolder, quick_config, quick_preset,
-};
-use postrider_testkit::{TestDb, eventually, on_each_store};
+use postrider_testkit::relay::{RunningRelay, ScriptedSink, quick_config, quick_preset};
+use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 use tokio::task::JoinHandle;
 
 on_each_store!(

@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 use postrider::store::StoreKind;
 use postrider::{ConnectOptions, Outbox, OutboxSpec, connect};
 use postrider_relay::{OutboxConfig, Preset, Relay};
-use postrider_testkit::relay::{
-    RunningRelay, ScriptedSink, TempFolder, quick_config, quick_preset,
-};
-use postrider_testkit::{FaultProxy, TestDb, eventually, on_each_store};
+use postrider_testkit::relay::{RunningRelay, ScriptedSink, quick_config, quick_preset};
+use postrider_testkit::{FaultProxy, TempFolder, TestDb, eventually, on_each_store};
 
 on_each_store!(
     a_wake_up_ends_an_idle_wait,

@@ -1,10 +1,11 @@
 //! Creating a database, and dropping it whatever happened to the test.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use postrider::store::StoreKind;
 use sqlx::{AssertSqlSafe, Connection};
+
+use crate::TempFolder;
 
 /// Time to drop a database. A test that leaves one behind says so and does not hang.
 const DROP_WAIT: Duration = Duration::from_secs(10);
@@ -15,7 +16,8 @@ pub(super) struct Disposal {
     server_url: String,
     /// Empty if there is nothing to drop.
     name: String,
-    folder: Option<PathBuf>,
+    /// SQLite's; it goes with this value.
+    folder: Option<TempFolder>,
 }
 
 impl Disposal {
@@ -24,9 +26,8 @@ impl Disposal {
         let name = format!("postrider_test_{}", uuid::Uuid::new_v4().simple());
         let mut disposal = Self { kind, server_url: server_url.to_owned(), name, folder: None };
         if kind == StoreKind::Sqlite {
-            let folder = std::env::temp_dir().join(&disposal.name);
-            std::fs::create_dir_all(&folder).unwrap();
-            let url = format!("sqlite:{}?mode=rwc", folder.join("test.db").display());
+            let folder = TempFolder::new();
+            let url = format!("sqlite:{}?mode=rwc", folder.path().join("test.db").display());
             disposal.folder = Some(folder);
             return (disposal, url);
         }
@@ -52,11 +53,7 @@ impl Disposal {
 
 impl Drop for Disposal {
     fn drop(&mut self) {
-        if let Some(folder) = &self.folder {
-            drop(std::fs::remove_dir_all(folder));
-            return;
-        }
-        if self.name.is_empty() {
+        if self.folder.is_some() || self.name.is_empty() {
             return;
         }
         let (kind, url, name) = (self.kind, self.server_url.clone(), self.name.clone());

@@ -5,7 +5,7 @@ mod run;
 mod sink;
 
 pub use alerts::RecordedAlerts;
-pub use run::{RunningRelay, TempFolder, held_event, quick_config, quick_preset};
+pub use run::{RunningRelay, held_event, quick_config, quick_preset};
 pub use sink::{Act, Log, ScriptedSink};
 
 /// One test per case and store: `on_each_store!(a_case, another_case)`, where each case is an

@@ -1,6 +1,5 @@
 //! Relays in the test's own process, with times that suit a test.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,38 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::ScriptedSink;
-use crate::{PATIENCE, TestDb};
-
-/// A folder that goes with the test.
-#[derive(Debug)]
-pub struct TempFolder(PathBuf);
-
-impl TempFolder {
-    /// A fresh folder.
-    pub fn new() -> Self {
-        let name = format!("postrider_test_{}", uuid::Uuid::new_v4().simple());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Default for TempFolder {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Drop for TempFolder {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
-    }
-}
+use crate::{PATIENCE, TempFolder, TestDb};
 
 /// Short times for what a test waits for, and long ones for what a slow machine must not trip over.
 pub fn quick_config(folder: &TempFolder) -> RelayConfig {
