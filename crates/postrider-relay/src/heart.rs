@@ -156,16 +156,20 @@ impl Heart {
         metrics::gauge!(telemetry::LEASE_HELD).set(1.0);
 
         observer.look(&pulses, config);
-        let mut roll = Roll::default();
+        let (mut roll, mut tried) = (Roll::default(), false);
         for pulse in pulses {
             // A fence may wait for a lock. Several such waits in a row would take longer than this
-            // relay's own next heartbeat may.
-            let in_time = started.elapsed() < config.heartbeat_every;
-            let dead = pulse.fenced
-                || (pulse.relay_id != current.relay_id
-                    && observer.is_still(&pulse, config.lease)
-                    && in_time
-                    && fence(store, &pulse).await?);
+            // relay's own next heartbeat may; one is always tried, however slow the database is.
+            let may_fence = !tried || started.elapsed() < config.heartbeat_every;
+            let mut dead = pulse.fenced;
+            if !dead
+                && pulse.relay_id != current.relay_id
+                && observer.is_still(&pulse, config.lease)
+                && may_fence
+            {
+                tried = true;
+                dead = fence(store, &pulse).await?;
+            }
             match dead {
                 true => roll.dead.push(pulse.relay_id),
                 false => roll.live.push(pulse.relay_id),
@@ -210,34 +214,39 @@ fn identity(config: &RelayConfig) -> RelayIdentity {
     }
 }
 
-/// Remembers when each heartbeat last moved.
+/// Remembers for how long each heartbeat has not moved.
 #[derive(Debug, Default)]
 struct Observer {
-    seen: HashMap<String, (i64, Instant)>,
+    seen: HashMap<String, (i64, Duration)>,
     looked_at: Option<Instant>,
+    /// Time that counts between the last two looks.
+    passed: Duration,
 }
 
 impl Observer {
-    /// Begins a look. One that comes much too late starts over: what stopped this process (a
-    /// paused machine, say) may have stopped the others as well.
+    /// Begins a look. Of the time since the last one no more than half a lease counts: what stopped
+    /// this process (a paused machine, say) may have stopped the others as well, and they get the
+    /// time until the next look to show that they live. Slow looks still add up.
     fn look(&mut self, pulses: &[RelayPulse], config: &RelayConfig) {
-        let late = (config.lease / 2).max(config.heartbeat_every * 2);
-        if self.looked_at.is_some_and(|at| at.elapsed() > late) {
-            self.seen.clear();
-        }
+        let passed = self.looked_at.map_or(Duration::ZERO, |at| at.elapsed());
+        self.passed = passed.min(config.lease / 2);
         self.seen.retain(|id, _| pulses.iter().any(|pulse| pulse.relay_id == *id));
         self.looked_at = Some(Instant::now());
     }
 
-    /// Whether the heartbeat has not moved for `lease`.
+    /// Whether the heartbeat has not moved for `lease`. Once per look and relay.
     fn is_still(&mut self, pulse: &RelayPulse, lease: Duration) -> bool {
-        let now = Instant::now();
-        let (heartbeat, since) =
-            self.seen.entry(pulse.relay_id.clone()).or_insert((pulse.heartbeat, now));
-        if *heartbeat != pulse.heartbeat {
-            (*heartbeat, *since) = (pulse.heartbeat, now);
+        let first = (pulse.heartbeat, Duration::ZERO);
+        match self.seen.get_mut(&pulse.relay_id) {
+            Some((heartbeat, still)) if *heartbeat == pulse.heartbeat => {
+                *still += self.passed;
+                *still >= lease
+            }
+            _ => {
+                self.seen.insert(pulse.relay_id.clone(), first);
+                false
+            }
         }
-        now.duration_since(*since) >= lease
     }
 }
 
@@ -256,27 +265,38 @@ mod tests {
         }
     }
 
-    /// An observer that looked `ago`, and has seen the heartbeat at 7 since twice the lease.
-    fn observer(ago: Duration, lease: Duration) -> Observer {
-        let now = Instant::now();
-        let seen = HashMap::from([("other".to_owned(), (7, now - 2 * lease))]);
-        Observer { seen, looked_at: Some(now - ago) }
+    /// Looks so often, each look `apart` from the last; answers at which one the heart was still.
+    fn still_at_look(apart: Duration, looks: usize, moves: bool) -> Option<usize> {
+        let config = RelayConfig::default();
+        let mut observer = Observer::default();
+        (1..=looks).find(|look| {
+            observer.looked_at = observer.looked_at.map(|_| Instant::now() - apart);
+            let heartbeat = if moves { i64::try_from(*look).unwrap() } else { 7 };
+            observer.look(&[pulse(heartbeat)], &config);
+            observer.is_still(&pulse(heartbeat), config.lease)
+        })
     }
 
     #[test]
-    fn a_heart_is_still_after_the_lease_and_only_while_somebody_looked() {
-        let config = RelayConfig::default();
-        let judge = |ago: Duration, heartbeat| {
-            let mut observer = observer(ago, config.lease);
-            observer.look(&[pulse(heartbeat)], &config);
-            observer.is_still(&pulse(heartbeat), config.lease)
-        };
-        let soon = config.heartbeat_every;
-        assert!(judge(soon, 7), "it did not move");
-        assert!(!judge(soon, 8), "it moved");
-        assert!(!judge(config.lease, 7), "nobody looked meanwhile: this process was paused");
-        let mut gone = observer(soon, config.lease);
-        gone.look(&[], &config);
-        assert!(gone.seen.is_empty(), "relays that left are forgotten");
+    fn a_heart_is_still_after_the_lease() {
+        let every = RelayConfig::default().heartbeat_every;
+        assert_eq!(still_at_look(every, 20, false), Some(5), "4 × 2 s are the lease of 8 s");
+        assert_eq!(still_at_look(every, 20, true), None, "it moves");
+    }
+
+    #[test]
+    fn a_pause_of_the_observer_is_not_the_others_death() {
+        let hour = Duration::from_secs(3600);
+        assert_eq!(still_at_look(hour, 2, false), None, "they get time to show that they live");
+        assert_eq!(still_at_look(hour, 20, false), Some(3), "but slow looks add up");
+    }
+
+    #[test]
+    fn relays_that_left_are_forgotten() {
+        let (mut observer, config) = (Observer::default(), RelayConfig::default());
+        observer.look(&[pulse(1)], &config);
+        observer.is_still(&pulse(1), config.lease);
+        observer.look(&[], &config);
+        assert!(observer.seen.is_empty());
     }
 }

@@ -10,6 +10,7 @@ use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 on_each_store!(
     two_relays_share_the_work_and_deliver_each_event_once,
     the_rows_of_a_dead_relay_are_taken_over,
+    a_dead_relay_is_noticed_also_when_heartbeats_take_longer_than_they_should,
     a_suspect_is_delivered_alone,
 );
 
@@ -33,11 +34,21 @@ async fn two_relays_share_the_work_and_deliver_each_event_once(db: TestDb) {
 
 /// A relay that claimed and then never moved: the living one fences it, recovers and delivers.
 async fn the_rows_of_a_dead_relay_are_taken_over(db: TestDb) {
+    take_over(db, Duration::from_millis(100)).await;
+}
+
+/// No database answers within a microsecond: every heartbeat is late, as on a slow disk.
+async fn a_dead_relay_is_noticed_also_when_heartbeats_take_longer_than_they_should(db: TestDb) {
+    take_over(db, Duration::from_micros(1)).await;
+}
+
+async fn take_over(db: TestDb, heartbeat_every: Duration) {
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
     db.append_orders(5).await;
     let dead = db.relay("0-dead").await;
     assert_eq!(db.claim(&dead, 3).await.len(), 3);
-    let config = RelayConfig { lease: Duration::from_secs(1), ..quick_config(&folder) };
+    let lease = Duration::from_secs(1);
+    let config = RelayConfig { lease, heartbeat_every, ..quick_config(&folder) };
     let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone());
     let relay = RunningRelay::on(&db.store, config, outbox);
     sink.until_delivered(5).await;

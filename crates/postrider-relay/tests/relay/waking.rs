@@ -20,8 +20,8 @@ fn sleepy() -> Preset {
     Preset { idle_poll: Duration::from_secs(3600), ..quick_preset() }
 }
 
-/// Polls come 5, 15, 35 … 5,115, 10,235 ms after a batch. After this wait, the next one is 4 s away:
-/// what arrives sooner than [`AWAKE`] was not found by a poll.
+/// Polls come 5, 15, 35 … 5,115, 10,235 ms after a batch. After this wait, the next one is 4 s
+/// away: what arrives sooner than [`AWAKE`] was not found by a poll.
 async fn fall_asleep() {
     tokio::time::sleep(Duration::from_secs(6)).await;
 }
