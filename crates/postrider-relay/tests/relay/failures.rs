@@ -172,11 +172,14 @@ async fn an_outage_spends_no_attempt_and_all_come_back(db: TestDb) {
     sink.until("probes go on", |log| log.calls.len() >= batches + 5).await;
     let probes = sink.log().calls[batches + 1..].iter().all(|call| call.len() <= 2);
     assert!(probes, "while it is down, a waiting and a fresh one at most: {:?}", sink.log().calls);
+    assert_eq!(db.count("_attempts").await, 0, "an outage is free");
     up.store(true, std::sync::atomic::Ordering::SeqCst);
     sink.until_delivered(60).await;
     relay.stop().await;
     assert_eq!((db.count("").await, db.count("_dlq").await), (0, 0));
-    assert_eq!(db.count("_attempts").await, 0);
+    // Of a call that the recovery falls into, one may be down and the next delivered: that is
+    // charged, by the rule that finds poison events. Three calls of two events at most.
+    assert!(db.count("_attempts").await <= 6);
     db.assert_balanced().await;
 }
 
