@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_relay::{Health, Outcome};
+use postrider_relay::{Health, Outcome, Turn};
 use postrider_testkit::relay::held_event;
 
 const TOOK: Duration = Duration::from_millis(10);
@@ -26,6 +26,18 @@ fn five_downs_of_different_events_open_a_destination() {
     let view = health.view("a");
     assert!(view.open && view.down_streak == 5 && view.down_for.is_some(), "{view:?}");
     assert!(health.all_open());
+}
+
+#[test]
+fn going_down_and_coming_back_are_told_once_each() {
+    let health = Health::default();
+    let turn = |id, outcome: &Outcome| health.record("a", &held_event(id), outcome, TOOK);
+    let went_down: Vec<_> = (1..=7).map(|id| turn(id, &down())).collect();
+    let mut wanted = vec![None; 7];
+    wanted[4] = Some(Turn::WentDown);
+    assert_eq!(went_down, wanted);
+    assert!(matches!(turn(8, &Outcome::Delivered), Some(Turn::CameBack { .. })));
+    assert_eq!(turn(9, &Outcome::Delivered), None);
 }
 
 #[test]

@@ -17,6 +17,7 @@ on_each_store!(
     one_bad_dead_letter_keeps_no_other_from_its_place,
     with_neither_table_nor_file_the_alert_carries_the_event,
     every_dead_letter_alerts_with_what_an_operator_needs,
+    dead_letters_that_pile_up_alert_once_and_it_is_told_when_that_is_over,
 );
 
 fn rejecting() -> Arc<ScriptedSink> {
@@ -175,4 +176,35 @@ async fn every_dead_letter_alerts_with_what_an_operator_needs(db: TestDb) {
     assert_eq!((field("retry_count"), field("error")), ("1", "HTTP 422"));
     assert!(!field("failed_at").is_empty() && !field("event_id").is_empty());
     assert!(!format!("{:?}", net.vault.sent()).contains("secret"), "no payload without need");
+}
+
+async fn dead_letters_that_pile_up_alert_once_and_it_is_told_when_that_is_over(db: TestDb) {
+    let net = start(&db);
+    for number in 1..=9 {
+        db.append(&[bad(number)]).await;
+    }
+    net.relay.waker.wake();
+    let dead = "SELECT count(*) FROM orders_outbox_dlq";
+    eventually("nine are dead", async || (db.integer(dead).await == 9).then_some(())).await;
+    let piled = |alerts: &RecordedAlerts| {
+        let titles = alerts.sent().into_iter().map(|alert| alert.title);
+        titles.filter(|title| title.contains("unresolved")).collect::<Vec<_>>()
+    };
+    assert_eq!(piled(&net.pager), Vec::<String>::new(), "nine are below the limit of ten");
+
+    for number in 10..=12 {
+        db.append(&[bad(number)]).await;
+    }
+    net.relay.waker.wake();
+    eventually("twelve are dead", async || (db.integer(dead).await == 12).then_some(())).await;
+    eventually("told", async || (!piled(&net.pager).is_empty()).then_some(())).await;
+    for id in 1..=3 {
+        db.store.resolve(&db.outbox, id, "operator", "done").await.unwrap();
+    }
+    eventually("over", async || (piled(&net.pager).len() > 1).then_some(())).await;
+    net.relay.stop().await;
+    let titles = piled(&net.pager);
+    assert_eq!(titles.len(), 2, "{titles:?}");
+    assert!(titles[0].starts_with("Outbox orders has 1"), "{titles:?}");
+    assert_eq!(titles[1], "Over: outbox orders has 9 unresolved dead letters");
 }

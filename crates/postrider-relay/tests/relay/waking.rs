@@ -1,18 +1,20 @@
 //! Wake-ups: hints that make an idle relay look at once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use postrider::store::StoreKind;
 use postrider::{ConnectOptions, Outbox, OutboxSpec, connect};
 use postrider_relay::{OutboxConfig, Preset, Relay};
-use postrider_testkit::relay::{RunningRelay, ScriptedSink, quick_config, quick_preset};
+use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
 use postrider_testkit::{FaultProxy, TempFolder, TestDb, eventually, on_each_store};
 
 on_each_store!(
     a_wake_up_ends_an_idle_wait,
     a_wake_up_reaches_every_outbox,
     polling_starts_over_at_5_ms_and_doubles,
+    a_probe_that_gets_through_releases_what_waits_at_once,
 );
 
 /// Far beyond a test's patience: whatever arrives was not found by an idle poll.
@@ -40,6 +42,33 @@ async fn a_wake_up_ends_an_idle_wait(db: TestDb) {
     relay.waker.wake();
     sink.until_delivered(2).await;
     assert!(appended.elapsed() < AWAKE, "{:?}", appended.elapsed());
+    relay.stop().await;
+}
+
+async fn a_probe_that_gets_through_releases_what_waits_at_once(db: TestDb) {
+    let (folder, down) = (TempFolder::new(), Arc::new(AtomicBool::new(true)));
+    let state = Arc::clone(&down);
+    let script = move |_: &postrider::Event, _| match state.load(Ordering::SeqCst) {
+        true => Act::down("connection refused"),
+        false => Act::DELIVER,
+    };
+    let sink = ScriptedSink::scripted(script).shared();
+    // Probes come this far apart; what follows one sooner was not found by the next.
+    let preset = Preset { idle_poll: Duration::from_secs(6), ..quick_preset() };
+    let relay = RunningRelay::with_preset(&db, &folder, &sink, preset);
+    let ids = db.append_orders(20).await;
+    // A second try is a probe: from here on nothing is claimed until the next one.
+    eventually("all were tried, one as a probe", async || {
+        let log = sink.log();
+        let tries: Vec<usize> = ids.iter().map(|id| log.tries(*id)).collect();
+        (tries.iter().all(|n| *n > 0) && tries.iter().any(|n| *n > 1)).then_some(())
+    })
+    .await;
+    down.store(false, Ordering::SeqCst);
+    sink.until_delivered(1).await;
+    let came_back = Instant::now();
+    sink.until_delivered(20).await;
+    assert!(came_back.elapsed() < AWAKE, "{:?}", came_back.elapsed());
     relay.stop().await;
 }
 
