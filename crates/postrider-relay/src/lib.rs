@@ -7,12 +7,13 @@
 pub mod alert;
 pub mod backup;
 pub mod config;
+mod courier;
 mod health;
 mod heart;
-mod pipeline;
 pub mod policy;
 pub mod preset;
 mod relay;
+mod rows;
 mod safety_net;
 mod settling;
 mod sink;

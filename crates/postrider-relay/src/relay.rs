@@ -15,9 +15,10 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::alert::{Channel, Dispatcher, LogChannel};
 use crate::backup::Backup;
 use crate::config::{OutboxConfig, RelayConfig};
+use crate::courier::Courier;
 use crate::health::Health;
 use crate::heart::{self, Heart};
-use crate::pipeline::Pipeline;
+use crate::rows::Rows;
 use crate::safety_net::SafetyNet;
 use crate::settling::Settler;
 use crate::sink::Sink;
@@ -155,7 +156,15 @@ impl Relay {
         let mut pipelines = JoinSet::new();
         for config in self.outboxes.iter().cloned() {
             telemetry::start(config.outbox.name());
-            let pipeline = Arc::new(Pipeline {
+            let pipeline = Arc::new(Rows {
+                courier: Courier {
+                    config: config.clone(),
+                    heart: Arc::clone(&heart),
+                    health: Health::default(),
+                    alerts: alerts.clone(),
+                    came_back: Notify::new(),
+                    abort: abort.clone(),
+                },
                 config,
                 settler: Settler {
                     store: Arc::clone(&self.store),
@@ -164,12 +173,9 @@ impl Relay {
                     abort: abort.clone(),
                 },
                 heart: Arc::clone(&heart),
-                health: Health::default(),
-                alerts: alerts.clone(),
                 waker: self.waker.clone(),
                 alone: Arc::clone(&alone),
                 suspects_every: self.config.heartbeat_every,
-                came_back: Notify::new(),
                 abandoned: AtomicBool::new(false),
             });
             pipelines.spawn(pipeline.run(stop.clone()));

@@ -17,12 +17,41 @@ pub struct SinkError {
 }
 
 /// The events of one call.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Batch<'a> {
     /// Ids ascending.
     pub events: &'a [Event],
     /// What is not done by then is cut off; the sink answers `Untried` for what it did not start.
     pub deadline: Instant,
+    /// An event of a key may arrive only after all before it arrived: behind the first of a key
+    /// (see [`Event::key`]) that is not `Delivered`, the key's later ones are not sent (`Untried`).
+    pub keep_order: bool,
+    ours: Option<&'a (dyn Fn() -> bool + Send + Sync)>,
+}
+
+impl<'a> Batch<'a> {
+    /// Events in any order of keys, for nobody's lease.
+    pub fn new(events: &'a [Event], deadline: Instant) -> Self {
+        Self { events, deadline, keep_order: false, ours: None }
+    }
+
+    /// The same, with the order of each key kept or not.
+    #[must_use]
+    pub fn in_order(self, keep_order: bool) -> Self {
+        Self { keep_order, ..self }
+    }
+
+    /// Ends `may_start` when the events are no longer this relay's.
+    #[must_use]
+    pub(crate) fn while_ours(self, ours: &'a (dyn Fn() -> bool + Send + Sync)) -> Self {
+        Self { ours: Some(ours), ..self }
+    }
+
+    /// Whether another event may still be sent: asked before each send. Past the deadline there is
+    /// no time, past the lease another relay may be at work on the same events.
+    pub fn may_start(&self) -> bool {
+        Instant::now() < self.deadline && self.ours.is_none_or(|ours| ours())
+    }
 }
 
 /// What became of one event. The relay decides what follows: see [`decide`](crate::policy::decide).

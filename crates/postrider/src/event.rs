@@ -289,6 +289,11 @@ pub struct Event {
 }
 
 impl Event {
+    /// The ordering key: in claim mode `lanes`, events of one key arrive in the order of their ids.
+    pub fn key(&self) -> (&str, &str) {
+        (&self.aggregate_type, &self.aggregate_id)
+    }
+
     /// The headers as names and values. Values that are not strings are given as JSON.
     ///
     /// # Errors

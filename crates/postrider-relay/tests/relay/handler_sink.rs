@@ -18,7 +18,7 @@ fn typed(id: i64, event_type: &str) -> Event {
 }
 
 async fn deliver(sink: &HandlerSink, events: &[Event], time: Duration) -> Vec<Outcome> {
-    sink.deliver(Batch { events, deadline: Instant::now() + time }).await
+    sink.deliver(Batch::new(events, Instant::now() + time)).await
 }
 
 const LONG: Duration = Duration::from_secs(60);

@@ -165,7 +165,7 @@ async fn no_request_goes_on_beyond_the_deadline_of_the_call() {
     let sink = HttpSink::new(settings).unwrap();
     let (started, time) = (Instant::now(), Duration::from_millis(300));
     let events = events(5);
-    let outcomes = sink.deliver(Batch { events: &events, deadline: started + time }).await;
+    let outcomes = sink.deliver(Batch::new(&events, started + time)).await;
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     assert_eq!(outcomes[0], Outcome::Delivered);
     assert!(is_down(&outcomes[1]) && is_down(&outcomes[2]), "{outcomes:?}");

@@ -22,7 +22,7 @@ pub(crate) fn settings(url: String) -> HttpSettings {
 
 pub(crate) async fn deliver(sink: &HttpSink, events: &[Event]) -> Vec<Outcome> {
     let deadline = Instant::now() + Duration::from_secs(30);
-    sink.deliver(Batch { events, deadline }).await
+    sink.deliver(Batch::new(events, deadline)).await
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ async fn payloads_and_headers_are_not_logged() {
     };
     let events = [event, held_event(8)];
     let sink = LogSink::new("log");
-    let outcomes = sink.deliver(Batch { events: &events, deadline: Instant::now() }).await;
+    let outcomes = sink.deliver(Batch::new(&events, Instant::now())).await;
     assert_eq!(outcomes, [Outcome::Delivered, Outcome::Delivered]);
     let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
     assert!(text.contains("order-7") && text.contains("order-8"), "{text}");

@@ -1,28 +1,24 @@
-//! One outbox's way: claim → verify → deliver → decide → settle.
+//! Claim mode `rows`: relays compete for rows, and a claim marks them as its own.
 //!
 //! Claims run one after the other; up to `batches_max` batches are delivered and settled at the same
 //! time, so that the next claim overlaps the last settle. The semaphore is the bounded queue.
 
-use std::borrow::Cow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use postrider::store::{ClaimLimit, Cursor, DeadReason};
+use postrider::store::{ClaimLimit, Cursor};
 use postrider::{Event, StoreError};
-use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::alert::{Alert, Alerts, Severity};
 use crate::config::OutboxConfig;
-use crate::health::{Health, Turn};
+use crate::courier::{Carried, Courier};
 use crate::heart::{Heart, Held};
-use crate::policy::{Settlement, decide, examine};
 use crate::settling::Settler;
-use crate::sink::{Batch, Outcome};
 use crate::telemetry;
 use crate::waker::Waker;
 
@@ -33,21 +29,15 @@ const POLL_FIRST: Duration = Duration::from_millis(5);
 const PROBE_ROWS: u32 = 2;
 /// Wait after a claim that failed; doubles up to the second.
 const CLAIM_REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// Time that a sink gets beyond its deadline to answer.
-const DEADLINE_GRACE: Duration = Duration::from_secs(2);
-
-pub(crate) struct Pipeline {
+pub(crate) struct Rows {
     pub(crate) config: OutboxConfig,
     pub(crate) settler: Settler,
     pub(crate) heart: Arc<Heart>,
-    pub(crate) health: Health,
-    pub(crate) alerts: Alerts,
+    pub(crate) courier: Courier,
     pub(crate) waker: Waker,
     /// Batches hold it shared; a suspect holds it alone, across all outboxes of the process.
     pub(crate) alone: Arc<RwLock<()>>,
     pub(crate) suspects_every: Duration,
-    /// A destination that was down takes events again.
-    pub(crate) came_back: Notify,
     /// Rows are held that nobody works on any more: a batch panicked, or could not be settled
     /// before the stop deadline.
     pub(crate) abandoned: AtomicBool,
@@ -59,7 +49,7 @@ struct InFlight {
     _among_others: OwnedRwLockReadGuard<()>,
 }
 
-impl Pipeline {
+impl Rows {
     /// Runs until stopped, and returns when everything in flight is settled or given up. Answers
     /// whether no row is held any more.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) -> bool {
@@ -80,9 +70,9 @@ impl Pipeline {
             if let Some(wait) = rest {
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    _ = wakes.changed(), if !self.health.all_open() => state.poll = POLL_FIRST,
+                    _ = wakes.changed(), if !self.courier.health.all_open() => state.poll = POLL_FIRST,
                     // The probe got through: what waits is due at once, not at the next poll.
-                    () = self.came_back.notified() => state.poll = POLL_FIRST,
+                    () = self.courier.came_back.notified() => state.poll = POLL_FIRST,
                     () = tokio::time::sleep(wait) => {}
                 }
             }
@@ -121,7 +111,7 @@ impl Pipeline {
             self.release_lost(state).await;
             return Some(POLL_FIRST);
         }
-        let probing = self.health.all_open();
+        let probing = self.courier.health.all_open();
         let limit = ClaimLimit {
             rows: if probing { PROBE_ROWS } else { self.config.preset.batch },
             bytes: self.config.batch_bytes_max,
@@ -177,111 +167,13 @@ impl Pipeline {
         metrics::counter!(telemetry::CLAIMED, "outbox" => name).increment(events as u64);
     }
 
-    /// Verifies, delivers, decides and settles one batch.
+    /// Delivers and settles one batch.
     async fn work(&self, held: &Held, events: Vec<Event>) {
-        let started = Instant::now();
-        let (mut good, mut settled) = (Vec::with_capacity(events.len()), Vec::new());
-        for event in events {
-            match examine(&event, &self.config.preset) {
-                None => good.push(event),
-                Some(settlement) => {
-                    self.tell_integrity(&event, &settlement);
-                    settled.push((event, settlement));
-                }
-            }
-        }
-        let outcomes = self.deliver(held, &good).await;
-        let took = started.elapsed();
-        for (event, outcome) in good.iter().zip(&outcomes) {
-            let destination = self.destination(event);
-            if let Some(turn) = self.health.record(&destination, event, outcome, took) {
-                self.tell_turn(&destination, outcome, turn);
-            }
-            self.tell_credentials(&destination, outcome);
-        }
-        for (event, outcome) in good.into_iter().zip(outcomes) {
-            let health = self.health.view(&self.destination(&event));
-            let settlement = decide(&outcome, &event, &health, &self.config.preset, rand::random());
-            settled.push((event, settlement));
-        }
-        // In id order: two settles that meet in the database wait instead of deadlocking.
-        settled.sort_by_key(|(event, _)| event.id);
+        let Carried { settled, took } = self.courier.carry(held, events, false).await;
         if let Err(error) = self.settler.settle(&self.config, &held.lease, settled, took).await {
             tracing::warn!(outbox = self.config.outbox.name(), %error,
                 "batch not settled; whoever recovers it delivers it again");
             self.abandoned.fetch_or(self.heart.is_current(&held.lease), Ordering::SeqCst);
-        }
-    }
-
-    /// The sink's word for where the event goes. A sink that panics here, after the delivery, must
-    /// not have the batch delivered over and over.
-    fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
-        let sink = &self.config.sink;
-        catch_unwind(AssertUnwindSafe(|| sink.destination(event)))
-            .unwrap_or_else(|_| Cow::Borrowed(sink.name()))
-    }
-
-    /// One outcome per event, whatever the sink does.
-    async fn deliver(&self, held: &Held, events: &[Event]) -> Vec<Outcome> {
-        if events.is_empty() {
-            return Vec::new();
-        }
-        // Past the lease another relay may be at work on these events already.
-        if !self.heart.holds(&held.lease) {
-            return vec![Outcome::Untried; events.len()];
-        }
-        let started = Instant::now();
-        let deadline = started + self.config.deliver_timeout;
-        let outcomes = match self.call(events, deadline).await {
-            Ok(outcomes) => outcomes,
-            Err(error) if events.len() == 1 => vec![Outcome::Retry { error }],
-            Err(error) => {
-                tracing::error!(outbox = self.config.outbox.name(), error, "one by one from here");
-                self.deliver_each(held, events, deadline).await
-            }
-        };
-        metrics::histogram!(telemetry::DELIVER_SECONDS,
-            "outbox" => self.config.outbox.name().to_owned())
-        .record(started.elapsed().as_secs_f64());
-        outcomes
-    }
-
-    /// Each by itself, after a call that went wrong as a whole: the event that it is about shows,
-    /// and the others do not spend their attempts with it.
-    async fn deliver_each(&self, held: &Held, events: &[Event], deadline: Instant) -> Vec<Outcome> {
-        let mut outcomes = Vec::with_capacity(events.len());
-        for event in events {
-            let late = Instant::now() >= deadline || !self.heart.holds(&held.lease);
-            outcomes.extend(match late {
-                true => vec![Outcome::Untried],
-                false => self
-                    .call(std::slice::from_ref(event), deadline)
-                    .await
-                    .unwrap_or_else(|error| vec![Outcome::Retry { error }]),
-            });
-        }
-        outcomes
-    }
-
-    /// One call of the sink; `Err` says why there is not one outcome per event.
-    async fn call(&self, events: &[Event], deadline: Instant) -> Result<Vec<Outcome>, String> {
-        let call = self.config.sink.deliver(Batch { events, deadline });
-        let all = |outcome: Outcome| Ok(vec![outcome; events.len()]);
-        tokio::select! {
-            () = self.settler.abort.cancelled() => all(Outcome::Untried),
-            () = tokio::time::sleep_until((deadline + DEADLINE_GRACE).into()) => all(Outcome::Down {
-                error: format!("no answer within {:?}", self.config.deliver_timeout),
-                retry_after: None,
-                credentials: false,
-            }),
-            answer = AssertUnwindSafe(call).catch_unwind() => match answer {
-                Ok(outcomes) if outcomes.len() == events.len() => Ok(outcomes),
-                Ok(outcomes) => Err(format!(
-                    "the sink answered {} outcomes for {} events",
-                    outcomes.len(), events.len()
-                )),
-                Err(_) => Err("the sink panicked".to_owned()),
-            },
         }
     }
 
@@ -355,56 +247,6 @@ impl Pipeline {
                 tokio::time::sleep(CLAIM_REPEAT.0).await;
             }
         }
-    }
-
-    fn tell_integrity(&self, event: &Event, settlement: &Settlement) {
-        let Settlement::Dead { reason: DeadReason::Integrity, message, .. } = settlement else {
-            return;
-        };
-        let name = self.config.outbox.name();
-        metrics::counter!(telemetry::INTEGRITY_FAILURE, "outbox" => name.to_owned()).increment(1);
-        self.alerts.raise(Alert {
-            severity: Severity::Critical,
-            kind: format!("integrity/{name}/{}", event.id),
-            title: format!("Integrity failure in outbox {name}"),
-            fields: vec![
-                ("id", event.id.to_string()),
-                ("event_id", event.event_id.clone()),
-                ("type", event.event_type.clone()),
-                ("error", message.clone()),
-            ],
-            event: None,
-        });
-    }
-
-    fn tell_turn(&self, destination: &str, outcome: &Outcome, turn: Turn) {
-        let (outbox, sink) = (self.config.outbox.name(), self.config.sink.name());
-        match (turn, outcome) {
-            (Turn::WentDown, Outcome::Down { error, .. }) => tracing::warn!(
-                outbox,
-                sink,
-                destination,
-                error,
-                "destination is down: events wait, no attempts are spent"
-            ),
-            (Turn::WentDown, _) => {}
-            (Turn::CameBack { after }, _) => {
-                tracing::info!(outbox, sink, destination, ?after, "destination is back");
-                self.came_back.notify_one();
-            }
-        }
-    }
-
-    fn tell_credentials(&self, destination: &str, outcome: &Outcome) {
-        let Outcome::Down { credentials: true, error, .. } = outcome else { return };
-        let sink = self.config.sink.name();
-        self.alerts.raise(Alert {
-            severity: Severity::Critical,
-            kind: format!("credentials/{sink}/{destination}"),
-            title: format!("Sink {sink}: {destination} refuses our credentials"),
-            fields: vec![("error", error.clone())],
-            event: None,
-        });
     }
 }
 
