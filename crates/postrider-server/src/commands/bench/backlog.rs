@@ -1,124 +1,153 @@
 //! `postrider bench backlog`
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use postrider::store::{ClaimLimit, Cursor, Delivery, Lease, OnSuccess, RelayIdentity};
 use serde::Serialize;
 
-use super::outbox::BenchOutbox;
+use super::event::Maker;
+use super::facts::Facts;
+use super::numbers::{median, ratio, rounded};
+use super::relays::{Plan, Relays};
+use super::report::{Bars, Plot, Report};
+use super::sinks::Sinks;
+use super::stage::{Stage, bar};
+use super::{details, rate};
 use crate::cli::BacklogArgs;
 use crate::commands::Failure;
-use crate::output::{self, Table};
+use crate::output::number;
 
-/// Claims measured per case; their median is the figure.
+/// Claims measured per case, after the first; their median is the figure.
 const CLAIMS: usize = 15;
-const PAYLOAD_BYTES: usize = 256;
-const NOT_YET: Duration = Duration::from_secs(3_600);
+/// Between looks at how many claims there were.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Time for all claims of a case.
+const CLAIMS_TIMEOUT: Duration = Duration::from_secs(120);
+const NOT_YET: Duration = Duration::from_secs(24 * 3_600);
 
 #[derive(Debug, Serialize)]
-struct Case {
-    case: &'static str,
-    rows: u64,
-    median_ms: f64,
-    /// The first claim of a relay reads the table from its beginning.
-    first_ms: f64,
-    /// Against the first case.
-    ratio: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct Report {
-    bench: &'static str,
-    store: &'static str,
+struct Details {
+    claim: &'static str,
     batch: u32,
+    payload_bytes: u32,
+    keys: u64,
+    /// Claimed per second of claiming in the slowest case.
+    events_per_s: f64,
+    /// The same in the first case.
+    limit_events_per_s: f64,
+    ratio: f64,
     cases: Vec<Case>,
 }
 
-pub(crate) async fn backlog(
-    url: &str,
-    connections_max: u32,
-    args: &BacklogArgs,
-) -> Result<(), Failure> {
-    let need = args.batch as u64 * (CLAIMS as u64 + 1);
-    if args.few < need {
-        let why = format!("--few {}: at least {need} for {CLAIMS} claims of --batch", args.few);
-        return Err(Failure::Usage(why));
+#[derive(Debug, Serialize)]
+struct Case {
+    waiting: u64,
+    /// Of these, not due before tomorrow.
+    not_yet_due: u64,
+    median_ms: f64,
+    /// The first claim of a relay reads the table from its beginning.
+    first_ms: f64,
+    /// Time of a claim against that of the first case.
+    growth: f64,
+}
+
+pub(super) async fn backlog(stage: &Stage, args: &BacklogArgs) -> Result<Report, Failure> {
+    let need = u64::from(args.batch) * (CLAIMS as u64 + 1);
+    let (Some(smallest), Some(largest)) = (args.sizes.iter().min(), args.sizes.iter().max()) else {
+        return Err(Failure::Usage("--sizes: name at least one".to_owned()));
+    };
+    if *smallest < need {
+        return Err(Failure::Usage(format!(
+            "--sizes {smallest}: at least {need} for {} claims of --batch {}",
+            CLAIMS + 1,
+            args.batch
+        )));
     }
     let mut cases: Vec<Case> = Vec::new();
-    let mut store = "";
-    for (name, waiting, not_due) in [
-        ("few due", args.few, 0),
-        ("many due", args.many, 0),
-        ("few due, many not yet due", args.few, args.many),
-    ] {
-        let bench = BenchOutbox::create(url, connections_max).await?;
-        store = bench.store.kind().as_str();
-        let measured = measure(&bench, waiting, not_due, args.batch).await;
-        let (first_ms, median_ms) = bench.drop_after(measured).await?;
-        let base = cases.first().map_or(median_ms, |case| case.median_ms);
-        let ratio = median_ms / base;
-        cases.push(Case { case: name, rows: waiting + not_due, median_ms, first_ms, ratio });
+    let sizes = args.sizes.iter().map(|size| (*size, 0));
+    for (due, not_yet_due) in sizes.chain([(*smallest, *largest)]) {
+        let (first, middle) = measure(stage, args, due, not_yet_due).await?;
+        let base = cases.first().map_or(middle, |case| case.median_ms);
+        cases.push(Case {
+            waiting: due + not_yet_due,
+            not_yet_due,
+            median_ms: rounded(middle, 3),
+            first_ms: rounded(first, 3),
+            growth: rounded(ratio(middle, base), 3),
+        });
     }
-    if args.json {
-        let report = Report { bench: "backlog", store, batch: args.batch, cases };
-        return output::print_json(&report);
-    }
-    let mut table = Table::new(&["CASE", "ROWS", "CLAIM (MEDIAN)", "FIRST CLAIM", "RATIO"]);
-    for case in &cases {
-        table.row(vec![
-            case.case.to_owned(),
-            output::number(i128::from(case.rows)),
-            format!("{:.2} ms", case.median_ms),
-            format!("{:.2} ms", case.first_ms),
-            format!("{:.2}×", case.ratio),
-        ]);
-    }
-    table.print()
+    report(stage, args, cases).await
 }
 
-/// Milliseconds of the first claim and of the median one.
+/// Milliseconds of the first claim and of the median one, as a relay makes them.
 async fn measure(
-    bench: &BenchOutbox,
+    stage: &Stage,
+    args: &BacklogArgs,
     due: u64,
-    not_due: u64,
-    batch: u32,
+    not_yet_due: u64,
 ) -> Result<(f64, f64), Failure> {
-    if not_due > 0 {
-        bench.fill(not_due, PAYLOAD_BYTES, Some(NOT_YET)).await?;
-    }
-    bench.fill(due, PAYLOAD_BYTES, None).await?;
-    let identity = RelayIdentity {
-        id: format!("bench-{}", uuid::Uuid::new_v4().simple()),
-        host: "bench".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+    let outbox = stage.outbox("").await?;
+    let maker = Maker::new(args.event.keys, args.event.payload);
+    stage.fill(&outbox, &maker.clone().deliver_after(NOT_YET), not_yet_due).await?;
+    stage.fill(&outbox, &maker, due).await?;
+    let sinks = Sinks::null();
+    let mut plan = Plan::new(&outbox, &sinks, args.claim, args.batch, 1);
+    plan.one_at_a_time = true;
+    stage.claims.restart();
+    let relays = Relays::start(stage, &plan).await?;
+    let bar = bar("claiming", CLAIMS as u64 + 1);
+    let enough = async {
+        while stage.claims.count() <= CLAIMS {
+            bar.set_position(stage.claims.count() as u64);
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
     };
-    let lease = bench.store.register(&identity).await?;
-    let mut cursor = Cursor::new();
-    let first_ms = claim(bench, &lease, batch, &mut cursor).await?;
-    let mut times = Vec::new();
-    for _ in 0..CLAIMS {
-        times.push(claim(bench, &lease, batch, &mut cursor).await?);
-    }
-    bench.store.retire(&lease).await?;
-    times.sort_by(f64::total_cmp);
-    Ok((first_ms, times[CLAIMS / 2]))
-}
-
-async fn claim(
-    bench: &BenchOutbox,
-    lease: &Lease,
-    batch: u32,
-    cursor: &mut Cursor,
-) -> Result<f64, Failure> {
-    let limit = ClaimLimit { rows: batch, bytes: u64::MAX >> 1 };
-    let started = Instant::now();
-    let claimed = bench.store.claim(&bench.outbox, lease, limit, cursor).await?;
-    let ms = started.elapsed().as_secs_f64() * 1_000.0;
-    if claimed.events.len() != batch as usize {
-        let why = format!("a claim took {} of {batch} events", claimed.events.len());
+    if tokio::time::timeout(CLAIMS_TIMEOUT, enough).await.is_err() {
+        let (made, of) = (stage.claims.count(), CLAIMS + 1);
+        let why = format!("{made} of {of} claims were made within {CLAIMS_TIMEOUT:?}");
         return Err(Failure::Partly(why));
     }
-    let delivered: Vec<Delivery> = claimed.events.iter().map(Delivery::from).collect();
-    bench.store.settle_delivered(&bench.outbox, lease, &delivered, OnSuccess::Delete).await?;
-    Ok(ms)
+    bar.finish_and_clear();
+    let times: Vec<f64> = stage.claims.timed().iter().map(|(_, ms)| *ms).collect();
+    relays.stop().await?;
+    stage.drop_outbox(&outbox).await?;
+    Ok((times[0], median(&times[1..=CLAIMS])))
+}
+
+async fn report(stage: &Stage, args: &BacklogArgs, cases: Vec<Case>) -> Result<Report, Failure> {
+    let slowest = cases.iter().map(|case| case.median_ms).fold(0.0, f64::max);
+    let per_s = |ms: f64| rounded(ratio(f64::from(args.batch), ms / 1_000.0), 1);
+    let (events_per_s, limit_events_per_s) = (per_s(slowest), per_s(cases[0].median_ms));
+    let name = |case: &Case| match case.not_yet_due {
+        0 => format!("{} waiting", number(i128::from(case.waiting))),
+        later => format!("{} not yet due", number(i128::from(later))),
+    };
+    let words = |case: &Case| {
+        format!(
+            "{:.2} ms a claim ({:.2}×), the first {:.2} ms",
+            case.median_ms, case.growth, case.first_ms
+        )
+    };
+    let mut figures: Vec<_> = cases.iter().map(|case| (name(case), words(case))).collect();
+    figures.push(("claim".to_owned(), format!("{}, batch {}", args.claim.as_str(), args.batch)));
+    let bars = cases.iter().map(|case| (name(case), case.median_ms, None)).collect();
+    let share = rounded(ratio(events_per_s, limit_events_per_s), 4);
+    Ok(Report {
+        facts: Facts::gather("backlog", stage).await?,
+        headline: format!("{slowest:.2} ms for a claim in the slowest case"),
+        against: format!("of the claiming speed of the first case ({})", rate(limit_events_per_s)),
+        ratio: share,
+        figures,
+        plots: vec![Plot::Bars(Bars { title: "Time of a claim", unit: "ms", bars })],
+        failure: None,
+        details: details(&Details {
+            claim: args.claim.as_str(),
+            batch: args.batch,
+            payload_bytes: args.event.payload,
+            keys: args.event.keys,
+            events_per_s,
+            limit_events_per_s,
+            ratio: share,
+            cases,
+        })?,
+    })
 }
