@@ -72,7 +72,7 @@ pub(super) async fn blocked_keys(stage: &Stage, args: &BlockedKeysArgs) -> Resul
     figures.extend(settings.figures(&sinks, args.ready));
     figures.extend(soundness_figures(&soundness));
     let both = |title, y_unit, of: fn(&Watch) -> Vec<(f64, f64)>| {
-        let series = vec![("with blocked keys", of(&run)), ("without", of(&after))];
+        let series = vec![("with blocked keys".into(), of(&run)), ("without".into(), of(&after))];
         Plot::Lines(Lines { title, y_unit, x: Axis::Seconds, series })
     };
     let plots = vec![
@@ -82,7 +82,7 @@ pub(super) async fn blocked_keys(stage: &Stage, args: &BlockedKeysArgs) -> Resul
             title: "Claim time over time",
             y_unit: "ms per claim",
             x: Axis::Seconds,
-            series: vec![("with blocked keys", claims)],
+            series: vec![("with blocked keys".into(), claims)],
         }),
     ];
     Ok(Report {

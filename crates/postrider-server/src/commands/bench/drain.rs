@@ -51,7 +51,7 @@ pub(super) async fn drain(stage: &Stage, args: &DrainArgs) -> Result<Report, Fai
     figures.extend(limits.figures());
     figures.extend(soundness_figures(&soundness));
     let lines = |title, y_unit, points| {
-        Plot::Lines(Lines { title, y_unit, x: Axis::Seconds, series: vec![("", points)] })
+        Plot::Lines(Lines { title, y_unit, x: Axis::Seconds, series: vec![("".into(), points)] })
     };
     let plots = vec![
         lines("Delivery rate over time", "events/s", watched.rate_over_time()),

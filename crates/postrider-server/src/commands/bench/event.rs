@@ -62,8 +62,16 @@ impl Maker {
     }
 
     fn key(&self, number: u64) -> String {
-        format!("{}{}", self.key_prefix, number % self.keys)
+        format!("{}{}", self.key_prefix, scattered(number) % self.keys)
     }
+}
+
+/// Any number, the same each time: keys come at random, so that some come again at once, and an
+/// event that overtakes another of its key is seen. (The finalizer of SplitMix64.)
+fn scattered(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 /// An event as a relay holds it, for feeding a sink without any store.
@@ -119,5 +127,15 @@ mod tests {
             assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{text}");
         }
         assert_eq!(number_in("{}"), None);
+    }
+
+    #[test]
+    fn keys_come_at_random_and_all_of_them_do() {
+        let maker = Maker::new(100, 64);
+        let keys: Vec<String> = (0..2_000).map(|number| maker.key(number)).collect();
+        let distinct: std::collections::HashSet<&String> = keys.iter().collect();
+        assert_eq!(distinct.len(), 100);
+        assert!(keys.windows(2).any(|pair| pair[0] == pair[1]), "some come again at once");
+        assert_eq!(maker.keys_named(1, "bad-").key(7), "bad-0");
     }
 }

@@ -117,7 +117,7 @@ pub(super) async fn held_xmin(stage: &Stage, args: &HeldXminArgs) -> Result<Repo
 
 fn plots(held: &Paced, clean: &Paced) -> Vec<Plot> {
     let both = |title, y_unit, of: &dyn Fn(&Paced) -> Vec<(f64, f64)>| {
-        let series = vec![("transaction open", of(held)), ("clean", of(clean))];
+        let series = vec![("transaction open".into(), of(held)), ("clean".into(), of(clean))];
         Plot::Lines(Lines { title, y_unit, x: Axis::Seconds, series })
     };
     vec![

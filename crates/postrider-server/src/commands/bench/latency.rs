@@ -161,7 +161,7 @@ fn plots(stage: &Stage, run: &paced::Paced, limit: &Latencies) -> Vec<Plot> {
         points.collect::<Vec<_>>()
     };
     let over_time = |title, y_unit, points| {
-        Plot::Lines(Lines { title, y_unit, x: Axis::Seconds, series: vec![("", points)] })
+        Plot::Lines(Lines { title, y_unit, x: Axis::Seconds, series: vec![("".into(), points)] })
     };
     vec![
         Plot::Lines(Lines {
@@ -169,9 +169,9 @@ fn plots(stage: &Stage, run: &paced::Paced, limit: &Latencies) -> Vec<Plot> {
             y_unit: "ms",
             x: Axis::Nines,
             series: vec![
-                ("commit → delivered", curve(&run.latencies.from_commit_ms)),
-                ("due → delivered", curve(&run.latencies.from_due_ms)),
-                ("barest client loop", curve(&limit.from_commit_ms)),
+                ("commit → delivered".into(), curve(&run.latencies.from_commit_ms)),
+                ("due → delivered".into(), curve(&run.latencies.from_due_ms)),
+                ("barest client loop".into(), curve(&limit.from_commit_ms)),
             ],
         }),
         over_time(

@@ -19,7 +19,7 @@ struct Details {
     sink: SinkFacts,
     #[serde(flatten)]
     settings: Settings,
-    /// The slowest of the cases; the limit is the rate of the first.
+    /// The slowest of the further cases; the limit is the rate of the first.
     #[serde(flatten)]
     speed: Speed,
     cases: Vec<Case>,
@@ -73,9 +73,11 @@ async fn report(
     let sum = |of: fn(&Case) -> u64| cases.iter().map(of).sum::<u64>();
     let found = (sum(|case| case.duplicates), sum(|case| case.order_violations));
     let soundness = Soundness::new(memory, found, cases.iter().all(|case| case.balanced));
-    let slowest = cases.iter().min_by(|a, b| a.speed.ratio.total_cmp(&b.speed.ratio));
-    let slowest =
-        slowest.ok_or_else(|| Failure::Usage("--relays: name at least one".to_owned()))?;
+    let (first, others) = cases
+        .split_first()
+        .ok_or_else(|| Failure::Usage("--relays: name at least one".to_owned()))?;
+    let slowest = others.iter().min_by(|a, b| a.speed.ratio.total_cmp(&b.speed.ratio));
+    let slowest = slowest.unwrap_or(first);
     let (speed, relays) = (slowest.speed, slowest.relays);
     let settings = Settings::new(&args.relay, &args.event, relays);
     let mut figures: Vec<(String, String)> = cases
@@ -92,24 +94,24 @@ async fn report(
         .iter()
         .map(|case| (relays_in_words(case.relays), case.speed.events_per_s, None))
         .collect();
-    let mut plots = vec![Plot::Bars(Bars { title: "Rate by relays", unit: "events/s", bars })];
-    // The names of a legend are fixed; the bars above tell how many relays each line has.
-    for (title, watched) in
-        ["Delivery rate over time, first case", "second case", "third case", "fourth case"]
-            .into_iter()
-            .zip(&watches)
-    {
-        let series = vec![("", watched.rate_over_time())];
-        plots.push(Plot::Lines(Lines { title, y_unit: "events/s", x: Axis::Seconds, series }));
-    }
+    let over_time = |(case, watched): (&Case, &Watch)| {
+        (relays_in_words(case.relays).into(), watched.rate_over_time())
+    };
+    let plots = vec![
+        Plot::Bars(Bars { title: "Rate by relays", unit: "events/s", bars }),
+        Plot::Lines(Lines {
+            title: "Delivery rate over time",
+            y_unit: "events/s",
+            x: Axis::Seconds,
+            series: cases.iter().zip(&watches).map(over_time).collect(),
+        }),
+    ];
+    let against =
+        format!("of {} ({})", relays_in_words(first.relays), rate(speed.limit_events_per_s));
     Ok(Report {
         facts: Facts::gather("scale", stage).await?,
         headline: format!("{} with {}", rate(speed.events_per_s), relays_in_words(relays)),
-        against: format!(
-            "of {} ({})",
-            relays_in_words(cases[0].relays),
-            rate(speed.limit_events_per_s)
-        ),
+        against,
         ratio: speed.ratio,
         figures,
         plots,

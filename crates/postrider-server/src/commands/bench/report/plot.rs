@@ -1,5 +1,6 @@
 //! Plots as inline SVG. Colours come from the page, so that they suit light and dark.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use super::escape;
@@ -27,8 +28,11 @@ pub(in crate::commands::bench) struct Lines {
     pub(in crate::commands::bench) title: &'static str,
     pub(in crate::commands::bench) y_unit: &'static str,
     pub(in crate::commands::bench) x: Axis,
-    pub(in crate::commands::bench) series: Vec<(&'static str, Vec<(f64, f64)>)>,
+    pub(in crate::commands::bench) series: Vec<Series>,
 }
+
+/// A name for the legend, empty where there is one line only, and the points.
+type Series = (Cow<'static, str>, Vec<(f64, f64)>);
 
 /// What the points are spread over.
 pub(in crate::commands::bench) enum Axis {
@@ -225,9 +229,13 @@ mod tests {
     #[test]
     fn a_plot_of_nothing_is_a_plot_without_strange_numbers() {
         let empty =
-            Lines { title: "t", y_unit: "u", x: Axis::Seconds, series: vec![("a", vec![])] };
-        let flat =
-            Lines { title: "t", y_unit: "u", x: Axis::Nines, series: vec![("", vec![(0.0, 0.0)])] };
+            Lines { title: "t", y_unit: "u", x: Axis::Seconds, series: vec![("a".into(), vec![])] };
+        let flat = Lines {
+            title: "t",
+            y_unit: "u",
+            x: Axis::Nines,
+            series: vec![("".into(), vec![(0.0, 0.0)])],
+        };
         let bars = Bars { title: "t", unit: "u", bars: vec![("a".to_owned(), 0.0, None)] };
         for svg in [empty.svg(), flat.svg(), bars.svg()] {
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
