@@ -257,12 +257,12 @@ async fn mark_resolved(
     Ok(())
 }
 
-async fn audit(
+pub(super) async fn audit(
     connection: &mut SqliteConnection,
     operator: &str,
     action: &str,
     outbox: &Outbox,
-    target: i64,
+    target: impl std::fmt::Display,
     detail: &str,
 ) -> Result<()> {
     sqlx::query(include_str!("sql/audit.sql"))
