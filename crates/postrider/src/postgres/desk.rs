@@ -268,7 +268,7 @@ pub(super) async fn audit(
         .bind(operator)
         .bind(action)
         .bind(outbox.name())
-        .bind(target.to_string())
+        .bind(fit(&target.to_string(), limits::AUDIT_TARGET_CHARS_MAX))
         .bind(detail)
         .execute(connection)
         .await?;

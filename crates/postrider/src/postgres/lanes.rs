@@ -1,5 +1,6 @@
 //! Claim mode `lanes`.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -55,7 +56,13 @@ impl Lanes for PostgresStore {
             .bind(outbox.name())
             .fetch_all(&mut *tx)
             .await?;
-        let found = rows.iter().map(found_lane).collect::<Result<Vec<_>, sqlx::Error>>()?;
+        let living: Vec<String> =
+            sqlx::query_scalar(include_str!("sql/living.sql")).fetch_all(&mut *tx).await?;
+        let living: HashSet<String> = living.into_iter().collect();
+        let found = rows
+            .iter()
+            .map(|row| found_lane(row, &living))
+            .collect::<Result<Vec<_>, sqlx::Error>>()?;
         let taken = choose_lanes(&found, &lease.relay_id, lanes_max);
         let suspects: Vec<i64> = taken.iter().filter_map(|take| take.suspect_id).collect();
         if !suspects.is_empty() {
@@ -262,8 +269,9 @@ fn halves(keys: &[Key]) -> (Vec<&str>, Vec<&str>) {
     keys.iter().map(|key| (key.aggregate_type.as_str(), key.aggregate_id.as_str())).unzip()
 }
 
-fn found_lane(row: &PgRow) -> Result<FoundLane, sqlx::Error> {
+fn found_lane(row: &PgRow, living: &HashSet<String>) -> Result<FoundLane, sqlx::Error> {
     let lane: i16 = row.try_get(0)?;
+    let owner: Option<String> = row.try_get(1)?;
     Ok(FoundLane {
         lane: Lane {
             lane: u8::try_from(lane).unwrap_or(u8::MAX),
@@ -271,9 +279,9 @@ fn found_lane(row: &PgRow) -> Result<FoundLane, sqlx::Error> {
             crash_count: row.try_get(3)?,
             flight_to: row.try_get(4)?,
         },
-        owner: row.try_get(1)?,
+        owner_lives: owner.as_ref().is_some_and(|owner| living.contains(owner)),
+        owner,
         suspect_id: row.try_get(5)?,
-        owner_lives: row.try_get(6)?,
     })
 }
 

@@ -21,6 +21,7 @@ mod books;
 mod claim;
 mod desk;
 mod horizon;
+mod lane_search;
 mod lanes;
 mod lease;
 mod schema;
@@ -36,6 +37,8 @@ pub use desk::{
 };
 pub(crate) use desk::{parse_stored, refuse_acting_on};
 pub use horizon::Horizon;
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(crate) use lane_search::up_to_limit;
 pub use lanes::{
     BlockedKey, ClaimMode, Key, LANES, Lane, LaneRead, LaneRow, LaneSet, Lanes, Mode, Serving,
     Share,
