@@ -34,6 +34,10 @@ pub const CLAIM_SECONDS: &str = "postrider_claim_seconds";
 pub const DELIVER_SECONDS: &str = "postrider_deliver_seconds";
 /// Duration of a settle (seconds).
 pub const SETTLE_SECONDS: &str = "postrider_settle_seconds";
+/// Lanes that this relay owns (gauge).
+pub const LANES_OWNED: &str = "postrider_outbox_lanes_owned";
+/// Keys that wait behind an event that does not get through (gauge, claim mode `lanes`).
+pub const BLOCKED_KEYS: &str = "postrider_outbox_blocked_keys";
 /// Alerts sent, by channel.
 pub const ALERTS: &str = "postrider_alerts_total";
 /// Alerts that a channel did not take.
@@ -77,6 +81,8 @@ pub fn describe() {
     describe_histogram!(CLAIM_SECONDS, "Duration of a claim in seconds");
     describe_histogram!(DELIVER_SECONDS, "Duration of a delivery call in seconds");
     describe_histogram!(SETTLE_SECONDS, "Duration of a settle in seconds");
+    describe_gauge!(LANES_OWNED, "Lanes that this relay owns");
+    describe_gauge!(BLOCKED_KEYS, "Keys that wait behind an event that does not get through");
     describe_counter!(ALERTS, "Alerts sent");
     describe_counter!(ALERTS_FAILED, "Alerts that a channel did not take");
     describe_gauge!(LEASE_HELD, "Whether this relay holds its lease");
