@@ -173,9 +173,7 @@ impl Courier {
         sent_at: Instant,
     ) {
         let now = Instant::now();
-        if let Some(turn) =
-            self.health.record(destination, event, outcome, took, sent_at, now)
-        {
+        if let Some(turn) = self.health.record(destination, event, outcome, took, sent_at, now) {
             self.tell_turn(destination, outcome, turn);
         }
         self.tell_credentials(destination, outcome);

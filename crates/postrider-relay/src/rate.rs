@@ -39,8 +39,7 @@ impl RateLimit {
     /// taken, if that is longer than `patience`.
     pub(crate) fn take(&self, patience: Duration, now: Instant) -> Option<Duration> {
         // A panic while it was held left a time that is as good as another.
-        let mut empty_at =
-            self.empty_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut empty_at = self.empty_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let oldest = now.checked_sub(self.time_for(self.burst)).unwrap_or(*empty_at);
         let usable_at = (*empty_at).max(oldest) + self.time_for(1);
         let wait = usable_at.saturating_duration_since(now);
@@ -71,7 +70,11 @@ mod tests {
         assert_eq!(waits, [Some(0), Some(0), Some(0), Some(10), Some(20)]);
         let later = start + Duration::from_secs(100);
         let waits: Vec<_> = (0..4).map(|_| wait(&limit, later)).collect();
-        assert_eq!(waits, [Some(0), Some(0), Some(0), Some(10)], "no more than a burst is saved up");
+        assert_eq!(
+            waits,
+            [Some(0), Some(0), Some(0), Some(10)],
+            "no more than a burst is saved up"
+        );
         assert_eq!(limit.take(Duration::from_millis(50), later), None);
         assert_eq!(wait(&limit, later), Some(20), "what was not taken is still there");
         assert_eq!(limit.events_in(Duration::from_secs(30)), 300);

@@ -228,11 +228,8 @@ impl Sink for HttpSink {
             .iter()
             .map(|event| (self.destination(event).into_owned(), AtomicU32::new(0)))
             .collect();
-        let calls: Vec<_> = batch
-            .events
-            .iter()
-            .map(|event| self.deliver_one(&batch, event, &downs))
-            .collect();
+        let calls: Vec<_> =
+            batch.events.iter().map(|event| self.deliver_one(&batch, event, &downs)).collect();
         // All at once: the limit per host is what holds back, and a slow host must not keep the
         // requests to the others from starting.
         futures_util::future::join_all(calls).await

@@ -209,7 +209,11 @@ fn retry_after_puts_the_next_probe_off_within_its_limit() {
     scene.pass(Duration::from_secs(1));
     assert_eq!(scene.appoint("a", &[6]), Some(6));
     scene.record("a", 6, &down_asking(Duration::MAX));
-    assert_eq!(scene.view("a").probe_in, RETRY_AFTER_MAX, "a hostile answer stops nothing for ever");
+    assert_eq!(
+        scene.view("a").probe_in,
+        RETRY_AFTER_MAX,
+        "a hostile answer stops nothing for ever"
+    );
     let other = Scene::down("b");
     other.record("b", 6, &down_asking(Duration::ZERO));
     assert_eq!(other.view("b").probe_in, EVERY, "no busy loop");
