@@ -617,3 +617,6 @@ impl Board {
         !self.catching_up.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests;
