@@ -111,7 +111,7 @@ async fn the_relay_does_its_work(db: TestDb, url: String) {
     let ready = store.schema_state(std::slice::from_ref(&outbox)).await.unwrap();
     assert_eq!(ready, SchemaState::Ready);
     let lease = db.relay("relay-a").await;
-    store.heartbeat(&lease).await.unwrap();
+    store.heartbeat(&lease, &[]).await.unwrap();
     let claimed = store.claim(&outbox, &lease, rows(10), &mut Cursor::new()).await.unwrap().events;
     assert_eq!(claimed.len(), 6);
     let delivered = [(&claimed[0]).into()];

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use postrider::store::ClaimMode;
 
 /// Each run makes an outbox of its own in the given store, and drops it at the end, also after
 /// Ctrl-C. Each prints the limit that it is measured against, taken in the same run, and the ratio.
@@ -22,24 +23,6 @@ pub(crate) enum BenchCommand {
     Scale(ScaleArgs),
     /// Measure the time of one claim with few and with many events waiting
     Backlog(BacklogArgs),
-}
-
-/// How rows are claimed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ClaimArg {
-    /// Relays compete for rows
-    Rows,
-    /// Relays lease lanes and keep the order of each key
-    Lanes,
-}
-
-impl ClaimArg {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Rows => "rows",
-            Self::Lanes => "lanes",
-        }
-    }
 }
 
 /// Where events go.
@@ -75,9 +58,9 @@ pub(crate) struct EventArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RelayArgs {
-    /// Claim mode
-    #[arg(long, value_enum, default_value_t = ClaimArg::Rows)]
-    pub(crate) claim: ClaimArg,
+    /// Claim mode: rows or lanes
+    #[arg(long, default_value_t = ClaimMode::Rows, value_name = "MODE")]
+    pub(crate) claim: ClaimMode,
     /// Events per claim
     #[arg(long, default_value_t = 2_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) batch: u32,
@@ -237,9 +220,9 @@ pub(crate) struct BacklogArgs {
     /// Events waiting; the first is what the others are compared with
     #[arg(long, default_value = "10000,1000000,5000000", value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) sizes: Vec<u64>,
-    /// Claim mode
-    #[arg(long, value_enum, default_value_t = ClaimArg::Rows)]
-    pub(crate) claim: ClaimArg,
+    /// Claim mode: rows or lanes
+    #[arg(long, default_value_t = ClaimMode::Rows, value_name = "MODE")]
+    pub(crate) claim: ClaimMode,
     /// Events per claim
     #[arg(long, default_value_t = 500, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) batch: u32,

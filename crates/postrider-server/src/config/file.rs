@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use postrider::store::{ClaimMode, Share};
+use postrider_relay::FailingKey;
 use serde::Deserialize;
 
 use super::ConfigError;
@@ -100,6 +102,9 @@ pub(crate) struct OutboxSection {
     pub(crate) batches_max: Option<usize>,
     pub(crate) batch_bytes_max: Option<u64>,
     pub(crate) deliver_timeout: Option<Time>,
+    pub(crate) claim: Option<ClaimMode>,
+    pub(crate) failing_key: Option<FailingKey>,
+    pub(crate) share: Option<Share>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -112,9 +117,25 @@ pub(crate) enum OnSuccessWord {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub(crate) enum SinkSection {
-    Log { name: String },
-    Null { name: String },
+    Log { name: String, rate: Option<RateSection> },
+    Null { name: String, rate: Option<RateSection> },
     Http(Box<HttpSection>),
+}
+
+impl SinkSection {
+    pub(crate) fn rate(&self) -> Option<RateSection> {
+        match self {
+            Self::Log { rate, .. } | Self::Null { rate, .. } => *rate,
+            Self::Http(section) => section.rate,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RateSection {
+    pub(crate) events_per_s: f64,
+    pub(crate) burst: Option<u32>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -128,6 +149,7 @@ pub(crate) struct HttpSection {
     pub(crate) timeout: Option<Time>,
     pub(crate) host_concurrency_max: Option<usize>,
     pub(crate) content_type: Option<String>,
+    pub(crate) rate: Option<RateSection>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -86,11 +86,14 @@ fn sound(found: &Value) {
 
 async fn a_drain_is_measured_against_its_limit(place: Place) {
     let Some(bench) = Bench::open(place).await else { return };
-    let found = bench.run(&["drain", "--events", "3000", "--batch", "500", "--relays", "2"]).await;
-    sound(&found);
-    assert_eq!((&found["events"], &found["payload_bytes"]), (&3_000.into(), &256.into()));
-    assert_eq!((&found["relays"], &found["claim"]), (&2.into(), &"rows".into()));
-    assert_eq!(found["store_limit_events_per_s"], found["limit_events_per_s"]);
+    for claim in ["rows", "lanes"] {
+        let size = ["--events", "3000", "--batch", "500", "--relays", "2"];
+        let found = bench.run(&[&["drain", "--claim", claim][..], &size[..]].concat()).await;
+        sound(&found);
+        assert_eq!((&found["events"], &found["payload_bytes"]), (&3_000.into(), &256.into()));
+        assert_eq!((&found["relays"], &found["claim"]), (&2.into(), &claim.into()));
+        assert_eq!(found["store_limit_events_per_s"], found["limit_events_per_s"]);
+    }
 
     let found = bench.run(&["drain", "--events", "300", "--sink", "http"]).await;
     sound(&found);
@@ -133,10 +136,13 @@ async fn appends_are_measured_against_plain_inserts(place: Place) {
 
 async fn ready_events_are_measured_past_blocked_keys(place: Place) {
     let Some(bench) = Bench::open(place).await else { return };
-    let found = bench.run(&["blocked-keys", "--blocked", "400", "--ready", "300"]).await;
-    sound(&found);
-    let numbers = ["events", "blocked", "failing_keys"].map(|key| found[key].as_u64().unwrap());
-    assert_eq!(numbers, [300, 400, 2]);
+    for claim in ["rows", "lanes"] {
+        let size = ["--blocked", "400", "--ready", "300"];
+        let found = bench.run(&[&["blocked-keys", "--claim", claim][..], &size[..]].concat()).await;
+        sound(&found);
+        let numbers = ["events", "blocked", "failing_keys"].map(|key| found[key].as_u64().unwrap());
+        assert_eq!(numbers, [300, 400, 2]);
+    }
 }
 
 async fn a_transaction_is_held_while_a_rate_is_kept(place: Place) {
@@ -151,9 +157,12 @@ async fn a_transaction_is_held_while_a_rate_is_kept(place: Place) {
 
 async fn relays_share_the_work_without_duplicates(place: Place) {
     let Some(bench) = Bench::open(place).await else { return };
-    let args = ["scale", "--relays", "1,3", "--events", "2000", "--batch", "100", "--keys", "50"];
-    let found = bench.run(&args).await;
+    let size = ["--relays", "1,3", "--events", "2000", "--batch", "100", "--keys", "50"];
+    let rows = bench.run(&[&["scale", "--claim", "rows"][..], &size[..]].concat()).await;
+    sound(&rows);
+    let found = bench.run(&[&["scale", "--claim", "lanes"][..], &size[..]].concat()).await;
     sound(&found);
+    assert_eq!(found["order_violations"], 0, "lanes keep the order of each key: {found:#}");
     let relays: Vec<_> = found["cases"].as_array().unwrap().iter().map(|c| &c["relays"]).collect();
     assert_eq!(relays, [1, 3]);
     assert_eq!(found["cases"][0]["ratio"], 1.0);
@@ -162,15 +171,22 @@ async fn relays_share_the_work_without_duplicates(place: Place) {
 
 async fn a_claim_is_timed_with_few_and_with_many_waiting(place: Place) {
     let Some(bench) = Bench::open(place).await else { return };
-    let found = bench.run(&["backlog", "--sizes", "200,900", "--batch", "10"]).await;
-    let cases = found["cases"].as_array().unwrap();
-    let waiting: Vec<_> =
-        cases.iter().map(|c| (c["waiting"].as_u64(), c["not_yet_due"].as_u64())).collect();
-    let (few, many) = ((Some(200), Some(0)), (Some(900), Some(0)));
-    assert_eq!(waiting, [few, many, (Some(1_100), Some(900))]);
-    assert!(cases.iter().all(|case| case["median_ms"].as_f64() > Some(0.0)), "{found:#}");
-    let small = ["--store", &bench.db.url, "bench", "backlog", "--sizes", "100", "--batch", "10"];
-    let _ = bench.site.run(&small).await.exits(2).says(&["--sizes 100", "at least 160"]);
+    for (claim, few, many) in [("rows", 200, 900), ("lanes", 5_000, 7_000)] {
+        let sizes = format!("{few},{many}");
+        let args = ["backlog", "--claim", claim, "--batch", "10", "--sizes", &sizes];
+        let found = bench.run(&args).await;
+        let cases = found["cases"].as_array().unwrap();
+        let waiting: Vec<_> = cases
+            .iter()
+            .map(|case| ["waiting", "not_yet_due"].map(|key| case[key].as_u64().unwrap()))
+            .collect();
+        assert_eq!(waiting, [[few, 0], [many, 0], [few + many, many]]);
+        assert!(cases.iter().all(|case| case["median_ms"].as_f64() > Some(0.0)), "{found:#}");
+        assert!(cases.iter().all(|case| case["claims"].as_u64() > Some(1)), "{found:#}");
+    }
+    let small = ["--store", &bench.db.url, "bench", "backlog", "--sizes", "100", "--batch", "100"];
+    let _ = bench.site.run(&small).await.exits(2).says(&["--sizes 100", "larger"]);
+    bench.nothing_is_left().await;
 }
 
 async fn an_outbox_or_table_that_exists_is_refused_and_untouched(place: Place) {
@@ -225,7 +241,7 @@ async fn a_bench_that_is_interrupted_drops_its_tables(place: Place) {
 async fn what_cannot_be_measured_is_refused_at_once() {
     let site = Installation::new(BINARY, "");
     for (args, words) in [
-        (&["drain", "--claim", "lanes"][..], &["--claim lanes", "rows"][..]),
+        (&["drain", "--claim", "pigeon"][..], &["--claim", "pigeon", "rows"][..]),
         (&["drain", "--sink", "kafka"], &["--sink kafka", "null or http"]),
         (&["drain", "--sink", "pigeon"], &["pigeon", "null, http, kafka"]),
         (&["drain", "--events", "0"], &["--events"]),

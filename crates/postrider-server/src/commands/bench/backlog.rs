@@ -16,7 +16,8 @@ use crate::cli::BacklogArgs;
 use crate::commands::Failure;
 use crate::output::number;
 
-/// Claims measured per case, after the first; their median is the figure.
+/// Claims measured per case, after the first; their median is the figure. Fewer where fewer take
+/// everything.
 const CLAIMS: usize = 15;
 /// Between looks at how many claims there were.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -43,6 +44,9 @@ struct Case {
     waiting: u64,
     /// Of these, not due before tomorrow.
     not_yet_due: u64,
+    /// Claims made; lanes read more than a batch at a time.
+    claims: usize,
+    events_per_claim: f64,
     median_ms: f64,
     /// The first claim of a relay reads the table from its beginning.
     first_ms: f64,
@@ -51,40 +55,26 @@ struct Case {
 }
 
 pub(super) async fn backlog(stage: &Stage, args: &BacklogArgs) -> Result<Report, Failure> {
-    let need = u64::from(args.batch) * (CLAIMS as u64 + 1);
     let (Some(smallest), Some(largest)) = (args.sizes.iter().min(), args.sizes.iter().max()) else {
         return Err(Failure::Usage("--sizes: name at least one".to_owned()));
     };
-    if *smallest < need {
-        return Err(Failure::Usage(format!(
-            "--sizes {smallest}: at least {need} for {} claims of --batch {}",
-            CLAIMS + 1,
-            args.batch
-        )));
-    }
     let mut cases: Vec<Case> = Vec::new();
     let sizes = args.sizes.iter().map(|size| (*size, 0));
     for (due, not_yet_due) in sizes.chain([(*smallest, *largest)]) {
-        let (first, middle) = measure(stage, args, due, not_yet_due).await?;
-        let base = cases.first().map_or(middle, |case| case.median_ms);
-        cases.push(Case {
-            waiting: due + not_yet_due,
-            not_yet_due,
-            median_ms: rounded(middle, 3),
-            first_ms: rounded(first, 3),
-            growth: rounded(ratio(middle, base), 3),
-        });
+        let mut case = measure(stage, args, due, not_yet_due).await?;
+        case.growth = rounded(ratio(case.median_ms, cases.first().unwrap_or(&case).median_ms), 3);
+        cases.push(case);
     }
     report(stage, args, cases).await
 }
 
-/// Milliseconds of the first claim and of the median one, as a relay makes them.
+/// Times the claims of a relay on an outbox with so many events.
 async fn measure(
     stage: &Stage,
     args: &BacklogArgs,
     due: u64,
     not_yet_due: u64,
-) -> Result<(f64, f64), Failure> {
+) -> Result<Case, Failure> {
     let outbox = stage.outbox("").await?;
     let maker = Maker::new(args.event.keys, args.event.payload);
     stage.fill(&outbox, &maker.clone().deliver_after(NOT_YET), not_yet_due).await?;
@@ -96,35 +86,52 @@ async fn measure(
     let relays = Relays::start(stage, &plan).await?;
     let bar = bar("claiming", CLAIMS as u64 + 1);
     let enough = async {
-        while stage.claims.count() <= CLAIMS {
+        while stage.claims.count() <= CLAIMS && plan.checker.delivered() < due {
             bar.set_position(stage.claims.count() as u64);
             tokio::time::sleep(LOOK_EVERY).await;
         }
     };
     if tokio::time::timeout(CLAIMS_TIMEOUT, enough).await.is_err() {
-        let (made, of) = (stage.claims.count(), CLAIMS + 1);
-        let why = format!("{made} of {of} claims were made within {CLAIMS_TIMEOUT:?}");
+        let made = stage.claims.count();
+        let why = format!("only {made} claims were made within {CLAIMS_TIMEOUT:?}");
         return Err(Failure::Partly(why));
     }
     bar.finish_and_clear();
-    let times: Vec<f64> = stage.claims.timed().iter().map(|(_, ms)| *ms).collect();
     relays.stop().await?;
+    let times: Vec<f64> = stage.claims.timed().iter().map(|(_, ms)| *ms).collect();
+    let events_per_claim = ratio(stage.claims.events() as f64, times.len() as f64);
     stage.drop_outbox(&outbox).await?;
-    Ok((times[0], median(&times[1..=CLAIMS])))
+    let Some((first_ms, further)) = times.split_first().filter(|(_, further)| !further.is_empty())
+    else {
+        return Err(Failure::Usage(format!(
+            "--sizes {due}: one claim takes all of it ({events_per_claim:.0} events); use larger \
+             --sizes or a smaller --batch"
+        )));
+    };
+    Ok(Case {
+        waiting: due + not_yet_due,
+        not_yet_due,
+        claims: times.len(),
+        events_per_claim: rounded(events_per_claim, 1),
+        median_ms: rounded(median(&further[..further.len().min(CLAIMS)]), 3),
+        first_ms: rounded(*first_ms, 3),
+        growth: 1.0,
+    })
 }
 
 async fn report(stage: &Stage, args: &BacklogArgs, cases: Vec<Case>) -> Result<Report, Failure> {
+    let per_s = |case: &Case| ratio(case.events_per_claim, case.median_ms / 1_000.0);
+    let events_per_s = rounded(cases.iter().map(per_s).fold(f64::INFINITY, f64::min), 1);
+    let limit_events_per_s = rounded(per_s(&cases[0]), 1);
     let slowest = cases.iter().map(|case| case.median_ms).fold(0.0, f64::max);
-    let per_s = |ms: f64| rounded(ratio(f64::from(args.batch), ms / 1_000.0), 1);
-    let (events_per_s, limit_events_per_s) = (per_s(slowest), per_s(cases[0].median_ms));
     let name = |case: &Case| match case.not_yet_due {
         0 => format!("{} waiting", number(i128::from(case.waiting))),
         later => format!("{} not yet due", number(i128::from(later))),
     };
     let words = |case: &Case| {
         format!(
-            "{:.2} ms a claim ({:.2}×), the first {:.2} ms",
-            case.median_ms, case.growth, case.first_ms
+            "{:.2} ms a claim of {:.0} events ({:.2}×), the first {:.2} ms",
+            case.median_ms, case.events_per_claim, case.growth, case.first_ms
         )
     };
     let mut figures: Vec<_> = cases.iter().map(|case| (name(case), words(case))).collect();

@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
+use postrider::store::ClaimMode;
 use serde::Serialize;
 
 use super::event::Maker;
 use super::numbers::rounded;
 use super::sinks::Sinks;
 use super::stage::{Stage, bar};
-use crate::cli::{ClaimArg, EventArgs, RelayArgs};
+use crate::cli::{EventArgs, RelayArgs};
 use crate::commands::Failure;
 use crate::output::number;
 
@@ -46,7 +47,7 @@ impl Limits {
         let sink_limit_events_per_s = match sinks.is_null() {
             true => None,
             false => {
-                let keep_order = relay.claim == ClaimArg::Lanes;
+                let keep_order = relay.claim == ClaimMode::Lanes;
                 let shape = (event.keys, event.payload);
                 Some(rounded(sinks.feed(events, shape, relay.batch, keep_order).await?, 1))
             }

@@ -25,11 +25,12 @@ mod schedule;
 mod sinks;
 mod stage;
 
+use postrider::store::ClaimMode;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::cli::{BenchCommand, ClaimArg, OutputArgs};
+use crate::cli::{BenchCommand, OutputArgs};
 use crate::commands::{Context, Failure};
 use crate::output::number;
 use facts::Soundness;
@@ -40,10 +41,10 @@ pub(crate) async fn bench(context: &Context, command: BenchCommand) -> Result<()
     let config = context.load()?;
     let (output, claim) = shared(&command);
     report::check_path(output.report.as_deref())?;
-    claim.map_or(Ok(()), relays::check_claim)?;
     let mut interrupts = Interrupts::listen()?;
     let url = config.store.url.expose();
-    let stage = Stage::open(url, config.store.connections_max, output.outbox.as_deref()).await?;
+    let connections_max = config.store.connections_max;
+    let stage = Stage::open(url, connections_max, output.outbox.as_deref(), claim).await?;
     let outcome = tokio::select! {
         outcome = run(&stage, &command) => outcome,
         () = interrupts.next() => Err(Failure::Interrupted),
@@ -72,15 +73,15 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
     }
 }
 
-fn shared(command: &BenchCommand) -> (&OutputArgs, Option<ClaimArg>) {
+fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
     match command {
-        BenchCommand::Drain(args) => (&args.output, Some(args.relay.claim)),
-        BenchCommand::Latency(args) => (&args.load.output, Some(args.load.relay.claim)),
-        BenchCommand::Append(args) => (&args.output, None),
-        BenchCommand::BlockedKeys(args) => (&args.output, Some(args.relay.claim)),
-        BenchCommand::HeldXmin(args) => (&args.load.output, Some(args.load.relay.claim)),
-        BenchCommand::Scale(args) => (&args.output, Some(args.relay.claim)),
-        BenchCommand::Backlog(args) => (&args.output, Some(args.claim)),
+        BenchCommand::Drain(args) => (&args.output, args.relay.claim),
+        BenchCommand::Latency(args) => (&args.load.output, args.load.relay.claim),
+        BenchCommand::Append(args) => (&args.output, ClaimMode::default()),
+        BenchCommand::BlockedKeys(args) => (&args.output, args.relay.claim),
+        BenchCommand::HeldXmin(args) => (&args.load.output, args.load.relay.claim),
+        BenchCommand::Scale(args) => (&args.output, args.relay.claim),
+        BenchCommand::Backlog(args) => (&args.output, args.claim),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postrider::Outbox;
-use postrider::store::{Books, OnSuccess};
+use postrider::store::{Books, ClaimMode, OnSuccess};
 use postrider_relay::{Backoff, OutboxConfig, Preset, Relay, RelayConfig, RelayError};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +15,6 @@ use super::numbers::thinned;
 use super::schedule::{Times, Writers};
 use super::sinks::{Sinks, Watched};
 use super::stage::{Stage, bar};
-use crate::cli::ClaimArg;
 use crate::commands::Failure;
 
 /// Without progress for this long, the run has failed.
@@ -33,7 +32,7 @@ pub(super) const POINTS_MAX: usize = 300;
 pub(super) struct Plan<'a> {
     pub(super) outbox: &'a Outbox,
     pub(super) sinks: &'a Sinks,
-    pub(super) claim: ClaimArg,
+    pub(super) claim: ClaimMode,
     pub(super) batch: u32,
     pub(super) relays: u32,
     pub(super) checker: Arc<Checker>,
@@ -47,7 +46,7 @@ impl<'a> Plan<'a> {
     pub(super) fn new(
         outbox: &'a Outbox,
         sinks: &'a Sinks,
-        claim: ClaimArg,
+        claim: ClaimMode,
         batch: u32,
         relays: u32,
     ) -> Self {
@@ -65,7 +64,6 @@ impl<'a> Plan<'a> {
     }
 
     fn outbox_config(&self) -> Result<OutboxConfig, Failure> {
-        check_claim(self.claim)?;
         let sink = Watched {
             inner: self.sinks.open()?,
             checker: Arc::clone(&self.checker),
@@ -83,17 +81,7 @@ impl<'a> Plan<'a> {
         };
         let config = OutboxConfig::new(self.outbox.clone(), preset, Arc::new(sink));
         let batches_max = if self.one_at_a_time { 1 } else { config.batches_max };
-        Ok(OutboxConfig { batches_max, ..config })
-    }
-}
-
-/// Refuses what this build cannot do, before anything is made.
-pub(super) fn check_claim(claim: ClaimArg) -> Result<(), Failure> {
-    match claim {
-        ClaimArg::Rows => Ok(()),
-        ClaimArg::Lanes => Err(Failure::Usage(
-            "--claim lanes: this build has no claim mode `lanes`; use --claim rows".to_owned(),
-        )),
+        Ok(OutboxConfig { batches_max, claim: Some(self.claim), ..config })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use postrider::store::Database;
+use postrider::store::{ClaimMode, Database};
 use postrider::{Outbox, OutboxSpec};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -26,6 +26,7 @@ pub(super) struct Stage {
     pub(super) claims: Claims,
     connections_max: u32,
     name: String,
+    claim: ClaimMode,
     made: Mutex<Vec<Made>>,
     /// Stops whatever still runs at the end.
     pub(super) stop: CancellationToken,
@@ -42,6 +43,7 @@ impl Stage {
         url: &str,
         connections_max: u32,
         name: Option<&str>,
+        claim: ClaimMode,
     ) -> Result<Self, Failure> {
         let unique = uuid::Uuid::new_v4().simple().to_string();
         Ok(Self {
@@ -51,6 +53,7 @@ impl Stage {
             claims: Claims::install()?,
             connections_max,
             name: name.map_or_else(|| format!("bench_{}", &unique[..8]), str::to_owned),
+            claim,
             made: Mutex::default(),
             stop: CancellationToken::new(),
             running: TaskTracker::new(),
@@ -67,7 +70,8 @@ impl Stage {
         let outbox = self.unused_name(suffix).await?;
         // Noted first: a migration that is cut off leaves tables behind, too.
         self.made().push(Made::Outbox(outbox.clone()));
-        self.store.migrate(&[OutboxSpec::new(outbox.clone())]).await?;
+        let spec = OutboxSpec { claim: self.claim, ..OutboxSpec::new(outbox.clone()) };
+        self.store.migrate(&[spec]).await?;
         Ok(outbox)
     }
 
