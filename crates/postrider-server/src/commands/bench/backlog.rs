@@ -77,7 +77,9 @@ async fn measure(
 ) -> Result<Case, Failure> {
     let outbox = stage.outbox("").await?;
     let maker = Maker::new(args.event.keys, args.event.payload);
-    stage.fill(&outbox, &maker.clone().deliver_after(NOT_YET), not_yet_due).await?;
+    // Of other keys: lanes let no event overtake an earlier one of its key.
+    let later = maker.clone().keys_named(args.event.keys, "later-").deliver_after(NOT_YET);
+    stage.fill(&outbox, &later, not_yet_due).await?;
     stage.fill(&outbox, &maker, due).await?;
     let sinks = Sinks::null();
     let mut plan = Plan::new(&outbox, &sinks, args.claim, args.batch, 1);
