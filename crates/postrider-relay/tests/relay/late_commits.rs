@@ -53,7 +53,7 @@ async fn thousands_of_transactions_of_random_length_lose_nothing_and_keep_the_or
                 let mut tx = db.begin().await;
                 let key = format!("w{writer}-{}", random.random_range(0..3));
                 let event = NewEvent::new("account", key, "Moved", "{}");
-                tx.append(&db.outbox, &event).await.unwrap();
+                drop(tx.append(&db.outbox, &event).await.unwrap());
                 if random.random_bool(0.3) {
                     let held = Duration::from_micros(random.random_range(0..15_000));
                     tokio::time::sleep(held).await;
