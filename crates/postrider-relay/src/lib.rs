@@ -6,13 +6,16 @@
 
 pub mod alert;
 pub mod backup;
+mod breaker;
 pub mod config;
 mod courier;
+mod gate;
 mod health;
 mod heart;
 mod lanes;
 pub mod policy;
 pub mod preset;
+mod rate;
 mod relay;
 mod rows;
 mod safety_net;
@@ -23,10 +26,13 @@ mod supervisor;
 pub mod telemetry;
 mod upkeep;
 mod waker;
+mod window;
 
 pub use config::{FailingKey, OutboxConfig, RelayConfig};
+pub use gate::Place;
 pub use health::{Health, HealthView, Turn};
 pub use preset::{Backoff, Preset};
+pub use rate::RateLimit;
 pub use relay::{Relay, RelayError};
 pub use sink::{Batch, Outcome, Sink, SinkError};
 pub use waker::Waker;

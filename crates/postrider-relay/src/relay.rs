@@ -158,6 +158,7 @@ impl Relay {
         let mut pipelines = JoinSet::new();
         for config in self.outboxes.iter().cloned() {
             telemetry::start(config.outbox.name());
+            telemetry::start_sink(config.outbox.name(), config.sink.name());
             let supervisor = Supervisor {
                 config,
                 settler: Settler {

@@ -24,7 +24,7 @@ use crate::waker::Waker;
 
 /// After a batch, polling starts over at this and doubles up to the idle poll.
 const POLL_FIRST: Duration = Duration::from_millis(5);
-/// Events claimed while all destinations are down: a waiting one and a fresh one. With one row the
+/// Events claimed while the only destination is down: a waiting one and a fresh one. With one row the
 /// waiting ones would always go first, and events that never succeed would keep out all others.
 const PROBE_ROWS: u32 = 2;
 /// Wait after a claim that failed; doubles up to the second.
@@ -70,7 +70,7 @@ impl Rows {
             if let Some(wait) = rest {
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    _ = wakes.changed(), if !self.courier.health.all_open() => state.poll = POLL_FIRST,
+                    _ = wakes.changed(), if self.courier.health.rest(Instant::now()).is_none() => state.poll = POLL_FIRST,
                     // The probe got through: what waits is due at once, not at the next poll.
                     () = self.courier.came_back.notified() => state.poll = POLL_FIRST,
                     () = tokio::time::sleep(wait) => {}
@@ -111,9 +111,13 @@ impl Rows {
             self.release_lost(state).await;
             return Some(POLL_FIRST);
         }
-        let probing = self.courier.health.all_open();
+        let rest = self.courier.health.rest(Instant::now());
+        if let Some(rest) = rest.filter(|rest| !rest.is_zero()) {
+            return Some(rest);
+        }
+        let probing = rest.is_some();
         let limit = ClaimLimit {
-            rows: if probing { PROBE_ROWS } else { self.config.preset.batch },
+            rows: if probing { PROBE_ROWS } else { self.config.rows_max() },
             bytes: self.config.batch_bytes_max,
             share: self.config.share,
         };

@@ -110,7 +110,7 @@ impl Reader {
                 }
             };
             let pipeline = &self.session.pipeline;
-            let idle = !pipeline.courier.health.all_open();
+            let idle = pipeline.courier.health.rest(Instant::now()).is_none();
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = self.session.lost.cancelled() => {}
@@ -296,7 +296,7 @@ impl Reader {
         let limit = self.limit();
         let (lanes, known, hidden) = {
             let mut board = self.session.board();
-            let down = self.session.pipeline.courier.health.all_open();
+            let down = self.session.pipeline.courier.health.rest(Instant::now()).is_some();
             let rows_max = match self.careful.is_empty() {
                 true => LOAD_ROWS_MAX,
                 false => CAREFUL_ROWS as usize,

@@ -117,7 +117,7 @@ impl Session {
         ended: &CancellationToken,
     ) {
         let config = &self.pipeline.config;
-        let rows = config.preset.batch as usize;
+        let rows = config.rows_max() as usize;
         let bytes = usize::try_from(config.batch_bytes_max).unwrap_or(usize::MAX);
         while !ended.is_cancelled() {
             let events = self.board().take(worker, rows, bytes);

@@ -112,24 +112,26 @@ impl HttpSink {
         Arc::clone(hosts.entry(host.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(places))))
     }
 
-    async fn deliver_one(
-        &self,
-        event: &Event,
-        deadline: Instant,
+    async fn deliver_one<'a>(
+        &'a self,
+        batch: &Batch<'a>,
+        event: &'a Event,
         downs: &HashMap<String, AtomicU32>,
     ) -> Outcome {
-        let host = self.destination(event);
+        let (host, deadline) = (self.destination(event), batch.deadline);
         let places = self.places(&host);
         let place = tokio::time::timeout_at(deadline.into(), places.acquire()).await;
         let Ok(Ok(_place)) = place else { return Outcome::Untried };
         let down = downs.get(host.as_ref());
         let enough = down.is_some_and(|n| n.load(Ordering::Relaxed) >= DOWN_PER_CALL_MAX);
-        // Not beyond the deadline of the call, or its other outcomes would be lost with this one.
-        let left = deadline.saturating_duration_since(Instant::now());
-        if enough || left.is_zero() {
+        if enough {
             return Outcome::Untried;
         }
+        let Some(place) = batch.enter(event, &host).await else { return Outcome::Untried };
+        // Not beyond the deadline of the call, or its other outcomes would be lost with this one.
+        let left = deadline.saturating_duration_since(Instant::now());
         let outcome = self.request(event, left.min(self.settings.timeout)).await;
+        place.leave(&outcome);
         if let (Outcome::Down { .. }, Some(down)) = (&outcome, down) {
             down.fetch_add(1, Ordering::Relaxed);
         }
@@ -212,17 +214,22 @@ impl Sink for HttpSink {
         }
     }
 
+    fn only_destination(&self) -> Option<&str> {
+        self.fixed_host.as_deref()
+    }
+
+    fn enters_each(&self) -> bool {
+        true
+    }
+
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
         let downs: HashMap<String, AtomicU32> = batch
             .events
             .iter()
             .map(|event| (self.destination(event).into_owned(), AtomicU32::new(0)))
             .collect();
-        let calls: Vec<_> = batch
-            .events
-            .iter()
-            .map(|event| self.deliver_one(event, batch.deadline, &downs))
-            .collect();
+        let calls: Vec<_> =
+            batch.events.iter().map(|event| self.deliver_one(&batch, event, &downs)).collect();
         // All at once: the limit per host is what holds back, and a slow host must not keep the
         // requests to the others from starting.
         futures_util::future::join_all(calls).await

@@ -14,6 +14,7 @@ mod health;
 mod http_answers;
 mod http_sink;
 mod log_sink;
+mod outage;
 mod pipeline;
 mod policy;
 mod policy_property;

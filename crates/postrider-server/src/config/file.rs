@@ -112,9 +112,25 @@ pub(crate) enum OnSuccessWord {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub(crate) enum SinkSection {
-    Log { name: String },
-    Null { name: String },
+    Log { name: String, rate: Option<RateSection> },
+    Null { name: String, rate: Option<RateSection> },
     Http(Box<HttpSection>),
+}
+
+impl SinkSection {
+    pub(crate) fn rate(&self) -> Option<RateSection> {
+        match self {
+            Self::Log { rate, .. } | Self::Null { rate, .. } => *rate,
+            Self::Http(section) => section.rate,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RateSection {
+    pub(crate) events_per_s: f64,
+    pub(crate) burst: Option<u32>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -128,6 +144,7 @@ pub(crate) struct HttpSection {
     pub(crate) timeout: Option<Time>,
     pub(crate) host_concurrency_max: Option<usize>,
     pub(crate) content_type: Option<String>,
+    pub(crate) rate: Option<RateSection>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

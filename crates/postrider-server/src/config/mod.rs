@@ -196,6 +196,8 @@ mod tests {
             ("[server]\nlisten = '0.0.0.0:80'", vec!["0.0.0.0:80", "token"]),
             ("[[sink]]\nname='s'\nkind='kafkaa'", vec!["kafkaa", "http"]),
             ("[[sink]]\nname='s'\nkind='http'", vec!["url"]),
+            ("[[sink]]\nname='s'\nkind='log'\nrate={events_per_s=0}", vec!["events_per_s", "`s`"]),
+            ("[[sink]]\nname='s'\nkind='log'\nrate={per_s=1}", vec!["per_s", "burst"]),
             ("[[sink]]\nname='s'\nkind='http'\nurl='http://h/{x}'", vec!["{x}", "{aggregate_id}"]),
         ] {
             let (_folder, path) = write(text);
