@@ -161,7 +161,7 @@ impl Relay {
                 courier: Courier {
                     config: config.clone(),
                     heart: Arc::clone(&heart),
-                    health: Health::of(config.sink.as_ref(), config.preset.idle_poll),
+                    health: Health::of(config.sink.as_ref(), &config.preset),
                     alerts: alerts.clone(),
                     came_back: Notify::new(),
                     abort: abort.clone(),
