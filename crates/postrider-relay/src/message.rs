@@ -62,6 +62,13 @@ impl Default for EnvelopeSettings {
     }
 }
 
+impl EnvelopeSettings {
+    /// Whether payloads of this content type are JSON.
+    pub fn content_is_json(&self) -> bool {
+        is_json(&self.content_type)
+    }
+}
+
 /// Makes messages of events, one form for all of a sink's.
 #[derive(Debug, Clone)]
 pub struct Envelope {
