@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use minijinja::value::{Serde, Value};
-use minijinja::{AutoEscape, Environment, UndefinedBehavior};
+use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
 
 use crate::view::EventView;
 
@@ -39,7 +39,7 @@ pub(crate) struct Body {
     environment: Environment<'static>,
     escape: Escape,
     setting: &'static str,
-    /// Those of [`VARIABLES`] that it names: nothing else is handed over, or even parsed.
+    /// Those of [`VARIABLES`] that may be in it: nothing else is handed over, or even parsed.
     variables: Vec<&'static str>,
 }
 
@@ -54,10 +54,8 @@ impl Body {
         escape: Escape,
     ) -> Result<Self, String> {
         let mut environment = Environment::new();
-        environment.set_debug(false);
-        // A field that is absent must not become an empty place in a message; in an `if` it is a
-        // question, and the answer is no.
-        environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
+        // So that errors name the variable.
+        environment.set_debug(true);
         environment.set_auto_escape_callback(move |_| match escape {
             Escape::Json => AutoEscape::Json,
             Escape::None | Escape::Slack => AutoEscape::None,
@@ -82,7 +80,22 @@ impl Body {
             let allowed = VARIABLES.join(", ");
             return Err(wrong(format!("`{name}` is unknown; allowed are {allowed}")));
         }
-        let variables = VARIABLES.into_iter().filter(|name| named.contains(*name)).collect();
+        // Filters and functions are looked up when they are called: a first try without an event,
+        // in which nothing is missing, calls most of them.
+        environment.set_undefined_behavior(UndefinedBehavior::Chainable);
+        let tried = environment.get_template(TEMPLATE).and_then(|t| t.render(sample()));
+        if let Err(error) = tried
+            && matches!(
+                error.kind(),
+                ErrorKind::UnknownFilter | ErrorKind::UnknownFunction | ErrorKind::UnknownTest
+            )
+        {
+            return Err(wrong(error.to_string()));
+        }
+        // A field that is absent must not become an empty place in a message; in an `if` it is a
+        // question, and the answer is no.
+        environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
+        let variables = VARIABLES.into_iter().filter(|name| text.contains(name)).collect();
         Ok(Self { environment, escape, setting, variables })
     }
 
@@ -110,6 +123,13 @@ impl Body {
         }
         Ok(rendered)
     }
+}
+
+/// An event that has everything, with nothing in it.
+fn sample() -> Value {
+    let absent = ["headers", "payload"];
+    let texts = VARIABLES.into_iter().filter(|name| !absent.contains(name));
+    texts.map(|name| (name, Value::from(""))).collect()
 }
 
 fn variable(name: &str, view: &EventView<'_>) -> Result<Value, String> {

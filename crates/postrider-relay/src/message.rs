@@ -29,6 +29,9 @@ pub enum Form {
 }
 
 impl Form {
+    /// The names in the configuration.
+    pub const NAMES: [&str; 3] = ["plain", "cloudevents-binary", "cloudevents-structured"];
+
     /// The form by its name in the configuration.
     pub fn by_name(name: &str) -> Option<Self> {
         Some(match name {

@@ -127,7 +127,7 @@ impl Router {
     ///
     /// # Errors
     /// `NoRoute` if the event lacks a field.
-    pub(crate) fn fill<'a>(
+    pub fn fill<'a>(
         &'a self,
         picked: usize,
         view: &EventView<'a>,
@@ -138,7 +138,8 @@ impl Router {
         })
     }
 
-    pub(crate) fn template(&self, number: usize) -> &Template {
+    /// One of [`Router::templates`], by the number that [`Router::pick`] answers.
+    pub fn template(&self, number: usize) -> &Template {
         &self.templates[number]
     }
 
