@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use postrider::store::{ClaimMode, Share};
+use postrider_relay::FailingKey;
 use serde::Deserialize;
 
 use super::ConfigError;
@@ -100,6 +102,9 @@ pub(crate) struct OutboxSection {
     pub(crate) batches_max: Option<usize>,
     pub(crate) batch_bytes_max: Option<u64>,
     pub(crate) deliver_timeout: Option<Time>,
+    pub(crate) claim: Option<ClaimMode>,
+    pub(crate) failing_key: Option<FailingKey>,
+    pub(crate) share: Option<Share>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
