@@ -114,6 +114,13 @@ impl Courier {
             .unwrap_or_else(|_| Cow::Borrowed(sink.name()))
     }
 
+    /// Takes out the events of destinations that are down, for a batch of their own.
+    pub(crate) fn split_off_down(&self, events: &mut Vec<Event>) -> Vec<Event> {
+        let now = Instant::now();
+        let down = |event: &mut Event| self.health.view(&self.destination(event), now).open;
+        events.extract_if(.., down).collect()
+    }
+
     /// Takes out the events of destinations that are down, but for one probe each.
     fn hold_back(
         &self,
@@ -122,7 +129,7 @@ impl Courier {
         now: Instant,
     ) -> (Probes<'_>, Vec<Event>) {
         let mut probes = Probes { health: &self.health, sent: Vec::new() };
-        if self.health.open_count() == 0 {
+        if !self.health.holds_back() {
             return (probes, Vec::new());
         }
         let (mut waiting, mut keys) = (HashMap::<String, Vec<i64>>::new(), HashSet::new());

@@ -10,6 +10,7 @@ use postrider::Event;
 use tokio::sync::Notify;
 
 use crate::breaker::Breaker;
+use crate::preset::Preset;
 use crate::sink::{Outcome, Sink};
 
 /// Destinations remembered. One more forgets the one that was heard of longest ago.
@@ -60,6 +61,8 @@ pub struct Health {
     adaptive: bool,
     /// Where all events go to, if that is one destination.
     only: Option<String>,
+    /// With plain counting of attempts, an outage is seen and told, and holds nothing back.
+    plain_counting: bool,
     breakers: Mutex<HashMap<String, Breaker>>,
     /// Breakers that are open, and those with a window: without any, nothing needs to be asked.
     open: AtomicUsize,
@@ -75,6 +78,7 @@ impl Health {
             probe_every,
             adaptive: false,
             only: None,
+            plain_counting: false,
             breakers: Mutex::default(),
             open: AtomicUsize::new(0),
             limited: AtomicUsize::new(0),
@@ -83,9 +87,13 @@ impl Health {
     }
 
     /// For the destinations of this sink.
-    pub fn of(sink: &dyn Sink, probe_every: Duration) -> Self {
-        let only = sink.only_destination().map(str::to_owned);
-        Self { adaptive: sink.enters_each(), only, ..Self::new(probe_every) }
+    pub fn of(sink: &dyn Sink, preset: &Preset) -> Self {
+        Self {
+            adaptive: sink.enters_each(),
+            only: sink.only_destination().map(str::to_owned),
+            plain_counting: preset.outage_spends_attempts,
+            ..Self::new(preset.idle_poll)
+        }
     }
 
     /// Takes an answer into account that took `took` from the claim on, of an event that was sent at
@@ -146,7 +154,7 @@ impl Health {
 
     /// While the only destination of the sink is down: how long a claim would find nothing to send.
     pub fn rest(&self, now: Instant) -> Option<Duration> {
-        let only = self.only.as_deref().filter(|_| self.open_count() > 0)?;
+        let only = self.only.as_deref().filter(|_| self.holds_back())?;
         Some(self.view(only, now)).filter(|view| view.open).map(|view| view.probe_in)
     }
 
@@ -155,9 +163,14 @@ impl Health {
         self.open.load(Ordering::Relaxed)
     }
 
+    /// Whether events of some destination wait.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.open_count() > 0 && !self.plain_counting
+    }
+
     /// Whether any destination gets less than the sink would send it.
     pub(crate) fn any_limited(&self) -> bool {
-        self.open_count() > 0 || self.limited.load(Ordering::Relaxed) > 0
+        self.holds_back() || self.limited.load(Ordering::Relaxed) > 0
     }
 
     /// The smallest window of a destination; `None` is no limit.
@@ -191,6 +204,7 @@ impl Health {
         let entry = match breaker.room() {
             None => Entry::Go,
             Some(_) if breaker.is_probe(id) => Entry::Go,
+            Some(_) if breaker.is_open() && self.plain_counting => Entry::Go,
             Some(_) if breaker.is_open() => Entry::Open,
             Some(0) => Entry::Full,
             Some(_) => Entry::Go,

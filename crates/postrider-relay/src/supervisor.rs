@@ -126,7 +126,7 @@ impl Supervisor {
         let courier = Courier {
             config: self.config.clone(),
             heart: Arc::clone(&self.heart),
-            health: Health::of(self.config.sink.as_ref(), self.config.preset.idle_poll),
+            health: Health::of(self.config.sink.as_ref(), &self.config.preset),
             alerts: self.alerts.clone(),
             came_back: Notify::new(),
             abort: self.settler.abort.clone(),

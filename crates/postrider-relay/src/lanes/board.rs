@@ -48,7 +48,16 @@ struct Blocked {
     passed: u64,
     /// The store leaves its rows out.
     hidden: Option<Key>,
-    parked: bool,
+    parked: Option<Parked>,
+}
+
+/// How a key is known to be stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Parked {
+    /// It is in the database since so many notes of that kind.
+    Noted(u64),
+    /// It is about to be.
+    Pending,
 }
 
 impl Blocked {
@@ -93,6 +102,7 @@ pub(super) struct Board {
     read_to: i64,
     /// Rows may have been left behind: read from the beginning.
     pub(super) sweep: bool,
+    park_notes: u64,
     /// The reader stopped at a limit.
     pub(super) stalled: bool,
     /// Lanes in which an event is suspected to kill the process.
@@ -117,6 +127,7 @@ impl Board {
             catching_up: BTreeMap::new(),
             read_to: 0,
             sweep: false,
+            park_notes: 0,
             stalled: false,
             suspected: LaneSet::NONE,
         }
@@ -149,7 +160,7 @@ impl Board {
         let gone = |lane: u8| lanes.contains(lane);
         self.slots.retain(|_, slot| slot.loaded || !gone(slot.lane));
         // Of a parked key the lane is not always known; it stays parked wherever it is.
-        self.blocked.retain(|_, blocked| blocked.parked || !gone(blocked.lane));
+        self.blocked.retain(|_, blocked| blocked.parked.is_some() || !gone(blocked.lane));
         self.hidden = self.blocked.values().filter(|blocked| blocked.hidden.is_some()).count();
         let blocked = &self.blocked;
         self.catching_up.retain(|key, _| blocked.contains_key(key));
@@ -260,8 +271,10 @@ impl Board {
         now: Instant,
     ) {
         let read_to = rows.last().map(|row| row.event.id);
+        let mut from = HashMap::new();
         for catch_up in asked {
             let hash = self.hash_key(&catch_up.key);
+            from.insert(hash, catch_up.from);
             if let Some(blocked) = self.blocked.get_mut(&hash) {
                 // What comes now is no longer behind; what is passed over below is again.
                 blocked.first_passed = None;
@@ -269,13 +282,16 @@ impl Board {
             }
         }
         for row in rows {
-            let key = self.hash(&row.event);
-            if self.slots.contains_key(&row.event.id) || !self.lanes().contains(row.lane) {
+            let (id, key) = (row.event.id, self.hash(&row.event));
+            // Before the first that was passed over there is at most the head, which was delivered
+            // and settled while this was read.
+            let behind = from.get(&key).is_some_and(|from| id >= *from);
+            if !behind || self.slots.contains_key(&id) || !self.lanes().contains(row.lane) {
                 continue;
             }
             match self.blocked.get_mut(&key) {
-                Some(blocked) if blocked.head.is_some() || blocked.parked => {
-                    blocked.pass_over(row.event.id);
+                Some(blocked) if blocked.head.is_some() || blocked.parked.is_some() => {
+                    blocked.pass_over(id);
                 }
                 _ => self.admit(row, key, now),
             }
@@ -286,11 +302,11 @@ impl Board {
             match (full, read_to) {
                 (true, Some(id)) => {
                     blocked.first_passed.get_or_insert(id + 1);
-                    if blocked.head.is_none() && !blocked.parked {
+                    if blocked.head.is_none() && blocked.parked.is_none() {
                         self.catching_up.insert(hash, catch_up.key.clone());
                     }
                 }
-                _ if blocked.head.is_none() && !blocked.parked => self.release(hash),
+                _ if blocked.head.is_none() && blocked.parked.is_none() => self.release(hash),
                 _ => {}
             }
         }
@@ -333,7 +349,7 @@ impl Board {
             };
             let (id, key, lane, weight) = (event.id, slot.key, slot.lane, slot.bytes);
             let behind = self.blocked.get(&key).is_some_and(|blocked| {
-                blocked.parked || blocked.head.is_some_and(|head| head != id)
+                blocked.parked.is_some() || blocked.head.is_some_and(|head| head != id)
             });
             if self.leaving.contains(lane) || behind {
                 self.queues[queue].pop_front();
@@ -394,7 +410,7 @@ impl Board {
         while found.len() < max {
             let Some((hash, key)) = self.catching_up.pop_first() else { break };
             let Some(blocked) = self.blocked.get(&hash) else { continue };
-            if blocked.head.is_some() || blocked.parked {
+            if blocked.head.is_some() || blocked.parked.is_some() {
                 continue;
             }
             match blocked.first_passed {
@@ -432,7 +448,8 @@ impl Board {
         }
         match self.blocked.get_mut(&key) {
             Some(blocked)
-                if blocked.parked || blocked.head.is_some_and(|head| head != event.id) =>
+                if blocked.parked.is_some()
+                    || blocked.head.is_some_and(|head| head != event.id) =>
             {
                 blocked.pass_over(event.id);
                 Standing::PassedOver
@@ -473,7 +490,7 @@ impl Board {
             return;
         }
         blocked.head = None;
-        if !blocked.parked {
+        if blocked.parked.is_none() {
             self.catching_up.insert(key, Key::from(event));
         }
     }
@@ -505,36 +522,54 @@ impl Board {
 
     // Parked keys.
 
-    /// These keys are stopped in the database, and no others.
-    pub(super) fn park(&mut self, keys: &[Key]) {
+    /// Notes of stopped keys so far: what a list of them that is read from now on may lack.
+    pub(super) fn park_notes(&self) -> u64 {
+        self.park_notes
+    }
+
+    /// These keys are stopped in the database, and no others that were noted before the list was
+    /// read.
+    pub(super) fn park(&mut self, keys: &[Key], notes_before: u64) {
         let parked: HashMap<KeyHash, &Key> =
             keys.iter().map(|key| (self.hash_key(key), key)).collect();
+        let listed = Some(Parked::Noted(notes_before));
         let released: Vec<KeyHash> = self
             .blocked
             .iter()
-            .filter(|(hash, blocked)| blocked.parked && !parked.contains_key(hash))
+            .filter(|(hash, blocked)| {
+                blocked.parked.is_some() && blocked.parked <= listed && !parked.contains_key(hash)
+            })
             .map(|(hash, _)| *hash)
             .collect();
         for hash in released {
             if let Some(blocked) = self.blocked.get_mut(&hash) {
-                blocked.parked = false;
+                blocked.parked = None;
                 if blocked.head.is_none() {
                     self.unblock_unknown(hash);
                 }
             }
         }
-        for (hash, _) in parked {
-            self.blocked.entry(hash).or_default().parked = true;
+        for hash in parked.into_keys() {
+            self.blocked.entry(hash).or_default().parked.get_or_insert(Parked::Noted(notes_before));
         }
     }
 
-    /// A key is stopped from now on.
+    /// A key is stopped from now on, in the database soon.
     pub(super) fn park_key_of(&mut self, event: &Event) {
         let key = self.hash(event);
         let lane = self.slots.get(&event.id).map_or(0, |slot| slot.lane);
         let blocked = self.blocked.entry(key).or_default();
-        blocked.parked = true;
+        blocked.parked = Some(Parked::Pending);
         blocked.lane = lane;
+    }
+
+    /// It is in the database now.
+    pub(super) fn note_parked(&mut self, key: &Key) {
+        self.park_notes += 1;
+        let (hash, notes) = (self.hash_key(key), self.park_notes);
+        if let Some(blocked) = self.blocked.get_mut(&hash) {
+            blocked.parked = Some(Parked::Noted(notes));
+        }
     }
 
     // Figures.

@@ -134,8 +134,9 @@ impl Reader {
     async fn round(&mut self, look_round: bool) -> Result<Next, StoreError> {
         if look_round {
             self.share_lanes().await?;
+            let notes = self.session.board().park_notes();
             let parked = self.store().parked_keys(&self.config().outbox).await?;
-            self.session.board().park(&parked);
+            self.session.board().park(&parked, notes);
         }
         self.hand_over().await?;
         if self.session.board().lanes().is_empty() {

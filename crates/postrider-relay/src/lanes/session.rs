@@ -130,7 +130,8 @@ impl Session {
                 continue;
             }
             let _among_others = self.pipeline.alone.read().await;
-            let carried = self.pipeline.courier.carry(&self.held, events, true).await;
+            let keep_order = config.failing_key != FailingKey::Skip;
+            let carried = self.pipeline.courier.carry(&self.held, events, keep_order).await;
             // The receiver lives until all workers have ended.
             drop(outcomes.send(self.note(carried)));
         }
@@ -260,6 +261,8 @@ impl Session {
             // head still there, never a key that goes on past its dead head.
             let keys: Vec<Key> = dead.iter().map(Key::from).collect();
             self.pipeline.settler.park_keys(config, lease, &keys).await?;
+            let mut board = self.board();
+            keys.iter().for_each(|key| board.note_parked(key));
         }
         self.pipeline.settler.settle(config, lease, to_write, took).await?;
         let now = Instant::now();

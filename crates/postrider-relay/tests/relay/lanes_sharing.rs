@@ -72,7 +72,7 @@ async fn relays_that_join_and_leave_share_fairly_and_break_no_order(db: TestDb) 
     traffic.await.unwrap();
     sink.until_delivered(6000).await;
     third.stop().await;
-    assert_eq!(sink.log().out_of_order(), []);
+    assert_eq!(sink.log().out_of_order(), [0; 0]);
     assert_eq!(sink.log().delivered().len(), 6000, "a hand-over delivers nothing twice");
     assert_eq!(db.count("").await, 0);
     db.assert_balanced().await;
@@ -89,7 +89,7 @@ async fn a_relay_that_never_gives_up_its_lanes_keeps_what_is_in_flight_there(db:
     let free = ScriptedSink::delivering().shared();
     let second = RunningRelay::quick(&db, &folder, &free);
     eventually("the second has lanes", async || (owned(&db).await.len() == 2).then_some(())).await;
-    assert_eq!(free.log().delivered(), [], "the key is still in flight at the first");
+    assert_eq!(free.log().delivered(), [0; 0], "the key is still in flight at the first");
     stuck.open();
     stuck.until_delivered(1).await;
     eventually("all are delivered", async || (db.count("").await == 0).then_some(())).await;
@@ -115,6 +115,6 @@ async fn the_lanes_of_a_dead_relay_are_taken_over_and_the_crash_is_counted(db: T
     })
     .await;
     relay.stop().await;
-    assert_eq!(sink.log().out_of_order(), []);
+    assert_eq!(sink.log().out_of_order(), [0; 0]);
     assert_eq!(db.count("").await, 0);
 }

@@ -20,6 +20,8 @@ on_each_store!(
     an_event_that_always_times_out_dies_and_the_thousand_behind_it_arrive,
     events_that_always_time_out_die_once_the_outage_lasts_too_long,
     one_of_twenty_destinations_is_down_and_the_others_go_on,
+    a_probe_that_waits_for_its_timeout_keeps_nobody_waiting,
+    plain_counting_holds_nothing_back,
     a_destination_that_is_back_gets_one_event_then_two_then_four,
     an_overloaded_destination_gets_fewer_at_once_and_no_event_pays_for_it,
     a_destination_that_says_429_is_left_alone_as_long_as_it_asks,
@@ -108,6 +110,52 @@ async fn one_of_twenty_destinations_is_down_and_the_others_go_on(db: TestDb) {
     eventually("the others are settled", gone).await;
     relay.stop().await;
     assert_eq!((db.count("_attempts").await, db.count("_dlq").await), (0, 0), "nothing is spent");
+    db.assert_balanced().await;
+}
+
+/// One batch at a time, in which every second event is for a host that says nothing.
+async fn a_probe_that_waits_for_its_timeout_keeps_nobody_waiting(db: TestDb) {
+    let silent = Receiver::start(|_| Reply::Silence).await;
+    let well = Receiver::start(|_| Reply::Status(204)).await;
+    let port = |receiver: &Receiver| receiver.url("").rsplit(':').next().unwrap().to_owned();
+    let settings = HttpSettings {
+        timeout: Duration::from_secs(2),
+        ..settings("http://127.0.0.1:{aggregate_type}/x".to_owned())
+    };
+    let sink = Arc::new(HttpSink::new(settings).unwrap());
+    let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), sink);
+    let outbox = OutboxConfig { batches_max: 1, ..outbox };
+    let folder = TempFolder::new();
+    append_orders(&db, &port(&silent), 20).await;
+    let relay = RunningRelay::on(&db.store, quick_config(&folder), outbox);
+    silent.until("it is down, and is probed", |received| received.requests.len() > 5).await;
+    let before = silent.received().requests.len();
+    let hosts = [port(&silent), port(&well)];
+    let call = |n: usize| NewEvent::new(&*hosts[n % 2], n.to_string(), "OrderPlaced", "{}");
+    db.append(&(0..400).map(call).collect::<Vec<_>>()).await;
+    well.until("the other is served", |received| received.requests.len() == 200).await;
+    // Forty batches: behind a probe each, they would take forty timeouts.
+    let probes = silent.received().requests.len() - before;
+    assert!(probes < 15, "{probes} probes");
+    relay.stop().await;
+    db.assert_balanced().await;
+}
+
+async fn plain_counting_holds_nothing_back(db: TestDb) {
+    let sink = ScriptedSink::scripted(|_, _| Act::down("503")).to_one_destination().shared();
+    let folder = TempFolder::new();
+    // Probes would come too far apart for any of these to be tried three times.
+    let idle_poll = Duration::from_secs(60);
+    let preset = Preset { outage_spends_attempts: true, idle_poll, ..quick_preset() };
+    append_orders(&db, "order", 40).await;
+    let relay = RunningRelay::with_preset(&db, &folder, &sink, preset);
+    eventually("all are dead", async || {
+        relay.waker.wake();
+        (db.count("_dlq").await == 40).then_some(())
+    })
+    .await;
+    relay.stop().await;
+    assert_eq!(sink.log().answers.len(), 3 * 40);
     db.assert_balanced().await;
 }
 

@@ -125,6 +125,29 @@ fn a_catch_up_in_parts_goes_on_where_it_ended() {
     assert_eq!(board.catch_ups(10), [CatchUp { key: key("a"), from: 4 }]);
 }
 
+/// Several keys catch up with one read, from the smallest id of all of them. The head of one was
+/// delivered, and its row was still there when the read began.
+#[test]
+fn a_head_that_was_settled_during_the_catch_up_is_not_sent_again() {
+    let (mut board, now) = (board(FailingKey::Block), Instant::now());
+    board.offer(vec![row(1, "b"), row(2, "b"), row(3, "a"), row(4, "a")], false, now);
+    take(&mut board);
+    for (id, key) in [(1, "b"), (2, "b"), (3, "a"), (4, "a")] {
+        fail(&mut board, id, key, now);
+    }
+    board.offer_heads(&[1, 3], vec![row(1, "b"), row(3, "a")], now);
+    take(&mut board);
+    board.delivered(&event(1, "b"));
+    board.delivered(&event(3, "a"));
+    let asked = board.catch_ups(10);
+    assert_eq!(asked.iter().map(|catch_up| catch_up.from).min(), Some(2));
+    board.settled(1);
+    board.settled(3);
+    let rows = vec![row(2, "b"), row(3, "a"), row(4, "a")];
+    board.offer_catch_up(&asked, rows, false, now);
+    assert_eq!(take(&mut board), [2, 4]);
+}
+
 #[test]
 fn a_failed_read_of_heads_and_keys_is_repeated() {
     let (mut board, now) = (board(FailingKey::Block), Instant::now());
@@ -217,15 +240,19 @@ fn a_parked_key_stops_past_its_dead_head_and_goes_on_from_the_beginning() {
     board.offer(vec![row(1, "a"), row(2, "a")], false, now);
     assert_eq!(take(&mut board), [1, 2]);
     board.park_key_of(&event(1, "a"));
+    board.park(&[], board.park_notes());
+    let notes = board.park_notes();
+    board.note_parked(&key("a"));
+    board.park(&[], notes);
     assert_eq!(board.not_delivered(&event(2, "a")), Standing::PassedOver);
     board.settled(2);
     board.dead(&event(1, "a"));
     board.settled(1);
     assert_eq!(board.catch_ups(10), []);
-    board.park(&[key("a")]);
+    board.park(&[key("a")], board.park_notes());
     board.offer(vec![row(3, "a")], false, now);
     assert_eq!(take(&mut board), [0; 0]);
-    board.park(&[]);
+    board.park(&[], board.park_notes());
     assert!(board.sweep, "what was passed over is read again");
     board.offer(vec![row(2, "a"), row(3, "a")], false, now);
     assert_eq!(take(&mut board), [2, 3]);

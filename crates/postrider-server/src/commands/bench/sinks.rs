@@ -79,13 +79,9 @@ impl Sinks {
     pub(super) fn open(&self) -> Result<Arc<dyn Sink>, Failure> {
         Ok(match self.kind {
             SinkKind::Http => Arc::new(HttpSink::new(HttpSettings {
-                name: "bench".to_owned(),
-                method: "POST".to_owned(),
-                url: self.url.clone(),
-                headers: Vec::new(),
                 timeout: HTTP_TIMEOUT,
                 host_concurrency_max: HTTP_CONCURRENCY,
-                content_type: "application/json".to_owned(),
+                ..HttpSettings::new("bench", &self.url)
             })?),
             // Kafka was refused above.
             SinkKind::Null | SinkKind::Kafka => Arc::new(NullSink::new("bench")),

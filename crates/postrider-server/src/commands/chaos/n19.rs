@@ -84,11 +84,12 @@ impl<'a> Run<'a> {
 
     async fn play(&self, stage: &Stage, samples: &mut Samples) -> Result<Verdict, Failure> {
         let target = Target::start(self.events).await?;
+        // The sink first: with it comes what TLS clients of this process are made of.
+        let outbox = self.outbox(stage, &target)?;
         let limit = limit::measure(&target, self.events, self.args.concurrency).await?;
         target.forget().await?;
 
-        let relay = Relay::new(Arc::clone(&stage.store), RelayConfig::default())
-            .outbox(self.outbox(stage, &target)?);
+        let relay = Relay::new(Arc::clone(&stage.store), RelayConfig::default()).outbox(outbox);
         let (waker, stop) = (relay.waker(), CancellationToken::new());
         let _stop = stop.clone().drop_guard();
         let relaying = tokio::spawn(relay.run(stop.clone()));
@@ -132,14 +133,11 @@ impl<'a> Run<'a> {
             outage_max: preset.outage_max / scale,
             ..preset
         };
+        let url = format!("http://{}/calls/{{event_type}}/{{aggregate_id}}", target.address);
         let sink = HttpSink::new(HttpSettings {
-            name: "api".to_owned(),
-            method: "POST".to_owned(),
-            url: format!("http://{}/calls/{{event_type}}/{{aggregate_id}}", target.address),
-            headers: Vec::new(),
             timeout: (Duration::from_secs(5) / scale).max(TIMEOUT_MIN),
             host_concurrency_max: self.args.concurrency as usize,
-            content_type: "application/json".to_owned(),
+            ..HttpSettings::new("api", url)
         })?;
         Ok(OutboxConfig::new(stage.outbox.clone(), preset, Arc::new(sink)))
     }
