@@ -49,7 +49,7 @@ pub(crate) use lanes::{
 pub use lease::{Lease, RelayIdentity, RelayPulse};
 pub use schema::{Schema, SchemaState, ServerFacts, versions};
 pub(crate) use schema::{leave_newer_tables, schema_verdict};
-pub use settle::{Death, Deferral, Delivery, Failure, OnSuccess, Settled};
+pub use settle::{BRANCHES_MAX, Death, Deferral, Delivery, Failure, OnSuccess, Settled};
 pub use upkeep::{Cleaned, Recovery, Retention, Upkeep};
 
 use async_trait::async_trait;
@@ -153,6 +153,17 @@ pub trait Store: Send + Sync + 'static {
         outbox: &Outbox,
         lease: &Lease,
         delivered: &[Delivery],
+        on_success: OnSuccess,
+    ) -> Result<Settled>;
+
+    /// Fan-out: settles as delivered and, in the same transaction, copies each event into those of
+    /// the `children` that its branches name, in id order and with its identity.
+    async fn fan_out(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+        children: &[Outbox],
         on_success: OnSuccess,
     ) -> Result<Settled>;
 
