@@ -7,6 +7,7 @@ use std::time::Duration;
 use postrider::{Dedupe, Outbox};
 
 use crate::preset::Preset;
+use crate::rate::RateLimit;
 use crate::sink::Sink;
 
 /// An outbox and where its events go.
@@ -22,6 +23,8 @@ pub struct OutboxConfig {
     pub notify: bool,
     /// The sink.
     pub sink: Arc<dyn Sink>,
+    /// Events per second that the sink gets; outboxes with the same sink share it.
+    pub rate: Option<Arc<RateLimit>>,
     /// Batches in flight at the same time: one is settled while the next is delivered and a third
     /// is claimed.
     pub batches_max: usize,
@@ -40,10 +43,18 @@ impl OutboxConfig {
             dedupe: Dedupe::default(),
             notify: false,
             sink,
+            rate: None,
             batches_max: 3,
             batch_bytes_max: 8 * 1024 * 1024,
             deliver_timeout: Duration::from_secs(60),
         }
+    }
+
+    /// Rows per claim: no more than the rate lets through in half of a call's time.
+    pub(crate) fn rows_max(&self) -> u32 {
+        let batch = self.preset.batch;
+        let in_time = self.rate.as_ref().map(|rate| rate.events_in(self.deliver_timeout / 2));
+        in_time.map_or(batch, |rows| rows.clamp(1, batch.max(1)))
     }
 }
 

@@ -8,15 +8,18 @@ pub mod alert;
 pub mod backup;
 #[cfg(feature = "http")]
 mod body;
+mod breaker;
 pub mod config;
 mod courier;
 #[cfg(feature = "filters")]
 mod filter;
+mod gate;
 mod health;
 mod heart;
 pub mod message;
 pub mod policy;
 pub mod preset;
+mod rate;
 mod relay;
 mod routes;
 mod rows;
@@ -31,10 +34,13 @@ mod tls;
 mod upkeep;
 mod view;
 mod waker;
+mod window;
 
 pub use config::{OutboxConfig, RelayConfig};
+pub use gate::Place;
 pub use health::{Health, HealthView, Turn};
 pub use preset::{Backoff, Preset};
+pub use rate::RateLimit;
 pub use relay::{Relay, RelayError};
 pub use routes::{RouteSettings, Router};
 pub use sink::{Batch, Outcome, Sink, SinkError};

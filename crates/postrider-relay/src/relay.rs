@@ -156,11 +156,12 @@ impl Relay {
         let mut pipelines = JoinSet::new();
         for config in self.outboxes.iter().cloned() {
             telemetry::start(config.outbox.name());
+            telemetry::start_sink(config.outbox.name(), config.sink.name());
             let pipeline = Arc::new(Rows {
                 courier: Courier {
                     config: config.clone(),
                     heart: Arc::clone(&heart),
-                    health: Health::default(),
+                    health: Health::of(config.sink.as_ref(), &config.preset),
                     alerts: alerts.clone(),
                     came_back: Notify::new(),
                     abort: abort.clone(),

@@ -49,5 +49,7 @@ async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Reconcile(args) => commands::reconcile::reconcile(&context, &args).await,
         Command::Config => output::print(config::DEFAULT),
         Command::Bench(command) => commands::bench::bench(&context, command).await,
+        Command::Chaos(command) => commands::chaos::chaos(&context, command).await,
+        Command::ChaosApi(args) => commands::chaos::api::serve(&args).await,
     }
 }

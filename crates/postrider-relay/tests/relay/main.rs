@@ -17,6 +17,7 @@ mod http_routes;
 mod http_sink;
 mod log_sink;
 mod message;
+mod outage;
 mod pipeline;
 mod policy;
 mod policy_property;

@@ -2,6 +2,7 @@
 
 pub(crate) mod append;
 pub(crate) mod bench;
+pub(crate) mod chaos;
 pub(crate) mod demo;
 pub(crate) mod dlq;
 pub(crate) mod events;

@@ -8,7 +8,7 @@ use postrider::store::OnSuccess;
 use postrider::{Dedupe, Outbox, OutboxSpec};
 use postrider_relay::alert::{Channel, DiscordChannel};
 use postrider_relay::sinks::{ChatSink, LogSink, NullSink};
-use postrider_relay::{Backoff, OutboxConfig, Preset, RelayConfig, Sink};
+use postrider_relay::{Backoff, OutboxConfig, Preset, RateLimit, RelayConfig, Sink};
 
 use super::ConfigError;
 use super::file::{AlertSection, Config, OnSuccessWord, OutboxSection, SinkSection};
@@ -36,12 +36,19 @@ impl Built {
     }
 }
 
+/// A sink with the limit that all of its outboxes share.
+struct Target {
+    sink: Arc<dyn Sink>,
+    rate: Option<Arc<RateLimit>>,
+}
+
 impl Config {
     pub(crate) fn build(self) -> Result<Built, ConfigError> {
-        let mut sinks: HashMap<String, Arc<dyn Sink>> = HashMap::new();
+        let mut sinks: HashMap<String, Target> = HashMap::new();
         for section in &self.sink {
             let (name, sink) = sink(section)?;
-            if sinks.insert(name.clone(), sink).is_some() {
+            let rate = rate(&name, section)?;
+            if sinks.insert(name.clone(), Target { sink, rate }).is_some() {
                 return Err(ConfigError::Invalid(format!(
                     "[[sink]] `{name}`: another sink has this name"
                 )));
@@ -127,7 +134,7 @@ fn host_name() -> String {
 
 fn outbox(
     section: &OutboxSection,
-    sinks: &HashMap<String, Arc<dyn Sink>>,
+    sinks: &HashMap<String, Target>,
 ) -> Result<OutboxConfig, ConfigError> {
     let place = format!("[[outbox]] `{}`", section.name);
     let invalid = |message: String| ConfigError::Invalid(format!("{place}: {message}"));
@@ -139,7 +146,7 @@ fn outbox(
         let names = Preset::all().map(|preset| preset.name).join(", ");
         invalid(format!("preset = \"{}\" is unknown; allowed: {names}", section.preset))
     })?;
-    let sink = sinks.get(&section.sink).ok_or_else(|| {
+    let target = sinks.get(&section.sink).ok_or_else(|| {
         let mut names: Vec<&str> = sinks.keys().map(String::as_str).collect();
         names.sort_unstable();
         invalid(format!(
@@ -150,7 +157,8 @@ fn outbox(
     })?;
     let preset = overridden(preset, section);
     check(&preset).map_err(&invalid)?;
-    let mut config = OutboxConfig::new(outbox, preset, Arc::clone(sink));
+    let mut config = OutboxConfig::new(outbox, preset, Arc::clone(&target.sink));
+    config.rate = target.rate.clone();
     if let Some(dedupe) = &section.dedupe {
         config.dedupe = match dedupe.as_str() {
             "open" => Dedupe::Open,
@@ -225,8 +233,8 @@ fn check(preset: &Preset) -> Result<(), String> {
 
 fn sink(section: &SinkSection) -> Result<(String, Arc<dyn Sink>), ConfigError> {
     Ok(match section {
-        SinkSection::Log { name } => (name.clone(), Arc::new(LogSink::new(name))),
-        SinkSection::Null { name } => (name.clone(), Arc::new(NullSink::new(name))),
+        SinkSection::Log { name, .. } => (name.clone(), Arc::new(LogSink::new(name))),
+        SinkSection::Null { name, .. } => (name.clone(), Arc::new(NullSink::new(name))),
         SinkSection::Http(http) => (http.name.clone(), Arc::new(http.build()?)),
         SinkSection::Discord(chat) => {
             (chat.name.clone(), Arc::new(ChatSink::discord(chat.settings()?)?))
@@ -236,6 +244,15 @@ fn sink(section: &SinkSection) -> Result<(String, Arc<dyn Sink>), ConfigError> {
         }
         SinkSection::Redis(redis) => (redis.name.clone(), Arc::new(redis.build()?)),
     })
+}
+
+/// Without a burst: what a second brings.
+fn rate(name: &str, section: &SinkSection) -> Result<Option<Arc<RateLimit>>, ConfigError> {
+    let Some(rate) = section.rate() else { return Ok(None) };
+    let burst = rate.burst.unwrap_or_else(|| (rate.events_per_s as u32).max(1));
+    RateLimit::new(rate.events_per_s, burst)
+        .map(|limit| Some(Arc::new(limit)))
+        .map_err(|error| ConfigError::Invalid(format!("[[sink]] `{name}`: rate: {error}")))
 }
 
 fn channel(section: &AlertSection) -> Result<Box<dyn Channel>, ConfigError> {

@@ -112,12 +112,30 @@ pub(crate) enum OnSuccessWord {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub(crate) enum SinkSection {
-    Log { name: String },
-    Null { name: String },
+    Log { name: String, rate: Option<RateSection> },
+    Null { name: String, rate: Option<RateSection> },
     Http(Box<HttpSection>),
     Discord(Box<ChatSection>),
     Slack(Box<ChatSection>),
     Redis(Box<RedisSection>),
+}
+
+impl SinkSection {
+    pub(crate) fn rate(&self) -> Option<RateSection> {
+        match self {
+            Self::Log { rate, .. } | Self::Null { rate, .. } => *rate,
+            Self::Http(section) => section.rate,
+            Self::Discord(section) | Self::Slack(section) => section.rate,
+            Self::Redis(section) => section.rate,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RateSection {
+    pub(crate) events_per_s: f64,
+    pub(crate) burst: Option<u32>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -10,6 +10,7 @@ use postrider_relay::sinks::{ChatSettings, HttpSettings, HttpSink, RedisSettings
 use serde::Deserialize;
 
 use super::ConfigError;
+use super::file::RateSection;
 use super::value::{Secret, Time};
 
 /// `[[sink.route]]`, the same in every kind of sink.
@@ -44,6 +45,7 @@ pub(crate) struct HttpSection {
     pub(crate) proxy: Option<Secret>,
     #[serde(default)]
     pub(crate) deny_private_addresses: bool,
+    pub(crate) rate: Option<RateSection>,
 }
 
 impl HttpSection {
@@ -86,6 +88,7 @@ pub(crate) struct ChatSection {
     pub(crate) body_file: Option<PathBuf>,
     pub(crate) timeout: Option<Time>,
     pub(crate) proxy: Option<Secret>,
+    pub(crate) rate: Option<RateSection>,
 }
 
 impl ChatSection {
@@ -117,6 +120,7 @@ pub(crate) struct RedisSection {
     pub(crate) form: Option<String>,
     pub(crate) source: Option<String>,
     pub(crate) content_type: Option<String>,
+    pub(crate) rate: Option<RateSection>,
 }
 
 impl RedisSection {

@@ -10,6 +10,7 @@
 
 mod api;
 mod bad_input;
+mod chaos;
 mod classification;
 mod commands;
 mod dead_letter_commands;

@@ -91,6 +91,7 @@ type Script = dyn Fn(&Event, usize) -> Act + Send + Sync;
 pub struct ScriptedSink {
     script: Box<Script>,
     pace: Duration,
+    only_destination: Option<&'static str>,
     gate: watch::Sender<bool>,
     log: watch::Sender<Log>,
 }
@@ -107,6 +108,7 @@ impl ScriptedSink {
         Self {
             script: Box::new(script),
             pace: Duration::ZERO,
+            only_destination: None,
             gate: watch::Sender::new(true),
             log: watch::Sender::default(),
         }
@@ -116,6 +118,12 @@ impl ScriptedSink {
     #[must_use]
     pub fn paced(self, pace: Duration) -> Self {
         Self { pace, ..self }
+    }
+
+    /// All events have one destination, and the relay knows it.
+    #[must_use]
+    pub fn to_one_destination(self) -> Self {
+        Self { only_destination: Some("the only one"), ..self }
     }
 
     /// Calls wait until [`open`](ScriptedSink::open).
@@ -212,7 +220,11 @@ impl Sink for ScriptedSink {
     }
 
     fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
-        Cow::Borrowed(&event.aggregate_type)
+        Cow::Borrowed(self.only_destination.unwrap_or(&event.aggregate_type))
+    }
+
+    fn only_destination(&self) -> Option<&str> {
+        self.only_destination
     }
 
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {

@@ -95,7 +95,7 @@ impl Exchange {
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    async fn deliver_one(&self, call: &Call<'_>, event: &Event) -> Outcome {
+    async fn deliver_one<'a>(&self, call: &Call<'a>, event: &'a Event) -> Outcome {
         let view = EventView::new(event);
         let target = match self.targets.target(&view) {
             Ok(target) => target,
@@ -112,12 +112,11 @@ impl Exchange {
         if let Err(outcome) = place.wait_for_end_of_pause(deadline).await {
             return outcome;
         }
-        if !call.batch.may_start() {
-            return Outcome::Untried;
-        }
+        let Some(entered) = call.batch.enter(event, &host).await else { return Outcome::Untried };
         // Not beyond the deadline of the call, or its other outcomes would be lost with this one.
         let timeout = deadline.saturating_duration_since(Instant::now()).min(self.timeout);
         let outcome = self.request(call.dialect, &view, target, timeout, &place).await;
+        entered.leave(&outcome);
         if let Outcome::Down { .. } = outcome {
             *lock(&call.downs).entry(host).or_default() += 1;
         }
