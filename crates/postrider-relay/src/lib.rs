@@ -16,6 +16,7 @@ mod filter;
 mod gate;
 mod health;
 mod heart;
+mod lanes;
 pub mod message;
 pub mod policy;
 pub mod preset;
@@ -27,6 +28,7 @@ mod safety_net;
 mod settling;
 mod sink;
 pub mod sinks;
+mod supervisor;
 pub mod telemetry;
 pub mod template;
 #[cfg(any(feature = "http", feature = "redis"))]
@@ -36,7 +38,7 @@ mod view;
 mod waker;
 mod window;
 
-pub use config::{OutboxConfig, RelayConfig};
+pub use config::{FailingKey, OutboxConfig, RelayConfig};
 pub use gate::Place;
 pub use health::{Health, HealthView, Turn};
 pub use preset::{Backoff, Preset};

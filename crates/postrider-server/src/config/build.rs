@@ -31,6 +31,7 @@ impl Built {
                 outbox: config.outbox.clone(),
                 dedupe: config.dedupe,
                 notify: config.notify,
+                claim: config.claim.unwrap_or_default(),
             })
             .collect()
     }
@@ -172,6 +173,17 @@ fn outbox(
     config.batches_max = section.batches_max.unwrap_or(config.batches_max);
     config.batch_bytes_max = section.batch_bytes_max.unwrap_or(config.batch_bytes_max);
     config.deliver_timeout = section.deliver_timeout.map_or(config.deliver_timeout, |t| t.0);
+    config.claim = section.claim;
+    config.failing_key = section.failing_key.unwrap_or_default();
+    if let Some(share) = section.share {
+        if share.of == 0 || share.index >= share.of {
+            return Err(invalid(format!(
+                "share = {{ of = {}, index = {} }}: index is from 0 to of - 1",
+                share.of, share.index
+            )));
+        }
+        config.share = share;
+    }
     if config.batches_max == 0 || config.batches_max > 64 {
         return Err(invalid(format!("batches_max = {}: allowed is 1 to 64", config.batches_max)));
     }

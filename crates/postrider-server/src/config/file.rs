@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use postrider::store::{ClaimMode, Share};
+use postrider_relay::FailingKey;
 use serde::Deserialize;
 
 use super::ConfigError;
-use super::sink::{ChatSection, HttpSection, RedisSection};
+use super::sink::{ChatSection, HttpSection, RateSection, RedisSection};
 use super::value::{Secret, Time};
 
 #[derive(Debug, Clone, Deserialize)]
@@ -100,6 +102,9 @@ pub(crate) struct OutboxSection {
     pub(crate) batches_max: Option<usize>,
     pub(crate) batch_bytes_max: Option<u64>,
     pub(crate) deliver_timeout: Option<Time>,
+    pub(crate) claim: Option<ClaimMode>,
+    pub(crate) failing_key: Option<FailingKey>,
+    pub(crate) share: Option<Share>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -129,13 +134,6 @@ impl SinkSection {
             Self::Redis(section) => section.rate,
         }
     }
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RateSection {
-    pub(crate) events_per_s: f64,
-    pub(crate) burst: Option<u32>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -10,8 +10,15 @@ use postrider_relay::sinks::{ChatSettings, HttpSettings, HttpSink, RedisSettings
 use serde::Deserialize;
 
 use super::ConfigError;
-use super::file::RateSection;
 use super::value::{Secret, Time};
+
+/// `rate`, the same in every kind of sink.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RateSection {
+    pub(crate) events_per_s: f64,
+    pub(crate) burst: Option<u32>,
+}
 
 /// `[[sink.route]]`, the same in every kind of sink.
 #[derive(Debug, Clone, Deserialize)]

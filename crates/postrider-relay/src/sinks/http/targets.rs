@@ -55,16 +55,6 @@ impl Targets {
         }
     }
 
-    /// The host of all events, if there is only one.
-    pub(crate) fn only_host(&self) -> Option<&str> {
-        match self.hosts.as_slice() {
-            [Some(only), rest @ ..] if rest.iter().all(|host| host.as_ref() == Some(only)) => {
-                Some(only)
-            }
-            _ => None,
-        }
-    }
-
     /// `host:port` for an event; empty if it has none.
     pub(crate) fn host(&self, view: &EventView<'_>) -> Cow<'_, str> {
         // Nothing to decide: most sinks have one host, and this is asked several times per event.
@@ -78,6 +68,16 @@ impl Targets {
                 Cow::Owned(target.and_then(|target| host_of(&target.url)).unwrap_or_default())
             }
             Err(_) => Cow::Borrowed(""),
+        }
+    }
+
+    /// The host of all events, where there is only one.
+    pub(crate) fn only_host(&self) -> Option<&str> {
+        match self.hosts.as_slice() {
+            [Some(only), rest @ ..] if rest.iter().all(|host| host.as_ref() == Some(only)) => {
+                Some(only)
+            }
+            _ => None,
         }
     }
 
