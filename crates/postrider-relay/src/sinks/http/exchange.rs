@@ -80,7 +80,7 @@ impl Exchange {
     /// go one after the other, and the first that is not delivered stops the key.
     pub(crate) async fn deliver(&self, batch: Batch<'_>, dialect: &dyn Dialect) -> Vec<Outcome> {
         let call = Call { batch, dialect, downs: Mutex::default() };
-        let runs = join_all(runs(&batch).into_iter().map(async |run| {
+        let runs = join_all(batch.runs().into_iter().map(async |run| {
             let mut outcomes = Vec::with_capacity(run.len());
             for (number, event) in run {
                 let stopped = outcomes.last().is_some_and(|(_, last)| *last != Outcome::Delivered);
@@ -227,23 +227,6 @@ impl Call<'_> {
     fn gave_up(&self, host: &str) -> bool {
         lock(&self.downs).get(host).is_some_and(|downs| *downs >= DOWN_PER_CALL_MAX)
     }
-}
-
-/// What goes one after the other: the events of a key where order is kept, otherwise each alone.
-fn runs<'a>(batch: &Batch<'a>) -> Vec<Vec<(usize, &'a Event)>> {
-    let numbered = batch.events.iter().enumerate();
-    if !batch.keep_order {
-        return numbered.map(|one| vec![one]).collect();
-    }
-    let (mut runs, mut of_key) = (Vec::<Vec<_>>::new(), HashMap::new());
-    for (number, event) in numbered {
-        let run = *of_key.entry(event.key()).or_insert_with(|| {
-            runs.push(Vec::new());
-            runs.len() - 1
-        });
-        runs[run].push((number, event));
-    }
-    runs
 }
 
 /// What the guard's word means.
