@@ -1,6 +1,7 @@
 //! `postrider chaos n19`: an API is down for hours while calls to it go on; all of them must come
 //! back by themselves. Real in everything but time.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,10 @@ const OUTAGE: [Mood; 4] = [Mood::Unavailable, Mood::Closing, Mood::Silent, Mood:
 
 pub(crate) async fn n19(url: &str, connections_max: u32, args: &N19Args) -> Result<(), Failure> {
     let run = Run::plan(args)?;
+    if let Some(file) = &args.report {
+        // Found out before a run of minutes, not after it.
+        write_page(file, "")?;
+    }
     let stage = Stage::create(url, connections_max).await?;
     let metrics = install_metrics()?;
     let stop = CancellationToken::new();
@@ -53,6 +58,13 @@ pub(crate) async fn n19(url: &str, connections_max: u32, args: &N19Args) -> Resu
             .map_err(|error| Failure::Usage(format!("--report {}: {error}", file.display())))?;
     }
     verdict.outcome()
+}
+
+fn write_page(file: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(file, text).map_err(|error| {
+        let file = file.display();
+        Failure::Usage(format!("--report {file}: {error}; name a file that can be written"))
+    })
 }
 
 struct Run<'a> {
