@@ -98,7 +98,7 @@ impl<'a> Run<'a> {
         let target = Target::start(self.events).await?;
         // The sink first: with it comes what TLS clients of this process are made of.
         let outbox = self.outbox(stage, &target)?;
-        let limit = limit::measure(&target, self.events, self.args.concurrency).await?;
+        let before = limit::measure(&target, self.events, self.args.concurrency).await?;
         target.forget().await?;
 
         let relay = Relay::new(Arc::clone(&stage.store), RelayConfig::default()).outbox(outbox);
@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
         let relaying = tokio::spawn(relay.run(stop.clone()));
 
         let outage_s = self.outage(stage, &target, samples, &waker).await?;
-        let before = target.counts().await?;
+        let at_end = target.counts().await?;
         target.be(Mood::Well).await?;
         let back = Instant::now();
         self.recovery(stage, &target, samples).await?;
@@ -118,14 +118,17 @@ impl<'a> Run<'a> {
             Err(error) => return Err(Failure::Partly(format!("the relay ended with {error}"))),
         }
         let verdict = self.verdict(stage, &target, samples).await?;
-        let events_per_s = (verdict.delivered - before.distinct) as f64 / recovery_s;
+        let events_per_s = (verdict.delivered - at_end.distinct) as f64 / recovery_s;
+        // The better of two: other work on the machine only ever makes a limit look low.
+        let after = limit::measure(&target, self.events, self.args.concurrency).await?;
+        let limit = before.max(after);
         Ok(Verdict {
             outage_s,
             recovery_s,
             events_per_s,
             limit_events_per_s: limit,
             ratio: events_per_s / limit,
-            requests_during_outage: before.failed,
+            requests_during_outage: at_end.failed,
             ..verdict
         }
         .judged())
