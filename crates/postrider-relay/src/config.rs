@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider::store::{ClaimMode, Share};
 use postrider::{Dedupe, Outbox};
+use serde::{Deserialize, Serialize};
 
 use crate::preset::Preset;
 use crate::rate::RateLimit;
@@ -21,6 +23,13 @@ pub struct OutboxConfig {
     pub dedupe: Dedupe,
     /// Whether the store sends wake-up hints for it.
     pub notify: bool,
+    /// How relays share the work; `None` follows the database, `Some` refuses to work in another
+    /// mode than this.
+    pub claim: Option<ClaimMode>,
+    /// Mode `rows`: the share of the rows that this relay takes.
+    pub share: Share,
+    /// Mode `lanes`: what becomes of a key whose event fails.
+    pub failing_key: FailingKey,
     /// The sink.
     pub sink: Arc<dyn Sink>,
     /// Events per second that the sink gets; outboxes with the same sink share it.
@@ -42,6 +51,9 @@ impl OutboxConfig {
             preset,
             dedupe: Dedupe::default(),
             notify: false,
+            claim: None,
+            share: Share::WHOLE,
+            failing_key: FailingKey::default(),
             sink,
             rate: None,
             batches_max: 3,
@@ -56,6 +68,20 @@ impl OutboxConfig {
         let in_time = self.rate.as_ref().map(|rate| rate.events_in(self.deliver_timeout / 2));
         in_time.map_or(batch, |rows| rows.clamp(1, batch.max(1)))
     }
+}
+
+/// What becomes of a key in mode `lanes` while its front event fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FailingKey {
+    /// Its events wait; when the front one is a dead letter, the key goes on.
+    #[default]
+    Block,
+    /// Its events wait; when the front one is a dead letter, the key stops until an operator
+    /// releases it.
+    Park,
+    /// The others go on, and the order of the key is lost.
+    Skip,
 }
 
 /// Settings of the whole relay.
@@ -95,8 +121,8 @@ impl Default for RelayConfig {
     fn default() -> Self {
         Self {
             host: "localhost".to_owned(),
-            lease: Duration::from_secs(8),
-            heartbeat_every: Duration::from_secs(2),
+            lease: Duration::from_secs(6),
+            heartbeat_every: Duration::from_secs(1),
             stop_timeout: Duration::from_secs(20),
             recover_every: Duration::from_secs(300),
             stalled_after: Duration::from_secs(300),

@@ -6,31 +6,45 @@
 
 pub mod alert;
 pub mod backup;
+#[cfg(feature = "http")]
+mod body;
 mod breaker;
 pub mod config;
 mod courier;
+#[cfg(feature = "filters")]
+mod filter;
 mod gate;
 mod health;
 mod heart;
+mod lanes;
+pub mod message;
 pub mod policy;
 pub mod preset;
 mod rate;
 mod relay;
+mod routes;
 mod rows;
 mod safety_net;
 mod settling;
 mod sink;
 pub mod sinks;
+mod supervisor;
 pub mod telemetry;
+pub mod template;
+#[cfg(any(feature = "http", feature = "redis"))]
+mod tls;
 mod upkeep;
+mod view;
 mod waker;
 mod window;
 
-pub use config::{OutboxConfig, RelayConfig};
+pub use config::{FailingKey, OutboxConfig, RelayConfig};
 pub use gate::Place;
 pub use health::{Health, HealthView, Turn};
 pub use preset::{Backoff, Preset};
 pub use rate::RateLimit;
 pub use relay::{Relay, RelayError};
+pub use routes::{RouteSettings, Router};
 pub use sink::{Batch, Outcome, Sink, SinkError};
+pub use view::EventView;
 pub use waker::Waker;

@@ -155,6 +155,7 @@ impl Rows {
         let limit = ClaimLimit {
             rows: if probing { PROBE_ROWS } else { self.config.rows_max() },
             bytes: self.config.batch_bytes_max,
+            share: self.config.share,
         };
         let store = self.settler.store.as_ref();
         let (outbox, started) = (&self.config.outbox, Instant::now());

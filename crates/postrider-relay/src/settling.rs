@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postrider::store::{
-    Database, Death, Deferral, Delivery, Failure, Lease, OnSuccess, Result, Settled,
+    Database, Death, Deferral, Delivery, Failure, Key, Lease, OnSuccess, Result, Settled,
 };
 use postrider::{Event, Outbox, StoreError};
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,7 @@ use crate::telemetry;
 /// Waits between repeats of a write double from the first to the second.
 const REPEAT_WAIT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
+#[derive(Clone)]
 pub(crate) struct Settler {
     pub(crate) store: Arc<dyn Database>,
     pub(crate) heart: Arc<Heart>,
@@ -96,12 +97,41 @@ impl Settler {
                 }
             }
         }
-        let delivered = Work::Delivered(delivered, config.preset.on_success);
-        for work in [delivered, Work::Failed(failed), Work::Deferred(deferred)] {
+        self.settle_delivered(config, lease, delivered).await?;
+        for work in [Work::Failed(failed), Work::Deferred(deferred)] {
             self.write(&config.outbox, lease, &work).await?;
         }
         if !dead.is_empty() {
             self.safety_net.bury(&config.outbox, lease, dead, self).await?;
+        }
+        Ok(())
+    }
+
+    /// Settles delivered events of one or more batches.
+    pub(crate) async fn settle_delivered(
+        &self,
+        config: &OutboxConfig,
+        lease: &Lease,
+        delivered: Vec<Delivery>,
+    ) -> Result<()> {
+        let work = Work::Delivered(delivered, config.preset.on_success);
+        self.write(&config.outbox, lease, &work).await
+    }
+
+    /// Stops keys until an operator releases them; repeated until it is done or no longer ours.
+    pub(crate) async fn park_keys(
+        &self,
+        config: &OutboxConfig,
+        lease: &Lease,
+        keys: &[Key],
+    ) -> Result<()> {
+        let mut wait = REPEAT_WAIT.0;
+        while let Err(error) = self.store.park_keys(&config.outbox, lease, keys).await {
+            if matches!(error, StoreError::LeaseLost) {
+                self.heart.lost();
+                return Err(error);
+            }
+            self.pause(&config.outbox, lease, &mut wait, &error).await?;
         }
         Ok(())
     }

@@ -34,6 +34,10 @@ pub const CLAIM_SECONDS: &str = "postrider_claim_seconds";
 pub const DELIVER_SECONDS: &str = "postrider_deliver_seconds";
 /// Duration of a settle (seconds).
 pub const SETTLE_SECONDS: &str = "postrider_settle_seconds";
+/// Lanes that this relay owns (gauge).
+pub const LANES_OWNED: &str = "postrider_outbox_lanes_owned";
+/// Keys that wait behind an event that does not get through (gauge, claim mode `lanes`).
+pub const BLOCKED_KEYS: &str = "postrider_outbox_blocked_keys";
 /// Destinations of a sink that are down (gauge).
 pub const DESTINATION_OPEN: &str = "postrider_destination_open";
 /// How often a destination went down.
@@ -98,6 +102,8 @@ pub fn describe() {
     describe_histogram!(CLAIM_SECONDS, "Duration of a claim in seconds");
     describe_histogram!(DELIVER_SECONDS, "Duration of a delivery call in seconds");
     describe_histogram!(SETTLE_SECONDS, "Duration of a settle in seconds");
+    describe_gauge!(LANES_OWNED, "Lanes that this relay owns");
+    describe_gauge!(BLOCKED_KEYS, "Keys that wait behind an event that does not get through");
     describe_gauge!(DESTINATION_OPEN, "Destinations that are down");
     describe_counter!(DESTINATION_OPENED, "How often a destination went down");
     describe_counter!(DESTINATION_PROBES, "Events sent to a destination that is down");

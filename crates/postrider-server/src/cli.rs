@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use clap::{Args, Parser, Subcommand};
 use postrider::Status;
-use postrider::store::DeadReason;
+use postrider::store::{ClaimMode, DeadReason};
 
 use crate::config::parse_time;
 
@@ -61,6 +61,9 @@ pub(crate) enum Command {
     /// Look at dead letters, send them again or resolve them
     #[command(subcommand)]
     Dlq(DlqCommand),
+    /// Change how relays share the work, let stopped keys go on
+    #[command(subcommand)]
+    Outbox(OutboxCommand),
     /// Check the books: appended = delivered + dead + pending. Exits with 3 if they do not balance
     Reconcile(ReadArgs),
     /// Print the commented default configuration
@@ -226,6 +229,41 @@ pub(crate) enum DlqCommand {
         /// Only show what would happen
         #[arg(long)]
         dry_run: bool,
+        /// Your name, for the audit trail
+        #[arg(long, default_value_t = operator())]
+        operator: String,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum OutboxCommand {
+    /// Change the claim mode for all relays, while they run: each finishes what it holds first
+    SetClaim {
+        /// Name of the outbox
+        outbox: String,
+        /// rows or lanes
+        claim: ClaimMode,
+        /// Your name, for the audit trail
+        #[arg(long, default_value_t = operator())]
+        operator: String,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let a key go on that stopped behind a dead letter (failing_key = "park")
+    ReleaseKey {
+        /// Name of the outbox; may be left out if there is only one
+        #[arg(long, short)]
+        outbox: Option<String>,
+        /// First half of the key
+        #[arg(long)]
+        aggregate_type: String,
+        /// Second half of the key
+        #[arg(long)]
+        aggregate_id: String,
         /// Your name, for the audit trail
         #[arg(long, default_value_t = operator())]
         operator: String,

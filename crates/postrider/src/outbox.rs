@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use sqlx::AssertSqlSafe;
 
+use crate::store::ClaimMode;
+
 /// Why a name from configuration cannot be an outbox.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -102,12 +104,14 @@ pub struct OutboxSpec {
     /// PostgreSQL: whether an insert sends a notification as a wake-up hint. A `NOTIFY` takes a
     /// database-wide lock at commit, so it is off unless asked for.
     pub notify: bool,
+    /// How relays share the work, for an outbox that is new. Later, `set_mode` changes it.
+    pub claim: ClaimMode,
 }
 
 impl OutboxSpec {
     /// An outbox with the default settings.
     pub fn new(outbox: Outbox) -> Self {
-        Self { outbox, dedupe: Dedupe::default(), notify: false }
+        Self { outbox, dedupe: Dedupe::default(), notify: false, claim: ClaimMode::default() }
     }
 }
 

@@ -1,13 +1,21 @@
 //! The sinks. Each file has the same order inside: settings, sink, delivery, helpers.
 
+#[cfg(any(feature = "discord", feature = "slack"))]
+mod chat;
 mod handler;
 #[cfg(feature = "http")]
 pub mod http;
 mod log;
 mod null;
+#[cfg(feature = "redis")]
+mod redis;
 
+#[cfg(any(feature = "discord", feature = "slack"))]
+pub use chat::{ChatSettings, ChatSink};
 pub use handler::{HandlerError, HandlerSink};
 #[cfg(feature = "http")]
 pub use http::{HttpSettings, HttpSink};
 pub use log::LogSink;
 pub use null::NullSink;
+#[cfg(feature = "redis")]
+pub use redis::{RedisSettings, RedisSink};

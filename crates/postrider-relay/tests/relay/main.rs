@@ -5,6 +5,7 @@
 
 mod alerts;
 mod backup;
+mod chat;
 mod crash;
 mod discord;
 mod failures;
@@ -12,12 +13,20 @@ mod faults;
 mod handler_sink;
 mod health;
 mod http_answers;
+mod http_routes;
 mod http_sink;
+mod lanes;
+mod lanes_sharing;
+mod late_commits;
 mod log_sink;
+mod message;
+mod modes;
 mod outage;
 mod pipeline;
 mod policy;
 mod policy_property;
+mod redis_sink;
+mod routes;
 mod safety_net;
 mod settling;
 mod sharing;

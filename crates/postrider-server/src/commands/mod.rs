@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod dlq;
 pub(crate) mod events;
 pub(crate) mod migrate;
+pub(crate) mod outbox;
 pub(crate) mod reconcile;
 pub(crate) mod run;
 pub(crate) mod stats;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use postrider::store::OnSuccess;
 use postrider::{Dedupe, Outbox, OutboxSpec};
 use postrider_relay::alert::{Channel, DiscordChannel};
-use postrider_relay::sinks::{HttpSettings, HttpSink, LogSink, NullSink};
+use postrider_relay::sinks::{ChatSink, LogSink, NullSink};
 use postrider_relay::{Backoff, OutboxConfig, Preset, RateLimit, RelayConfig, Sink};
 
 use super::ConfigError;
-use super::file::{AlertSection, Config, HttpSection, OnSuccessWord, OutboxSection, SinkSection};
+use super::file::{AlertSection, Config, OnSuccessWord, OutboxSection, SinkSection};
 use super::value::{Time, parse_time};
 
 /// Everything that a relay needs.
@@ -31,6 +31,7 @@ impl Built {
                 outbox: config.outbox.clone(),
                 dedupe: config.dedupe,
                 notify: config.notify,
+                claim: config.claim.unwrap_or_default(),
             })
             .collect()
     }
@@ -172,6 +173,17 @@ fn outbox(
     config.batches_max = section.batches_max.unwrap_or(config.batches_max);
     config.batch_bytes_max = section.batch_bytes_max.unwrap_or(config.batch_bytes_max);
     config.deliver_timeout = section.deliver_timeout.map_or(config.deliver_timeout, |t| t.0);
+    config.claim = section.claim;
+    config.failing_key = section.failing_key.unwrap_or_default();
+    if let Some(share) = section.share {
+        if share.of == 0 || share.index >= share.of {
+            return Err(invalid(format!(
+                "share = {{ of = {}, index = {} }}: index is from 0 to of - 1",
+                share.of, share.index
+            )));
+        }
+        config.share = share;
+    }
     if config.batches_max == 0 || config.batches_max > 64 {
         return Err(invalid(format!("batches_max = {}: allowed is 1 to 64", config.batches_max)));
     }
@@ -235,7 +247,14 @@ fn sink(section: &SinkSection) -> Result<(String, Arc<dyn Sink>), ConfigError> {
     Ok(match section {
         SinkSection::Log { name, .. } => (name.clone(), Arc::new(LogSink::new(name))),
         SinkSection::Null { name, .. } => (name.clone(), Arc::new(NullSink::new(name))),
-        SinkSection::Http(http) => (http.name.clone(), Arc::new(http_sink(http)?)),
+        SinkSection::Http(http) => (http.name.clone(), Arc::new(http.build()?)),
+        SinkSection::Discord(chat) => {
+            (chat.name.clone(), Arc::new(ChatSink::discord(chat.settings()?)?))
+        }
+        SinkSection::Slack(chat) => {
+            (chat.name.clone(), Arc::new(ChatSink::slack(chat.settings()?)?))
+        }
+        SinkSection::Redis(redis) => (redis.name.clone(), Arc::new(redis.build()?)),
     })
 }
 
@@ -246,22 +265,6 @@ fn rate(name: &str, section: &SinkSection) -> Result<Option<Arc<RateLimit>>, Con
     RateLimit::new(rate.events_per_s, burst)
         .map(|limit| Some(Arc::new(limit)))
         .map_err(|error| ConfigError::Invalid(format!("[[sink]] `{name}`: rate: {error}")))
-}
-
-fn http_sink(section: &HttpSection) -> Result<HttpSink, ConfigError> {
-    Ok(HttpSink::new(HttpSettings {
-        name: section.name.clone(),
-        method: section.method.clone().unwrap_or_else(|| "POST".to_owned()),
-        url: section.url.expose().to_owned(),
-        headers: section
-            .headers
-            .iter()
-            .map(|(name, value)| (name.clone(), value.expose().to_owned()))
-            .collect(),
-        timeout: section.timeout.map_or(Duration::from_secs(5), |time| time.0),
-        host_concurrency_max: section.host_concurrency_max.unwrap_or(16).max(1),
-        content_type: section.content_type.clone().unwrap_or_else(|| "application/json".to_owned()),
-    })?)
 }
 
 fn channel(section: &AlertSection) -> Result<Box<dyn Channel>, ConfigError> {

@@ -1,12 +1,14 @@
 //! The configuration file's form. Meaning, unit and default of each key are in `default.toml`.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use postrider::store::{ClaimMode, Share};
+use postrider_relay::FailingKey;
 use serde::Deserialize;
 
 use super::ConfigError;
+use super::sink::{ChatSection, HttpSection, RateSection, RedisSection};
 use super::value::{Secret, Time};
 
 #[derive(Debug, Clone, Deserialize)]
@@ -100,6 +102,9 @@ pub(crate) struct OutboxSection {
     pub(crate) batches_max: Option<usize>,
     pub(crate) batch_bytes_max: Option<u64>,
     pub(crate) deliver_timeout: Option<Time>,
+    pub(crate) claim: Option<ClaimMode>,
+    pub(crate) failing_key: Option<FailingKey>,
+    pub(crate) share: Option<Share>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -115,6 +120,9 @@ pub(crate) enum SinkSection {
     Log { name: String, rate: Option<RateSection> },
     Null { name: String, rate: Option<RateSection> },
     Http(Box<HttpSection>),
+    Discord(Box<ChatSection>),
+    Slack(Box<ChatSection>),
+    Redis(Box<RedisSection>),
 }
 
 impl SinkSection {
@@ -122,29 +130,10 @@ impl SinkSection {
         match self {
             Self::Log { rate, .. } | Self::Null { rate, .. } => *rate,
             Self::Http(section) => section.rate,
+            Self::Discord(section) | Self::Slack(section) => section.rate,
+            Self::Redis(section) => section.rate,
         }
     }
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RateSection {
-    pub(crate) events_per_s: f64,
-    pub(crate) burst: Option<u32>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct HttpSection {
-    pub(crate) name: String,
-    pub(crate) url: Secret,
-    pub(crate) method: Option<String>,
-    #[serde(default)]
-    pub(crate) headers: BTreeMap<String, Secret>,
-    pub(crate) timeout: Option<Time>,
-    pub(crate) host_concurrency_max: Option<usize>,
-    pub(crate) content_type: Option<String>,
-    pub(crate) rate: Option<RateSection>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -17,6 +17,7 @@ mod dead_letter_commands;
 mod delivery;
 mod demo;
 mod relays;
+mod routes;
 mod safety_net;
 mod scene;
 mod servers;

@@ -14,7 +14,8 @@ use super::append::millis;
 use crate::event::{fit, limits};
 use crate::store::{
     Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
-    OnSuccess, RelayIdentity, RelayPulse, Result, Settled, Store, StoreKind,
+    OnSuccess, RelayIdentity, RelayPulse, Result, Serving, Settled, Store, StoreKind,
+    parse_serving, serving_text,
 };
 use crate::{Event, Outbox, StoreError};
 
@@ -39,6 +40,7 @@ impl Store for PostgresStore {
             skips_duplicates: true,
             serialization_failures: true,
             notifies: true,
+            shares_lanes: true,
         }
     }
 
@@ -47,15 +49,17 @@ impl Store for PostgresStore {
             .bind(&relay.id)
             .bind(&relay.host)
             .bind(&relay.version)
+            .bind(serving_text(&relay.serving))
             .fetch_one(&self.pool)
             .await?;
         Ok(Lease { relay_id: relay.id.clone(), epoch })
     }
 
-    async fn heartbeat(&self, lease: &Lease) -> Result<Vec<RelayPulse>> {
+    async fn heartbeat(&self, lease: &Lease, serving: &[Serving]) -> Result<Vec<RelayPulse>> {
         let beat = sqlx::query(include_str!("sql/heartbeat.sql"))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
+            .bind(serving_text(serving))
             .execute(&self.pool)
             .await?;
         if beat.rows_affected() == 0 {
@@ -71,6 +75,7 @@ impl Store for PostgresStore {
                     heartbeat: row.try_get(2)?,
                     fenced: row.try_get(3)?,
                     host: row.try_get(4)?,
+                    serving: parse_serving(row.try_get(6)?),
                     age: Duration::from_millis(age_ms.try_into().unwrap_or(0)),
                 })
             })
@@ -125,6 +130,8 @@ impl Store for PostgresStore {
             .bind(i64::from(limit.rows))
             .bind(i64::from(waiting_limit))
             .bind(i64::try_from(limit.bytes).unwrap_or(i64::MAX))
+            .bind(i64::from(limit.share.of))
+            .bind(i64::from(limit.share.index))
             .fetch_all(&self.pool)
             .await?;
         let (waiting_found, fresh_found): (i64, i64) = match rows.first() {
@@ -275,7 +282,7 @@ impl Store for PostgresStore {
 }
 
 impl PostgresStore {
-    async fn observe_horizon(&self, outbox: &Outbox, cursor: &mut Cursor) -> Result<()> {
+    pub(super) async fn observe_horizon(&self, outbox: &Outbox, cursor: &mut Cursor) -> Result<()> {
         if cursor.observed_at.is_some_and(|at| at.elapsed() < HORIZON_EVERY) {
             return Ok(());
         }
@@ -332,7 +339,7 @@ fn last_error(error: &str) -> String {
 }
 
 /// Reads `held` and `settled`, which every settling statement answers.
-fn settled(row: &PgRow) -> Result<Settled> {
+pub(super) fn settled(row: &PgRow) -> Result<Settled> {
     let (held, rows): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
     match held {
         0 => Err(StoreError::LeaseLost),
@@ -341,7 +348,7 @@ fn settled(row: &PgRow) -> Result<Settled> {
 }
 
 /// Columns in the order of `claim.sql`.
-fn decode(row: &PgRow) -> std::result::Result<Event, sqlx::Error> {
+pub(super) fn decode(row: &PgRow) -> std::result::Result<Event, sqlx::Error> {
     Ok(Event {
         id: row.try_get(0)?,
         event_id: row.try_get::<Uuid, _>(1)?.to_string(),

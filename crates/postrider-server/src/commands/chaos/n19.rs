@@ -148,14 +148,11 @@ impl<'a> Run<'a> {
             outage_max: preset.outage_max / scale,
             ..preset
         };
+        let url = format!("http://{}/calls/{{event_type}}/{{aggregate_id}}", target.address);
         let sink = HttpSink::new(HttpSettings {
-            name: "api".to_owned(),
-            method: "POST".to_owned(),
-            url: format!("http://{}/calls/{{event_type}}/{{aggregate_id}}", target.address),
-            headers: Vec::new(),
             timeout: (Duration::from_secs(5) / scale).max(TIMEOUT_MIN),
             host_concurrency_max: self.args.concurrency as usize,
-            content_type: "application/json".to_owned(),
+            ..HttpSettings::new("api", url)
         })?;
         Ok(OutboxConfig::new(stage.outbox.clone(), preset, Arc::new(sink)))
     }
