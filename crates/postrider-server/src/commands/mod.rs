@@ -55,6 +55,8 @@ pub(crate) enum Failure {
     Unbalanced(String),
     #[error("cannot write the output: {0}")]
     Output(std::io::Error),
+    #[error("interrupted")]
+    Interrupted,
 }
 
 impl Failure {
@@ -65,6 +67,8 @@ impl Failure {
         match self {
             Self::Config(_) | Self::Usage(_) => Self::USAGE,
             Self::Unbalanced(_) => 3,
+            // As a shell tells of a program that Ctrl-C ended.
+            Self::Interrupted => 130,
             _ => 1,
         }
     }
