@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::store::{ClaimMode, Share};
-use postrider::{Dedupe, Outbox};
+use postrider::store::{ClaimMode, Delivery, Share};
+use postrider::{Dedupe, Event, Outbox};
 use serde::{Deserialize, Serialize};
 
+use crate::fan_out::FanOut;
 use crate::preset::Preset;
 use crate::rate::RateLimit;
 use crate::sink::Sink;
@@ -32,6 +33,8 @@ pub struct OutboxConfig {
     pub failing_key: FailingKey,
     /// The sink.
     pub sink: Arc<dyn Sink>,
+    /// The same, where it is other outboxes: see [`OutboxConfig::fanned_out`].
+    pub fan_out: Option<Arc<FanOut>>,
     /// Events per second that the sink gets; outboxes with the same sink share it.
     pub rate: Option<Arc<RateLimit>>,
     /// Batches in flight at the same time: one is settled while the next is delivered and a third
@@ -55,11 +58,26 @@ impl OutboxConfig {
             share: Share::WHOLE,
             failing_key: FailingKey::default(),
             sink,
+            fan_out: None,
             rate: None,
             batches_max: 3,
             batch_bytes_max: 8 * 1024 * 1024,
             deliver_timeout: Duration::from_secs(60),
         }
+    }
+
+    /// An outbox whose events are copied into other outboxes.
+    pub fn fanned_out(outbox: Outbox, preset: Preset, fan_out: Arc<FanOut>) -> Self {
+        let sink: Arc<dyn Sink> = Arc::clone(&fan_out) as _;
+        Self { fan_out: Some(fan_out), ..Self::new(outbox, preset, sink) }
+    }
+
+    /// What the store is told of a delivered event.
+    pub(crate) fn delivery(&self, event: &Event) -> Delivery {
+        // Delivered means that its branches were found before, by the same rule.
+        let fan_out = self.fan_out.as_ref();
+        let branches = fan_out.and_then(|fan_out| fan_out.branches(event).ok()).unwrap_or(0);
+        Delivery { branches, ..Delivery::from(event) }
     }
 
     /// Rows per claim: no more than the rate lets through in half of a call's time.

@@ -11,6 +11,7 @@ mod body;
 mod breaker;
 pub mod config;
 mod courier;
+mod fan_out;
 #[cfg(feature = "filters")]
 mod filter;
 mod gate;
@@ -26,6 +27,7 @@ mod routes;
 mod rows;
 mod safety_net;
 mod settling;
+mod shares;
 mod sink;
 pub mod sinks;
 mod supervisor;
@@ -39,6 +41,7 @@ mod waker;
 mod window;
 
 pub use config::{FailingKey, OutboxConfig, RelayConfig};
+pub use fan_out::{BranchSettings, FanOut};
 pub use gate::Place;
 pub use health::{Health, HealthView, Turn};
 pub use preset::{Backoff, Preset};

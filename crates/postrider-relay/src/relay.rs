@@ -165,6 +165,7 @@ impl Relay {
                     store: Arc::clone(&self.store),
                     heart: Arc::clone(&heart),
                     safety_net: Arc::clone(&safety_net),
+                    waker: self.waker.clone(),
                     abort: abort.clone(),
                 },
                 heart: Arc::clone(&heart),

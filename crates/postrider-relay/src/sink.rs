@@ -1,6 +1,7 @@
 //! The sink: where events go.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -64,6 +65,24 @@ impl<'a> Batch<'a> {
             None => self.may_start().then(Place::free),
             Some(gate) => gate.enter(self, event, destination).await,
         }
+    }
+
+    /// What goes one after the other, for sinks that send each event by itself: the events of a key
+    /// where order is kept, otherwise each alone. With the place of each in the batch.
+    pub fn runs(&self) -> Vec<Vec<(usize, &'a Event)>> {
+        let numbered = self.events.iter().enumerate();
+        if !self.keep_order {
+            return numbered.map(|one| vec![one]).collect();
+        }
+        let (mut runs, mut of_key) = (Vec::<Vec<_>>::new(), HashMap::new());
+        for (number, event) in numbered {
+            let run = *of_key.entry(event.key()).or_insert_with(|| {
+                runs.push(Vec::new());
+                runs.len() - 1
+            });
+            runs[run].push((number, event));
+        }
+        runs
     }
 
     /// Whether another event may still be sent: asked before each send. Past the deadline there is

@@ -73,6 +73,8 @@ pub(crate) enum Command {
     Outbox(OutboxCommand),
     /// Check the books: appended = delivered + dead + pending. Exits with 3 if they do not balance
     Reconcile(ReadArgs),
+    /// Look for what keeps events from being delivered, and say what to do about it
+    Doctor(DoctorArgs),
     /// Print the commented default configuration
     Config,
     /// Measure speed, latency and memory, against what the database and the sink can give
@@ -151,6 +153,13 @@ pub(crate) struct ReadArgs {
     /// Only this outbox
     #[arg(long, short)]
     pub(crate) outbox: Option<String>,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,

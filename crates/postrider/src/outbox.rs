@@ -71,6 +71,14 @@ impl Outbox {
     }
 }
 
+impl Outbox {
+    /// As [`Outbox::sql`], for a statement that copies to another outbox, `{child}`.
+    pub(crate) fn sql_to(&self, child: &Self, template: &'static str) -> AssertSqlSafe<String> {
+        let AssertSqlSafe(sql) = self.sql(template);
+        AssertSqlSafe(sql.replace("{child}", &child.table))
+    }
+}
+
 fn plain(name: &str) -> bool {
     let mut chars = name.chars();
     let first = chars.next().is_some_and(|c| c.is_ascii_lowercase() || c == '_');

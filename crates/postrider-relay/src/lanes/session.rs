@@ -147,7 +147,7 @@ impl Session {
             match &settlement {
                 Settlement::Delivered => {
                     board.delivered(&event);
-                    delivered.push(Delivery::from(&event));
+                    delivered.push(self.pipeline.config.delivery(&event));
                 }
                 Settlement::Dead { .. } => {
                     if parks {

@@ -9,6 +9,7 @@ mod chat;
 mod crash;
 mod discord;
 mod failures;
+mod fan_out;
 mod faults;
 mod handler_sink;
 mod health;

@@ -5,6 +5,7 @@ pub(crate) mod bench;
 pub(crate) mod chaos;
 pub(crate) mod demo;
 pub(crate) mod dlq;
+pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod migrate;
 pub(crate) mod outbox;

@@ -8,7 +8,7 @@ use postrider_relay::FailingKey;
 use serde::Deserialize;
 
 use super::ConfigError;
-use super::sink::{ChatSection, HttpSection, RateSection, RedisSection};
+use super::sink::{ChatSection, FanOutSection, HttpSection, RateSection, RedisSection};
 use super::value::{Secret, Time};
 
 #[derive(Debug, Clone, Deserialize)]
@@ -123,6 +123,7 @@ pub(crate) enum SinkSection {
     Discord(Box<ChatSection>),
     Slack(Box<ChatSection>),
     Redis(Box<RedisSection>),
+    Outbox(Box<FanOutSection>),
 }
 
 impl SinkSection {
@@ -132,6 +133,7 @@ impl SinkSection {
             Self::Http(section) => section.rate,
             Self::Discord(section) | Self::Slack(section) => section.rate,
             Self::Redis(section) => section.rate,
+            Self::Outbox(_) => None,
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod claim;
 pub mod dead_letters;
 pub mod desk;
 pub mod duplicates;
+pub mod fan_out;
 pub mod faults;
 pub mod fencing;
 pub mod lane_reads;
@@ -100,6 +101,12 @@ macro_rules! store_conformance {
             the_suspect_with_the_fewest_crashes_comes_first,
             an_outcome_clears_the_crash_count_and_a_release_untried_does_not,
             a_suspect_that_is_not_due_is_left_alone,
+        ]);
+        $crate::store_cases!($store, fan_out: [
+            copies_go_where_their_branches_lead_and_keep_their_identity,
+            a_repeated_or_fenced_fan_out_copies_nothing_more,
+            a_copy_that_fails_undoes_the_others_and_the_settle,
+            a_request_id_that_a_branch_remembers_is_not_copied_again,
         ]);
         $crate::store_cases!($store, lanes: [
             free_lanes_are_taken_up_to_the_limit,
@@ -247,6 +254,7 @@ mod tests {
             include_str!("faults.rs"),
             include_str!("fencing.rs"),
             include_str!("lane_reads.rs"),
+            include_str!("fan_out.rs"),
             include_str!("lanes.rs"),
             include_str!("recovery.rs"),
             include_str!("schema.rs"),

@@ -7,7 +7,7 @@ use serde_json::json;
 use sqlx::mysql::MySqlConnection;
 
 use super::MysqlStore;
-use crate::store::{Lease, Result, Settled};
+use crate::store::{Delivery, Lease, OnSuccess, Result, Settled};
 use crate::{Outbox, StoreError};
 
 /// Bytes of the JSON with which one statement settles; the server takes packets of 16 MiB.
@@ -44,6 +44,57 @@ impl MysqlStore {
         }
         tx.commit().await?;
         Ok(Settled { rows: u64::try_from(settled).unwrap_or(u64::MAX) })
+    }
+
+    /// As [`MysqlStore::settle`], with copies of the rows in other outboxes.
+    pub(super) async fn settle_copies(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+        children: &[Outbox],
+        on_success: OnSuccess,
+    ) -> Result<Settled> {
+        let mut rows: Vec<&Delivery> = delivered.iter().collect();
+        rows.sort_unstable_by_key(|row| row.id);
+        let mut tx = self.begin_held(lease).await?.ok_or(StoreError::LeaseLost)?;
+        let versions: Vec<_> = rows.iter().map(|row| [row.id, row.version]).collect();
+        let held: Vec<LockedRow> = sqlx::query_as(outbox.sql(include_str!("sql/held.sql")))
+            .bind(json!(versions).to_string())
+            .bind(&lease.relay_id)
+            .fetch_all(&mut *tx)
+            .await?;
+        let ids: HashSet<i64> = held.iter().map(|(id, ..)| *id).collect();
+        rows.retain(|row| ids.contains(&row.id));
+        for (branch, child) in children.iter().enumerate() {
+            let taken = rows.iter().filter(|row| row.goes_to(branch));
+            let mut taken: Vec<i64> = taken.map(|row| row.id).collect();
+            let known: Vec<i64> =
+                sqlx::query_scalar(outbox.sql_to(child, include_str!("sql/fan_out_known.sql")))
+                    .bind(ids_json(&taken))
+                    .fetch_all(&mut *tx)
+                    .await?;
+            taken.retain(|id| !known.contains(id));
+            if !taken.is_empty() {
+                sqlx::query(outbox.sql_to(child, include_str!("sql/fan_out_copy.sql")))
+                    .bind(ids_json(&taken))
+                    .execute(&mut *tx)
+                    .await?;
+            }
+        }
+        let all: Vec<i64> = rows.iter().map(|row| row.id).collect();
+        let leaving = Some(("delivered", &held[..]));
+        act(&mut tx, outbox, &ids_json(&all), leaving, kept(on_success)).await?;
+        tx.commit().await?;
+        Ok(Settled { rows: u64::try_from(held.len()).unwrap_or(u64::MAX) })
+    }
+}
+
+/// What keeps delivered rows before they are removed.
+pub(super) fn kept(on_success: OnSuccess) -> &'static [&'static str] {
+    match on_success {
+        OnSuccess::Delete => &[],
+        OnSuccess::Archive => &[include_str!("sql/settle_delivered_archive.sql")],
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::MysqlStore;
 use super::append::millis;
 use super::claim::{lock_fresh, lock_waiting, take, within};
-use super::settle::ids_json;
+use super::settle::{ids_json, kept};
 use super::writers::LIST_AGE_MAX;
 use crate::event::{fit, limits};
 use crate::store::{
@@ -73,6 +73,10 @@ impl Store for MysqlStore {
         if beat.rows_affected() == 0 {
             return Err(StoreError::LeaseLost);
         }
+        self.relays().await
+    }
+
+    async fn relays(&self) -> Result<Vec<RelayPulse>> {
         let rows = sqlx::query(include_str!("sql/pulses.sql")).fetch_all(&self.pool).await?;
         rows.iter()
             .map(|row| {
@@ -186,11 +190,18 @@ impl Store for MysqlStore {
         on_success: OnSuccess,
     ) -> Result<Settled> {
         let rows = delivered.iter().map(|d| (d.id, json!([d.id, d.version]).to_string()));
-        let keep: &[&str] = match on_success {
-            OnSuccess::Delete => &[],
-            OnSuccess::Archive => &[include_str!("sql/settle_delivered_archive.sql")],
-        };
-        self.settle(outbox, lease, rows.collect(), Some("delivered"), keep).await
+        self.settle(outbox, lease, rows.collect(), Some("delivered"), kept(on_success)).await
+    }
+
+    async fn fan_out(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+        children: &[Outbox],
+        on_success: OnSuccess,
+    ) -> Result<Settled> {
+        self.settle_copies(outbox, lease, delivered, children, on_success).await
     }
 
     async fn settle_failed(

@@ -65,6 +65,10 @@ impl Store for PostgresStore {
         if beat.rows_affected() == 0 {
             return Err(StoreError::LeaseLost);
         }
+        self.relays().await
+    }
+
+    async fn relays(&self) -> Result<Vec<RelayPulse>> {
         let rows = sqlx::query(include_str!("sql/pulses.sql")).fetch_all(&self.pool).await?;
         rows.iter()
             .map(|row| {
@@ -183,11 +187,7 @@ impl Store for PostgresStore {
         delivered: &[Delivery],
         on_success: OnSuccess,
     ) -> Result<Settled> {
-        let statement = match on_success {
-            OnSuccess::Delete => include_str!("sql/settle_delivered_delete.sql"),
-            OnSuccess::Archive => include_str!("sql/settle_delivered_archive.sql"),
-        };
-        let row = sqlx::query(outbox.sql(statement))
+        let row = sqlx::query(outbox.sql(settle_delivered_sql(on_success)))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .bind(delivered.iter().map(|d| d.id).collect::<Vec<_>>())
@@ -195,6 +195,47 @@ impl Store for PostgresStore {
             .fetch_one(&self.pool)
             .await?;
         settled(&row)
+    }
+
+    async fn fan_out(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+        children: &[Outbox],
+        on_success: OnSuccess,
+    ) -> Result<Settled> {
+        let mut tx = self.pool.begin().await?;
+        let held: Vec<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/fan_out_hold.sql")))
+            .bind(&lease.relay_id)
+            .bind(delivered.iter().map(|d| d.id).collect::<Vec<_>>())
+            .bind(delivered.iter().map(|d| d.version).collect::<Vec<_>>())
+            .fetch_all(&mut *tx)
+            .await?;
+        let held: BTreeSet<i64> = held.into_iter().collect();
+        let delivered: Vec<&Delivery> =
+            delivered.iter().filter(|row| held.contains(&row.id)).collect();
+        for (branch, child) in children.iter().enumerate() {
+            let taken = delivered.iter().filter(|row| row.goes_to(branch));
+            let ids: Vec<i64> = taken.map(|row| row.id).collect();
+            if !ids.is_empty() {
+                sqlx::query(outbox.sql_to(child, include_str!("sql/fan_out_copy.sql")))
+                    .bind(ids)
+                    .execute(&mut *tx)
+                    .await?;
+            }
+        }
+        let row = sqlx::query(outbox.sql(settle_delivered_sql(on_success)))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .bind(delivered.iter().map(|d| d.id).collect::<Vec<_>>())
+            .bind(delivered.iter().map(|d| d.version).collect::<Vec<_>>())
+            .fetch_one(&mut *tx)
+            .await?;
+        // Without the lease nothing is committed, the copies included.
+        let settled = settled(&row)?;
+        tx.commit().await?;
+        Ok(settled)
     }
 
     async fn settle_failed(
@@ -331,6 +372,13 @@ impl PostgresStore {
             .bind(WALK_ROWS)
             .fetch_one(&self.pool)
             .await?)
+    }
+}
+
+fn settle_delivered_sql(on_success: OnSuccess) -> &'static str {
+    match on_success {
+        OnSuccess::Delete => include_str!("sql/settle_delivered_delete.sql"),
+        OnSuccess::Archive => include_str!("sql/settle_delivered_archive.sql"),
     }
 }
 

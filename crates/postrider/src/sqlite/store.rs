@@ -1,6 +1,6 @@
 //! The relay's side: leases, claim, settle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -60,6 +60,10 @@ impl Store for SqliteStore {
         if beat.rows_affected() == 0 {
             return Err(StoreError::LeaseLost);
         }
+        self.relays().await
+    }
+
+    async fn relays(&self) -> Result<Vec<RelayPulse>> {
         let rows =
             sqlx::query(include_str!("sql/pulses.sql")).fetch_all(&self.readers).await.on(self)?;
         rows.iter()
@@ -170,14 +174,37 @@ impl Store for SqliteStore {
             let mut tx = self.begin_held(lease).await?;
             let versions = delivered.iter().map(|d| (d.id, d.version));
             let ids = self.find_own(&mut tx, outbox, lease, versions).await?;
-            if on_success == OnSuccess::Archive {
-                sqlx::query(outbox.sql(include_str!("sql/settle_delivered_archive.sql")))
-                    .bind(&ids)
+            rows += self.leave(&mut tx, outbox, &ids, on_success).await?;
+            tx.commit().await.on(self)?;
+        }
+        Ok(Settled { rows })
+    }
+
+    async fn fan_out(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+        children: &[Outbox],
+        on_success: OnSuccess,
+    ) -> Result<Settled> {
+        let mut rows = 0;
+        for delivered in delivered.chunks(ROWS_MAX as usize) {
+            let mut tx = self.begin_held(lease).await?;
+            let versions = delivered.iter().map(|d| (d.id, d.version));
+            let ids = self.find_own(&mut tx, outbox, lease, versions).await?;
+            let held: Vec<i64> = serde_json::from_str(&ids).unwrap_or_default();
+            let held: HashSet<i64> = held.into_iter().collect();
+            for (branch, child) in children.iter().enumerate() {
+                let takes = |row: &&Delivery| row.goes_to(branch) && held.contains(&row.id);
+                let taken: Vec<i64> = delivered.iter().filter(takes).map(|row| row.id).collect();
+                sqlx::query(outbox.sql_to(child, include_str!("sql/fan_out_copy.sql")))
+                    .bind(super::json(&taken)?)
                     .execute(&mut *tx)
                     .await
                     .on(self)?;
             }
-            rows += self.book_and_remove(&mut tx, outbox, &ids, "delivered").await?;
+            rows += self.leave(&mut tx, outbox, &ids, on_success).await?;
             tx.commit().await.on(self)?;
         }
         Ok(Settled { rows })
@@ -316,6 +343,24 @@ impl SqliteStore {
             .fetch_one(connection)
             .await
             .on(self)
+    }
+
+    /// Rows with these ids (JSON) leave as delivered, to the archive where `on_success` says so.
+    async fn leave(
+        &self,
+        connection: &mut SqliteConnection,
+        outbox: &Outbox,
+        ids: &str,
+        on_success: OnSuccess,
+    ) -> Result<u64> {
+        if on_success == OnSuccess::Archive {
+            sqlx::query(outbox.sql(include_str!("sql/settle_delivered_archive.sql")))
+                .bind(ids)
+                .execute(&mut *connection)
+                .await
+                .on(self)?;
+        }
+        self.book_and_remove(connection, outbox, ids, "delivered").await
     }
 
     /// Books the rows with these ids (JSON), removes them and answers how many there were.

@@ -40,8 +40,8 @@ pub use horizon::Horizon;
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) use lane_search::up_to_limit;
 pub use lanes::{
-    BlockedKey, ClaimMode, Key, LANES, Lane, LaneRead, LaneRow, LaneSet, Lanes, Mode, Serving,
-    Share,
+    BlockedKey, ClaimMode, DownDestination, Key, LANES, Lane, LaneRead, LaneRow, LaneSet, Lanes,
+    Mode, Serving, Share,
 };
 pub(crate) use lanes::{
     COUNT_ROWS_MAX, FoundLane, choose_lanes, mode_of, parse_serving, serving_text,
@@ -49,7 +49,7 @@ pub(crate) use lanes::{
 pub use lease::{Lease, RelayIdentity, RelayPulse};
 pub use schema::{Schema, SchemaState, ServerFacts, versions};
 pub(crate) use schema::{leave_newer_tables, schema_verdict};
-pub use settle::{Death, Deferral, Delivery, Failure, OnSuccess, Settled};
+pub use settle::{BRANCHES_MAX, Death, Deferral, Delivery, Failure, OnSuccess, Settled};
 pub use upkeep::{Cleaned, Recovery, Retention, Upkeep};
 
 use async_trait::async_trait;
@@ -121,6 +121,9 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::LeaseLost`] when another relay declared it dead.
     async fn heartbeat(&self, lease: &Lease, serving: &[Serving]) -> Result<Vec<RelayPulse>>;
 
+    /// The list of relays, as anybody may look at it.
+    async fn relays(&self) -> Result<Vec<RelayPulse>>;
+
     /// Declares a relay dead, provided that its pulse is still the one observed. Waits for settles
     /// of that relay that are under way; after it, none of its writes succeed. Answers whether it
     /// is fenced now.
@@ -153,6 +156,17 @@ pub trait Store: Send + Sync + 'static {
         outbox: &Outbox,
         lease: &Lease,
         delivered: &[Delivery],
+        on_success: OnSuccess,
+    ) -> Result<Settled>;
+
+    /// Fan-out: settles as delivered and, in the same transaction, copies each event into those of
+    /// the `children` that its branches name, in id order and with its identity.
+    async fn fan_out(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+        children: &[Outbox],
         on_success: OnSuccess,
     ) -> Result<Settled>;
 
