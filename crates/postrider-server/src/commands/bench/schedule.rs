@@ -34,18 +34,12 @@ pub(super) struct Schedule {
 
 impl Schedule {
     pub(super) fn start(rate: u32, events: u64) -> Self {
-        Self {
-            start: Instant::now(),
-            rate: f64::from(rate),
-            events,
-            appended: AtomicU64::new(0),
-        }
+        Self { start: Instant::now(), rate: f64::from(rate), events, appended: AtomicU64::new(0) }
     }
 
     fn due_at(&self, number: u64) -> Duration {
         Duration::from_secs_f64(number as f64 / self.rate)
     }
-
 }
 
 /// The events of one writer.
