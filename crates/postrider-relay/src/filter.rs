@@ -1,0 +1,168 @@
+//! Filters of routes, in CEL: `payload.amount > 1000 && headers.region == "eu"`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cel::common::ast::{EntryExpr, Expr, IdedExpr};
+use cel::{Context, Env, ExecutionError, Program, Value};
+use serde_json::Value as Json;
+
+use crate::view::EventView;
+
+/// What a filter may name.
+const VARIABLES: [&str; 7] = [
+    "event_type",
+    "event_id",
+    "aggregate_type",
+    "aggregate_id",
+    "request_id",
+    "headers",
+    "payload",
+];
+
+/// A condition on an event.
+pub(crate) struct Filter {
+    text: String,
+    program: Program,
+    env: Arc<Env>,
+    /// Those of [`VARIABLES`] that it names: nothing else is handed over, or even parsed.
+    variables: Vec<&'static str>,
+}
+
+impl Filter {
+    /// Compiles an expression.
+    ///
+    /// # Errors
+    /// Shows where it goes wrong, or which name is unknown and what is allowed.
+    pub(crate) fn compile(text: &str) -> Result<Self, String> {
+        let env = Arc::new(Env::stdlib());
+        let wrong = |why: String| format!("filter `{text}`: {why}");
+        let program = env.compile(text).map_err(|error| wrong(error.to_string()))?;
+        let references = program.references();
+        let (named, called) = (references.variables(), references.functions());
+        let mut bound = Vec::new();
+        bound_names(program.expression(), &mut bound);
+        let known = |name: &str| VARIABLES.contains(&name) || bound.contains(&name);
+        let unknown = |name: &&&str| !known(name) && is_undeclared(&env, name);
+        if let Some(name) = named.iter().find(unknown) {
+            let allowed = VARIABLES.join(", ");
+            return Err(wrong(format!("`{name}` is unknown; allowed are {allowed}")));
+        }
+        let is_word = |name: &&&str| name.starts_with(|first: char| first.is_ascii_alphabetic());
+        let is_missing = |name: &&str| {
+            let calls = [format!("{name}()"), format!("''.{name}()")];
+            calls.iter().all(|call| is_undeclared(&env, call))
+        };
+        if let Some(name) = called.iter().filter(is_word).find(|name| is_missing(name)) {
+            return Err(wrong(format!("there is no function `{name}`")));
+        }
+        let variables = VARIABLES.into_iter().filter(|name| named.contains(name)).collect();
+        Ok(Self { text: text.to_owned(), variables, program, env })
+    }
+
+    /// Whether the event is one of those. A field that the event does not have makes it none.
+    ///
+    /// # Errors
+    /// If the answer is neither true nor false, or the fields do not allow the operation: an event
+    /// that the filter was not written for must not silently take another way.
+    pub(crate) fn matches(&self, view: &EventView<'_>) -> Result<bool, String> {
+        let mut context = Context::with_env(Arc::clone(&self.env));
+        for name in &self.variables {
+            context.add_variable_from_value(*name, variable(name, view)?);
+        }
+        let wrong = |why: String| Err(format!("filter `{}` {why}", self.text));
+        match self.program.execute(&context) {
+            Ok(Value::Bool(answer)) => Ok(answer),
+            Ok(other) => wrong(format!("is neither true nor false but {:?}", other.type_of())),
+            Err(error) if is_absence(&error) => Ok(false),
+            Err(error) => wrong(format!("cannot be applied: {error}")),
+        }
+    }
+}
+
+/// Whether it is about a field that is not there, be it that nothing can be in its parent.
+fn is_absence(error: &ExecutionError) -> bool {
+    match error {
+        ExecutionError::NoSuchKey(_) | ExecutionError::IndexOutOfBounds(_) => true,
+        ExecutionError::NoSuchOverload(overload) => matches!(overload.function(), "_._" | "_[_]"),
+        _ => false,
+    }
+}
+
+/// Whether evaluating it by itself finds a name that does not exist.
+fn is_undeclared(env: &Arc<Env>, expression: &str) -> bool {
+    let context = Context::with_env(Arc::clone(env));
+    let answer = env.compile(expression).map(|program| program.execute(&context));
+    matches!(answer, Ok(Err(ExecutionError::UndeclaredReference(_))))
+}
+
+/// Names that the expression itself gives, as in `payload.items.exists(item, item.count > 1)`.
+fn bound_names<'e>(expression: &'e IdedExpr, names: &mut Vec<&'e str>) {
+    match &expression.expr {
+        Expr::Call(call) => {
+            call.target.iter().for_each(|target| bound_names(target, names));
+            call.args.iter().for_each(|argument| bound_names(argument, names));
+        }
+        Expr::Comprehension(each) => {
+            names.push(&each.iter_var);
+            names.extend(each.iter_var2.as_deref());
+            for part in
+                [&each.iter_range, &each.accu_init, &each.loop_cond, &each.loop_step, &each.result]
+            {
+                bound_names(part, names);
+            }
+        }
+        Expr::List(list) => list.elements.iter().for_each(|element| bound_names(element, names)),
+        Expr::Select(select) => bound_names(&select.operand, names),
+        Expr::Map(map) => {
+            for entry in &map.entries {
+                if let EntryExpr::MapEntry(entry) = &entry.expr {
+                    bound_names(&entry.key, names);
+                    bound_names(&entry.value, names);
+                }
+            }
+        }
+        Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {}
+    }
+}
+
+fn variable(name: &str, view: &EventView<'_>) -> Result<Value, String> {
+    let event = view.event;
+    Ok(match name {
+        "event_type" => event.event_type.as_str().into(),
+        "event_id" => event.event_id.as_str().into(),
+        "aggregate_type" => event.aggregate_type.as_str().into(),
+        "aggregate_id" => event.aggregate_id.as_str().into(),
+        "request_id" => event.request_id.as_deref().map_or(Value::Null, Value::from),
+        "headers" => {
+            let headers = view.headers()?.iter().map(|(name, value)| {
+                // In lower case, as they are compared everywhere else without regard to it.
+                (name.to_ascii_lowercase(), Value::from(value.as_str()))
+            });
+            Value::Map(headers.collect::<HashMap<_, _>>().into())
+        }
+        // A payload that is no JSON is a text, in which nothing can be selected.
+        _ => view.payload().map_or_else(|| event.payload.as_str().into(), value_of),
+    })
+}
+
+/// Whole numbers are integers here: `payload.count + 1` would not add a `uint` and an `int`.
+fn value_of(json: &Json) -> Value {
+    match json {
+        Json::Null => Value::Null,
+        Json::Bool(value) => Value::Bool(*value),
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(value), _) => Value::Int(value),
+            (None, Some(value)) => Value::UInt(value),
+            (None, None) => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(text) => text.as_str().into(),
+        Json::Array(elements) => {
+            Value::List(Arc::new(elements.iter().map(value_of).collect::<Vec<_>>()))
+        }
+        Json::Object(members) => {
+            let members = members.iter().map(|(name, value)| (name.clone(), value_of(value)));
+            Value::Map(members.collect::<HashMap<_, _>>().into())
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! What an event looks like on its way, whatever the sink: a body, a content type and headers.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::template::{self, Template};
+use crate::view::EventView;
+
+/// Our headers start with this; an event cannot replace them.
+const PREFIX: &str = "postrider-";
+/// The standard of the two forms that are not plain.
+const SPECVERSION: &str = "1.0";
+const STRUCTURED: &str = "application/cloudevents+json; charset=UTF-8";
+/// Headers of an event that are CloudEvents attributes by the same name.
+const TRACE_CONTEXT: [&str; 2] = ["traceparent", "tracestate"];
+
+/// How an event is written into a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Form {
+    /// The payload as it is.
+    #[default]
+    Plain,
+    /// CloudEvents 1.0, binary mode: the payload as it is, the attributes in headers.
+    CloudEventsBinary,
+    /// CloudEvents 1.0, structured mode: attributes and payload in one JSON object.
+    CloudEventsStructured,
+}
+
+impl Form {
+    /// The form by its name in the configuration.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "plain" => Self::Plain,
+            "cloudevents-binary" => Self::CloudEventsBinary,
+            "cloudevents-structured" => Self::CloudEventsStructured,
+            _ => return None,
+        })
+    }
+}
+
+/// Settings of an [`Envelope`].
+#[derive(Debug, Clone)]
+pub struct EnvelopeSettings {
+    /// How the event is written.
+    pub form: Form,
+    /// `source` of a CloudEvent: a template, whose values are percent-encoded.
+    pub source: String,
+    /// Content type of the payload.
+    pub content_type: String,
+}
+
+impl Default for EnvelopeSettings {
+    /// Plain JSON; as a CloudEvent it would come from `/order`, if that is its aggregate type.
+    fn default() -> Self {
+        Self {
+            form: Form::Plain,
+            source: "/{aggregate_type}".to_owned(),
+            content_type: "application/json".to_owned(),
+        }
+    }
+}
+
+/// Makes messages of events, one form for all of a sink's.
+#[derive(Debug, Clone)]
+pub struct Envelope {
+    form: Form,
+    source: Template,
+    content_type: String,
+}
+
+/// A message to send. Names and values are text; how a transport writes what it cannot carry is
+/// for its sink to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// The body.
+    pub body: Cow<'a, str>,
+    /// What the body is.
+    pub content_type: Cow<'a, str>,
+    /// Names and values, each name once.
+    pub headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+}
+
+impl Envelope {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// Names the setting that is wrong.
+    pub fn new(settings: &EnvelopeSettings) -> Result<Self, String> {
+        let source = Template::parse(&settings.source);
+        let source = source.map_err(|error| format!("`source`: {error}"))?;
+        if source.outline("x").is_empty() {
+            return Err("`source` is empty; a CloudEvent must have one".to_owned());
+        }
+        Ok(Self { form: settings.form, source, content_type: settings.content_type.clone() })
+    }
+
+    /// The message of an event, with `data` as its body: the payload, or what a template made of
+    /// it. In binary mode, `attribute_prefix` starts the names of CloudEvents attributes: `ce-` by
+    /// HTTP and NATS, `ce_` by Kafka, `cloudEvents:` by AMQP.
+    ///
+    /// # Errors
+    /// If headers of the event are unusable, or `source` names a field that it lacks.
+    pub fn message<'a>(
+        &'a self,
+        view: &'a EventView<'a>,
+        data: Cow<'a, str>,
+        attribute_prefix: &str,
+    ) -> Result<Message<'a>, String> {
+        let mut headers = Vec::with_capacity(16);
+        for (name, value) in view.headers()? {
+            let ours = |prefix: &str| {
+                let start = name.get(..prefix.len());
+                start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+            };
+            if !ours(PREFIX)
+                && !ours(attribute_prefix)
+                && !name.eq_ignore_ascii_case("content-type")
+            {
+                headers.push((Cow::Borrowed(name.as_str()), Cow::Borrowed(value.as_str())));
+            }
+        }
+        let event = view.event;
+        for (name, value) in [
+            ("postrider-event-id", event.event_id.as_str()),
+            ("postrider-event-type", &event.event_type),
+            ("postrider-aggregate-type", &event.aggregate_type),
+            ("postrider-aggregate-id", &event.aggregate_id),
+            ("postrider-content-hash", event.content_hash.as_deref().unwrap_or_default()),
+        ] {
+            if !value.is_empty() {
+                headers.push((Cow::Borrowed(name), Cow::Borrowed(value)));
+            }
+        }
+        let content_type = Cow::Borrowed(self.content_type.as_str());
+        match self.form {
+            Form::Plain => Ok(Message { body: data, content_type, headers }),
+            Form::CloudEventsBinary => {
+                for (name, value) in self.attributes(view)? {
+                    headers.push((Cow::Owned(format!("{attribute_prefix}{name}")), value));
+                }
+                Ok(Message { body: data, content_type, headers })
+            }
+            Form::CloudEventsStructured => {
+                let body = Cow::Owned(self.structured(view, &data)?);
+                Ok(Message { body, content_type: Cow::Borrowed(STRUCTURED), headers })
+            }
+        }
+    }
+
+    /// Those of the standard, then ours; without `datacontenttype`, which each mode has its way for.
+    fn attributes<'a>(
+        &'a self,
+        view: &'a EventView<'a>,
+    ) -> Result<Vec<(&'static str, Cow<'a, str>)>, String> {
+        let event = view.event;
+        let source = self.source.fill(view, template::percent_encoded);
+        let source = source.map_err(|error| format!("`source`: {error}"))?;
+        let time = event.created_at.to_rfc3339_opts(chrono::SecondsFormat::Micros, true);
+        let mut attributes = vec![
+            ("specversion", Cow::Borrowed(SPECVERSION)),
+            ("id", Cow::Borrowed(event.event_id.as_str())),
+            ("source", source),
+            ("type", Cow::Borrowed(&event.event_type)),
+            ("subject", Cow::Borrowed(&event.aggregate_id)),
+            ("time", Cow::Owned(time)),
+            ("aggregatetype", Cow::Borrowed(&event.aggregate_type)),
+        ];
+        if let Some(hash) = &event.content_hash {
+            attributes.push(("contenthash", Cow::Borrowed(hash)));
+        }
+        for name in TRACE_CONTEXT {
+            if let Some(value) = view.header(name)? {
+                attributes.push((name, Cow::Borrowed(value)));
+            }
+        }
+        Ok(attributes)
+    }
+
+    fn structured<'a>(&'a self, view: &'a EventView<'a>, data: &str) -> Result<String, String> {
+        let json = is_json(&self.content_type).then(|| serde_json::from_str::<&RawValue>(data));
+        let (content_type, data) = match json {
+            // As it was written: numbers keep their digits.
+            Some(Ok(json)) => (self.content_type.as_str(), Data::Json(json)),
+            // What is called JSON must be JSON; as a JSON string it would be another payload.
+            Some(Err(_)) => ("text/plain", Data::Text(data)),
+            None => (self.content_type.as_str(), Data::Text(data)),
+        };
+        let mut object = Structured { attributes: self.attributes(view)?, data };
+        object.attributes.push(("datacontenttype", Cow::Borrowed(content_type)));
+        serde_json::to_string(&object).map_err(|error| format!("no CloudEvent: {error}"))
+    }
+}
+
+/// Whether data of this content type is JSON by the rules of CloudEvents.
+fn is_json(content_type: &str) -> bool {
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    let subtype = media_type.split_once('/').map_or("", |(_, subtype)| subtype);
+    subtype.eq_ignore_ascii_case("json") || subtype.to_ascii_lowercase().ends_with("+json")
+}
+
+struct Structured<'a> {
+    attributes: Vec<(&'static str, Cow<'a, str>)>,
+    data: Data<'a>,
+}
+
+/// Payloads are text, so that `data_base64` is never needed.
+enum Data<'a> {
+    Json(&'a RawValue),
+    Text(&'a str),
+}
+
+impl Serialize for Structured<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        let mut map = serializer.serialize_map(None)?;
+        for (name, value) in &self.attributes {
+            map.serialize_entry(name, value)?;
+        }
+        match self.data {
+            Data::Json(json) => map.serialize_entry("data", json)?,
+            Data::Text(text) => map.serialize_entry("data", text)?,
+        }
+        map.end()
+    }
+}

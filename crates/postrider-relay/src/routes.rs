@@ -1,0 +1,222 @@
+//! Which destination of a sink an event goes to.
+
+use std::borrow::Cow;
+
+#[cfg(feature = "filters")]
+use crate::filter::Filter;
+use crate::sink::Outcome;
+use crate::template::{Encode, Template};
+use crate::view::EventView;
+
+/// A route as configured: who takes it, and where it leads.
+#[derive(Debug, Clone, Default)]
+pub struct RouteSettings {
+    /// Pattern of event types, with `*` for anything; absent: all.
+    pub event_type: Option<String>,
+    /// Pattern of aggregate types, with `*` for anything; absent: all.
+    pub aggregate_type: Option<String>,
+    /// A condition in CEL; absent: none.
+    pub filter: Option<String>,
+    /// Template of the destination.
+    pub to: String,
+}
+
+struct Route {
+    event_type: Option<Pattern>,
+    aggregate_type: Option<Pattern>,
+    #[cfg(feature = "filters")]
+    filter: Option<Filter>,
+    to: Template,
+}
+
+/// The routes of a sink. The first that fits wins; the sink's own setting is the last.
+///
+/// ```
+/// # use postrider_relay::{EventView, RouteSettings, Router, template};
+/// # fn check(event: &postrider::Event) -> Result<(), String> {
+/// let refunds = RouteSettings {
+///     event_type: Some("Refund*".to_owned()),
+///     filter: Some("payload.amount > 1000".to_owned()),
+///     to: "refunds-{header.region}".to_owned(),
+///     ..RouteSettings::default()
+/// };
+/// let router = Router::new("topic", Some("{aggregate_type}"), &[refunds])?;
+/// match router.resolve(&EventView::new(event), template::verbatim) {
+///     Ok(topic) => println!("{topic}"),
+///     Err(outcome) => println!("a dead letter: {outcome:?}"),
+/// }
+/// # Ok(()) }
+/// ```
+pub struct Router {
+    setting: &'static str,
+    routes: Vec<Route>,
+    default: Option<Template>,
+}
+
+impl Router {
+    /// Reads the routes. `setting` is the name of the sink's own setting (`topic`, `url` …), for
+    /// messages, and `default` its value.
+    ///
+    /// # Errors
+    /// Names the setting that is wrong.
+    pub fn new(
+        setting: &'static str,
+        default: Option<&str>,
+        routes: &[RouteSettings],
+    ) -> Result<Self, String> {
+        if default.is_none() && routes.is_empty() {
+            return Err(format!("nothing says where to; set `{setting}`, or a [[sink.route]]"));
+        }
+        let default = default.map(Template::parse).transpose();
+        let default = default.map_err(|error| format!("`{setting}`: {error}"))?;
+        let routes = routes.iter().enumerate().map(|(number, route)| {
+            Route::new(route).map_err(|error| format!("[[sink.route]] {}: {error}", number + 1))
+        });
+        Ok(Self { setting, default, routes: routes.collect::<Result<_, _>>()? })
+    }
+
+    /// All templates, each with the name of its setting: the routes, then the sink's own.
+    pub fn templates(&self) -> impl Iterator<Item = (String, &Template)> {
+        let routes = self.routes.iter().map(|route| &route.to);
+        let all = routes.chain(&self.default).enumerate();
+        all.map(|(number, template)| (self.setting_of(number), template))
+    }
+
+    /// The number of the first route that fits, among [`Router::templates`].
+    ///
+    /// # Errors
+    /// `NoRoute` if there is none, or if a filter cannot be applied to this event.
+    pub fn pick(&self, view: &EventView<'_>) -> Result<usize, Outcome> {
+        for (number, route) in self.routes.iter().enumerate() {
+            let takes = route.takes(view).map_err(|error| Outcome::NoRoute {
+                error: format!("[[sink.route]] {}: {error}", number + 1),
+            })?;
+            if takes {
+                return Ok(number);
+            }
+        }
+        match &self.default {
+            Some(_) => Ok(self.routes.len()),
+            None => Err(Outcome::NoRoute {
+                error: format!(
+                    "no [[sink.route]] takes event type `{}` of aggregate type `{}`, and `{}` is \
+                     not set",
+                    view.event.event_type, view.event.aggregate_type, self.setting
+                ),
+            }),
+        }
+    }
+
+    /// The destination of an event.
+    ///
+    /// # Errors
+    /// `NoRoute`, a dead letter at once, if no route fits or the event lacks a field.
+    pub fn resolve<'a>(
+        &'a self,
+        view: &EventView<'a>,
+        encode: Encode,
+    ) -> Result<Cow<'a, str>, Outcome> {
+        let picked = self.pick(view)?;
+        let template = self.routes.get(picked).map(|route| &route.to).or(self.default.as_ref());
+        let filled = template.map_or(Ok(Cow::Borrowed("")), |to| to.fill(view, encode));
+        filled.map_err(|error| Outcome::NoRoute {
+            error: format!("{}: {error}", self.setting_of(picked)),
+        })
+    }
+
+    fn setting_of(&self, number: usize) -> String {
+        match self.routes.get(number) {
+            Some(_) => format!("`to` of [[sink.route]] {}", number + 1),
+            None => format!("`{}`", self.setting),
+        }
+    }
+}
+
+impl Route {
+    fn new(settings: &RouteSettings) -> Result<Self, String> {
+        #[cfg(not(feature = "filters"))]
+        if settings.filter.is_some() {
+            return Err("`filter`: this program was built without the feature `filters`".to_owned());
+        }
+        Ok(Self {
+            event_type: settings.event_type.as_deref().map(Pattern::new),
+            aggregate_type: settings.aggregate_type.as_deref().map(Pattern::new),
+            #[cfg(feature = "filters")]
+            filter: settings.filter.as_deref().map(Filter::compile).transpose()?,
+            to: Template::parse(&settings.to).map_err(|error| format!("`to`: {error}"))?,
+        })
+    }
+
+    fn takes(&self, view: &EventView<'_>) -> Result<bool, String> {
+        let fits = |pattern: &Option<Pattern>, text: &str| {
+            pattern.as_ref().is_none_or(|pattern| pattern.matches(text))
+        };
+        if !fits(&self.event_type, &view.event.event_type)
+            || !fits(&self.aggregate_type, &view.event.aggregate_type)
+        {
+            return Ok(false);
+        }
+        #[cfg(feature = "filters")]
+        if let Some(filter) = &self.filter {
+            return filter.matches(view);
+        }
+        Ok(true)
+    }
+}
+
+/// Text in which `*` stands for anything, nothing included.
+#[derive(Debug, Clone)]
+struct Pattern {
+    pieces: Vec<String>,
+}
+
+impl Pattern {
+    fn new(text: &str) -> Self {
+        Self { pieces: text.split('*').map(str::to_owned).collect() }
+    }
+
+    fn matches(&self, text: &str) -> bool {
+        let [first, middle @ .., last] = self.pieces.as_slice() else {
+            return self.pieces.first().is_some_and(|whole| whole == text);
+        };
+        let Some(mut rest) = text.strip_prefix(first.as_str()) else { return false };
+        // Each as early as possible leaves most to those behind it.
+        for piece in middle {
+            match rest.find(piece.as_str()) {
+                Some(at) => rest = &rest[at + piece.len()..],
+                None => return false,
+            }
+        }
+        rest.ends_with(last.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pattern;
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        for (pattern, text, wanted) in [
+            ("OrderPlaced", "OrderPlaced", true),
+            ("OrderPlaced", "OrderPlaced2", false),
+            ("OrderPlaced", "orderplaced", false),
+            ("Order*", "Order", true),
+            ("Order*", "OrderPlaced", true),
+            ("Order*", "Reorder", false),
+            ("*Placed", "OrderPlaced", true),
+            ("*Placed", "OrderPlacedAgain", false),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "acb", false),
+            ("a*a", "a", false),
+            ("ab*ba", "aba", false),
+            ("*", "", true),
+            ("**", "x", true),
+            ("", "", true),
+            ("", "x", false),
+            ("*é*", "café au lait", true),
+        ] {
+            assert_eq!(Pattern::new(pattern).matches(text), wanted, "{pattern} {text}");
+        }
+    }
+}

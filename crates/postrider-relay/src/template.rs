@@ -1,0 +1,216 @@
+//! Templates of destinations: `orders/{aggregate_id}`. They name fields of the event and nothing
+//! else, so that filling one costs a copy. What needs more is a body (see [`crate::body`]).
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::view::EventView;
+
+/// What a template may name, for messages.
+const FIELDS: &str = "{id}, {event_id}, {event_type}, {aggregate_type}, {aggregate_id}, \
+                      {request_id}, {header.NAME}, {payload.FIELD}";
+
+/// Text with fields of the event in it. `{{` and `}}` are braces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    text: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Field(Field),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Field {
+    Id,
+    EventId,
+    EventType,
+    AggregateType,
+    AggregateId,
+    RequestId,
+    Header(String),
+    Payload(Vec<String>),
+}
+
+/// How a value is written into the text around it.
+pub type Encode = for<'v> fn(&'v str) -> Cow<'v, str>;
+
+/// As it is.
+pub fn verbatim(value: &str) -> Cow<'_, str> {
+    Cow::Borrowed(value)
+}
+
+/// Percent-encoded, so that a value stays in its place in a URL.
+pub fn percent_encoded(value: &str) -> Cow<'_, str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~*".contains(&byte);
+    if value.bytes().all(plain) {
+        return Cow::Borrowed(value);
+    }
+    let encoded: String = url::form_urlencoded::byte_serialize(value.as_bytes()).collect();
+    Cow::Owned(encoded.replace('+', "%20"))
+}
+
+impl Template {
+    /// Reads a template.
+    ///
+    /// # Errors
+    /// Shows where it goes wrong and what is allowed.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
+        while let Some(at) = rest.find(['{', '}']) {
+            plain.push_str(&rest[..at]);
+            let brace = &rest[at..];
+            if brace.starts_with("{{") || brace.starts_with("}}") {
+                plain.push_str(&brace[..1]);
+                rest = &brace[2..];
+                continue;
+            }
+            let end = brace.find('}').filter(|_| brace.starts_with('{'));
+            let field = end.and_then(|end| Field::named(&brace[1..end]));
+            let (Some(end), Some(field)) = (end, field) else {
+                // No more of the text than that: a URL may carry secrets.
+                let shown = &brace[..end.map_or(1, |end| end + 1)];
+                return Err(format!(
+                    "`{shown}` is no field; allowed are {FIELDS}, and {{{{ and }}}} for braces"
+                ));
+            };
+            if !plain.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut plain)));
+            }
+            parts.push(Part::Field(field));
+            rest = &brace[end + 1..];
+        }
+        plain.push_str(rest);
+        if !plain.is_empty() {
+            parts.push(Part::Text(plain));
+        }
+        Ok(Self { text: text.to_owned(), parts })
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The whole of it, if it names no field.
+    pub fn fixed(&self) -> Option<&str> {
+        match self.parts.as_slice() {
+            [] => Some(""),
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// With `stand_in` in place of each field, to see what the text around them is.
+    pub fn outline(&self, stand_in: &str) -> String {
+        let part = |part: &Part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Field(_) => stand_in.to_owned(),
+        };
+        self.parts.iter().map(part).collect()
+    }
+
+    /// Puts the event in.
+    ///
+    /// # Errors
+    /// Names the field that the event does not have.
+    pub fn fill<'a>(
+        &'a self,
+        view: &EventView<'a>,
+        encode: Encode,
+    ) -> Result<Cow<'a, str>, String> {
+        if let Some(fixed) = self.fixed() {
+            return Ok(Cow::Borrowed(fixed));
+        }
+        // `topic = "{aggregate_type}"` is the usual case: nothing is copied.
+        if let [Part::Field(field)] = self.parts.as_slice()
+            && let Some(value) = field.of_event(view)
+            && let Cow::Borrowed(value) = encode(value)
+        {
+            return Ok(Cow::Borrowed(value));
+        }
+        let mut filled = String::with_capacity(self.text.len() + 32);
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => filled.push_str(text),
+                Part::Field(field) => filled.push_str(&encode(&field.value(view)?)),
+            }
+        }
+        Ok(Cow::Owned(filled))
+    }
+}
+
+impl Field {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "id" => Self::Id,
+            "event_id" => Self::EventId,
+            "event_type" => Self::EventType,
+            "aggregate_type" => Self::AggregateType,
+            "aggregate_id" => Self::AggregateId,
+            "request_id" => Self::RequestId,
+            _ => match name.split_once('.')? {
+                (_, "") => return None,
+                ("header", name) => Self::Header(name.to_owned()),
+                ("payload", path) => Self::Payload(path.split('.').map(str::to_owned).collect()),
+                _ => return None,
+            },
+        })
+    }
+
+    fn value<'v>(&self, view: &'v EventView<'_>) -> Result<Cow<'v, str>, String> {
+        if let Some(value) = self.of_event(view) {
+            return Ok(Cow::Borrowed(value));
+        }
+        let lacks = |name: &str| Err(format!("{{{name}}}: the event has no such field"));
+        match self {
+            Self::Id => Ok(Cow::Owned(view.event.id.to_string())),
+            Self::Header(name) => match view.header(name)? {
+                Some(value) => Ok(Cow::Borrowed(value)),
+                None => lacks(&format!("header.{name}")),
+            },
+            Self::Payload(path) => {
+                let name = format!("payload.{}", path.join("."));
+                let Some(payload) = view.payload() else {
+                    return Err(format!("{{{name}}}: the payload is not JSON"));
+                };
+                match path.iter().try_fold(payload, |value, key| child(value, key)) {
+                    None | Some(Value::Null) => lacks(&name),
+                    Some(Value::String(text)) => Ok(Cow::Borrowed(text)),
+                    Some(Value::Array(_) | Value::Object(_)) => {
+                        Err(format!("{{{name}}} is a list or an object in this event"))
+                    }
+                    Some(scalar) => Ok(Cow::Owned(scalar.to_string())),
+                }
+            }
+            // Of the columns, only this one may be absent.
+            _ => lacks("request_id"),
+        }
+    }
+
+    /// The value, where it is a column of text.
+    fn of_event<'a>(&self, view: &EventView<'a>) -> Option<&'a str> {
+        let event = view.event;
+        match self {
+            Self::EventId => Some(&event.event_id),
+            Self::EventType => Some(&event.event_type),
+            Self::AggregateType => Some(&event.aggregate_type),
+            Self::AggregateId => Some(&event.aggregate_id),
+            Self::RequestId => event.request_id.as_deref(),
+            Self::Id | Self::Header(_) | Self::Payload(_) => None,
+        }
+    }
+}
+
+/// A member of an object, or an element of a list by its number.
+fn child<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
+    match value {
+        Value::Object(members) => members.get(key),
+        Value::Array(elements) => elements.get(key.parse::<usize>().ok()?),
+        _ => None,
+    }
+}

@@ -1,0 +1,49 @@
+//! An event as routes, templates and message forms look at it.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use postrider::Event;
+use serde_json::Value;
+
+/// An event whose headers and payload are parsed when somebody first asks, and then once.
+#[derive(Debug)]
+pub struct EventView<'a> {
+    /// The event itself.
+    pub event: &'a Event,
+    headers: OnceLock<Result<BTreeMap<String, String>, String>>,
+    payload: OnceLock<Option<Value>>,
+}
+
+impl<'a> EventView<'a> {
+    /// Looks at an event; parses nothing yet.
+    pub fn new(event: &'a Event) -> Self {
+        Self { event, headers: OnceLock::new(), payload: OnceLock::new() }
+    }
+
+    /// The event's headers.
+    ///
+    /// # Errors
+    /// If the column does not hold a JSON object.
+    pub fn headers(&self) -> Result<&BTreeMap<String, String>, String> {
+        self.headers.get_or_init(|| self.event.headers()).as_ref().map_err(Clone::clone)
+    }
+
+    /// A header, whatever the case of its name.
+    ///
+    /// # Errors
+    /// If the column does not hold a JSON object.
+    pub fn header(&self, name: &str) -> Result<Option<&str>, String> {
+        let headers = self.headers()?;
+        let exact = headers.get(name);
+        let found = exact.or_else(|| {
+            headers.iter().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, v)| v)
+        });
+        Ok(found.map(String::as_str))
+    }
+
+    /// The payload as JSON; `None` if it is none.
+    pub fn payload(&self) -> Option<&Value> {
+        self.payload.get_or_init(|| serde_json::from_str(&self.event.payload).ok()).as_ref()
+    }
+}
