@@ -1,4 +1,4 @@
-//! A database server that a test may kill.
+//! A database server or broker that a test may kill.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,18 +12,22 @@ use crate::{TempFolder, skip};
 pub struct PrivateServer {
     name: &'static str,
     folder: TempFolder,
-    /// Where its database is; the same after a restart.
+    /// Where it is; the same after a restart.
     pub url: String,
 }
 
 impl PrivateServer {
     /// Starts a server. `None`, noted as skipped, where there are no servers at all.
     pub async fn start(kind: StoreKind, test: &str) -> Option<Self> {
-        let (name, variable) = match kind {
-            StoreKind::Postgres => ("postgres", "POSTGRES_URL"),
-            StoreKind::Mysql => ("mariadb", "MYSQL_URL"),
+        match kind {
+            StoreKind::Postgres => Self::of("postgres", "POSTGRES_URL", test).await,
+            StoreKind::Mysql => Self::of("mariadb", "MYSQL_URL", test).await,
             StoreKind::Sqlite => panic!("SQLite has no server"),
-        };
+        }
+    }
+
+    /// Starts a server of a service of `dev/services`, whose shared server `variable` names.
+    pub async fn of(name: &'static str, variable: &str, test: &str) -> Option<Self> {
         // Where nobody provides a shared server, a private one is not installed behind their back.
         if std::env::var_os(variable).is_none() {
             skip(test, &format!("the variable {variable} is not set"));
@@ -32,6 +36,11 @@ impl PrivateServer {
         let mut server = Self { name, folder: TempFolder::new(), url: String::new() };
         server.url = server.control("start").await;
         Some(server)
+    }
+
+    /// Stops it in good order.
+    pub async fn stop(&self) {
+        self.control("stop").await;
     }
 
     /// Kills all of its processes: a crash.

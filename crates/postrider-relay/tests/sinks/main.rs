@@ -1,0 +1,3 @@
+//! The sinks on real servers: the suite that all of them pass, and what each has of its own.
+
+postrider_testkit::sink_conformance!(kafka: postrider_testkit::sinks::KafkaDestination);
