@@ -228,6 +228,7 @@ fn sink(section: &SinkSection) -> Result<(String, Arc<dyn Sink>), ConfigError> {
         SinkSection::Log { name } => (name.clone(), Arc::new(LogSink::new(name))),
         SinkSection::Null { name } => (name.clone(), Arc::new(NullSink::new(name))),
         SinkSection::Http(http) => (http.name.clone(), Arc::new(http_sink(http)?)),
+        SinkSection::Kafka(kafka) => (kafka.name.clone(), Arc::new(kafka.build()?)),
     })
 }
 

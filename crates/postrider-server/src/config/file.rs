@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::ConfigError;
+use super::brokers::KafkaSection;
 use super::value::{Secret, Time};
 
 #[derive(Debug, Clone, Deserialize)]
@@ -115,6 +116,7 @@ pub(crate) enum SinkSection {
     Log { name: String },
     Null { name: String },
     Http(Box<HttpSection>),
+    Kafka(Box<KafkaSection>),
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -1,5 +1,6 @@
 //! The configuration: default < file < environment < flags.
 
+mod brokers;
 mod build;
 mod file;
 mod value;
@@ -196,6 +197,15 @@ mod tests {
             ("[server]\nlisten = '0.0.0.0:80'", vec!["0.0.0.0:80", "token"]),
             ("[[sink]]\nname='s'\nkind='kafkaa'", vec!["kafkaa", "http"]),
             ("[[sink]]\nname='s'\nkind='http'", vec!["url"]),
+            ("[[sink]]\nname='s'\nkind='kafka'\ntopic='t'", vec!["brokers"]),
+            (
+                "[[sink]]\nname='s'\nkind='kafka'\nbrokers='h:1'\ntopic='{x}'",
+                vec!["`s`", "topic", "{x}", "{aggregate_type}"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='kafka'\nbrokers='h:1'\ntopic='t'\ncompression='rar'",
+                vec!["`s`", "rar", "lz4"],
+            ),
             ("[[sink]]\nname='s'\nkind='http'\nurl='http://h/{x}'", vec!["{x}", "{aggregate_id}"]),
         ] {
             let (_folder, path) = write(text);
