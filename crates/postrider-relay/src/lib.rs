@@ -6,6 +6,8 @@
 
 pub mod alert;
 pub mod backup;
+#[cfg(feature = "http")]
+mod body;
 pub mod config;
 mod courier;
 #[cfg(feature = "filters")]
@@ -24,6 +26,8 @@ mod sink;
 pub mod sinks;
 pub mod telemetry;
 pub mod template;
+#[cfg(any(feature = "http", feature = "redis"))]
+mod tls;
 mod upkeep;
 mod view;
 mod waker;

@@ -29,6 +29,9 @@ pub enum Form {
 }
 
 impl Form {
+    /// The names in the configuration.
+    pub const NAMES: [&str; 3] = ["plain", "cloudevents-binary", "cloudevents-structured"];
+
     /// The form by its name in the configuration.
     pub fn by_name(name: &str) -> Option<Self> {
         Some(match name {
@@ -59,6 +62,13 @@ impl Default for EnvelopeSettings {
             source: "/{aggregate_type}".to_owned(),
             content_type: "application/json".to_owned(),
         }
+    }
+}
+
+impl EnvelopeSettings {
+    /// Whether payloads of this content type are JSON.
+    pub fn content_is_json(&self) -> bool {
+        is_json(&self.content_type)
     }
 }
 

@@ -26,7 +26,6 @@ struct Route {
     aggregate_type: Option<Pattern>,
     #[cfg(feature = "filters")]
     filter: Option<Filter>,
-    to: Template,
 }
 
 /// The routes of a sink. The first that fits wins; the sink's own setting is the last.
@@ -50,7 +49,8 @@ struct Route {
 pub struct Router {
     setting: &'static str,
     routes: Vec<Route>,
-    default: Option<Template>,
+    /// Of the routes, then the sink's own, if it is set.
+    templates: Vec<Template>,
 }
 
 impl Router {
@@ -67,18 +67,23 @@ impl Router {
         if default.is_none() && routes.is_empty() {
             return Err(format!("nothing says where to; set `{setting}`, or a [[sink.route]]"));
         }
-        let default = default.map(Template::parse).transpose();
-        let default = default.map_err(|error| format!("`{setting}`: {error}"))?;
-        let routes = routes.iter().enumerate().map(|(number, route)| {
-            Route::new(route).map_err(|error| format!("[[sink.route]] {}: {error}", number + 1))
-        });
-        Ok(Self { setting, default, routes: routes.collect::<Result<_, _>>()? })
+        let (mut built, mut templates) = (Vec::new(), Vec::new());
+        for (number, route) in routes.iter().enumerate() {
+            let wrong = |error| format!("[[sink.route]] {}: {error}", number + 1);
+            built.push(Route::new(route).map_err(wrong)?);
+            let to = Template::parse(&route.to).map_err(|error| format!("`to`: {error}"));
+            templates.push(to.map_err(wrong)?);
+        }
+        if let Some(default) = default {
+            let default = Template::parse(default);
+            templates.push(default.map_err(|error| format!("`{setting}`: {error}"))?);
+        }
+        Ok(Self { setting, routes: built, templates })
     }
 
     /// All templates, each with the name of its setting: the routes, then the sink's own.
     pub fn templates(&self) -> impl Iterator<Item = (String, &Template)> {
-        let routes = self.routes.iter().map(|route| &route.to);
-        let all = routes.chain(&self.default).enumerate();
+        let all = self.templates.iter().enumerate();
         all.map(|(number, template)| (self.setting_of(number), template))
     }
 
@@ -95,16 +100,15 @@ impl Router {
                 return Ok(number);
             }
         }
-        match &self.default {
-            Some(_) => Ok(self.routes.len()),
-            None => Err(Outcome::NoRoute {
-                error: format!(
-                    "no [[sink.route]] takes event type `{}` of aggregate type `{}`, and `{}` is \
-                     not set",
-                    view.event.event_type, view.event.aggregate_type, self.setting
-                ),
-            }),
+        if self.templates.len() > self.routes.len() {
+            return Ok(self.routes.len());
         }
+        Err(Outcome::NoRoute {
+            error: format!(
+                "no [[sink.route]] takes event type `{}` of aggregate type `{}`, and `{}` is not set",
+                view.event.event_type, view.event.aggregate_type, self.setting
+            ),
+        })
     }
 
     /// The destination of an event.
@@ -116,12 +120,27 @@ impl Router {
         view: &EventView<'a>,
         encode: Encode,
     ) -> Result<Cow<'a, str>, Outcome> {
-        let picked = self.pick(view)?;
-        let template = self.routes.get(picked).map(|route| &route.to).or(self.default.as_ref());
-        let filled = template.map_or(Ok(Cow::Borrowed("")), |to| to.fill(view, encode));
-        filled.map_err(|error| Outcome::NoRoute {
+        self.fill(self.pick(view)?, view, encode)
+    }
+
+    /// The destination by the template that [`Router::pick`] chose.
+    ///
+    /// # Errors
+    /// `NoRoute` if the event lacks a field.
+    pub fn fill<'a>(
+        &'a self,
+        picked: usize,
+        view: &EventView<'a>,
+        encode: Encode,
+    ) -> Result<Cow<'a, str>, Outcome> {
+        self.templates[picked].fill(view, encode).map_err(|error| Outcome::NoRoute {
             error: format!("{}: {error}", self.setting_of(picked)),
         })
+    }
+
+    /// One of [`Router::templates`], by the number that [`Router::pick`] answers.
+    pub fn template(&self, number: usize) -> &Template {
+        &self.templates[number]
     }
 
     fn setting_of(&self, number: usize) -> String {
@@ -143,7 +162,6 @@ impl Route {
             aggregate_type: settings.aggregate_type.as_deref().map(Pattern::new),
             #[cfg(feature = "filters")]
             filter: settings.filter.as_deref().map(Filter::compile).transpose()?,
-            to: Template::parse(&settings.to).map_err(|error| format!("`to`: {error}"))?,
         })
     }
 

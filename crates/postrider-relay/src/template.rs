@@ -1,5 +1,5 @@
 //! Templates of destinations: `orders/{aggregate_id}`. They name fields of the event and nothing
-//! else, so that filling one costs a copy. What needs more is a body (see [`crate::body`]).
+//! else, so that filling one costs a copy. What needs more than that is a body.
 
 use std::borrow::Cow;
 

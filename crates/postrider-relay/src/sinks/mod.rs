@@ -1,5 +1,7 @@
 //! The sinks. Each file has the same order inside: settings, sink, delivery, helpers.
 
+#[cfg(any(feature = "discord", feature = "slack"))]
+mod chat;
 mod handler;
 #[cfg(feature = "http")]
 pub mod http;
@@ -7,7 +9,11 @@ pub mod http;
 mod kafka;
 mod log;
 mod null;
+#[cfg(feature = "redis")]
+mod redis;
 
+#[cfg(any(feature = "discord", feature = "slack"))]
+pub use chat::{ChatSettings, ChatSink};
 pub use handler::{HandlerError, HandlerSink};
 #[cfg(feature = "http")]
 pub use http::{HttpSettings, HttpSink};
@@ -15,3 +21,5 @@ pub use http::{HttpSettings, HttpSink};
 pub use kafka::{KafkaSettings, KafkaSink, Sasl, Tls};
 pub use log::LogSink;
 pub use null::NullSink;
+#[cfg(feature = "redis")]
+pub use redis::{RedisSettings, RedisSink};

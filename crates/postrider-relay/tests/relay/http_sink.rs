@@ -10,13 +10,9 @@ use postrider_testkit::relay::held_event;
 
 pub(crate) fn settings(url: String) -> HttpSettings {
     HttpSettings {
-        name: "api".to_owned(),
-        method: "POST".to_owned(),
-        url,
-        headers: Vec::new(),
         timeout: Duration::from_secs(10),
         host_concurrency_max: 4,
-        content_type: "application/json".to_owned(),
+        ..HttpSettings::new("api", url)
     }
 }
 
@@ -175,7 +171,24 @@ async fn wrong_settings_are_refused_by_name() {
     for (settings, named) in [
         (HttpSettings { method: "get it".to_owned(), ..settings(url()) }, "get it"),
         (HttpSettings { method: "post".to_owned(), ..settings(url()) }, "post"),
-        (settings("ftp://h/".to_owned()), "ftp://h/"),
+        (settings("ftp://h/hush".to_owned()), "`url` must start with http://"),
+        (
+            HttpSettings { proxy: Some("hush".to_owned()), ..settings(url()) },
+            "`proxy` is no URL like http://",
+        ),
+        (
+            HttpSettings {
+                proxy: Some("http://127.0.0.1:1".to_owned()),
+                deny_private_addresses: true,
+                ..settings(url())
+            },
+            "exclude each other",
+        ),
+        (
+            HttpSettings { signing_secrets: vec!["hush".to_owned()], ..settings(url()) },
+            "`signing_secrets`: number 1",
+        ),
+        (HttpSettings { body: Some("{{ x".to_owned()), ..settings(url()) }, "`body`"),
         (
             HttpSettings { headers: vec![("a b".to_owned(), String::new())], ..settings(url()) },
             "a b",

@@ -5,6 +5,7 @@
 
 mod alerts;
 mod backup;
+mod chat;
 mod crash;
 mod discord;
 mod failures;
@@ -12,12 +13,14 @@ mod faults;
 mod handler_sink;
 mod health;
 mod http_answers;
+mod http_routes;
 mod http_sink;
 mod log_sink;
 mod message;
 mod pipeline;
 mod policy;
 mod policy_property;
+mod redis_sink;
 mod routes;
 mod safety_net;
 mod settling;

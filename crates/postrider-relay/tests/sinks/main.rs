@@ -1,3 +1,6 @@
 //! The sinks on real servers: the suite that all of them pass, and what each has of its own.
 
+mod kafka_own;
+
+postrider_testkit::sink_conformance!(http: postrider_testkit::sinks::HttpDestination);
 postrider_testkit::sink_conformance!(kafka: postrider_testkit::sinks::KafkaDestination);

@@ -3,13 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use postrider_relay::message::EnvelopeSettings;
 use postrider_relay::sinks::{KafkaSettings, KafkaSink, Sasl, Tls};
 use serde::Deserialize;
 
 use super::ConfigError;
+use super::sink::{RouteSection, envelope, routes};
 use super::value::{Secret, Time};
 
 #[derive(Debug, Clone, Deserialize)]
@@ -17,7 +16,12 @@ use super::value::{Secret, Time};
 pub(crate) struct KafkaSection {
     pub(crate) name: String,
     brokers: String,
-    topic: String,
+    topic: Option<String>,
+    #[serde(default)]
+    route: Vec<RouteSection>,
+    form: Option<String>,
+    source: Option<String>,
+    content_type: Option<String>,
     linger: Option<Time>,
     compression: Option<String>,
     message_bytes_max: Option<usize>,
@@ -45,16 +49,15 @@ struct SaslSection {
 
 impl KafkaSection {
     pub(crate) fn build(&self) -> Result<KafkaSink, ConfigError> {
+        let default = KafkaSettings::new(&self.name, &self.brokers, "");
         let text = |secret: &Secret| secret.expose().to_owned();
         Ok(KafkaSink::new(KafkaSettings {
-            name: self.name.clone(),
-            brokers: self.brokers.clone(),
-            topic: Some(self.topic.clone()),
-            routes: Vec::new(),
-            envelope: EnvelopeSettings::default(),
-            linger: self.linger.map_or(Duration::from_millis(1), |time| time.0),
-            compression: self.compression.clone().unwrap_or_else(|| "none".to_owned()),
-            message_bytes_max: self.message_bytes_max.unwrap_or(1_000_000),
+            topic: self.topic.clone(),
+            routes: routes(&self.route),
+            envelope: envelope(&self.name, &self.form, &self.source, &self.content_type)?,
+            linger: self.linger.map_or(default.linger, |time| time.0),
+            compression: self.compression.clone().unwrap_or(default.compression),
+            message_bytes_max: self.message_bytes_max.unwrap_or(default.message_bytes_max),
             tls: self.tls.clone().map(|tls| Tls { ca: tls.ca, cert: tls.cert, key: tls.key }),
             sasl: self.sasl.as_ref().map(|sasl| Sasl {
                 mechanism: sasl.mechanism.clone(),
@@ -62,6 +65,8 @@ impl KafkaSection {
                 password: text(&sasl.password),
             }),
             options: self.options.iter().map(|(name, value)| (name.clone(), text(value))).collect(),
+            name: default.name,
+            brokers: default.brokers,
         })?)
     }
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use postrider::store::OnSuccess;
 use postrider::{Dedupe, Outbox, OutboxSpec};
 use postrider_relay::alert::{Channel, DiscordChannel};
-use postrider_relay::sinks::{HttpSettings, HttpSink, LogSink, NullSink};
+use postrider_relay::sinks::{ChatSink, LogSink, NullSink};
 use postrider_relay::{Backoff, OutboxConfig, Preset, RelayConfig, Sink};
 
 use super::ConfigError;
-use super::file::{AlertSection, Config, HttpSection, OnSuccessWord, OutboxSection, SinkSection};
+use super::file::{AlertSection, Config, OnSuccessWord, OutboxSection, SinkSection};
 use super::value::{Time, parse_time};
 
 /// Everything that a relay needs.
@@ -227,25 +227,16 @@ fn sink(section: &SinkSection) -> Result<(String, Arc<dyn Sink>), ConfigError> {
     Ok(match section {
         SinkSection::Log { name } => (name.clone(), Arc::new(LogSink::new(name))),
         SinkSection::Null { name } => (name.clone(), Arc::new(NullSink::new(name))),
-        SinkSection::Http(http) => (http.name.clone(), Arc::new(http_sink(http)?)),
+        SinkSection::Http(http) => (http.name.clone(), Arc::new(http.build()?)),
+        SinkSection::Discord(chat) => {
+            (chat.name.clone(), Arc::new(ChatSink::discord(chat.settings()?)?))
+        }
+        SinkSection::Slack(chat) => {
+            (chat.name.clone(), Arc::new(ChatSink::slack(chat.settings()?)?))
+        }
+        SinkSection::Redis(redis) => (redis.name.clone(), Arc::new(redis.build()?)),
         SinkSection::Kafka(kafka) => (kafka.name.clone(), Arc::new(kafka.build()?)),
     })
-}
-
-fn http_sink(section: &HttpSection) -> Result<HttpSink, ConfigError> {
-    Ok(HttpSink::new(HttpSettings {
-        name: section.name.clone(),
-        method: section.method.clone().unwrap_or_else(|| "POST".to_owned()),
-        url: section.url.expose().to_owned(),
-        headers: section
-            .headers
-            .iter()
-            .map(|(name, value)| (name.clone(), value.expose().to_owned()))
-            .collect(),
-        timeout: section.timeout.map_or(Duration::from_secs(5), |time| time.0),
-        host_concurrency_max: section.host_concurrency_max.unwrap_or(16).max(1),
-        content_type: section.content_type.clone().unwrap_or_else(|| "application/json".to_owned()),
-    })?)
 }
 
 fn channel(section: &AlertSection) -> Result<Box<dyn Channel>, ConfigError> {

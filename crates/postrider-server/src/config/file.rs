@@ -1,6 +1,5 @@
 //! The configuration file's form. Meaning, unit and default of each key are in `default.toml`.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -8,6 +7,7 @@ use serde::Deserialize;
 
 use super::ConfigError;
 use super::brokers::KafkaSection;
+use super::sink::{ChatSection, HttpSection, RedisSection};
 use super::value::{Secret, Time};
 
 #[derive(Debug, Clone, Deserialize)]
@@ -116,20 +116,10 @@ pub(crate) enum SinkSection {
     Log { name: String },
     Null { name: String },
     Http(Box<HttpSection>),
+    Discord(Box<ChatSection>),
+    Slack(Box<ChatSection>),
+    Redis(Box<RedisSection>),
     Kafka(Box<KafkaSection>),
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct HttpSection {
-    pub(crate) name: String,
-    pub(crate) url: Secret,
-    pub(crate) method: Option<String>,
-    #[serde(default)]
-    pub(crate) headers: BTreeMap<String, Secret>,
-    pub(crate) timeout: Option<Time>,
-    pub(crate) host_concurrency_max: Option<usize>,
-    pub(crate) content_type: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

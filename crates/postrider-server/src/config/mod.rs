@@ -3,6 +3,7 @@
 mod brokers;
 mod build;
 mod file;
+mod sink;
 mod value;
 
 use std::path::{Path, PathBuf};
@@ -170,7 +171,8 @@ mod tests {
             .map(|line| match line.strip_prefix("# ") {
                 Some(rest) if rest.starts_with("[[") || is_setting(rest) => {
                     let rest = rest.split("   ").next().unwrap();
-                    format!("{rest}\n").replace("env:", "literal:")
+                    let (variable, file) = ("https://example.com/", "/dev/null");
+                    format!("{rest}\n").replace("env:", variable).replace("partner.json.j2", file)
                 }
                 _ => format!("{line}\n"),
             })
@@ -196,7 +198,6 @@ mod tests {
             ("[relay]\ntime_zone = 'Mars/Base'", vec!["Mars/Base", "time_zone"]),
             ("[server]\nlisten = '0.0.0.0:80'", vec!["0.0.0.0:80", "token"]),
             ("[[sink]]\nname='s'\nkind='kafkaa'", vec!["kafkaa", "http"]),
-            ("[[sink]]\nname='s'\nkind='http'", vec!["url"]),
             ("[[sink]]\nname='s'\nkind='kafka'\ntopic='t'", vec!["brokers"]),
             (
                 "[[sink]]\nname='s'\nkind='kafka'\nbrokers='h:1'\ntopic='{x}'",
@@ -205,6 +206,26 @@ mod tests {
             (
                 "[[sink]]\nname='s'\nkind='kafka'\nbrokers='h:1'\ntopic='t'\ncompression='rar'",
                 vec!["`s`", "rar", "lz4"],
+            ),
+            ("[[sink]]\nname='s'\nkind='http'", vec!["url", "sink.route"]),
+            ("[[sink]]\nname='s'\nkind='http'\nurl='http://h'\nform='xml'", vec!["xml", "plain"]),
+            ("[[sink]]\nname='s'\nkind='http'\nurl='http://h'\nbody='{{ x }}'", vec!["`s`", "`x`"]),
+            (
+                "[[sink]]\nname='s'\nkind='http'\nurl='http://h'\nbody_file='/no/such'",
+                vec!["`s`", "body_file", "/no/such"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='slack'\nurl='http://h'\ntext='a'\nbody='1'",
+                vec!["`s`", "`text`", "`body`"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='redis'\nurl='redis://h'\nstream='{{x}'",
+                vec!["`s`", "`stream`", "{aggregate_id}"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='redis'\nurl='redis://h'\n[[sink.route]]\nto='a'\n\
+                 filter='amount > 5'",
+                vec!["`s`", "[[sink.route]] 1", "amount > 5", "payload"],
             ),
             ("[[sink]]\nname='s'\nkind='http'\nurl='http://h/{x}'", vec!["{x}", "{aggregate_id}"]),
         ] {

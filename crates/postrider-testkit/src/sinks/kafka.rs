@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider::Event;
 use postrider_relay::Sink;
-use postrider_relay::message::EnvelopeSettings;
 use postrider_relay::sinks::{KafkaSettings, KafkaSink};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -41,19 +39,7 @@ impl KafkaDestination {
 
     /// Settings of a sink that delivers here.
     pub fn settings(&self) -> KafkaSettings {
-        KafkaSettings {
-            name: settings_name(),
-            brokers: self.brokers.clone(),
-            topic: Some(self.topic.clone()),
-            routes: Vec::new(),
-            envelope: EnvelopeSettings::default(),
-            linger: Duration::from_millis(1),
-            compression: "none".to_owned(),
-            message_bytes_max: 1_000_000,
-            tls: None,
-            sasl: None,
-            options: BTreeMap::new(),
-        }
+        KafkaSettings::new(&settings_name(), &self.brokers, &self.topic)
     }
 
     fn server(&self) -> &PrivateServer {

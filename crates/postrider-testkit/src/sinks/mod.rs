@@ -6,6 +6,8 @@
 //! alternative.
 
 pub mod deliveries;
+#[cfg(feature = "http")]
+mod http;
 #[cfg(feature = "kafka")]
 mod kafka;
 pub mod outages;
@@ -18,6 +20,8 @@ use async_trait::async_trait;
 use postrider::Event;
 use postrider_relay::Sink;
 
+#[cfg(feature = "http")]
+pub use http::HttpDestination;
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaDestination;
 pub use steps::{deliver, events_of_keys, settings_name};

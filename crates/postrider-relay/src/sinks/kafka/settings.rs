@@ -107,6 +107,23 @@ impl Kind {
 }
 
 impl KafkaSettings {
+    /// The defaults, for one topic.
+    pub fn new(name: &str, brokers: &str, topic: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            brokers: brokers.to_owned(),
+            topic: Some(topic.to_owned()),
+            routes: Vec::new(),
+            envelope: EnvelopeSettings::default(),
+            linger: Duration::from_millis(1),
+            compression: "none".to_owned(),
+            message_bytes_max: 1_000_000,
+            tls: None,
+            sasl: None,
+            options: BTreeMap::new(),
+        }
+    }
+
     /// Settings that can be wrong without a broker to say so.
     ///
     /// # Errors
@@ -214,19 +231,7 @@ mod tests {
     use super::*;
 
     fn settings() -> KafkaSettings {
-        KafkaSettings {
-            name: "kafka".to_owned(),
-            brokers: "localhost:9092".to_owned(),
-            topic: Some("orders".to_owned()),
-            routes: Vec::new(),
-            envelope: EnvelopeSettings::default(),
-            linger: Duration::from_micros(1_500),
-            compression: "lz4".to_owned(),
-            message_bytes_max: 1_000_000,
-            tls: None,
-            sasl: None,
-            options: BTreeMap::new(),
-        }
+        KafkaSettings::new("kafka", "localhost:9092", "orders")
     }
 
     #[test]
@@ -267,6 +272,7 @@ mod tests {
                 password: "p".to_owned(),
             }),
             tls: Some(Tls::default()),
+            linger: Duration::from_micros(1_500),
             ..settings()
         };
         settings.check().unwrap();

@@ -1,0 +1,250 @@
+//! Bodies and texts by template (Jinja): what a destination wants to read instead of the payload.
+
+use std::collections::BTreeMap;
+
+use minijinja::value::{Serde, Value};
+use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
+
+use crate::view::EventView;
+
+/// What a template may name.
+const VARIABLES: [&str; 11] = [
+    "id",
+    "event_id",
+    "event_type",
+    "aggregate_type",
+    "aggregate_id",
+    "request_id",
+    "content_hash",
+    "created_at",
+    "headers",
+    "payload",
+    "payload_text",
+];
+const TEMPLATE: &str = "template";
+
+/// How values are written, so that none of them can become more than a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Escape {
+    /// As they are.
+    None,
+    /// As JSON, with quotes: `{"name": {{ payload.name }}}`. The whole must be JSON too.
+    Json,
+    /// As text of Slack, in which `<!channel>` would call everybody.
+    Slack,
+}
+
+/// A compiled template.
+pub(crate) struct Body {
+    environment: Environment<'static>,
+    escape: Escape,
+    setting: &'static str,
+    /// Those of [`VARIABLES`] that may be in it: nothing else is handed over, or even parsed.
+    variables: Vec<&'static str>,
+}
+
+impl Body {
+    /// Compiles a template; `setting` is its name, for messages.
+    ///
+    /// # Errors
+    /// Says what is wrong and in which line, or which name is unknown.
+    pub(crate) fn compile(
+        setting: &'static str,
+        text: &str,
+        escape: Escape,
+    ) -> Result<Self, String> {
+        let mut environment = Environment::new();
+        // So that errors name the variable.
+        environment.set_debug(true);
+        environment.set_auto_escape_callback(move |_| match escape {
+            Escape::Json => AutoEscape::Json,
+            Escape::None | Escape::Slack => AutoEscape::None,
+        });
+        if escape == Escape::Slack {
+            environment.set_formatter(|output, state, value| {
+                let plain = value.is_safe() || !value.to_string().contains(['&', '<', '>']);
+                let escaped = if plain { value.clone() } else { Value::from(slack(value)) };
+                minijinja::escape_formatter(output, state, &escaped)
+            });
+        }
+        let wrong = |why: String| format!("`{setting}`: {why}");
+        environment
+            .add_template_owned(TEMPLATE, text.to_owned())
+            .map_err(|error| wrong(error.to_string()))?;
+        let compiled = environment.get_template(TEMPLATE);
+        let named = compiled.map_err(|error| wrong(error.to_string()))?.undeclared_variables(false);
+        let known = |name: &str| {
+            VARIABLES.contains(&name) || environment.globals().any(|(global, _)| global == name)
+        };
+        if let Some(name) = named.iter().find(|name| !known(name)) {
+            let allowed = VARIABLES.join(", ");
+            return Err(wrong(format!("`{name}` is unknown; allowed are {allowed}")));
+        }
+        // Filters and functions are looked up when they are called: a first try without an event,
+        // in which nothing is missing, calls most of them.
+        environment.set_undefined_behavior(UndefinedBehavior::Chainable);
+        let tried = environment.get_template(TEMPLATE).and_then(|t| t.render(sample()));
+        if let Err(error) = tried
+            && matches!(
+                error.kind(),
+                ErrorKind::UnknownFilter | ErrorKind::UnknownFunction | ErrorKind::UnknownTest
+            )
+        {
+            return Err(wrong(error.to_string()));
+        }
+        // A field that is absent must not become an empty place in a message; in an `if` it is a
+        // question, and the answer is no.
+        environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
+        let variables = VARIABLES.into_iter().filter(|name| text.contains(name)).collect();
+        Ok(Self { environment, escape, setting, variables })
+    }
+
+    /// Puts the event in.
+    ///
+    /// # Errors
+    /// Names what the event lacks.
+    pub(crate) fn render(&self, view: &EventView<'_>) -> Result<String, String> {
+        let wrong = |why: String| format!("`{}`: {why}", self.setting);
+        let mut context: BTreeMap<&str, Value> = BTreeMap::new();
+        for name in &self.variables {
+            context.insert(name, variable(name, view)?);
+        }
+        let rendered = self
+            .environment
+            .get_template(TEMPLATE)
+            .and_then(|template| template.render(Value::from(context)))
+            .map_err(|error| wrong(error.to_string()))?;
+        if self.escape == Escape::Json
+            && let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&rendered)
+        {
+            return Err(wrong(format!(
+                "it makes no JSON of this event ({error}); values are written with their quotes"
+            )));
+        }
+        Ok(rendered)
+    }
+}
+
+/// An event that has everything, with nothing in it.
+fn sample() -> Value {
+    let absent = ["headers", "payload"];
+    let texts = VARIABLES.into_iter().filter(|name| !absent.contains(name));
+    texts.map(|name| (name, Value::from(""))).collect()
+}
+
+fn variable(name: &str, view: &EventView<'_>) -> Result<Value, String> {
+    let event = view.event;
+    Ok(match name {
+        "id" => Value::from(event.id),
+        "event_id" => Value::from(event.event_id.as_str()),
+        "event_type" => Value::from(event.event_type.as_str()),
+        "aggregate_type" => Value::from(event.aggregate_type.as_str()),
+        "aggregate_id" => Value::from(event.aggregate_id.as_str()),
+        "request_id" => event.request_id.as_deref().map_or(Value::from(()), Value::from),
+        "content_hash" => event.content_hash.as_deref().map_or(Value::from(()), Value::from),
+        "created_at" => Value::from(event.created_at.to_rfc3339()),
+        "headers" => Value::from(Serde(view.headers()?)),
+        "payload" => match view.payload() {
+            Some(json) => Value::from(Serde(json)),
+            None => Value::from(event.payload.as_str()),
+        },
+        _ => Value::from(event.payload.as_str()),
+    })
+}
+
+fn slack(value: &Value) -> String {
+    value.to_string().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postrider::Event;
+
+    fn event(payload: &str) -> Event {
+        let at = chrono::DateTime::UNIX_EPOCH;
+        Event {
+            id: 7,
+            event_id: "e-7".to_owned(),
+            request_id: None,
+            aggregate_type: "order".to_owned(),
+            aggregate_id: "o-7".to_owned(),
+            event_type: "OrderPlaced".to_owned(),
+            payload: payload.to_owned(),
+            headers: Some(r#"{"tenant": "t1"}"#.to_owned()),
+            content_hash: None,
+            created_at: at,
+            expires_at: None,
+            retry_count: 0,
+            max_retries: None,
+            redrive_count: 0,
+            crash_count: 0,
+            last_failed_at: None,
+            claimed_at: at,
+            version: 1,
+        }
+    }
+
+    fn render(template: &str, escape: Escape, payload: &str) -> Result<String, String> {
+        let body = Body::compile("body", template, escape).unwrap();
+        body.render(&EventView::new(&event(payload)))
+    }
+
+    #[test]
+    fn a_template_sees_the_event_its_headers_and_its_payload() {
+        for (template, rendered) in [
+            ("{{ id }} {{ event_id }} {{ event_type }}", "7 e-7 OrderPlaced"),
+            ("{{ aggregate_type }}/{{ aggregate_id }}/{{ headers.tenant }}", "order/o-7/t1"),
+            ("{{ payload.lines[0].n + 1 }}", "3"),
+            ("{% for line in payload.lines %}{{ line.n }};{% endfor %}", "2;5;"),
+            ("{{ payload_text[:8] }}", r#"{"lines""#),
+            ("{{ payload.vip | default('no') }}", "no"),
+            ("{% if payload.vip %}vip{% else %}guest{% endif %}", "guest"),
+            ("{{ created_at[:10] }}", "1970-01-01"),
+        ] {
+            let payload = r#"{"lines": [{"n": 2}, {"n": 5}]}"#;
+            assert_eq!(render(template, Escape::None, payload).as_deref(), Ok(rendered));
+        }
+    }
+
+    #[test]
+    fn a_value_stays_a_value() {
+        let name = r#"{"name": "Eve\", \"admin\": \"yes <!channel> & co"}"#;
+        let json = render(r#"{"name": {{ payload.name }}}"#, Escape::Json, name).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json.as_object().unwrap().len(), 1);
+        assert_eq!(json["name"], r#"Eve", "admin": "yes <!channel> & co"#);
+        let whole = render("{{ payload }}", Escape::Json, r#"{"a": [1, null]}"#).unwrap();
+        assert_eq!(whole.replace(' ', ""), r#"{"a":[1,null]}"#);
+        let text = render("<!here> {{ payload.name }}", Escape::Slack, name).unwrap();
+        assert_eq!(text, r#"<!here> Eve", "admin": "yes &lt;!channel&gt; &amp; co"#);
+    }
+
+    #[test]
+    fn what_the_event_lacks_is_named() {
+        for (template, escape, named) in [
+            ("{{ payload.discount }}", Escape::None, "payload.discount"),
+            ("{{ payload.a.b }}", Escape::None, "payload.a"),
+            ("{{ headers.region }}", Escape::None, "headers.region"),
+            ("{% for x in payload.lines %}{% endfor %}", Escape::None, "payload.lines"),
+            (r#"{"id": "{{ event_id }}"}"#, Escape::Json, "quotes"),
+        ] {
+            let error = render(template, escape, "{}").unwrap_err();
+            assert!(error.contains(named) && error.contains("`body`"), "{error}");
+        }
+        assert!(render("{{ payload.a }}", Escape::None, "no json").is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_in_itself_is_found_before_any_event() {
+        for (template, word) in [
+            ("{{ event_type", "template:1"),
+            ("{% if %}", "template:1"),
+            ("\n{{ evnt_type }}", "`evnt_type`"),
+            ("{{ event_type | shout }}", "shout"),
+        ] {
+            let error = Body::compile("text", template, Escape::None).err().unwrap_or_default();
+            assert!(error.contains(word) && error.contains("`text`"), "{template}: {error}");
+        }
+    }
+}

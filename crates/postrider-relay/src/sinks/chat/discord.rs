@@ -1,0 +1,45 @@
+//! Discord's webhooks.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use url::Url;
+
+use super::Chat;
+use crate::body::Escape;
+use crate::sinks::http::Answer;
+
+pub(super) const CHAT: Chat = Chat {
+    text: "**{{ event_type }}** {{ aggregate_type }} {{ aggregate_id }}\n\
+           ```json\n{{ payload_text[:1500] }}\n```",
+    text_chars_max: 2_000,
+    escape: Escape::None,
+    // Nobody is called by what an event happens to contain.
+    message: |text| json!({ "content": text, "allowed_mentions": { "parse": [] } }),
+    confirmed,
+    pause,
+};
+
+/// Without `wait`, Discord answers before it knows whether it has the message.
+fn confirmed(mut url: Url) -> Url {
+    if !url.query_pairs().any(|(name, _)| name == "wait") {
+        url.query_pairs_mut().append_pair("wait", "true");
+    }
+    url
+}
+
+/// The limit is used up: by the answer's own count, or because it was passed.
+fn pause(answer: &Answer) -> Option<Duration> {
+    let header = |name: &str| answer.headers.get(name)?.to_str().ok();
+    let reset_after = || seconds(header("x-ratelimit-reset-after")?.parse().ok()?);
+    if answer.status.as_u16() == 429 {
+        let body: Option<Value> = serde_json::from_str(&answer.body).ok();
+        let told = body.and_then(|body| seconds(body.get("retry_after")?.as_f64()?));
+        return told.or_else(|| answer.retry_after()).or_else(reset_after);
+    }
+    (header("x-ratelimit-remaining") == Some("0")).then(reset_after).flatten()
+}
+
+fn seconds(number: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(number).ok()
+}

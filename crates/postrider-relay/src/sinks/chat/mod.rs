@@ -1,0 +1,200 @@
+//! Messages to people, by the webhooks of a chat. One request per event, one at a time to a
+//! webhook; its rate limit is honoured by waiting for the time that it names.
+
+#[cfg(feature = "discord")]
+mod discord;
+#[cfg(feature = "slack")]
+mod slack;
+
+use std::borrow::Cow;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use postrider::Event;
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, RequestBuilder};
+use url::Url;
+
+use crate::body::{Body, Escape};
+use crate::routes::RouteSettings;
+use crate::sink::{Batch, Outcome, Sink, SinkError};
+use crate::sinks::http::{Answer, Dialect, Exchange, Targets, client_for};
+use crate::view::EventView;
+
+/// Settings of a chat's sink.
+#[derive(Debug, Clone)]
+pub struct ChatSettings {
+    /// Name in the configuration.
+    pub name: String,
+    /// The webhook, where no route says otherwise.
+    pub url: Option<String>,
+    /// Routes to other webhooks.
+    pub routes: Vec<RouteSettings>,
+    /// Template (Jinja) of the message's text; absent: type, aggregate and payload.
+    pub text: Option<String>,
+    /// Template (Jinja) of the whole request as JSON, instead of a text.
+    pub body: Option<String>,
+    /// Time for one request.
+    pub timeout: Duration,
+    /// Forward proxy; without one, the proxies of the environment.
+    pub proxy: Option<String>,
+}
+
+impl ChatSettings {
+    /// The defaults: the usual text, 10 s.
+    pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            url: Some(url.into()),
+            routes: Vec::new(),
+            text: None,
+            body: None,
+            timeout: Duration::from_secs(10),
+            proxy: None,
+        }
+    }
+}
+
+/// What one chat does differently from another.
+struct Chat {
+    /// Template of the text, if none is set.
+    text: &'static str,
+    /// Characters that a text may have.
+    text_chars_max: usize,
+    /// How values are written into a text.
+    escape: Escape,
+    /// The request with that text.
+    message: fn(&str) -> serde_json::Value,
+    /// Adds what a webhook needs to confirm a message.
+    confirmed: fn(Url) -> Url,
+    /// How long the webhook wants to be left alone from now on.
+    pause: fn(&Answer) -> Option<Duration>,
+}
+
+/// Delivers to a chat.
+pub struct ChatSink {
+    chat: Chat,
+    name: String,
+    template: Body,
+    /// The template makes the whole request.
+    whole: bool,
+    exchange: Exchange,
+    proxy: Option<String>,
+}
+
+impl ChatSink {
+    /// A sink to Discord. Checks the settings; connects to nothing.
+    ///
+    /// # Errors
+    /// Names the setting that is wrong.
+    #[cfg(feature = "discord")]
+    pub fn discord(settings: ChatSettings) -> Result<Self, SinkError> {
+        Self::new(discord::CHAT, settings)
+    }
+
+    /// A sink to Slack. Checks the settings; connects to nothing.
+    ///
+    /// # Errors
+    /// Names the setting that is wrong.
+    #[cfg(feature = "slack")]
+    pub fn slack(settings: ChatSettings) -> Result<Self, SinkError> {
+        Self::new(slack::CHAT, settings)
+    }
+
+    fn new(chat: Chat, settings: ChatSettings) -> Result<Self, SinkError> {
+        let name = settings.name.clone();
+        Self::build(chat, settings).map_err(|message| SinkError { sink: name, message })
+    }
+
+    fn build(chat: Chat, settings: ChatSettings) -> Result<Self, String> {
+        let template = match (&settings.text, &settings.body) {
+            (Some(_), Some(_)) => {
+                return Err("`text` and `body` exclude each other: `body` is all".to_owned());
+            }
+            (None, Some(body)) => Body::compile("body", body, Escape::Json)?,
+            (text, None) => {
+                Body::compile("text", text.as_deref().unwrap_or(chat.text), chat.escape)?
+            }
+        };
+        Ok(Self {
+            template,
+            whole: settings.body.is_some(),
+            exchange: Exchange {
+                client: client_for(settings.timeout, settings.proxy.as_deref(), false)?,
+                targets: Targets::new(settings.url.as_deref(), &settings.routes)?,
+                timeout: settings.timeout,
+                // The limits are per webhook and low; one after the other keeps the order, too.
+                at_once_max: 1,
+                deny_private_addresses: false,
+                places: Mutex::default(),
+            },
+            name: settings.name,
+            proxy: settings.proxy,
+            chat,
+        })
+    }
+}
+
+impl Dialect for ChatSink {
+    /// Nothing of the event but the text: its headers are not for strangers.
+    fn request(
+        &self,
+        client: &Client,
+        url: Url,
+        view: &EventView<'_>,
+    ) -> Result<RequestBuilder, Outcome> {
+        let rendered = self.template.render(view);
+        let rendered = rendered.map_err(|error| Outcome::Rejected { error, detail: None })?;
+        let body = match self.whole {
+            true => rendered,
+            false => (self.chat.message)(&cut(&rendered, self.chat.text_chars_max)).to_string(),
+        };
+        let request = client.post((self.chat.confirmed)(url));
+        Ok(request.header(CONTENT_TYPE, "application/json").body(body))
+    }
+
+    /// The webhook: that is what the limits are about.
+    fn place(&self, url: &Url) -> String {
+        url.to_string()
+    }
+
+    fn asks_to_wait(&self, answer: &Answer) -> Option<Duration> {
+        (self.chat.pause)(answer).or_else(|| answer.retry_after())
+    }
+
+    fn pause(&self, answer: &Answer) -> Option<Duration> {
+        (self.chat.pause)(answer)
+    }
+}
+
+#[async_trait]
+impl Sink for ChatSink {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
+        self.exchange.targets.host(&EventView::new(event))
+    }
+
+    async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
+        self.exchange.deliver(batch, self).await
+    }
+
+    async fn check(&self) -> Result<(), SinkError> {
+        let checked = self.exchange.check(self.proxy.as_deref()).await;
+        checked.map_err(|message| SinkError { sink: self.name.clone(), message })
+    }
+
+    async fn close(&self) {}
+}
+
+/// A text that fits, with a sign that there was more.
+fn cut(text: &str, chars_max: usize) -> Cow<'_, str> {
+    if text.len() <= chars_max || text.chars().count() <= chars_max {
+        return Cow::Borrowed(text);
+    }
+    let kept: String = text.chars().take(chars_max - 1).collect();
+    Cow::Owned(format!("{kept}…"))
+}

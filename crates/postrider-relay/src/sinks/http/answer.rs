@@ -1,0 +1,128 @@
+//! What an answer means.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::{Response, StatusCode};
+
+use crate::sink::Outcome;
+
+/// Bytes of an answer's body that are kept for the dead letter.
+const DETAIL_BYTES_MAX: usize = 4_096;
+/// Bytes of a successful answer's body that are read to keep the connection.
+const BODY_BYTES_MAX: usize = 64 * 1_024;
+
+/// An answer, read as far as it is of interest.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    /// The beginning of the body; empty for a success.
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(super) async fn read(response: Response) -> Self {
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = if status.is_success() {
+            // Read, so that the connection can be used again; the body itself is of no interest,
+            // and a large one is cheaper to cut off.
+            drop(body_start(response, BODY_BYTES_MAX).await);
+            String::new()
+        } else {
+            body_start(response, DETAIL_BYTES_MAX).await
+        };
+        Self { status, headers, body }
+    }
+
+    /// The wait that it asks for by `Retry-After`.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?;
+        retry_after(text, Utc::now())
+    }
+
+    /// By the table of the specification.
+    pub(crate) fn outcome(self, asked: Option<Duration>) -> Outcome {
+        if self.status.is_success() {
+            return Outcome::Delivered;
+        }
+        let error = format!("HTTP {}", self.status);
+        let down = |error, credentials| Outcome::Down { error, retry_after: asked, credentials };
+        match meaning(self.status) {
+            Meaning::Rejected => {
+                Outcome::Rejected { error, detail: Some(self.body).filter(|text| !text.is_empty()) }
+            }
+            Meaning::Retry => Outcome::Retry { error },
+            Meaning::Down => down(error, false),
+            Meaning::Credentials => down(error, true),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Meaning {
+    Rejected,
+    Retry,
+    Down,
+    Credentials,
+}
+
+fn meaning(status: StatusCode) -> Meaning {
+    match status.as_u16() {
+        400 | 409 | 410 | 413 | 415 | 422 => Meaning::Rejected,
+        401 | 403 | 407 => Meaning::Credentials,
+        408 | 425 | 429 | 500..=599 => Meaning::Down,
+        _ => Meaning::Retry,
+    }
+}
+
+async fn body_start(mut answer: Response, bytes_max: usize) -> String {
+    let mut body = Vec::new();
+    while let Ok(Some(chunk)) = answer.chunk().await {
+        body.extend_from_slice(&chunk);
+        if body.len() >= bytes_max {
+            break;
+        }
+    }
+    body.truncate(bytes_max);
+    String::from_utf8_lossy(&body).into_owned()
+}
+
+/// Seconds, or a date.
+fn retry_after(text: &str, now: DateTime<Utc>) -> Option<Duration> {
+    if let Ok(seconds) = text.trim().parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = DateTime::parse_from_rfc2822(text.trim()).ok()?;
+    Some((at.with_timezone(&Utc) - now).to_std().unwrap_or(Duration::ZERO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_mean_what_the_specification_says() {
+        for (codes, wanted) in [
+            (&[400, 409, 410, 413, 415, 422][..], Meaning::Rejected),
+            (&[404, 402, 405, 418, 451, 301, 302, 304], Meaning::Retry),
+            (&[408, 425, 429, 500, 502, 503, 504, 599], Meaning::Down),
+            (&[401, 403, 407], Meaning::Credentials),
+        ] {
+            for code in codes {
+                let status = StatusCode::from_u16(*code).unwrap();
+                assert_eq!(meaning(status), wanted, "{code}");
+            }
+        }
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        assert_eq!(retry_after("120", now), Some(Duration::from_secs(120)));
+        let date = "Thu, 01 Jan 2026 00:01:30 GMT";
+        assert_eq!(retry_after(date, now), Some(Duration::from_secs(90)));
+        assert_eq!(retry_after("Wed, 31 Dec 2025 00:00:00 GMT", now), Some(Duration::ZERO));
+        assert_eq!(retry_after("soon", now), None);
+    }
+}

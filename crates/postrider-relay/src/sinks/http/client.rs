@@ -1,0 +1,77 @@
+//! Clients, and what they say when nothing answers.
+
+use std::time::Duration;
+
+use reqwest::{Client, ClientBuilder, Proxy};
+use url::Url;
+
+use super::guard::{Denied, PublicAddresses};
+
+/// A client for the settings of a sink: by a proxy, or only to public addresses.
+pub(crate) fn client_for(
+    timeout: Duration,
+    proxy: Option<&str>,
+    deny_private_addresses: bool,
+) -> Result<Client, String> {
+    let mut builder = builder(timeout);
+    if let Some(proxy) = proxy {
+        if deny_private_addresses {
+            return Err(
+                "`proxy` and `deny_private_addresses` exclude each other: it is the proxy \
+                        that looks up names, so that it must refuse private addresses"
+                    .to_owned(),
+            );
+        }
+        // Its errors may show the URL, and that its password.
+        let parsed = Url::parse(proxy).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        let proxy = parsed.and_then(|url| Proxy::all(url).ok()).ok_or_else(|| {
+            "`proxy` is no URL like http://user:password@proxy.example.com:3128".to_owned()
+        })?;
+        builder = builder.proxy(proxy);
+    }
+    if deny_private_addresses {
+        // A proxy of the environment would look up the names, unguarded.
+        builder = builder.no_proxy().dns_resolver(PublicAddresses);
+    }
+    build(builder)
+}
+
+/// A client that follows no redirects and waits no longer than that.
+pub(crate) fn client(timeout: Duration) -> Result<Client, String> {
+    build(builder(timeout))
+}
+
+fn builder(timeout: Duration) -> ClientBuilder {
+    crate::tls::install_provider();
+    Client::builder()
+        .timeout(timeout)
+        .connect_timeout(timeout)
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(concat!("postrider/", env!("CARGO_PKG_VERSION")))
+}
+
+fn build(builder: ClientBuilder) -> Result<Client, String> {
+    builder.build().map_err(|error| format!("no HTTP client: {error}"))
+}
+
+/// Without the URL: it may carry secrets.
+pub(super) fn connection_error(error: &reqwest::Error) -> String {
+    let mut text = match () {
+        () if error.is_timeout() => "timeout".to_owned(),
+        () if error.is_connect() => "cannot connect".to_owned(),
+        () => "connection lost".to_owned(),
+    };
+    for cause in causes(error) {
+        text = format!("{text}: {cause}");
+    }
+    text
+}
+
+/// What the guard had to say, if it was the guard.
+pub(super) fn denied(error: &reqwest::Error) -> Option<&Denied> {
+    causes(error).find_map(|cause| cause.downcast_ref::<Denied>())
+}
+
+fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(std::error::Error::source(error), |cause| cause.source())
+}

@@ -1,0 +1,265 @@
+//! Requests and answers: how many at once, in which order, and when to leave a host alone.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use postrider::Event;
+use reqwest::{Client, RequestBuilder};
+use tokio::sync::Semaphore;
+use url::Url;
+
+use super::answer::Answer;
+use super::client::{connection_error, denied};
+use super::guard;
+use super::targets::{Target, Targets, host_of};
+use crate::policy::RETRY_AFTER_MAX;
+use crate::sink::{Batch, Outcome};
+use crate::view::EventView;
+
+/// `Down` answers of one host in one call, after which the rest of the call is not tried.
+const DOWN_PER_CALL_MAX: u32 = 5;
+/// Places with a limit of their own; more than that share one.
+const PLACES_MAX: usize = 1_000;
+
+/// What a kind of sink makes of events and answers.
+pub(crate) trait Dialect: Send + Sync {
+    /// Method, headers and body of the request for an event.
+    fn request(
+        &self,
+        client: &Client,
+        url: Url,
+        view: &EventView<'_>,
+    ) -> Result<RequestBuilder, Outcome>;
+
+    /// What requests share a limit: a host, or something narrower.
+    fn place(&self, url: &Url) -> String {
+        host_of(url).unwrap_or_default()
+    }
+
+    /// The wait that an answer asks for.
+    fn asks_to_wait(&self, answer: &Answer) -> Option<Duration> {
+        answer.retry_after()
+    }
+
+    /// How long nobody should send to that place: it said when it takes more.
+    fn pause(&self, _answer: &Answer) -> Option<Duration> {
+        None
+    }
+}
+
+/// The way of requests out and of answers back.
+pub(crate) struct Exchange {
+    pub(crate) client: Client,
+    pub(crate) targets: Targets,
+    /// For one request.
+    pub(crate) timeout: Duration,
+    /// Requests at the same time to one place.
+    pub(crate) at_once_max: usize,
+    pub(crate) deny_private_addresses: bool,
+    pub(crate) places: Mutex<HashMap<String, Arc<Place>>>,
+}
+
+/// What the requests to one host share, across all calls.
+pub(crate) struct Place {
+    free: Semaphore,
+    paused_until: Mutex<Option<Instant>>,
+}
+
+/// One call, with the `Down` answers of each host so far.
+struct Call<'a> {
+    batch: Batch<'a>,
+    dialect: &'a dyn Dialect,
+    downs: Mutex<HashMap<String, u32>>,
+}
+
+impl Exchange {
+    /// One outcome per event. All start at once: the limit per place is what holds back, and a slow
+    /// host must not keep requests to the others from starting. Where order is kept, a key's events
+    /// go one after the other, and the first that is not delivered stops the key.
+    pub(crate) async fn deliver(&self, batch: Batch<'_>, dialect: &dyn Dialect) -> Vec<Outcome> {
+        let call = Call { batch, dialect, downs: Mutex::default() };
+        let runs = join_all(runs(&batch).into_iter().map(async |run| {
+            let mut outcomes = Vec::with_capacity(run.len());
+            for (number, event) in run {
+                let stopped = outcomes.last().is_some_and(|(_, last)| *last != Outcome::Delivered);
+                let outcome =
+                    if stopped { Outcome::Untried } else { self.deliver_one(&call, event).await };
+                outcomes.push((number, outcome));
+            }
+            outcomes
+        }));
+        let mut outcomes: Vec<_> = runs.await.into_iter().flatten().collect();
+        outcomes.sort_unstable_by_key(|(number, _)| *number);
+        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+
+    async fn deliver_one(&self, call: &Call<'_>, event: &Event) -> Outcome {
+        let view = EventView::new(event);
+        let target = match self.targets.target(&view) {
+            Ok(target) => target,
+            Err(outcome) => return outcome,
+        };
+        let host = host_of(&target.url).unwrap_or_default();
+        let place = self.place(call.dialect.place(&target.url));
+        let deadline = call.batch.deadline;
+        let free = tokio::time::timeout_at(deadline.into(), place.free.acquire()).await;
+        let Ok(Ok(_free)) = free else { return Outcome::Untried };
+        if call.gave_up(&host) {
+            return Outcome::Untried;
+        }
+        if let Err(outcome) = place.wait_for_end_of_pause(deadline).await {
+            return outcome;
+        }
+        if !call.batch.may_start() {
+            return Outcome::Untried;
+        }
+        // Not beyond the deadline of the call, or its other outcomes would be lost with this one.
+        let timeout = deadline.saturating_duration_since(Instant::now()).min(self.timeout);
+        let outcome = self.request(call.dialect, &view, target, timeout, &place).await;
+        if let Outcome::Down { .. } = outcome {
+            *lock(&call.downs).entry(host).or_default() += 1;
+        }
+        outcome
+    }
+
+    async fn request(
+        &self,
+        dialect: &dyn Dialect,
+        view: &EventView<'_>,
+        target: Target,
+        timeout: Duration,
+        place: &Place,
+    ) -> Outcome {
+        let refused = |denied: &guard::Denied| match target.host_by_event {
+            true => Outcome::Rejected { error: denied.to_string(), detail: None },
+            // Not this event's fault, so that it must not be lost for it.
+            false => down(denied.to_string()),
+        };
+        if self.deny_private_addresses
+            && let Err(denied) = guard::check(&target.url)
+        {
+            return refused(&denied);
+        }
+        let request = match dialect.request(&self.client, target.url.clone(), view) {
+            Ok(request) => request,
+            Err(outcome) => return outcome,
+        };
+        match request.timeout(timeout).send().await {
+            Ok(response) => {
+                let answer = Answer::read(response).await;
+                if let Some(pause) = dialect.pause(&answer) {
+                    place.pause(pause);
+                }
+                let asked = dialect.asks_to_wait(&answer);
+                answer.outcome(asked)
+            }
+            Err(error) => match denied(&error) {
+                Some(denied) => refused(denied),
+                None => down(connection_error(&error)),
+            },
+        }
+    }
+
+    /// Whether each host that is known by now can be reached, or the proxy.
+    ///
+    /// # Errors
+    /// Names the host, the setting and what to do.
+    pub(crate) async fn check(&self, proxy: Option<&str>) -> Result<(), String> {
+        let proxy = proxy.and_then(|proxy| host_of(&Url::parse(proxy).ok()?));
+        let (setting, hosts) = match &proxy {
+            Some(proxy) => ("proxy", vec![proxy.as_str()]),
+            None => ("url", self.targets.fixed_hosts()),
+        };
+        for host in hosts {
+            let connect = self.connect(host);
+            let connected = tokio::time::timeout(self.timeout, connect).await;
+            let connected = connected.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+            connected
+                .map_err(|error| format!("cannot connect to {host}: {error}; check `{setting}`"))?;
+        }
+        Ok(())
+    }
+
+    async fn connect(&self, host: &str) -> Result<(), String> {
+        let found = tokio::net::lookup_host(host).await.map_err(|error| error.to_string())?;
+        let found: Vec<_> = found.collect();
+        if self.deny_private_addresses && !found.iter().any(|at| guard::is_public(at.ip())) {
+            return Err("it has no public address, and `deny_private_addresses` is set".to_owned());
+        }
+        let connected = tokio::net::TcpStream::connect(found.as_slice()).await;
+        connected.map(drop).map_err(|error| error.to_string())
+    }
+
+    fn place(&self, name: String) -> Arc<Place> {
+        let mut places = lock(&self.places);
+        let shared = places.len() >= PLACES_MAX && !places.contains_key(&name);
+        let name = if shared { String::new() } else { name };
+        let place = places.entry(name).or_insert_with(|| {
+            let free = Semaphore::new(self.at_once_max);
+            Arc::new(Place { free, paused_until: Mutex::new(None) })
+        });
+        Arc::clone(place)
+    }
+}
+
+impl Place {
+    fn pause(&self, time: Duration) {
+        let until = Instant::now().checked_add(time.min(RETRY_AFTER_MAX));
+        let mut paused_until = lock(&self.paused_until);
+        *paused_until = (*paused_until).max(until);
+    }
+
+    /// Waits as for any other place, if it becomes free in this call; otherwise there is no use in
+    /// sending, and the destination has said how long.
+    async fn wait_for_end_of_pause(&self, deadline: Instant) -> Result<(), Outcome> {
+        loop {
+            let until = *lock(&self.paused_until);
+            let now = Instant::now();
+            match until.filter(|until| *until > now) {
+                None => return Ok(()),
+                Some(until) if until < deadline => tokio::time::sleep_until(until.into()).await,
+                Some(until) => {
+                    return Err(Outcome::Down {
+                        error: "the destination asked to be left alone".to_owned(),
+                        retry_after: Some(until - now),
+                        credentials: false,
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl Call<'_> {
+    fn gave_up(&self, host: &str) -> bool {
+        lock(&self.downs).get(host).is_some_and(|downs| *downs >= DOWN_PER_CALL_MAX)
+    }
+}
+
+/// What goes one after the other: the events of a key where order is kept, otherwise each alone.
+fn runs<'a>(batch: &Batch<'a>) -> Vec<Vec<(usize, &'a Event)>> {
+    let numbered = batch.events.iter().enumerate();
+    if !batch.keep_order {
+        return numbered.map(|one| vec![one]).collect();
+    }
+    let (mut runs, mut of_key) = (Vec::<Vec<_>>::new(), HashMap::new());
+    for (number, event) in numbered {
+        let run = *of_key.entry(event.key()).or_insert_with(|| {
+            runs.push(Vec::new());
+            runs.len() - 1
+        });
+        runs[run].push((number, event));
+    }
+    runs
+}
+
+fn down(error: String) -> Outcome {
+    Outcome::Down { error, retry_after: None, credentials: false }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that is held can be half-changed by a panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

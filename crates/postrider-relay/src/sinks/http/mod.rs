@@ -1,0 +1,248 @@
+//! One HTTP request per event.
+
+mod answer;
+mod client;
+mod exchange;
+mod guard;
+mod signature;
+mod targets;
+
+use std::borrow::Cow;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use chrono::Utc;
+use postrider::Event;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Method, RequestBuilder};
+use url::Url;
+
+#[cfg(any(feature = "discord", feature = "slack"))]
+pub(crate) use self::answer::Answer;
+pub(crate) use self::client::{client, client_for};
+pub(crate) use self::exchange::{Dialect, Exchange};
+use self::signature::Signer;
+pub(crate) use self::targets::Targets;
+use crate::body::{Body, Escape};
+use crate::message::{Envelope, EnvelopeSettings};
+use crate::routes::RouteSettings;
+use crate::sink::{Batch, Outcome, Sink, SinkError};
+use crate::template::percent_encoded;
+use crate::view::EventView;
+
+/// CloudEvents attributes in headers start with this.
+const ATTRIBUTE_PREFIX: &str = "ce-";
+
+/// Headers that frame a request or name its target: an event that carries them (as copied from a
+/// request that it came by) must not garble ours.
+const FRAMING: [&str; 9] = [
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+];
+
+/// Settings of an HTTP sink.
+#[derive(Debug, Clone)]
+pub struct HttpSettings {
+    /// Name in the configuration.
+    pub name: String,
+    /// Method, such as `POST`.
+    pub method: String,
+    /// Template of the URL, where no route says otherwise; see [`crate::template`].
+    pub url: Option<String>,
+    /// Routes to other URLs.
+    pub routes: Vec<RouteSettings>,
+    /// Headers sent with every request.
+    pub headers: Vec<(String, String)>,
+    /// Time for one request.
+    pub timeout: Duration,
+    /// Requests at the same time to one host.
+    pub host_concurrency_max: usize,
+    /// Form of the message.
+    pub envelope: EnvelopeSettings,
+    /// Template of the body (Jinja) instead of the payload.
+    pub body: Option<String>,
+    /// Secrets for signatures by Standard Webhooks; each of them signs.
+    pub signing_secrets: Vec<String>,
+    /// Forward proxy; without one, the proxies of the environment.
+    pub proxy: Option<String>,
+    /// Refuses to connect to addresses that are not public.
+    pub deny_private_addresses: bool,
+}
+
+impl HttpSettings {
+    /// The defaults: `POST` of the payload as JSON, 5 s, 16 requests at once to a host.
+    pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            method: "POST".to_owned(),
+            url: Some(url.into()),
+            routes: Vec::new(),
+            headers: Vec::new(),
+            timeout: Duration::from_secs(5),
+            host_concurrency_max: 16,
+            envelope: EnvelopeSettings::default(),
+            body: None,
+            signing_secrets: Vec::new(),
+            proxy: None,
+            deny_private_addresses: false,
+        }
+    }
+}
+
+/// Delivers by HTTP.
+pub struct HttpSink {
+    name: String,
+    method: Method,
+    headers: HeaderMap,
+    envelope: Envelope,
+    body: Option<Body>,
+    signer: Signer,
+    exchange: Exchange,
+    proxy: Option<String>,
+}
+
+impl HttpSink {
+    /// Checks the settings and makes the sink; connects to nothing.
+    ///
+    /// # Errors
+    /// Names the setting that is wrong.
+    pub fn new(settings: HttpSettings) -> Result<Self, SinkError> {
+        let name = settings.name.clone();
+        Self::build(settings).map_err(|message| SinkError { sink: name, message })
+    }
+
+    fn build(settings: HttpSettings) -> Result<Self, String> {
+        let method = Method::from_bytes(settings.method.as_bytes())
+            .ok()
+            .filter(|method| method.as_str().chars().all(|c| c.is_ascii_uppercase()))
+            .ok_or_else(|| {
+                format!("method `{}` is none; use GET, POST, PUT, PATCH or DELETE", settings.method)
+            })?;
+        let escape = match settings.envelope.content_is_json() {
+            true => Escape::Json,
+            false => Escape::None,
+        };
+        let body = settings.body.as_deref().map(|text| Body::compile("body", text, escape));
+        HeaderValue::try_from(&settings.envelope.content_type).map_err(|_| {
+            format!("`content_type` = `{}` is none", settings.envelope.content_type)
+        })?;
+        let (proxy, guarded) = (settings.proxy.as_deref(), settings.deny_private_addresses);
+        Ok(Self {
+            method,
+            headers: fixed_headers(&settings.headers)?,
+            envelope: Envelope::new(&settings.envelope)?,
+            body: body.transpose()?,
+            signer: Signer::new(&settings.signing_secrets)?,
+            exchange: Exchange {
+                client: client_for(settings.timeout, proxy, guarded)?,
+                targets: Targets::new(settings.url.as_deref(), &settings.routes)?,
+                timeout: settings.timeout,
+                at_once_max: settings.host_concurrency_max,
+                deny_private_addresses: guarded,
+                places: Mutex::default(),
+            },
+            name: settings.name,
+            proxy: settings.proxy,
+        })
+    }
+
+    fn sends_body(&self) -> bool {
+        !matches!(self.method, Method::GET | Method::HEAD)
+    }
+
+    /// Headers of the event itself first, then ours, so that an event cannot replace credentials.
+    fn prepare(&self, view: &EventView<'_>) -> Result<(HeaderMap, String), String> {
+        let data = match &self.body {
+            Some(body) => Cow::Owned(body.render(view)?),
+            None => Cow::Borrowed(view.event.payload.as_str()),
+        };
+        let message = self.envelope.message(view, data, ATTRIBUTE_PREFIX)?;
+        let mut headers = HeaderMap::new();
+        for (name, value) in &message.headers {
+            let header = HeaderName::try_from(name.as_ref())
+                .map_err(|_| format!("header `{name}` of the event has no valid name"))?;
+            if !FRAMING.contains(&header.as_str()) {
+                headers.insert(header, header_value(name, value));
+            }
+        }
+        headers.insert(CONTENT_TYPE, header_value("content-type", &message.content_type));
+        let id = &view.event.event_id;
+        headers.insert("idempotency-key", header_value("idempotency-key", id));
+        headers.extend(self.headers.clone());
+        let body = if self.sends_body() { message.body.into_owned() } else { String::new() };
+        self.signer.sign(&mut headers, id, Utc::now(), &body);
+        Ok((headers, body))
+    }
+}
+
+impl Dialect for HttpSink {
+    fn request(
+        &self,
+        client: &Client,
+        url: Url,
+        view: &EventView<'_>,
+    ) -> Result<RequestBuilder, Outcome> {
+        let (headers, body) =
+            self.prepare(view).map_err(|error| Outcome::Rejected { error, detail: None })?;
+        let request = client.request(self.method.clone(), url).headers(headers);
+        Ok(if self.sends_body() { request.body(body) } else { request })
+    }
+}
+
+#[async_trait]
+impl Sink for HttpSink {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
+        self.exchange.targets.host(&EventView::new(event))
+    }
+
+    async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
+        self.exchange.deliver(batch, self).await
+    }
+
+    async fn check(&self) -> Result<(), SinkError> {
+        let checked = self.exchange.check(self.proxy.as_deref()).await;
+        checked.map_err(|message| SinkError { sink: self.name.clone(), message })
+    }
+
+    async fn close(&self) {}
+}
+
+fn fixed_headers(settings: &[(String, String)]) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in settings {
+        let header = HeaderName::try_from(name)
+            .map_err(|_| format!("`headers`: `{name}` cannot be a header name"))?;
+        let mut value = HeaderValue::try_from(value).map_err(|_| {
+            format!("the value of header `{name}` has characters that headers cannot carry")
+        })?;
+        value.set_sensitive(true);
+        headers.insert(header, value);
+    }
+    Ok(headers)
+}
+
+/// A header carries visible ASCII; anything else is percent-encoded. CloudEvents has a rule of its
+/// own for its attributes, so that they can be decoded whatever they hold.
+fn header_value(name: &str, text: &str) -> HeaderValue {
+    let is_plain = match name.starts_with(ATTRIBUTE_PREFIX) {
+        true => text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'%'),
+        false => text.is_ascii(),
+    };
+    let plain = is_plain.then(|| HeaderValue::try_from(text).ok()).flatten();
+    plain.unwrap_or_else(|| {
+        let encoded = percent_encoded(text);
+        HeaderValue::try_from(encoded.as_ref()).unwrap_or_else(|_| HeaderValue::from_static(""))
+    })
+}

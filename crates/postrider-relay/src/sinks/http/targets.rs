@@ -1,0 +1,143 @@
+//! Where the requests of a sink go: routes that lead to URLs.
+
+use std::borrow::Cow;
+
+use url::Url;
+
+use crate::routes::{RouteSettings, Router};
+use crate::sink::Outcome;
+use crate::template::{Template, percent_encoded};
+use crate::view::EventView;
+
+/// The URLs of a sink.
+pub(crate) struct Targets {
+    router: Router,
+    /// Of each template of the router: its host, where the event has no say in it.
+    hosts: Vec<Option<String>>,
+}
+
+/// Where one event goes.
+pub(crate) struct Target {
+    pub(crate) url: Url,
+    /// The event put something into the host: what is wrong with it, is wrong with the event.
+    pub(crate) host_by_event: bool,
+}
+
+impl Targets {
+    /// Reads the templates; `url` is the sink's own setting.
+    ///
+    /// # Errors
+    /// Names the setting that is wrong.
+    pub(crate) fn new(url: Option<&str>, routes: &[RouteSettings]) -> Result<Self, String> {
+        let router = Router::new("url", url, routes)?;
+        let mut hosts = Vec::new();
+        for (setting, template) in router.templates() {
+            check(template).map_err(|error| format!("{setting} {error}"))?;
+            hosts.push(fixed_host(template));
+        }
+        Ok(Self { router, hosts })
+    }
+
+    /// The URL for an event.
+    ///
+    /// # Errors
+    /// `NoRoute` if there is none, `Rejected` if the event makes no URL of it.
+    pub(crate) fn target(&self, view: &EventView<'_>) -> Result<Target, Outcome> {
+        let rejected = |error: String| Err(Outcome::Rejected { error, detail: None });
+        let picked = self.router.pick(view)?;
+        let filled = self.router.fill(picked, view, percent_encoded)?;
+        if climbs(&filled) && !climbs(&self.router.template(picked).outline("x")) {
+            return rejected("the event puts `.` or `..` into the path of the URL".to_owned());
+        }
+        match Url::parse(&filled) {
+            Ok(url) => Ok(Target { url, host_by_event: self.hosts[picked].is_none() }),
+            Err(error) => rejected(format!("the event makes no valid URL: {error}")),
+        }
+    }
+
+    /// `host:port` for an event; empty if it has none.
+    pub(crate) fn host(&self, view: &EventView<'_>) -> Cow<'_, str> {
+        // Nothing to decide: most sinks have one host, and this is asked several times per event.
+        if let [Some(only), rest @ ..] = self.hosts.as_slice()
+            && rest.iter().all(|host| host.as_ref() == Some(only))
+        {
+            return Cow::Borrowed(only);
+        }
+        match self.router.pick(view).map(|picked| &self.hosts[picked]) {
+            Ok(Some(host)) => Cow::Borrowed(host),
+            Ok(None) => {
+                let target = self.target(view).ok();
+                Cow::Owned(target.and_then(|target| host_of(&target.url)).unwrap_or_default())
+            }
+            Err(_) => Cow::Borrowed(""),
+        }
+    }
+
+    /// The hosts that are known without an event, each once.
+    pub(crate) fn fixed_hosts(&self) -> Vec<&str> {
+        let mut hosts: Vec<&str> = self.hosts.iter().flatten().map(String::as_str).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        hosts
+    }
+}
+
+/// The message does not show the template: a URL may carry secrets.
+fn check(template: &Template) -> Result<(), String> {
+    match Url::parse(&template.outline("1")) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(()),
+        Ok(_) => Err("must start with http:// or https:// and name a host".to_owned()),
+        Err(error) => {
+            Err(format!("is no URL ({error}); it starts with http:// or https:// and names a host"))
+        }
+    }
+}
+
+/// Whether a path has segments that lead elsewhere. No encoding hides them: `%2e` means the same.
+fn climbs(url: &str) -> bool {
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    path.split('/').any(|segment| segment == "." || segment == "..")
+}
+
+/// `host:port` of a URL.
+pub(crate) fn host_of(url: &Url) -> Option<String> {
+    Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
+}
+
+/// The host, unless the template puts something of the event into it.
+fn fixed_host(template: &Template) -> Option<String> {
+    // The same host whatever stands for the fields.
+    let with = |stand_in: &str| host_of(&Url::parse(&template.outline(stand_in)).ok()?);
+    with("1").filter(|host| with("2").as_ref() == Some(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn targets(url: &str) -> Result<Targets, String> {
+        Targets::new(Some(url), &[])
+    }
+
+    #[test]
+    fn a_wrong_url_is_refused_by_its_setting_and_not_shown() {
+        for url in ["http://h/{ocid}?hush", "http://h/{id", "ftp://h/hush", "/hush", "http://"] {
+            let error = targets(url).err().unwrap();
+            assert!(error.contains("`url`") && !error.contains("hush"), "{error}");
+        }
+        let to = RouteSettings { to: "hush".to_owned(), ..RouteSettings::default() };
+        let error = Targets::new(None, &[to]).err().unwrap();
+        assert!(error.contains("`to` of [[sink.route]] 1") && !error.contains("hush"), "{error}");
+        assert!(targets("https://{aggregate_type}.example.com/{id}").is_ok());
+    }
+
+    #[test]
+    fn the_host_is_fixed_unless_the_event_is_in_it() {
+        let host = |url: &str| targets(url).unwrap().hosts.remove(0);
+        assert_eq!(host("http://h:81/{id}").as_deref(), Some("h:81"));
+        assert_eq!(host("https://h/a?{id}").as_deref(), Some("h:443"));
+        assert_eq!(host("https://{id}@h/").as_deref(), Some("h:443"));
+        assert_eq!(host("http://{aggregate_type}/x"), None);
+        assert_eq!(host("http://h:{aggregate_id}/x"), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! The connection to a server or a cluster, and what its errors mean.
+
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::cluster::{ClusterClient, ClusterClientBuilder};
+use redis::cluster_async::ClusterConnection;
+use redis::{
+    AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult,
+    Value,
+};
+use tokio::sync::Mutex;
+
+use crate::sink::Outcome;
+
+/// How often a cluster's client follows a slot that has moved, within the time of one answer.
+const REDIRECTS_MAX: u32 = 3;
+
+/// A server or a cluster, connected when first needed and again when the connection broke.
+pub(super) struct Server {
+    client: AnyClient,
+    nodes: String,
+    timeout: Duration,
+    /// With its number, so that a failure of an older one does not end a newer one.
+    connection: Mutex<(u64, Option<AnyConnection>)>,
+}
+
+enum AnyClient {
+    Single(Client),
+    Cluster(ClusterClient),
+}
+
+/// Cloning it shares the connection: commands of several calls are interleaved on the wire.
+#[derive(Clone)]
+enum AnyConnection {
+    Single(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+impl Server {
+    /// Reads the URL; connects to nothing.
+    pub(super) fn new(url: &str, cluster: Option<bool>, timeout: Duration) -> Result<Self, String> {
+        crate::tls::install_provider();
+        // No more than this: the URL may carry a password.
+        let wrong = || {
+            "`url` is none like redis://user:password@host:6379 or, with TLS, rediss://…; of a \
+             cluster: redis://host1:6379,host2:6379"
+                .to_owned()
+        };
+        let (urls, nodes) = urls(url).ok_or_else(wrong)?;
+        let client = match cluster.unwrap_or(urls.len() > 1) {
+            false if urls.len() > 1 => {
+                return Err("`url` names several nodes, but `cluster` is false".to_owned());
+            }
+            false => AnyClient::Single(Client::open(url).map_err(|_| wrong())?),
+            true => AnyClient::Cluster(
+                ClusterClientBuilder::new(urls)
+                    .retries(REDIRECTS_MAX)
+                    .connection_timeout(timeout)
+                    .response_timeout(timeout)
+                    .overall_response_timeout(Some(timeout))
+                    .build()
+                    .map_err(|_| wrong())?,
+            ),
+        };
+        Ok(Self { client, nodes, timeout, connection: Mutex::new((0, None)) })
+    }
+
+    /// Hosts and ports, without what is secret.
+    pub(super) fn nodes(&self) -> &str {
+        &self.nodes
+    }
+
+    /// One answer per command, or what that means for all of them.
+    pub(super) async fn run(
+        &self,
+        pipeline: &Pipeline,
+        deadline: Instant,
+    ) -> Result<Vec<Value>, Outcome> {
+        let late = || down("no answer in time".to_owned());
+        let until = deadline.min(Instant::now() + self.timeout);
+        let connected = tokio::time::timeout_at(until.into(), self.connected()).await;
+        let (number, connection) =
+            connected.map_err(|_| late())?.map_err(|error| refused(&error))?;
+        let until = deadline.min(Instant::now() + self.timeout);
+        let answer = match connection {
+            AnyConnection::Single(mut connection) => {
+                tokio::time::timeout_at(until.into(), pipeline.query_async(&mut connection)).await
+            }
+            AnyConnection::Cluster(mut connection) => {
+                tokio::time::timeout_at(until.into(), pipeline.query_async(&mut connection)).await
+            }
+        };
+        match answer {
+            Ok(Ok(answers)) => Ok(answers),
+            Ok(Err(error)) => {
+                let error = first_cause(error);
+                if is_stale(&error) {
+                    self.drop_connection(number).await;
+                }
+                Err(meaning(&error))
+            }
+            // A connection that says nothing may say nothing for ever.
+            Err(_) => {
+                self.drop_connection(number).await;
+                Err(late())
+            }
+        }
+    }
+
+    /// Whether it answers.
+    pub(super) async fn ping(&self) -> Result<(), String> {
+        self.ask::<String>(redis::cmd("PING")).await.map(drop)
+    }
+
+    /// What a key holds; `none` if it does not exist.
+    pub(super) async fn type_of(&self, key: &str) -> Result<String, String> {
+        let mut command = redis::cmd("TYPE");
+        command.arg(key);
+        self.ask(command).await
+    }
+
+    pub(super) async fn disconnect(&self) {
+        self.connection.lock().await.1 = None;
+    }
+
+    async fn ask<T: FromRedisValue>(&self, command: redis::Cmd) -> Result<T, String> {
+        let asked = async {
+            match self.connected().await?.1 {
+                AnyConnection::Single(mut connection) => command.query_async(&mut connection).await,
+                AnyConnection::Cluster(mut connection) => {
+                    command.query_async(&mut connection).await
+                }
+            }
+        };
+        let answer: Result<RedisResult<T>, _> = tokio::time::timeout(self.timeout, asked).await;
+        let error = match answer {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer in time".to_owned(),
+        };
+        Err(format!("{} does not answer: {error}; check `url` and `cluster`", self.nodes))
+    }
+
+    /// The connection, made if there is none; the others wait for it.
+    async fn connected(&self) -> RedisResult<(u64, AnyConnection)> {
+        let mut held = self.connection.lock().await;
+        if let (number, Some(connection)) = &*held {
+            return Ok((*number, connection.clone()));
+        }
+        let connection = match &self.client {
+            AnyClient::Single(client) => {
+                let config = AsyncConnectionConfig::new()
+                    .set_connection_timeout(Some(self.timeout))
+                    .set_response_timeout(Some(self.timeout));
+                let connected = client.get_multiplexed_async_connection_with_config(&config).await;
+                AnyConnection::Single(connected?)
+            }
+            AnyClient::Cluster(client) => {
+                AnyConnection::Cluster(client.get_async_connection().await?)
+            }
+        };
+        *held = (held.0 + 1, Some(connection.clone()));
+        Ok((held.0, connection))
+    }
+
+    async fn drop_connection(&self, number: u64) {
+        let mut held = self.connection.lock().await;
+        if held.0 == number {
+            held.1 = None;
+        }
+    }
+}
+
+/// The URL of each node, and all of them without secrets.
+fn urls(url: &str) -> Option<(Vec<String>, String)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (login, rest) = rest.rsplit_once('@').map_or(("", rest), |(login, rest)| (login, rest));
+    let (hosts, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let hosts: Vec<&str> = hosts.split(',').filter(|host| !host.is_empty()).collect();
+    let login = if login.is_empty() { String::new() } else { format!("{login}@") };
+    let urls = hosts.iter().map(|host| format!("{scheme}://{login}{host}{path}")).collect();
+    let known = matches!(scheme, "redis" | "rediss") && !hosts.is_empty();
+    known.then(|| (urls, hosts.join(",")))
+}
+
+/// Of a transaction that was given up: the error of the command that caused it.
+fn first_cause(error: RedisError) -> RedisError {
+    let aborted = error.code() == Some("EXECABORT");
+    let cause = aborted.then(|| error.clone().into_server_errors()).flatten();
+    let cause = cause.and_then(|errors| errors.first().map(|(_, cause)| cause.clone()));
+    cause.map_or(error, RedisError::from)
+}
+
+/// Whether the connection is broken, or its map of the cluster is.
+fn is_stale(error: &RedisError) -> bool {
+    error.is_io_error()
+        || error.is_unrecoverable_error()
+        || matches!(error.code(), Some("MOVED" | "ASK" | "READONLY" | "CLUSTERDOWN"))
+}
+
+/// What an answer of the server means.
+pub(super) fn meaning(error: &RedisError) -> Outcome {
+    let text = error.to_string();
+    match error.code() {
+        Some("WRONGTYPE") => Outcome::Rejected {
+            error: format!("the stream's name belongs to something else: {text}"),
+            detail: None,
+        },
+        Some("NOAUTH" | "WRONGPASS" | "NOPERM") => refused(error),
+        Some(
+            "LOADING" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" | "READONLY" | "MISCONF"
+            | "OOM" | "NOREPLICAS" | "MOVED" | "ASK" | "EXECABORT",
+        ) => down(text),
+        Some(_) => Outcome::Retry { error: text },
+        None => refused(error),
+    }
+}
+
+/// No answer of the server at all, or none but that it does not know us.
+fn refused(error: &RedisError) -> Outcome {
+    let credentials = error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
+    Outcome::Down { error: error.to_string(), retry_after: None, credentials }
+}
+
+pub(super) fn down(error: String) -> Outcome {
+    Outcome::Down { error, retry_after: None, credentials: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_taken_apart_and_its_password_is_in_no_message() {
+        let (nodes, shown) = urls("rediss://app:hu,sh@a:1,b:2/0").unwrap();
+        assert_eq!(nodes, ["rediss://app:hu,sh@a:1/0", "rediss://app:hu,sh@b:2/0"]);
+        assert_eq!(shown, "a:1,b:2");
+        for wrong in ["hush", "http://hush@h", "redis://", "redis://hush@,", "redis://hush@h:port"]
+        {
+            let error = Server::new(wrong, None, Duration::from_secs(1)).err().unwrap();
+            assert!(error.contains("`url`") && !error.contains("hush"), "{wrong}: {error}");
+        }
+        let error = Server::new("redis://a,b", Some(false), Duration::from_secs(1)).err().unwrap();
+        assert!(error.contains("`cluster`"), "{error}");
+    }
+}

@@ -1,0 +1,191 @@
+//! The sinks of the configuration file, and what the relay is told of them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use postrider_relay::RouteSettings;
+use postrider_relay::message::{EnvelopeSettings, Form};
+use postrider_relay::sinks::{ChatSettings, HttpSettings, HttpSink, RedisSettings, RedisSink};
+use serde::Deserialize;
+
+use super::ConfigError;
+use super::value::{Secret, Time};
+
+/// `[[sink.route]]`, the same in every kind of sink.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RouteSection {
+    pub(crate) event_type: Option<String>,
+    pub(crate) aggregate_type: Option<String>,
+    pub(crate) filter: Option<String>,
+    pub(crate) to: Secret,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HttpSection {
+    pub(crate) name: String,
+    pub(crate) url: Option<Secret>,
+    #[serde(default)]
+    pub(crate) route: Vec<RouteSection>,
+    pub(crate) method: Option<String>,
+    #[serde(default)]
+    pub(crate) headers: BTreeMap<String, Secret>,
+    pub(crate) timeout: Option<Time>,
+    pub(crate) host_concurrency_max: Option<usize>,
+    pub(crate) form: Option<String>,
+    pub(crate) source: Option<String>,
+    pub(crate) content_type: Option<String>,
+    pub(crate) body: Option<String>,
+    pub(crate) body_file: Option<PathBuf>,
+    #[serde(default)]
+    pub(crate) signing_secrets: Vec<Secret>,
+    pub(crate) proxy: Option<Secret>,
+    #[serde(default)]
+    pub(crate) deny_private_addresses: bool,
+}
+
+impl HttpSection {
+    pub(crate) fn build(&self) -> Result<HttpSink, ConfigError> {
+        let default = HttpSettings::new(&self.name, "");
+        Ok(HttpSink::new(HttpSettings {
+            method: self.method.clone().unwrap_or(default.method),
+            url: self.url.as_ref().map(exposed),
+            routes: routes(&self.route),
+            headers: self
+                .headers
+                .iter()
+                .map(|(name, value)| (name.clone(), exposed(value)))
+                .collect(),
+            timeout: time(self.timeout, default.timeout),
+            host_concurrency_max: self
+                .host_concurrency_max
+                .unwrap_or(default.host_concurrency_max)
+                .max(1),
+            envelope: envelope(&self.name, &self.form, &self.source, &self.content_type)?,
+            body: body(&self.name, &self.body, &self.body_file)?,
+            signing_secrets: self.signing_secrets.iter().map(exposed).collect(),
+            proxy: self.proxy.as_ref().map(exposed),
+            deny_private_addresses: self.deny_private_addresses,
+            name: default.name,
+        })?)
+    }
+}
+
+/// `discord` and `slack`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChatSection {
+    pub(crate) name: String,
+    pub(crate) url: Option<Secret>,
+    #[serde(default)]
+    pub(crate) route: Vec<RouteSection>,
+    pub(crate) text: Option<String>,
+    pub(crate) body: Option<String>,
+    pub(crate) body_file: Option<PathBuf>,
+    pub(crate) timeout: Option<Time>,
+    pub(crate) proxy: Option<Secret>,
+}
+
+impl ChatSection {
+    pub(crate) fn settings(&self) -> Result<ChatSettings, ConfigError> {
+        let default = ChatSettings::new(&self.name, "");
+        Ok(ChatSettings {
+            url: self.url.as_ref().map(exposed),
+            routes: routes(&self.route),
+            text: self.text.clone(),
+            body: body(&self.name, &self.body, &self.body_file)?,
+            timeout: time(self.timeout, default.timeout),
+            proxy: self.proxy.as_ref().map(exposed),
+            name: default.name,
+        })
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RedisSection {
+    pub(crate) name: String,
+    pub(crate) url: Secret,
+    pub(crate) cluster: Option<bool>,
+    pub(crate) stream: Option<String>,
+    #[serde(default)]
+    pub(crate) route: Vec<RouteSection>,
+    pub(crate) stream_length_max: Option<u64>,
+    pub(crate) timeout: Option<Time>,
+    pub(crate) form: Option<String>,
+    pub(crate) source: Option<String>,
+    pub(crate) content_type: Option<String>,
+}
+
+impl RedisSection {
+    pub(crate) fn build(&self) -> Result<RedisSink, ConfigError> {
+        let default = RedisSettings::new(&self.name, self.url.expose(), "");
+        Ok(RedisSink::new(RedisSettings {
+            cluster: self.cluster,
+            stream: self.stream.clone(),
+            routes: routes(&self.route),
+            stream_length_max: self.stream_length_max,
+            timeout: time(self.timeout, default.timeout),
+            envelope: envelope(&self.name, &self.form, &self.source, &self.content_type)?,
+            ..default
+        })?)
+    }
+}
+
+pub(crate) fn routes(sections: &[RouteSection]) -> Vec<RouteSettings> {
+    let route = |section: &RouteSection| RouteSettings {
+        event_type: section.event_type.clone(),
+        aggregate_type: section.aggregate_type.clone(),
+        filter: section.filter.clone(),
+        to: exposed(&section.to),
+    };
+    sections.iter().map(route).collect()
+}
+
+pub(crate) fn envelope(
+    sink: &str,
+    form: &Option<String>,
+    source: &Option<String>,
+    content_type: &Option<String>,
+) -> Result<EnvelopeSettings, ConfigError> {
+    let default = EnvelopeSettings::default();
+    let form = form.as_deref().map_or(Ok(default.form), |name| {
+        Form::by_name(name).ok_or_else(|| {
+            let allowed = Form::NAMES.join(", ");
+            ConfigError::Invalid(format!(
+                "sink `{sink}`: form = \"{name}\" is unknown; allowed: {allowed}"
+            ))
+        })
+    })?;
+    Ok(EnvelopeSettings {
+        form,
+        source: source.clone().unwrap_or(default.source),
+        content_type: content_type.clone().unwrap_or(default.content_type),
+    })
+}
+
+/// The template itself, or the one in a file.
+fn body(
+    sink: &str,
+    text: &Option<String>,
+    file: &Option<PathBuf>,
+) -> Result<Option<String>, ConfigError> {
+    let invalid = |message: String| ConfigError::Invalid(format!("sink `{sink}`: {message}"));
+    match (text, file) {
+        (Some(_), Some(_)) => Err(invalid("`body` and `body_file` exclude each other".to_owned())),
+        (text, None) => Ok(text.clone()),
+        (None, Some(path)) => std::fs::read_to_string(path).map(Some).map_err(|error| {
+            invalid(format!("body_file = \"{}\" cannot be read: {error}", path.display()))
+        }),
+    }
+}
+
+fn exposed(secret: &Secret) -> String {
+    secret.expose().to_owned()
+}
+
+fn time(value: Option<Time>, default: Duration) -> Duration {
+    value.map_or(default, |time| time.0)
+}
