@@ -10,6 +10,7 @@ mod producer;
 mod settings;
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use postrider::Event;
 
 use self::delivery::Delivery;
 use self::producer::Producer;
-use self::settings::Kind;
+use self::settings::{BATCH_BYTES_MAX, Kind};
 pub use self::settings::{KafkaSettings, Sasl, Tls};
 use crate::message::Envelope;
 use crate::routes::Router;
@@ -28,6 +29,8 @@ use crate::view::EventView;
 
 /// Time for what is queued when the sink is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A topic that takes less than this is a mistake.
+const BATCH_BYTES_MIN: usize = 16 * 1_024;
 
 /// Delivers to Kafka.
 pub struct KafkaSink {
@@ -36,6 +39,8 @@ pub struct KafkaSink {
     envelope: Envelope,
     /// Topics that the configuration names in full.
     fixed_topics: Vec<String>,
+    /// Size of a record batch; smaller once a topic has refused that of several messages.
+    batch_bytes_max: AtomicUsize,
     /// One of each [`Kind`], made when first needed.
     producers: Mutex<[Option<Arc<Producer>>; Kind::ALL.len()]>,
 }
@@ -57,7 +62,8 @@ impl KafkaSink {
                 .map_err(|error| fail(format!("{setting} is `{}`: {error}", template.text())))?;
             fixed_topics.extend(template.fixed().map(str::to_owned));
         }
-        Ok(Self { router, envelope, fixed_topics, producers: Mutex::default(), settings })
+        let (batch_bytes_max, producers) = (BATCH_BYTES_MAX.into(), Mutex::default());
+        Ok(Self { settings, router, envelope, fixed_topics, batch_bytes_max, producers })
     }
 
     /// The producer of that kind, a new one if there is none.
@@ -67,9 +73,28 @@ impl KafkaSink {
         if let Some(producer) = place {
             return Ok(Arc::clone(producer));
         }
-        let producer = Arc::new(Producer::create(&self.settings.client_config(kind))?);
+        let batch_bytes_max = self.batch_bytes_max.load(Ordering::Relaxed);
+        let config = self.settings.client_config(kind, batch_bytes_max);
+        let producer = Arc::new(Producer::create(&config)?);
         *place = Some(Arc::clone(&producer));
         Ok(producer)
+    }
+
+    /// A topic takes each of several messages and refused them together: from now on, fewer share
+    /// a record batch.
+    fn make_smaller_batches(&self) {
+        let bytes = self.batch_bytes_max.load(Ordering::Relaxed) / 2;
+        self.batch_bytes_max.store(bytes.max(BATCH_BYTES_MIN), Ordering::Relaxed);
+        tracing::info!(
+            sink = self.settings.name,
+            bytes,
+            "record batches were too large for a topic and are smaller from now on"
+        );
+        // Those in use end when their last call does, with all that they hold delivered.
+        let mut producers = self.producers();
+        for kind in [Kind::Free, Kind::Ordered] {
+            producers[kind as usize] = None;
+        }
     }
 
     /// Ends a producer with all that it holds; the next call makes a new one. Messages of other

@@ -212,3 +212,24 @@ async fn refused_tls_is_named_with_its_setting() {
     }
     topic.remove().await;
 }
+
+/// Each message is small enough; only together they are not. None of them is to blame.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_takes_small_record_batches_gets_them() {
+    let Some(topic) = topic("record_batches").await else { return };
+    let linger = Duration::from_millis(200);
+    let sink = sink(KafkaSettings { linger, ..topic.settings() });
+    let mut waiting = events_of_keys(1, 900, 1);
+    for event in &mut waiting {
+        event.payload = "x".repeat(1_000);
+    }
+    for _ in 0..5 {
+        let outcomes = deliver(&sink, &waiting, true).await;
+        let rejected = |outcome: &&Outcome| matches!(outcome, Outcome::Rejected { .. });
+        assert_eq!(outcomes.iter().find(rejected), None);
+        let mut outcomes = outcomes.into_iter();
+        waiting.retain(|_| outcomes.next() != Some(Outcome::Delivered));
+    }
+    assert_eq!(waiting.len(), 0, "all arrived within a few calls");
+    topic.remove().await;
+}

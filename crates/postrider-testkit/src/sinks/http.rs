@@ -1,22 +1,26 @@
-//! A receiver of its own by HTTP, behind a network that can be cut.
+//! A receiver of its own by HTTP.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use postrider::Event;
 use postrider_relay::Sink;
 use postrider_relay::sinks::{HttpSettings, HttpSink};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
 
 use super::{Arrived, Capabilities, Destination, settings_name};
-use crate::{Answer, FaultProxy, HttpTarget, Received};
+use crate::{Answer, HttpTarget, Received, eventually};
 
 /// A body that the receiver answers with 422.
 const REFUSED: &str = "refuse this";
 
-/// An HTTP server in the test's own process. It goes down with the network in front of it.
+/// An HTTP server in the test's own process, with a door in front of it that can be closed.
 pub struct HttpDestination {
     target: HttpTarget,
-    network: FaultProxy,
+    door: SocketAddr,
+    open: Mutex<CancellationToken>,
 }
 
 impl HttpDestination {
@@ -26,8 +30,36 @@ impl HttpDestination {
             REFUSED => Answer::status(422),
             _ => Answer::ok(),
         });
-        let upstream = target.url().replace("http://", "");
-        Self { network: FaultProxy::start(&upstream).await, target }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (door, open) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let destination = Self { target, door, open: Mutex::new(open) };
+        destination.serve(listener);
+        destination
+    }
+
+    fn serve(&self, listener: TcpListener) {
+        let upstream = self.target.url().replace("http://", "");
+        let open = self.open.lock().unwrap().clone();
+        tokio::spawn(open.clone().run_until_cancelled_owned(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let upstream = upstream.clone();
+                tokio::spawn(open.clone().run_until_cancelled_owned(async move {
+                    let mut server = TcpStream::connect(upstream).await?;
+                    tokio::io::copy_bidirectional(&mut client, &mut server).await
+                }));
+            }
+        }));
+    }
+
+    /// Connections end, and new ones are refused.
+    fn close(&self) {
+        self.open.lock().unwrap().cancel();
+    }
+}
+
+impl Drop for HttpDestination {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -45,7 +77,7 @@ impl Destination for HttpDestination {
     }
 
     fn sink(&self) -> Arc<dyn Sink> {
-        let url = format!("http://{}/events", self.network.address());
+        let url = format!("http://{}/events", self.door);
         Arc::new(HttpSink::new(HttpSettings::new(&settings_name(), &url)).unwrap())
     }
 
@@ -59,16 +91,18 @@ impl Destination for HttpDestination {
     }
 
     async fn stop(&self) {
-        self.network.cut();
+        self.close();
     }
 
     async fn kill(&self) {
-        self.network.blackhole();
-        self.network.cut();
+        self.close();
     }
 
     async fn start(&self) {
-        self.network.pass();
+        let what = "the port is free again";
+        let listener = eventually(what, async || TcpListener::bind(self.door).await.ok()).await;
+        *self.open.lock().unwrap() = CancellationToken::new();
+        self.serve(listener);
     }
 
     async fn remove(self) {}

@@ -8,7 +8,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use super::KafkaSettings;
 use super::answers::{Meaning, meaning};
 use super::producer::{Producer, Trouble};
-use super::settings::Kind;
+use super::settings::{BATCH_BYTES_MAX, Kind};
 
 /// Time for the brokers to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Asks the brokers for the topics that the configuration names in full, or only whether they are
 /// there. Blocks.
 pub(super) fn check(settings: &KafkaSettings, topics: &[String]) -> Result<(), String> {
-    let mut config = settings.client_config(Kind::Free);
+    let mut config = settings.client_config(Kind::Free, BATCH_BYTES_MAX);
     // A check changes nothing.
     config.set("allow.auto.create.topics", "false");
     let producer = Producer::create(&config)?;

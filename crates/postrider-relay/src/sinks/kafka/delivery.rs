@@ -142,6 +142,7 @@ impl<'a> Delivery<'a> {
             return;
         }
         self.stopped.clear();
+        let mut innocent = false;
         for index in 0..self.batch.events.len() {
             if suspects.binary_search(&index).is_err() {
                 self.stop_key(index);
@@ -157,6 +158,10 @@ impl<'a> Delivery<'a> {
                 );
                 self.settle(index, Outcome::Rejected { error, detail: None });
             }
+            innocent |= self.outcomes[index] == Some(Outcome::Delivered);
+        }
+        if innocent {
+            self.sink.make_smaller_batches();
         }
     }
 

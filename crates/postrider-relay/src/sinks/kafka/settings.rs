@@ -62,6 +62,8 @@ const COMPRESSIONS: [&str; 4] = ["none", "gzip", "snappy", "lz4"];
 const MECHANISMS: [&str; 3] = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"];
 /// Bytes that wait in one producer: two batches of the relay.
 const QUEUE_KIB_MAX: &str = "16384";
+/// Record batches are sent at this size; it is what topics take by default.
+pub(super) const BATCH_BYTES_MAX: usize = 1_000_000;
 /// An unknown topic is believed to be on its way for this long, also one that the broker makes.
 const TOPIC_WAIT_MS: &str = "5000";
 /// A broker that came back is found within this time.
@@ -163,17 +165,19 @@ impl KafkaSettings {
             ));
         }
         for kind in Kind::ALL {
-            self.client_config(kind)
+            self.client_config(kind, BATCH_BYTES_MAX)
                 .create_native_config()
                 .map_err(|error| format!("options or limits: {error}"))?;
         }
         Ok(())
     }
 
-    pub(super) fn client_config(&self, kind: Kind) -> ClientConfig {
+    /// `batch_bytes_max` is the size at which a record batch is sent.
+    pub(super) fn client_config(&self, kind: Kind, batch_bytes_max: usize) -> ClientConfig {
         let mut config = ClientConfig::new();
         config
             .set("client.id", "postrider")
+            .set("batch.size", batch_bytes_max.to_string())
             .set("reconnect.backoff.max.ms", RECONNECT_MS_MAX)
             .set("topic.metadata.propagation.max.ms", TOPIC_WAIT_MS)
             .set("socket.nagle.disable", "true");
@@ -277,13 +281,13 @@ mod tests {
         };
         settings.check().unwrap();
         for kind in Kind::ALL {
-            let config = settings.client_config(kind);
+            let config = settings.client_config(kind, BATCH_BYTES_MAX);
             assert_eq!(config.get("acks"), Some("all"));
             assert_eq!(config.get("message.timeout.ms"), Some("0"));
             assert_eq!(config.get("security.protocol"), Some("sasl_ssl"));
             let gapless = (kind == Kind::Ordered).to_string();
             assert_eq!(config.get("enable.gapless.guarantee"), Some(gapless.as_str()));
         }
-        assert_eq!(settings.client_config(Kind::Free).get("linger.ms"), Some("1.5"));
+        assert_eq!(settings.client_config(Kind::Free, 1).get("linger.ms"), Some("1.5"));
     }
 }
