@@ -26,7 +26,7 @@ mod sink;
 pub mod sinks;
 pub mod telemetry;
 pub mod template;
-#[cfg(any(feature = "http", feature = "redis"))]
+#[cfg(any(feature = "http", feature = "redis", feature = "rabbitmq", feature = "nats"))]
 mod tls;
 mod upkeep;
 mod view;

@@ -8,9 +8,15 @@ pub mod http;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod log;
+#[cfg(feature = "nats")]
+mod nats;
 mod null;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+mod runs;
 
 #[cfg(any(feature = "discord", feature = "slack"))]
 pub use chat::{ChatSettings, ChatSink};
@@ -20,6 +26,10 @@ pub use http::{HttpSettings, HttpSink};
 #[cfg(feature = "kafka")]
 pub use kafka::{KafkaSettings, KafkaSink, Sasl, Tls};
 pub use log::LogSink;
+#[cfg(feature = "nats")]
+pub use nats::{NatsSettings, NatsSink};
 pub use null::NullSink;
+#[cfg(feature = "rabbitmq")]
+pub use rabbitmq::{RabbitSettings, RabbitSink};
 #[cfg(feature = "redis")]
 pub use redis::{RedisSettings, RedisSink};

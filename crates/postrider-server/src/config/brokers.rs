@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use postrider_relay::sinks::{KafkaSettings, KafkaSink, Sasl, Tls};
+use postrider_relay::sinks::{
+    KafkaSettings, KafkaSink, NatsSettings, NatsSink, RabbitSettings, RabbitSink, Sasl, Tls,
+};
 use serde::Deserialize;
 
 use super::ConfigError;
@@ -67,6 +69,74 @@ impl KafkaSection {
             options: self.options.iter().map(|(name, value)| (name.clone(), text(value))).collect(),
             name: default.name,
             brokers: default.brokers,
+        })?)
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RabbitSection {
+    pub(crate) name: String,
+    url: Secret,
+    exchange: String,
+    routing_key: Option<String>,
+    #[serde(default)]
+    route: Vec<RouteSection>,
+    form: Option<String>,
+    source: Option<String>,
+    content_type: Option<String>,
+    timeout: Option<Time>,
+    tls: Option<CaSection>,
+}
+
+/// TLS itself is asked for by the URL.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CaSection {
+    ca: PathBuf,
+}
+
+impl RabbitSection {
+    pub(crate) fn build(&self) -> Result<RabbitSink, ConfigError> {
+        let default = RabbitSettings::new(&self.name, self.url.expose(), &self.exchange);
+        Ok(RabbitSink::new(RabbitSettings {
+            ca: self.tls.as_ref().map(|tls| tls.ca.clone()),
+            routing_key: self.routing_key.clone().or(default.routing_key),
+            routes: routes(&self.route),
+            envelope: envelope(&self.name, &self.form, &self.source, &self.content_type)?,
+            timeout: self.timeout.map_or(default.timeout, |time| time.0),
+            ..default
+        })?)
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NatsSection {
+    pub(crate) name: String,
+    url: Secret,
+    credentials: Option<PathBuf>,
+    subject: Option<String>,
+    #[serde(default)]
+    route: Vec<RouteSection>,
+    form: Option<String>,
+    source: Option<String>,
+    content_type: Option<String>,
+    timeout: Option<Time>,
+    tls: Option<CaSection>,
+}
+
+impl NatsSection {
+    pub(crate) fn build(&self) -> Result<NatsSink, ConfigError> {
+        let default = NatsSettings::new(&self.name, self.url.expose(), "");
+        Ok(NatsSink::new(NatsSettings {
+            credentials: self.credentials.clone(),
+            ca: self.tls.as_ref().map(|tls| tls.ca.clone()),
+            subject: self.subject.clone(),
+            routes: routes(&self.route),
+            envelope: envelope(&self.name, &self.form, &self.source, &self.content_type)?,
+            timeout: self.timeout.map_or(default.timeout, |time| time.0),
+            ..default
         })?)
     }
 }

@@ -236,6 +236,8 @@ fn sink(section: &SinkSection) -> Result<(String, Arc<dyn Sink>), ConfigError> {
         }
         SinkSection::Redis(redis) => (redis.name.clone(), Arc::new(redis.build()?)),
         SinkSection::Kafka(kafka) => (kafka.name.clone(), Arc::new(kafka.build()?)),
+        SinkSection::Rabbitmq(rabbit) => (rabbit.name.clone(), Arc::new(rabbit.build()?)),
+        SinkSection::Nats(nats) => (nats.name.clone(), Arc::new(nats.build()?)),
     })
 }
 

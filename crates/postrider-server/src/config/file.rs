@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::ConfigError;
-use super::brokers::KafkaSection;
+use super::brokers::{KafkaSection, NatsSection, RabbitSection};
 use super::sink::{ChatSection, HttpSection, RedisSection};
 use super::value::{Secret, Time};
 
@@ -120,6 +120,8 @@ pub(crate) enum SinkSection {
     Slack(Box<ChatSection>),
     Redis(Box<RedisSection>),
     Kafka(Box<KafkaSection>),
+    Rabbitmq(Box<RabbitSection>),
+    Nats(Box<NatsSection>),
 }
 
 #[derive(Debug, Clone, Deserialize)]

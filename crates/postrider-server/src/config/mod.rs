@@ -200,6 +200,10 @@ mod tests {
             ("[[sink]]\nname='s'\nkind='kafkaa'", vec!["kafkaa", "http"]),
             ("[[sink]]\nname='s'\nkind='kafka'\ntopic='t'", vec!["brokers"]),
             (
+                "[[sink]]\nname='s'\nkind='rabbitmq'\nurl='http://hunter2'\nexchange='e'",
+                vec!["`s`", "`url`", "amqps://"],
+            ),
+            (
                 "[[sink]]\nname='s'\nkind='kafka'\nbrokers='h:1'\ntopic='{x}'",
                 vec!["`s`", "topic", "{x}", "{aggregate_type}"],
             ),

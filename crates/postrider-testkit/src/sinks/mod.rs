@@ -10,7 +10,11 @@ pub mod deliveries;
 mod http;
 #[cfg(feature = "kafka")]
 mod kafka;
+#[cfg(feature = "nats")]
+mod nats;
 pub mod outages;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -24,6 +28,10 @@ use postrider_relay::Sink;
 pub use http::HttpDestination;
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaDestination;
+#[cfg(feature = "nats")]
+pub use nats::NatsDestination;
+#[cfg(feature = "rabbitmq")]
+pub use rabbitmq::RabbitDestination;
 pub use steps::{deliver, events_of_keys, settings_name};
 
 /// A message as it was found at its destination.
