@@ -4,9 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::{Dedupe, Outbox};
+use postrider::store::{ClaimMode, Delivery, Share};
+use postrider::{Dedupe, Event, Outbox};
+use serde::{Deserialize, Serialize};
 
+use crate::fan_out::FanOut;
 use crate::preset::Preset;
+use crate::rate::RateLimit;
 use crate::sink::Sink;
 
 /// An outbox and where its events go.
@@ -20,8 +24,19 @@ pub struct OutboxConfig {
     pub dedupe: Dedupe,
     /// Whether the store sends wake-up hints for it.
     pub notify: bool,
+    /// How relays share the work; `None` follows the database, `Some` refuses to work in another
+    /// mode than this.
+    pub claim: Option<ClaimMode>,
+    /// Mode `rows`: the share of the rows that this relay takes.
+    pub share: Share,
+    /// Mode `lanes`: what becomes of a key whose event fails.
+    pub failing_key: FailingKey,
     /// The sink.
     pub sink: Arc<dyn Sink>,
+    /// The same, where it is other outboxes: see [`OutboxConfig::fanned_out`].
+    pub fan_out: Option<Arc<FanOut>>,
+    /// Events per second that the sink gets; outboxes with the same sink share it.
+    pub rate: Option<Arc<RateLimit>>,
     /// Batches in flight at the same time: one is settled while the next is delivered and a third
     /// is claimed.
     pub batches_max: usize,
@@ -39,12 +54,52 @@ impl OutboxConfig {
             preset,
             dedupe: Dedupe::default(),
             notify: false,
+            claim: None,
+            share: Share::WHOLE,
+            failing_key: FailingKey::default(),
             sink,
+            fan_out: None,
+            rate: None,
             batches_max: 3,
             batch_bytes_max: 8 * 1024 * 1024,
             deliver_timeout: Duration::from_secs(60),
         }
     }
+
+    /// An outbox whose events are copied into other outboxes.
+    pub fn fanned_out(outbox: Outbox, preset: Preset, fan_out: Arc<FanOut>) -> Self {
+        let sink: Arc<dyn Sink> = Arc::clone(&fan_out) as _;
+        Self { fan_out: Some(fan_out), ..Self::new(outbox, preset, sink) }
+    }
+
+    /// What the store is told of a delivered event.
+    pub(crate) fn delivery(&self, event: &Event) -> Delivery {
+        // Delivered means that its branches were found before, by the same rule.
+        let fan_out = self.fan_out.as_ref();
+        let branches = fan_out.and_then(|fan_out| fan_out.branches(event).ok()).unwrap_or(0);
+        Delivery { branches, ..Delivery::from(event) }
+    }
+
+    /// Rows per claim: no more than the rate lets through in half of a call's time.
+    pub(crate) fn rows_max(&self) -> u32 {
+        let batch = self.preset.batch;
+        let in_time = self.rate.as_ref().map(|rate| rate.events_in(self.deliver_timeout / 2));
+        in_time.map_or(batch, |rows| rows.clamp(1, batch.max(1)))
+    }
+}
+
+/// What becomes of a key in mode `lanes` while its front event fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FailingKey {
+    /// Its events wait; when the front one is a dead letter, the key goes on.
+    #[default]
+    Block,
+    /// Its events wait; when the front one is a dead letter, the key stops until an operator
+    /// releases it.
+    Park,
+    /// The others go on, and the order of the key is lost.
+    Skip,
 }
 
 /// Settings of the whole relay.
@@ -84,8 +139,8 @@ impl Default for RelayConfig {
     fn default() -> Self {
         Self {
             host: "localhost".to_owned(),
-            lease: Duration::from_secs(8),
-            heartbeat_every: Duration::from_secs(2),
+            lease: Duration::from_secs(6),
+            heartbeat_every: Duration::from_secs(1),
             stop_timeout: Duration::from_secs(20),
             recover_every: Duration::from_secs(300),
             stalled_after: Duration::from_secs(300),

@@ -1,7 +1,7 @@
-//! The way of one batch: verify → deliver → decide. The same in every claim mode.
+//! The way of one batch: verify → hold back → deliver → decide. The same in every claim mode.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::alert::{Alert, Alerts, Severity};
 use crate::config::OutboxConfig;
+use crate::gate::Gate;
 use crate::health::{Health, Turn};
 use crate::heart::{Heart, Held};
 use crate::policy::{Settlement, decide, examine};
@@ -32,6 +33,28 @@ pub(crate) struct Courier {
     pub(crate) came_back: Notify,
     /// The stop deadline has passed: start nothing, wait for nothing.
     pub(crate) abort: CancellationToken,
+}
+
+/// What holds for all calls of one batch.
+struct Order<'a> {
+    held: &'a Held,
+    deadline: Instant,
+    keep_order: bool,
+}
+
+/// Probes under way. One that never came back, because its batch was dropped, must not keep the next
+/// from being sent.
+struct Probes<'a> {
+    health: &'a Health,
+    sent: Vec<(String, i64)>,
+}
+
+impl Drop for Probes<'_> {
+    fn drop(&mut self) {
+        for (destination, id) in &self.sent {
+            self.health.end_probe(destination, *id);
+        }
+    }
 }
 
 /// What became of a batch.
@@ -56,19 +79,27 @@ impl Courier {
                 }
             }
         }
-        let outcomes = self.deliver(held, &good, keep_order).await;
+        let (probes, held_back) = self.hold_back(&mut good, keep_order, started);
+        let gate = Gate::new(self, started);
+        let outcomes = self.deliver(held, &good, keep_order, &gate).await;
         let took = started.elapsed();
         for (event, outcome) in good.iter().zip(&outcomes) {
-            let destination = self.destination(event);
-            if let Some(turn) = self.health.record(&destination, event, outcome, took) {
-                self.tell_turn(&destination, outcome, turn);
+            if !gate.was_told(event) {
+                self.heard(&self.destination(event), event, outcome, took, started);
             }
-            self.tell_credentials(&destination, outcome);
         }
+        drop(probes);
+        let window = if self.health.any_limited() { self.health.window_min() } else { None };
+        metrics::gauge!(telemetry::DESTINATION_WINDOW, &self.labels())
+            .set(window.map_or(0.0, f64::from));
         for (event, outcome) in good.into_iter().zip(outcomes) {
-            let health = self.health.view(&self.destination(&event));
-            let settlement = decide(&outcome, &event, &health, &self.config.preset, rand::random());
+            let settlement = self.decide(&event, &outcome);
             settled.push((event, settlement));
+        }
+        for event in held_back {
+            // At once, if the probe among this batch got through.
+            let delay = self.health.defer(&self.destination(&event), event.id, Instant::now());
+            settled.push((event, Settlement::Deferred { delay, error: None }));
         }
         // In id order: two settles that meet in the database wait instead of deadlocking.
         settled.sort_by_key(|(event, _)| event.id);
@@ -83,8 +114,100 @@ impl Courier {
             .unwrap_or_else(|_| Cow::Borrowed(sink.name()))
     }
 
+    /// Takes out the events of destinations that are down, for a batch of their own.
+    pub(crate) fn split_off_down(&self, events: &mut Vec<Event>) -> Vec<Event> {
+        let now = Instant::now();
+        let down = |event: &mut Event| self.health.view(&self.destination(event), now).open;
+        events.extract_if(.., down).collect()
+    }
+
+    /// Takes out the events of destinations that are down, but for one probe each.
+    fn hold_back(
+        &self,
+        good: &mut Vec<Event>,
+        keep_order: bool,
+        now: Instant,
+    ) -> (Probes<'_>, Vec<Event>) {
+        let mut probes = Probes { health: &self.health, sent: Vec::new() };
+        if !self.health.holds_back() {
+            return (probes, Vec::new());
+        }
+        let (mut waiting, mut keys) = (HashMap::<String, Vec<i64>>::new(), HashSet::new());
+        for event in good.iter() {
+            // Where order is kept, only the first of a key may go.
+            let candidate = !keep_order || keys.insert(event.key());
+            let destination = self.destination(event);
+            if self.health.view(&destination, now).open {
+                let ids = waiting.entry(destination.into_owned()).or_default();
+                ids.extend(candidate.then_some(event.id));
+            }
+        }
+        for (destination, ids) in &waiting {
+            if let Some(id) = self.health.appoint(destination, ids, now) {
+                probes.sent.push((destination.clone(), id));
+            }
+        }
+        let is_probe = |id| probes.sent.iter().any(|(_, probe)| *probe == id);
+        let waits = |event: &mut Event| {
+            waiting.contains_key(self.destination(event).as_ref()) && !is_probe(event.id)
+        };
+        let held_back: Vec<Event> = good.extract_if(.., waits).collect();
+        let labels = self.labels();
+        metrics::counter!(telemetry::DESTINATION_HELD_BACK, &labels)
+            .increment(held_back.len() as u64);
+        metrics::counter!(telemetry::DESTINATION_PROBES, &labels)
+            .increment(probes.sent.len() as u64);
+        (probes, held_back)
+    }
+
+    /// What becomes of an event after its delivery.
+    fn decide(&self, event: &Event, outcome: &Outcome) -> Settlement {
+        let (destination, now) = (self.destination(event), Instant::now());
+        let mut health = self.health.view(&destination, now);
+        if health.open && *outcome == Outcome::Untried {
+            health.probe_in = self.health.defer(&destination, event.id, now);
+        }
+        decide(outcome, event, &health, &self.config.preset, rand::random())
+    }
+
+    /// An answer of a destination: its breaker hears of it, and so do people.
+    pub(crate) fn heard(
+        &self,
+        destination: &str,
+        event: &Event,
+        outcome: &Outcome,
+        took: Duration,
+        sent_at: Instant,
+    ) {
+        let now = Instant::now();
+        if let Some(turn) = self.health.record(destination, event, outcome, took, sent_at, now) {
+            self.tell_turn(destination, outcome, turn);
+        }
+        self.tell_credentials(destination, outcome);
+    }
+
+    /// Waits until the sink's rate allows one more event. `false`: not before the deadline.
+    pub(crate) async fn wait_for_rate(&self, deadline: Instant) -> bool {
+        let Some(rate) = &self.config.rate else { return true };
+        let now = Instant::now();
+        match rate.take(deadline.saturating_duration_since(now), now) {
+            None => false,
+            Some(Duration::ZERO) => true,
+            Some(wait) => {
+                let slept = self.abort.run_until_cancelled(tokio::time::sleep(wait)).await;
+                slept.is_some()
+            }
+        }
+    }
+
     /// One outcome per event, whatever the sink does.
-    async fn deliver(&self, held: &Held, events: &[Event], keep_order: bool) -> Vec<Outcome> {
+    async fn deliver(
+        &self,
+        held: &Held,
+        events: &[Event],
+        keep_order: bool,
+        gate: &Gate<'_>,
+    ) -> Vec<Outcome> {
         if events.is_empty() {
             return Vec::new();
         }
@@ -94,13 +217,12 @@ impl Courier {
         }
         let started = Instant::now();
         let deadline = started + self.config.deliver_timeout;
-        let outcomes = match self.call(held, events, deadline, keep_order).await {
-            Ok(outcomes) => outcomes,
-            Err(error) if events.len() == 1 => vec![Outcome::Retry { error }],
-            Err(error) => {
-                tracing::error!(outbox = self.config.outbox.name(), error, "one by one from here");
-                self.deliver_each(held, events, deadline, keep_order).await
-            }
+        let order = Order { held, deadline, keep_order };
+        let limited = self.config.rate.is_some() || self.health.any_limited();
+        let outcomes = if limited && !self.config.sink.enters_each() {
+            self.deliver_in_waves(&order, events, gate).await
+        } else {
+            self.deliver_all(&order, events, gate).await
         };
         metrics::histogram!(telemetry::DELIVER_SECONDS,
             "outbox" => self.config.outbox.name().to_owned())
@@ -108,26 +230,82 @@ impl Courier {
         outcomes
     }
 
+    /// In one call, if nothing goes wrong.
+    async fn deliver_all(
+        &self,
+        order: &Order<'_>,
+        events: &[Event],
+        gate: &Gate<'_>,
+    ) -> Vec<Outcome> {
+        match self.call(order, events, gate).await {
+            Ok(outcomes) => outcomes,
+            Err(error) if events.len() == 1 => vec![Outcome::Retry { error }],
+            Err(error) => {
+                tracing::error!(outbox = self.config.outbox.name(), error, "one by one from here");
+                self.deliver_each(order, events, gate).await
+            }
+        }
+    }
+
+    /// In calls no larger than the destinations may get: a destination that is just back gets one
+    /// event, then two, then four.
+    async fn deliver_in_waves(
+        &self,
+        order: &Order<'_>,
+        events: &[Event],
+        gate: &Gate<'_>,
+    ) -> Vec<Outcome> {
+        let mut stopped: HashSet<(&str, &str)> = HashSet::new();
+        let mut outcomes = Vec::with_capacity(events.len());
+        let ours = || self.heart.holds(&order.held.lease);
+        while let Some((first, rest)) = events[outcomes.len()..].split_first() {
+            let batch = Batch::new(events, order.deadline).while_ours(&ours);
+            let place = match stopped.contains(&first.key()) {
+                true => None,
+                false => gate.enter(&batch, first, &self.destination(first)).await,
+            };
+            let Some(place) = place else {
+                // Order: what comes behind an event that was not sent is not sent either.
+                stopped.extend(order.keep_order.then_some(first.key()));
+                outcomes.push(Outcome::Untried);
+                continue;
+            };
+            let mut places = vec![place];
+            for event in rest.iter().take_while(|event| !stopped.contains(&event.key())) {
+                let Some(place) = gate.try_enter(event, &self.destination(event)) else { break };
+                places.push(place);
+            }
+            let wave = &events[outcomes.len()..outcomes.len() + places.len()];
+            let answers = self.deliver_all(order, wave, gate).await;
+            for ((event, answer), place) in wave.iter().zip(&answers).zip(places) {
+                place.leave(answer);
+                let behind = order.keep_order && *answer != Outcome::Delivered;
+                stopped.extend(behind.then_some(event.key()));
+            }
+            outcomes.extend(answers);
+        }
+        outcomes
+    }
+
     /// Each by itself, after a call that went wrong as a whole: the event that it is about shows,
     /// and the others do not spend their attempts with it.
     async fn deliver_each(
         &self,
-        held: &Held,
+        order: &Order<'_>,
         events: &[Event],
-        deadline: Instant,
-        keep_order: bool,
+        gate: &Gate<'_>,
     ) -> Vec<Outcome> {
         let mut stopped: HashSet<(&str, &str)> = HashSet::new();
         let mut outcomes = Vec::with_capacity(events.len());
         for event in events {
-            let late = Instant::now() >= deadline || !self.heart.holds(&held.lease);
+            let late = Instant::now() >= order.deadline || !self.heart.holds(&order.held.lease);
             if late || stopped.contains(&event.key()) {
                 outcomes.push(Outcome::Untried);
                 continue;
             }
-            let answer = self.call(held, std::slice::from_ref(event), deadline, keep_order).await;
+            let answer = self.call(order, std::slice::from_ref(event), gate).await;
             let answer = answer.unwrap_or_else(|error| vec![Outcome::Retry { error }]);
-            if keep_order && answer != [Outcome::Delivered] {
+            if order.keep_order && answer != [Outcome::Delivered] {
                 stopped.insert(event.key());
             }
             outcomes.extend(answer);
@@ -138,22 +316,23 @@ impl Courier {
     /// One call of the sink; `Err` says why there is not one outcome per event.
     async fn call(
         &self,
-        held: &Held,
+        order: &Order<'_>,
         events: &[Event],
-        deadline: Instant,
-        keep_order: bool,
+        gate: &Gate<'_>,
     ) -> Result<Vec<Outcome>, String> {
-        let ours = || self.heart.holds(&held.lease);
-        let batch = Batch::new(events, deadline).in_order(keep_order).while_ours(&ours);
-        let call = self.config.sink.deliver(batch);
+        let ours = || self.heart.holds(&order.held.lease);
+        let batch = Batch::new(events, order.deadline).in_order(order.keep_order);
+        let call = self.config.sink.deliver(batch.while_ours(&ours).through(gate));
         let all = |outcome: Outcome| Ok(vec![outcome; events.len()]);
         tokio::select! {
             () = self.abort.cancelled() => all(Outcome::Untried),
-            () = tokio::time::sleep_until((deadline + DEADLINE_GRACE).into()) => all(Outcome::Down {
-                error: format!("no answer within {:?}", self.config.deliver_timeout),
-                retry_after: None,
-                credentials: false,
-            }),
+            () = tokio::time::sleep_until((order.deadline + DEADLINE_GRACE).into()) => {
+                all(Outcome::Down {
+                    error: format!("no answer within {:?}", self.config.deliver_timeout),
+                    retry_after: None,
+                    credentials: false,
+                })
+            }
             answer = AssertUnwindSafe(call).catch_unwind() => match answer {
                 Ok(outcomes) if outcomes.len() == events.len() => Ok(outcomes),
                 Ok(outcomes) => Err(format!(
@@ -163,6 +342,11 @@ impl Courier {
                 Err(_) => Err("the sink panicked".to_owned()),
             },
         }
+    }
+
+    fn labels(&self) -> [(&'static str, String); 2] {
+        let (outbox, sink) = (self.config.outbox.name(), self.config.sink.name());
+        [("outbox", outbox.to_owned()), ("sink", sink.to_owned())]
     }
 
     fn tell_integrity(&self, event: &Event, settlement: &Settlement) {
@@ -187,6 +371,10 @@ impl Courier {
 
     fn tell_turn(&self, destination: &str, outcome: &Outcome, turn: Turn) {
         let (outbox, sink) = (self.config.outbox.name(), self.config.sink.name());
+        let labels = self.labels();
+        metrics::gauge!(telemetry::DESTINATION_OPEN, &labels).set(self.health.open_count() as f64);
+        let opened = u64::from(turn == Turn::WentDown);
+        metrics::counter!(telemetry::DESTINATION_OPENED, &labels).increment(opened);
         match (turn, outcome) {
             (Turn::WentDown, Outcome::Down { error, .. }) => tracing::warn!(
                 outbox,

@@ -1,33 +1,25 @@
-//! How the destinations of a sink are doing, as this relay sees it.
+//! How the destinations of a sink are doing, as this relay sees it: a breaker for each.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use postrider::Event;
+use tokio::sync::Notify;
 
-use crate::sink::Outcome;
+use crate::breaker::Breaker;
+use crate::preset::Preset;
+use crate::sink::{Outcome, Sink};
 
-/// Consecutive `Down` answers after which a destination counts as down.
-const OPEN_AFTER: u32 = 5;
 /// Destinations remembered. One more forgets the one that was heard of longest ago.
 const DESTINATIONS_MAX: usize = 1_000;
-
-#[derive(Debug)]
-struct Destination {
-    down_streak: u32,
-    /// The different events of the streak, as many as it takes to open.
-    down_ids: Vec<i64>,
-    down_since: Option<Instant>,
-    last_success_at: Option<DateTime<Utc>>,
-    heard_at: Instant,
-}
 
 /// What the policy may know about a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HealthView {
-    /// It counts as down: nothing but probes should be sent.
+    /// It counts as down: nothing but probes is sent.
     pub open: bool,
     /// `Down` answers since the last other one, of different events.
     pub down_streak: u32,
@@ -35,6 +27,8 @@ pub struct HealthView {
     pub down_for: Option<Duration>,
     /// When it last took an event, on the database's clock.
     pub last_success_at: Option<DateTime<Utc>>,
+    /// While it is open: time until the next probe.
+    pub probe_in: Duration,
 }
 
 /// A change that people want to know about.
@@ -49,93 +43,216 @@ pub enum Turn {
     },
 }
 
+/// Whether an event may be sent now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Go,
+    /// When one that is under way is back.
+    Full,
+    /// Not before the next probe.
+    Open,
+}
+
 /// The destinations of one sink.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Health {
-    destinations: Mutex<HashMap<String, Destination>>,
+    probe_every: Duration,
+    /// Whether places are counted before each event, so that an overload can take some away.
+    adaptive: bool,
+    /// Where all events go to, if that is one destination.
+    only: Option<String>,
+    /// With plain counting of attempts, an outage is seen and told, and holds nothing back.
+    plain_counting: bool,
+    breakers: Mutex<HashMap<String, Breaker>>,
+    /// Breakers that are open, and those with a window: without any, nothing needs to be asked.
+    open: AtomicUsize,
+    limited: AtomicUsize,
+    /// A place became free, or a breaker changed.
+    moved: Notify,
 }
 
 impl Health {
-    /// Takes an outcome into account. Answers whether the destination went down or came back.
+    /// Nothing is known yet. A destination that is down is probed so often.
+    pub fn new(probe_every: Duration) -> Self {
+        Self {
+            probe_every,
+            adaptive: false,
+            only: None,
+            plain_counting: false,
+            breakers: Mutex::default(),
+            open: AtomicUsize::new(0),
+            limited: AtomicUsize::new(0),
+            moved: Notify::new(),
+        }
+    }
+
+    /// For the destinations of this sink.
+    pub fn of(sink: &dyn Sink, preset: &Preset) -> Self {
+        Self {
+            adaptive: sink.enters_each(),
+            only: sink.only_destination().map(str::to_owned),
+            plain_counting: preset.outage_spends_attempts,
+            ..Self::new(preset.idle_poll)
+        }
+    }
+
+    /// Takes an answer into account that took `took` from the claim on, of an event that was sent at
+    /// `sent_at`. Answers whether the destination went down or came back.
     pub fn record(
         &self,
         destination: &str,
         event: &Event,
         outcome: &Outcome,
         took: Duration,
+        sent_at: Instant,
+        now: Instant,
     ) -> Option<Turn> {
-        // They say nothing about the destination, which may never have been heard of.
-        if matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. }) {
+        let silent = matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. });
+        let mut breakers = self.lock();
+        // What says nothing about a destination makes none known.
+        if silent && !breakers.contains_key(destination) {
             return None;
         }
-        let mut destinations = self.lock();
-        if destinations.len() >= DESTINATIONS_MAX && !destinations.contains_key(destination) {
-            let oldest = destinations.iter().min_by_key(|(_, d)| d.heard_at);
-            if let Some(name) = oldest.map(|(name, _)| name.clone()) {
-                destinations.remove(&name);
-            }
+        let breaker = self.breaker(&mut breakers, destination, now)?;
+        let was_limited = breaker.window().is_some();
+        // The database's clock, as far as this process can know it: the claim's answer plus the time
+        // that has passed here since.
+        let passed = chrono::Duration::from_std(took).unwrap_or_default();
+        let answered_at = event.claimed_at.checked_add_signed(passed);
+        let turn = breaker.record(event, outcome, answered_at, sent_at, now);
+        let is_limited = breaker.window().is_some();
+        if turn.is_some() || was_limited != is_limited {
+            self.count(&breakers);
         }
-        let now = Instant::now();
-        let known = destinations.entry(destination.to_owned()).or_insert_with(|| Destination {
-            down_streak: 0,
-            down_ids: Vec::new(),
-            down_since: None,
-            last_success_at: None,
-            heard_at: now,
-        });
-        known.heard_at = now;
-        let was_open = known.down_streak >= OPEN_AFTER;
-        let down_for = known.down_since.map_or(Duration::ZERO, |since| since.elapsed());
-        match outcome {
-            Outcome::Down { .. } => {
-                known.down_since.get_or_insert(now);
-                // A few events that always time out are not an outage of their destination.
-                if was_open || !known.down_ids.contains(&event.id) {
-                    known.down_streak = known.down_streak.saturating_add(1);
-                }
-                if !was_open && !known.down_ids.contains(&event.id) {
-                    known.down_ids.push(event.id);
-                }
-            }
-            Outcome::Untried | Outcome::NoRoute { .. } => {}
-            Outcome::Delivered | Outcome::Rejected { .. } | Outcome::Retry { .. } => {
-                known.down_streak = 0;
-                known.down_ids.clear();
-                known.down_since = None;
-                if *outcome == Outcome::Delivered {
-                    // The database's clock, as far as this process can know it: the claim's answer
-                    // plus the time that has passed here since.
-                    let passed = chrono::Duration::from_std(took).unwrap_or_default();
-                    let at = event.claimed_at.checked_add_signed(passed);
-                    known.last_success_at = known.last_success_at.max(at);
-                }
-            }
+        drop(breakers);
+        if turn.is_some() || is_limited {
+            self.moved.notify_waiters();
         }
-        match (was_open, known.down_streak >= OPEN_AFTER) {
-            (false, true) => Some(Turn::WentDown),
-            (true, false) => Some(Turn::CameBack { after: down_for }),
-            _ => None,
+        turn
+    }
+
+    /// The breaker of a destination; `None` where there are too many to add another.
+    fn breaker<'a>(
+        &self,
+        breakers: &'a mut HashMap<String, Breaker>,
+        destination: &str,
+        now: Instant,
+    ) -> Option<&'a mut Breaker> {
+        if !breakers.contains_key(destination) {
+            make_room(breakers)?;
+            let new = Breaker::new(self.probe_every, self.adaptive, now);
+            breakers.insert(destination.to_owned(), new);
         }
+        breakers.get_mut(destination)
     }
 
     /// What is known about a destination.
-    pub fn view(&self, destination: &str) -> HealthView {
-        self.lock().get(destination).map_or_else(HealthView::default, |known| HealthView {
-            open: known.down_streak >= OPEN_AFTER,
-            down_streak: known.down_streak,
-            down_for: known.down_since.map(|since| since.elapsed()),
-            last_success_at: known.last_success_at,
-        })
+    pub fn view(&self, destination: &str, now: Instant) -> HealthView {
+        let view = self.lock().get(destination).map(|breaker| breaker.view(now));
+        view.unwrap_or_default()
     }
 
-    /// Whether all destinations are down, so that claiming more than a probe is pointless.
-    pub fn all_open(&self) -> bool {
-        let destinations = self.lock();
-        !destinations.is_empty() && destinations.values().all(|d| d.down_streak >= OPEN_AFTER)
+    /// While the only destination of the sink is down: how long a claim would find nothing to send.
+    pub fn rest(&self, now: Instant) -> Option<Duration> {
+        let only = self.only.as_deref().filter(|_| self.holds_back())?;
+        Some(self.view(only, now)).filter(|view| view.open).map(|view| view.probe_in)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Destination>> {
+    /// How many destinations are down.
+    pub fn open_count(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Whether events of some destination wait.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.open_count() > 0 && !self.plain_counting
+    }
+
+    /// Whether any destination gets less than the sink would send it.
+    pub(crate) fn any_limited(&self) -> bool {
+        self.holds_back() || self.limited.load(Ordering::Relaxed) > 0
+    }
+
+    /// The smallest window of a destination; `None` is no limit.
+    pub(crate) fn window_min(&self) -> Option<u32> {
+        self.lock().values().filter_map(Breaker::window).min()
+    }
+
+    /// Which of these events is sent to a destination that is down, as a probe.
+    pub fn appoint(&self, destination: &str, ids: &[i64], now: Instant) -> Option<i64> {
+        self.lock().get_mut(destination)?.appoint(ids, now)
+    }
+
+    /// The probe is back, or was never sent.
+    pub(crate) fn end_probe(&self, destination: &str, id: i64) {
+        if let Some(breaker) = self.lock().get_mut(destination) {
+            breaker.end_probe(id);
+        }
+    }
+
+    /// How long an event of a destination that is down waits: to the next probe, or longer where
+    /// very many wait.
+    pub fn defer(&self, destination: &str, id: i64, now: Instant) -> Duration {
+        self.lock().get_mut(destination).map_or(Duration::ZERO, |breaker| breaker.defer(id, now))
+    }
+
+    /// Takes a place for one event, where there is one.
+    pub(crate) fn enter(&self, destination: &str, id: i64, now: Instant) -> Entry {
+        let mut breakers = self.lock();
+        let breaker = self.breaker(&mut breakers, destination, now);
+        let Some(breaker) = breaker else { return Entry::Go };
+        let entry = match breaker.room() {
+            None => Entry::Go,
+            Some(_) if breaker.is_probe(id) => Entry::Go,
+            Some(_) if breaker.is_open() && self.plain_counting => Entry::Go,
+            Some(_) if breaker.is_open() => Entry::Open,
+            Some(0) => Entry::Full,
+            Some(_) => Entry::Go,
+        };
+        if entry == Entry::Go {
+            breaker.enter(1);
+        }
+        entry
+    }
+
+    /// Gives back the places of events that were sent.
+    pub(crate) fn leave(&self, destination: &str, events: u32) {
+        let mut breakers = self.lock();
+        let Some(breaker) = breakers.get_mut(destination) else { return };
+        breaker.leave(events);
+        let limited = breaker.window().is_some();
+        drop(breakers);
+        if limited {
+            self.moved.notify_waiters();
+        }
+    }
+
+    /// Resolves when a place may have become free; ask for it before looking.
+    pub(crate) fn moved(&self) -> tokio::sync::futures::Notified<'_> {
+        self.moved.notified()
+    }
+
+    fn count(&self, breakers: &HashMap<String, Breaker>) {
+        let open = breakers.values().filter(|breaker| breaker.is_open()).count();
+        let limited = breakers.values().filter(|breaker| breaker.window().is_some()).count();
+        self.open.store(open, Ordering::Relaxed);
+        self.limited.store(limited, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Breaker>> {
         // A panic while it was held left at worst one counter behind.
-        self.destinations.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.breakers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
+
+/// Forgets the destination that was heard of longest ago, where there are too many. `None` if all of
+/// them have events under way: their places are counted.
+fn make_room(breakers: &mut HashMap<String, Breaker>) -> Option<()> {
+    if breakers.len() < DESTINATIONS_MAX {
+        return Some(());
+    }
+    let idle = breakers.iter().filter(|(_, breaker)| breaker.is_idle());
+    let name = idle.min_by_key(|(_, breaker)| breaker.heard_at)?.0.clone();
+    breakers.remove(&name);
+    Some(())
 }

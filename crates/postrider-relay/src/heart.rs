@@ -5,11 +5,11 @@
 //! leader recovers its rows. A relay that was fenced comes back under a new id.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use postrider::StoreError;
-use postrider::store::{Database, Lease, RelayIdentity, RelayPulse};
+use postrider::store::{Database, Lease, Mode, RelayIdentity, RelayPulse, Serving};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +33,38 @@ pub(crate) struct Roll {
     pub(crate) dead: Vec<String>,
     /// This relay does the house-keeping.
     pub(crate) leader: bool,
+    /// What each of the live relays works on, in the order of their ids.
+    serving: Vec<(String, Vec<Serving>)>,
+    /// The claim mode of each outbox, by name.
+    modes: HashMap<String, Mode>,
+}
+
+impl Roll {
+    /// The claim mode of an outbox; `None` before the first heartbeat, and without its tables.
+    pub(crate) fn mode(&self, outbox: &str) -> Option<Mode> {
+        self.modes.get(outbox).copied()
+    }
+
+    /// The live relays that work on an outbox, in the order of their ids.
+    pub(crate) fn serving<'a>(&'a self, outbox: &'a str) -> Vec<&'a str> {
+        self.entries(outbox).map(|(relay, _)| relay).collect()
+    }
+
+    /// Whether no live relay holds anything of an older mode of the outbox.
+    pub(crate) fn all_in_epoch(&self, outbox: &str, epoch: i64) -> bool {
+        self.entries(outbox).all(|(_, serving)| serving.epoch >= epoch)
+    }
+
+    /// The entries of live relays for an outbox.
+    pub(crate) fn entries<'a>(
+        &'a self,
+        outbox: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a Serving)> {
+        self.serving.iter().flat_map(move |(relay, serving)| {
+            let of_outbox = serving.iter().filter(move |serving| serving.outbox == outbox);
+            of_outbox.map(move |serving| (relay.as_str(), serving))
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -40,14 +72,17 @@ pub(crate) struct Heart {
     held: watch::Sender<Option<Held>>,
     roll: watch::Sender<Roll>,
     lost: Notify,
+    /// What this relay works on: goes out with each heartbeat.
+    serving: Mutex<Vec<Serving>>,
 }
 
 impl Heart {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(serving: Vec<Serving>) -> Arc<Self> {
         Arc::new(Self {
             held: watch::Sender::new(None),
             roll: watch::Sender::new(Roll::default()),
             lost: Notify::new(),
+            serving: Mutex::new(serving),
         })
     }
 
@@ -75,6 +110,28 @@ impl Heart {
     /// Whether that lease has not been replaced, valid or not.
     pub(crate) fn is_current(&self, lease: &Lease) -> bool {
         self.held.borrow().as_ref().is_some_and(|held| held.lease == *lease)
+    }
+
+    /// Waits until that lease is replaced or gone.
+    pub(crate) async fn replaced(&self, lease: &Lease) {
+        let mut changes = self.held.subscribe();
+        // The sender lives as long as `self`.
+        drop(changes.wait_for(|held| held.as_ref().is_none_or(|held| held.lease != *lease)).await);
+    }
+
+    /// Tells the others, with a heartbeat at once, that this relay works on an outbox in that mode
+    /// and holds nothing of an older one; or, with `None`, that it does not work on it.
+    pub(crate) fn announce(&self, outbox: &str, serving: Option<Serving>) {
+        let mut all = self.lock_serving();
+        all.retain(|entry| entry.outbox != outbox);
+        all.extend(serving);
+        drop(all);
+        self.lost.notify_one();
+    }
+
+    fn lock_serving(&self) -> std::sync::MutexGuard<'_, Vec<Serving>> {
+        // Whole entries are exchanged; a panic leaves none half written.
+        self.serving.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     pub(crate) fn rolls(&self) -> watch::Receiver<Roll> {
@@ -143,11 +200,12 @@ impl Heart {
     ) -> Result<(), StoreError> {
         // From before the call: a heartbeat counts from when it was sent, not when it was heard of.
         let started = Instant::now();
+        let serving = self.lock_serving().clone();
         let current = match lease {
             Some(lease) => lease.clone(),
-            None => lease.insert(register(store, config).await?).clone(),
+            None => lease.insert(register(store, config, serving.clone()).await?).clone(),
         };
-        let pulses = store.heartbeat(&current).await?;
+        let pulses = store.heartbeat(&current, &serving).await?;
         let margin = config.lease / 4;
         self.held.send_replace(Some(Held {
             lease: current.clone(),
@@ -172,9 +230,14 @@ impl Heart {
             }
             match dead {
                 true => roll.dead.push(pulse.relay_id),
-                false => roll.live.push(pulse.relay_id),
+                false => {
+                    roll.live.push(pulse.relay_id.clone());
+                    roll.serving.push((pulse.relay_id, pulse.serving));
+                }
             }
         }
+        // After the pulses: a relay that is not on the list of a mode's epoch joined later than it.
+        roll.modes = store.modes().await?.into_iter().collect();
         roll.leader = roll.live.iter().min() == Some(&current.relay_id);
         self.roll.send_replace(roll);
         Ok(())
@@ -185,8 +248,9 @@ impl Heart {
 pub(crate) async fn register(
     store: &dyn Database,
     config: &RelayConfig,
+    serving: Vec<Serving>,
 ) -> Result<Lease, StoreError> {
-    let registered = store.register(&identity(config)).await?;
+    let registered = store.register(&identity(config, serving)).await?;
     tracing::info!(relay = registered.relay_id, "relay registered");
     Ok(registered)
 }
@@ -203,7 +267,7 @@ async fn fence(store: &dyn Database, pulse: &RelayPulse) -> Result<bool, StoreEr
     Ok(fenced)
 }
 
-fn identity(config: &RelayConfig) -> RelayIdentity {
+fn identity(config: &RelayConfig, serving: Vec<Serving>) -> RelayIdentity {
     let unique = uuid::Uuid::now_v7().simple().to_string();
     let host: String = config.host.chars().take(60).collect();
     RelayIdentity {
@@ -211,6 +275,7 @@ fn identity(config: &RelayConfig) -> RelayIdentity {
         id: format!("{unique}@{host}"),
         host: config.host.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        serving,
     }
 }
 
@@ -261,6 +326,7 @@ mod tests {
             heartbeat,
             fenced: false,
             host: String::new(),
+            serving: Vec::new(),
             age: Duration::ZERO,
         }
     }
@@ -280,7 +346,7 @@ mod tests {
     #[test]
     fn a_heart_is_still_after_the_lease() {
         let every = RelayConfig::default().heartbeat_every;
-        assert_eq!(still_at_look(every, 20, false), Some(5), "4 × 2 s are the lease of 8 s");
+        assert_eq!(still_at_look(every, 20, false), Some(7), "6 × 1 s are the lease of 6 s");
         assert_eq!(still_at_look(every, 20, true), None, "it moves");
     }
 

@@ -8,15 +8,20 @@ pub mod alert;
 pub mod backup;
 #[cfg(feature = "http")]
 mod body;
+mod breaker;
 pub mod config;
 mod courier;
+mod fan_out;
 #[cfg(feature = "filters")]
 mod filter;
+mod gate;
 mod health;
 mod heart;
+mod lanes;
 pub mod message;
 pub mod policy;
 pub mod preset;
+mod rate;
 mod relay;
 mod routes;
 mod rows;
@@ -24,6 +29,7 @@ mod safety_net;
 mod settling;
 mod sink;
 pub mod sinks;
+mod supervisor;
 pub mod telemetry;
 pub mod template;
 #[cfg(any(feature = "http", feature = "redis", feature = "rabbitmq", feature = "nats"))]
@@ -31,10 +37,14 @@ mod tls;
 mod upkeep;
 mod view;
 mod waker;
+mod window;
 
-pub use config::{OutboxConfig, RelayConfig};
+pub use config::{FailingKey, OutboxConfig, RelayConfig};
+pub use fan_out::{BranchSettings, FanOut};
+pub use gate::Place;
 pub use health::{Health, HealthView, Turn};
 pub use preset::{Backoff, Preset};
+pub use rate::RateLimit;
 pub use relay::{Relay, RelayError};
 pub use routes::{RouteSettings, Router};
 pub use sink::{Batch, Outcome, Sink, SinkError};

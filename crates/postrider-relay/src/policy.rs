@@ -123,17 +123,17 @@ pub fn decide(
             if charged(event, health, preset) {
                 return spend(error, asked, event, preset, random);
             }
-            // Due again at the next idle poll: while the destination is down, the relay claims no
-            // more than a probe, and when it is back, everything is due at once.
+            // Due again at the next probe, or at the next idle poll: when the destination is back,
+            // everything is due soon.
             let wait = preset.backoff.wait(health.down_streak.max(1), random);
-            let wait = wait.min(preset.idle_poll);
+            let wait = if health.open { health.probe_in } else { wait.min(preset.idle_poll) };
             // Never sooner than by ourselves: `Retry-After: 0` would be a busy loop.
             let delay = asked.map_or(wait, |asked| asked.max(wait));
             Settlement::Deferred { delay, error: Some(error.clone()) }
         }
         Outcome::Untried => Settlement::Deferred {
             // At once, unless the destination is down: then a claim would only bring it back here.
-            delay: if health.open { preset.idle_poll } else { Duration::ZERO },
+            delay: health.probe_in,
             error: None,
         },
     }

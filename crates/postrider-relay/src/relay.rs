@@ -1,12 +1,11 @@
 //! The relay: all outboxes of one process.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use postrider::store::{Database, SchemaState};
+use postrider::store::{ClaimMode, Database, SchemaState, Serving, Share};
 use postrider::{Outbox, StoreError};
-use tokio::sync::{Notify, RwLock};
+use tokio::sync::RwLock;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -15,13 +14,11 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::alert::{Channel, Dispatcher, LogChannel};
 use crate::backup::Backup;
 use crate::config::{OutboxConfig, RelayConfig};
-use crate::courier::Courier;
-use crate::health::Health;
 use crate::heart::{self, Heart};
-use crate::rows::Rows;
 use crate::safety_net::SafetyNet;
 use crate::settling::Settler;
 use crate::sink::Sink;
+use crate::supervisor::{self, Supervisor};
 use crate::telemetry;
 use crate::upkeep::Upkeep;
 use crate::waker::Waker;
@@ -36,6 +33,9 @@ pub enum RelayError {
     /// The tables do not fit this program.
     #[error("{0}")]
     Schema(String),
+    /// The outbox is worked on in another way than configured.
+    #[error("{0}")]
+    Claim(String),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -108,8 +108,10 @@ impl Relay {
             }
         }
 
+        let serving = self.serving().await?;
         // A relay that may not even register would wait for ever, and look well from outside.
-        let registered = match heart::register(self.store.as_ref(), &self.config).await {
+        let registered = heart::register(self.store.as_ref(), &self.config, serving.clone()).await;
+        let registered = match registered {
             Ok(lease) => Some(lease),
             Err(error) if error.is_transient() => None,
             Err(error) => return Err(error.into()),
@@ -125,7 +127,7 @@ impl Relay {
             std::array::from_fn(|_| ended.child_token());
         let (alerts, dispatcher) = Dispatcher::new(self.channels, self.cool_down);
         let dispatcher = tokio::spawn(dispatcher.run(stop_alerts.clone()));
-        let heart = Heart::new();
+        let heart = Heart::new(serving);
         let beating = {
             let (heart, store) = (Arc::clone(&heart), Arc::clone(&self.store));
             let (config, stop) = (self.config.clone(), stop_heart.clone());
@@ -156,29 +158,23 @@ impl Relay {
         let mut pipelines = JoinSet::new();
         for config in self.outboxes.iter().cloned() {
             telemetry::start(config.outbox.name());
-            let pipeline = Arc::new(Rows {
-                courier: Courier {
-                    config: config.clone(),
-                    heart: Arc::clone(&heart),
-                    health: Health::default(),
-                    alerts: alerts.clone(),
-                    came_back: Notify::new(),
-                    abort: abort.clone(),
-                },
+            telemetry::start_sink(config.outbox.name(), config.sink.name());
+            let supervisor = Supervisor {
                 config,
                 settler: Settler {
                     store: Arc::clone(&self.store),
                     heart: Arc::clone(&heart),
                     safety_net: Arc::clone(&safety_net),
+                    waker: self.waker.clone(),
                     abort: abort.clone(),
                 },
                 heart: Arc::clone(&heart),
+                alerts: alerts.clone(),
                 waker: self.waker.clone(),
                 alone: Arc::clone(&alone),
                 suspects_every: self.config.heartbeat_every,
-                abandoned: AtomicBool::new(false),
-            });
-            pipelines.spawn(pipeline.run(stop.clone()));
+            };
+            pipelines.spawn(supervisor.run(stop.clone()));
         }
         let hints = AbortOnDropHandle::new(tokio::spawn(follow_hints(
             Arc::clone(&self.store),
@@ -219,6 +215,33 @@ impl Relay {
         }
         tracing::info!("stopped");
         Ok(())
+    }
+}
+
+impl Relay {
+    /// What it is going to work on, in the claim modes that the database says.
+    async fn serving(&self) -> Result<Vec<Serving>, RelayError> {
+        let modes = self.store.modes().await?;
+        let mut serving = Vec::new();
+        for config in &self.outboxes {
+            let name = config.outbox.name();
+            let Some((_, mode)) = modes.iter().find(|(outbox, _)| outbox == name) else { continue };
+            if let Some(claim) = config.claim.filter(|claim| *claim != mode.claim) {
+                return Err(RelayError::Claim(format!(
+                    "outbox `{name}` is in claim mode `{}`, but `{claim}` is configured; to change \
+                     it for all relays: postrider outbox set-claim {name} {claim}",
+                    mode.claim
+                )));
+            }
+            if mode.claim == ClaimMode::Lanes && config.share != Share::WHOLE {
+                return Err(RelayError::Claim(format!(
+                    "outbox `{name}`: `share` is for claim mode `rows`; in `lanes` relays share the \
+                     work by themselves: remove it"
+                )));
+            }
+            serving.push(supervisor::serving(config, *mode));
+        }
+        Ok(serving)
     }
 }
 

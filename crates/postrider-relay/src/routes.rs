@@ -21,7 +21,8 @@ pub struct RouteSettings {
     pub to: String,
 }
 
-struct Route {
+/// Who takes a route or a branch.
+pub(crate) struct Route {
     event_type: Option<Pattern>,
     aggregate_type: Option<Pattern>,
     #[cfg(feature = "filters")]
@@ -152,7 +153,7 @@ impl Router {
 }
 
 impl Route {
-    fn new(settings: &RouteSettings) -> Result<Self, String> {
+    pub(crate) fn new(settings: &RouteSettings) -> Result<Self, String> {
         #[cfg(not(feature = "filters"))]
         if settings.filter.is_some() {
             return Err("`filter`: this program was built without the feature `filters`".to_owned());
@@ -165,7 +166,7 @@ impl Route {
         })
     }
 
-    fn takes(&self, view: &EventView<'_>) -> Result<bool, String> {
+    pub(crate) fn takes(&self, view: &EventView<'_>) -> Result<bool, String> {
         let fits = |pattern: &Option<Pattern>, text: &str| {
             pattern.as_ref().is_none_or(|pattern| pattern.matches(text))
         };

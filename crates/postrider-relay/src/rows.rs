@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use postrider::store::{ClaimLimit, Cursor};
 use postrider::{Event, StoreError};
-use tokio::sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -24,7 +24,7 @@ use crate::waker::Waker;
 
 /// After a batch, polling starts over at this and doubles up to the idle poll.
 const POLL_FIRST: Duration = Duration::from_millis(5);
-/// Events claimed while all destinations are down: a waiting one and a fresh one. With one row the
+/// Events claimed while the only destination is down: a waiting one and a fresh one. With one row the
 /// waiting ones would always go first, and events that never succeed would keep out all others.
 const PROBE_ROWS: u32 = 2;
 /// Wait after a claim that failed; doubles up to the second.
@@ -43,6 +43,31 @@ pub(crate) struct Rows {
     pub(crate) abandoned: AtomicBool,
 }
 
+/// How many batches may be in flight.
+struct Places {
+    batches: Arc<Semaphore>,
+    batches_max: u32,
+    /// One more, for events of destinations that are down: a probe that waits for a timeout takes no
+    /// place away from the destinations that are up.
+    down: Arc<Semaphore>,
+}
+
+impl Places {
+    fn new(batches_max: usize) -> Self {
+        Self {
+            batches: Arc::new(Semaphore::new(batches_max)),
+            batches_max: u32::try_from(batches_max).unwrap_or(u32::MAX),
+            down: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    /// Waits until nothing is in flight, and lets nothing begin.
+    async fn all(&self) -> Option<(SemaphorePermit<'_>, SemaphorePermit<'_>)> {
+        let batches = self.batches.acquire_many(self.batches_max).await.ok()?;
+        Some((batches, self.down.acquire().await.ok()?))
+    }
+}
+
 /// What keeps a batch within its limits while it is in flight.
 struct InFlight {
     _place: OwnedSemaphorePermit,
@@ -53,7 +78,7 @@ impl Rows {
     /// Runs until stopped, and returns when everything in flight is settled or given up. Answers
     /// whether no row is held any more.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) -> bool {
-        let places = Arc::new(Semaphore::new(self.config.batches_max));
+        let places = Places::new(self.config.batches_max);
         let tasks = TaskTracker::new();
         let mut state = ClaimState::new();
         let mut wakes = self.waker.subscribe();
@@ -70,7 +95,7 @@ impl Rows {
             if let Some(wait) = rest {
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    _ = wakes.changed(), if !self.courier.health.all_open() => state.poll = POLL_FIRST,
+                    _ = wakes.changed(), if self.courier.health.rest(Instant::now()).is_none() => state.poll = POLL_FIRST,
                     // The probe got through: what waits is due at once, not at the next poll.
                     () = self.courier.came_back.notified() => state.poll = POLL_FIRST,
                     () = tokio::time::sleep(wait) => {}
@@ -88,10 +113,21 @@ impl Rows {
         }
     }
 
-    async fn place(&self, places: &Arc<Semaphore>) -> Option<InFlight> {
+    async fn place(&self, places: &Places) -> Option<InFlight> {
         // The semaphore is never closed; `None` would only mean that we are stopping.
-        let place = Arc::clone(places).acquire_owned().await.ok()?;
+        let place = Arc::clone(&places.batches).acquire_owned().await.ok()?;
         let among_others = Arc::clone(&self.alone).read_owned().await;
+        Some(InFlight { _place: place, _among_others: among_others })
+    }
+
+    /// A place for events of destinations that are down. Without waiting: whoever waits to be alone
+    /// waits for the batch that asks.
+    fn place_for_down(&self, places: &Places) -> Option<InFlight> {
+        if !self.courier.health.holds_back() {
+            return None;
+        }
+        let place = Arc::clone(&places.down).try_acquire_owned().ok()?;
+        let among_others = Arc::clone(&self.alone).try_read_owned().ok()?;
         Some(InFlight { _place: place, _among_others: among_others })
     }
 
@@ -100,21 +136,26 @@ impl Rows {
         self: &Arc<Self>,
         held: &Held,
         state: &mut ClaimState,
-        places: &Arc<Semaphore>,
+        places: &Places,
         in_flight: InFlight,
         tasks: &TaskTracker,
     ) -> Option<Duration> {
         if state.answer_lost || self.abandoned.load(Ordering::SeqCst) {
             drop(in_flight);
             // Nothing else may be in flight: whatever this relay then holds is the lost claim's.
-            let _all = places.acquire_many(u32::try_from(self.config.batches_max).ok()?).await;
+            let _all = places.all().await;
             self.release_lost(state).await;
             return Some(POLL_FIRST);
         }
-        let probing = self.courier.health.all_open();
+        let rest = self.courier.health.rest(Instant::now());
+        if let Some(rest) = rest.filter(|rest| !rest.is_zero()) {
+            return Some(rest);
+        }
+        let probing = rest.is_some();
         let limit = ClaimLimit {
-            rows: if probing { PROBE_ROWS } else { self.config.preset.batch },
+            rows: if probing { PROBE_ROWS } else { self.config.rows_max() },
             bytes: self.config.batch_bytes_max,
+            share: self.config.share,
         };
         let store = self.settler.store.as_ref();
         let (outbox, started) = (&self.config.outbox, Instant::now());
@@ -129,14 +170,12 @@ impl Rows {
                 }
                 self.count_claim(claimed.events.len(), started);
                 state.poll = POLL_FIRST;
-                let (pipeline, held) = (Arc::clone(self), held.clone());
-                tasks.spawn(async move {
-                    let work = AssertUnwindSafe(pipeline.work(&held, claimed.events));
-                    if work.catch_unwind().await.is_err() {
-                        pipeline.abandoned.store(true, Ordering::SeqCst);
-                    }
-                    drop(in_flight);
-                });
+                let mut events = claimed.events;
+                if let Some(place) = self.place_for_down(places) {
+                    let down = self.courier.split_off_down(&mut events);
+                    self.start(held, down, place, tasks);
+                }
+                self.start(held, events, in_flight, tasks);
                 match (probing, claimed.full) {
                     (true, _) => Some(self.config.preset.idle_poll),
                     (false, true) => None,
@@ -165,6 +204,27 @@ impl Rows {
         metrics::histogram!(telemetry::CLAIM_SECONDS, "outbox" => name.clone())
             .record(started.elapsed().as_secs_f64());
         metrics::counter!(telemetry::CLAIMED, "outbox" => name).increment(events as u64);
+    }
+
+    /// Works on a batch beside the claims.
+    fn start(
+        self: &Arc<Self>,
+        held: &Held,
+        events: Vec<Event>,
+        in_flight: InFlight,
+        tasks: &TaskTracker,
+    ) {
+        if events.is_empty() {
+            return;
+        }
+        let (pipeline, held) = (Arc::clone(self), held.clone());
+        tasks.spawn(async move {
+            let work = AssertUnwindSafe(pipeline.work(&held, events));
+            if work.catch_unwind().await.is_err() {
+                pipeline.abandoned.store(true, Ordering::SeqCst);
+            }
+            drop(in_flight);
+        });
     }
 
     /// Delivers and settles one batch.

@@ -7,24 +7,29 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postrider::store::{
-    Database, Death, Deferral, Delivery, Failure, Lease, OnSuccess, Result, Settled,
+    Database, Death, Deferral, Delivery, Failure, Key, Lease, OnSuccess, Result, Settled,
 };
 use postrider::{Event, Outbox, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::OutboxConfig;
+use crate::fan_out::FanOut;
 use crate::heart::Heart;
 use crate::policy::Settlement;
 use crate::safety_net::SafetyNet;
 use crate::telemetry;
+use crate::waker::Waker;
 
 /// Waits between repeats of a write double from the first to the second.
 const REPEAT_WAIT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
+#[derive(Clone)]
 pub(crate) struct Settler {
     pub(crate) store: Arc<dyn Database>,
     pub(crate) heart: Arc<Heart>,
     pub(crate) safety_net: Arc<SafetyNet>,
+    /// For the outboxes of branches.
+    pub(crate) waker: Waker,
     /// The stop deadline has passed: give up what cannot be written.
     pub(crate) abort: CancellationToken,
 }
@@ -32,6 +37,7 @@ pub(crate) struct Settler {
 /// Rows of one kind.
 enum Work {
     Delivered(Vec<Delivery>, OnSuccess),
+    FannedOut(Vec<Delivery>, Arc<FanOut>, OnSuccess),
     Failed(Vec<Failure>),
     Deferred(Vec<Deferral>),
 }
@@ -39,7 +45,7 @@ enum Work {
 impl Work {
     fn len(&self) -> usize {
         match self {
-            Self::Delivered(rows, _) => rows.len(),
+            Self::Delivered(rows, _) | Self::FannedOut(rows, ..) => rows.len(),
             Self::Failed(rows) => rows.len(),
             Self::Deferred(rows) => rows.len(),
         }
@@ -47,7 +53,7 @@ impl Work {
 
     fn metric(&self) -> &'static str {
         match self {
-            Self::Delivered(..) => telemetry::PROCESSED,
+            Self::Delivered(..) | Self::FannedOut(..) => telemetry::PROCESSED,
             Self::Failed(_) => telemetry::FAILED,
             Self::Deferred(_) => telemetry::DEFERRED,
         }
@@ -63,6 +69,9 @@ impl Work {
         match self {
             Self::Delivered(rows, on_success) => {
                 store.settle_delivered(outbox, lease, &rows[range], *on_success).await
+            }
+            Self::FannedOut(rows, fan_out, on_success) => {
+                store.fan_out(outbox, lease, &rows[range], fan_out.children(), *on_success).await
             }
             Self::Failed(rows) => store.settle_failed(outbox, lease, &rows[range]).await,
             Self::Deferred(rows) => store.release(outbox, lease, &rows[range]).await,
@@ -84,7 +93,7 @@ impl Settler {
         for (event, settlement) in settled {
             let (id, version) = (event.id, event.version);
             match settlement {
-                Settlement::Delivered => delivered.push(Delivery { id, version }),
+                Settlement::Delivered => delivered.push(config.delivery(&event)),
                 Settlement::Failed { delay, error } => {
                     failed.push(Failure { id, version, delay, error, took });
                 }
@@ -96,12 +105,49 @@ impl Settler {
                 }
             }
         }
-        let delivered = Work::Delivered(delivered, config.preset.on_success);
-        for work in [delivered, Work::Failed(failed), Work::Deferred(deferred)] {
+        self.settle_delivered(config, lease, delivered).await?;
+        for work in [Work::Failed(failed), Work::Deferred(deferred)] {
             self.write(&config.outbox, lease, &work).await?;
         }
         if !dead.is_empty() {
             self.safety_net.bury(&config.outbox, lease, dead, self).await?;
+        }
+        Ok(())
+    }
+
+    /// Settles delivered events of one or more batches.
+    pub(crate) async fn settle_delivered(
+        &self,
+        config: &OutboxConfig,
+        lease: &Lease,
+        delivered: Vec<Delivery>,
+    ) -> Result<()> {
+        let on_success = config.preset.on_success;
+        let work = match &config.fan_out {
+            None => Work::Delivered(delivered, on_success),
+            Some(fan_out) => Work::FannedOut(delivered, Arc::clone(fan_out), on_success),
+        };
+        self.write(&config.outbox, lease, &work).await?;
+        if config.fan_out.is_some() {
+            self.waker.wake();
+        }
+        Ok(())
+    }
+
+    /// Stops keys until an operator releases them; repeated until it is done or no longer ours.
+    pub(crate) async fn park_keys(
+        &self,
+        config: &OutboxConfig,
+        lease: &Lease,
+        keys: &[Key],
+    ) -> Result<()> {
+        let mut wait = REPEAT_WAIT.0;
+        while let Err(error) = self.store.park_keys(&config.outbox, lease, keys).await {
+            if matches!(error, StoreError::LeaseLost) {
+                self.heart.lost();
+                return Err(error);
+            }
+            self.pause(&config.outbox, lease, &mut wait, &error).await?;
         }
         Ok(())
     }

@@ -1,10 +1,13 @@
 //! The sink: where events go.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use postrider::Event;
+
+use crate::gate::{Gate, Place};
 
 /// Why a sink cannot be used at all; found at start by `postrider run --check`.
 #[derive(Debug, thiserror::Error)]
@@ -27,12 +30,13 @@ pub struct Batch<'a> {
     /// (see [`Event::key`]) that is not `Delivered`, the key's later ones are not sent (`Untried`).
     pub keep_order: bool,
     ours: Option<&'a (dyn Fn() -> bool + Send + Sync)>,
+    gate: Option<&'a Gate<'a>>,
 }
 
 impl<'a> Batch<'a> {
     /// Events in any order of keys, for nobody's lease.
     pub fn new(events: &'a [Event], deadline: Instant) -> Self {
-        Self { events, deadline, keep_order: false, ours: None }
+        Self { events, deadline, keep_order: false, ours: None, gate: None }
     }
 
     /// The same, with the order of each key kept or not.
@@ -45,6 +49,40 @@ impl<'a> Batch<'a> {
     #[must_use]
     pub(crate) fn while_ours(self, ours: &'a (dyn Fn() -> bool + Send + Sync)) -> Self {
         Self { ours: Some(ours), ..self }
+    }
+
+    /// Lets [`enter`](Batch::enter) wait for a place at the destination.
+    #[must_use]
+    pub(crate) fn through(self, gate: &'a Gate<'a>) -> Self {
+        Self { gate: Some(gate), ..self }
+    }
+
+    /// Waits until this event may be sent to its destination: for sinks that send one request per
+    /// event, see [`Sink::enters_each`]. `None` is not any more; the event is `Untried`. The place is
+    /// kept until the answer is there, and told of it.
+    pub async fn enter(&self, event: &'a Event, destination: &str) -> Option<Place<'a>> {
+        match self.gate {
+            None => self.may_start().then(Place::free),
+            Some(gate) => gate.enter(self, event, destination).await,
+        }
+    }
+
+    /// What goes one after the other, for sinks that send each event by itself: the events of a key
+    /// where order is kept, otherwise each alone. With the place of each in the batch.
+    pub fn runs(&self) -> Vec<Vec<(usize, &'a Event)>> {
+        let numbered = self.events.iter().enumerate();
+        if !self.keep_order {
+            return numbered.map(|one| vec![one]).collect();
+        }
+        let (mut runs, mut of_key) = (Vec::<Vec<_>>::new(), HashMap::new());
+        for (number, event) in numbered {
+            let run = *of_key.entry(event.key()).or_insert_with(|| {
+                runs.push(Vec::new());
+                runs.len() - 1
+            });
+            runs[run].push((number, event));
+        }
+        runs
     }
 
     /// Whether another event may still be sent: asked before each send. Past the deadline there is
@@ -105,6 +143,18 @@ pub trait Sink: Send + Sync + 'static {
     /// What an outage is about: events with the same destination share their fate. A host, a
     /// broker; never anything with as many values as there are events.
     fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str>;
+
+    /// The destination of all events, where there is only one. While it is down, the relay claims
+    /// nothing but probes; otherwise it must look through the events for those of the others.
+    fn only_destination(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether `deliver` asks [`Batch::enter`] before each event that it sends. For a sink that does
+    /// not, the relay makes calls no larger than the destination may get.
+    fn enters_each(&self) -> bool {
+        false
+    }
 
     /// Delivers a batch.
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome>;

@@ -34,6 +34,20 @@ pub const CLAIM_SECONDS: &str = "postrider_claim_seconds";
 pub const DELIVER_SECONDS: &str = "postrider_deliver_seconds";
 /// Duration of a settle (seconds).
 pub const SETTLE_SECONDS: &str = "postrider_settle_seconds";
+/// Lanes that this relay owns (gauge).
+pub const LANES_OWNED: &str = "postrider_outbox_lanes_owned";
+/// Keys that wait behind an event that does not get through (gauge, claim mode `lanes`).
+pub const BLOCKED_KEYS: &str = "postrider_outbox_blocked_keys";
+/// Destinations of a sink that are down (gauge).
+pub const DESTINATION_OPEN: &str = "postrider_destination_open";
+/// How often a destination went down.
+pub const DESTINATION_OPENED: &str = "postrider_destination_opened_total";
+/// Events sent to a destination that is down, to see whether it is back.
+pub const DESTINATION_PROBES: &str = "postrider_destination_probes_total";
+/// Events claimed and put off because their destination is down.
+pub const DESTINATION_HELD_BACK: &str = "postrider_destination_held_back_total";
+/// Events at the same time that the slowest destination gets (gauge, 0: no limit).
+pub const DESTINATION_WINDOW: &str = "postrider_destination_window";
 /// Alerts sent, by channel.
 pub const ALERTS: &str = "postrider_alerts_total";
 /// Alerts that a channel did not take.
@@ -59,6 +73,17 @@ pub(crate) fn start(outbox: &str) {
     }
 }
 
+/// The same for what is counted per sink.
+pub(crate) fn start_sink(outbox: &str, sink: &str) {
+    let labels = [("outbox", outbox.to_owned()), ("sink", sink.to_owned())];
+    for name in [DESTINATION_OPENED, DESTINATION_PROBES, DESTINATION_HELD_BACK] {
+        metrics::counter!(name, &labels).absolute(0);
+    }
+    for name in [DESTINATION_OPEN, DESTINATION_WINDOW] {
+        metrics::gauge!(name, &labels).set(0.0);
+    }
+}
+
 /// Describes all metrics to the recorder that is installed.
 pub fn describe() {
     describe_gauge!(PENDING, "Events that are PENDING, PROCESSING or FAILED, from the books");
@@ -77,6 +102,13 @@ pub fn describe() {
     describe_histogram!(CLAIM_SECONDS, "Duration of a claim in seconds");
     describe_histogram!(DELIVER_SECONDS, "Duration of a delivery call in seconds");
     describe_histogram!(SETTLE_SECONDS, "Duration of a settle in seconds");
+    describe_gauge!(LANES_OWNED, "Lanes that this relay owns");
+    describe_gauge!(BLOCKED_KEYS, "Keys that wait behind an event that does not get through");
+    describe_gauge!(DESTINATION_OPEN, "Destinations that are down");
+    describe_counter!(DESTINATION_OPENED, "How often a destination went down");
+    describe_counter!(DESTINATION_PROBES, "Events sent to a destination that is down");
+    describe_counter!(DESTINATION_HELD_BACK, "Events put off because their destination is down");
+    describe_gauge!(DESTINATION_WINDOW, "Events at once for the slowest destination; 0: no limit");
     describe_counter!(ALERTS, "Alerts sent");
     describe_counter!(ALERTS_FAILED, "Alerts that a channel did not take");
     describe_gauge!(LEASE_HELD, "Whether this relay holds its lease");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use clap::{Args, Parser, Subcommand};
 use postrider::Status;
-use postrider::store::DeadReason;
+use postrider::store::{ClaimMode, DeadReason};
 
 use crate::config::parse_time;
 
@@ -61,6 +61,9 @@ pub(crate) enum Command {
     /// Look at dead letters, send them again or resolve them
     #[command(subcommand)]
     Dlq(DlqCommand),
+    /// Change how relays share the work, let stopped keys go on
+    #[command(subcommand)]
+    Outbox(OutboxCommand),
     /// Check the books: appended = delivered + dead + pending. Exits with 3 if they do not balance
     Reconcile(ReadArgs),
     /// Print the commented default configuration
@@ -68,6 +71,12 @@ pub(crate) enum Command {
     /// Measure
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Play through what goes wrong in production, and check that nothing is lost
+    #[command(subcommand)]
+    Chaos(ChaosCommand),
+    /// The API that `chaos` breaks; told by its standard input
+    #[command(hide = true)]
+    ChaosApi(ChaosApiArgs),
 }
 
 #[derive(Debug, Args)]
@@ -229,6 +238,41 @@ pub(crate) enum DlqCommand {
     },
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum OutboxCommand {
+    /// Change the claim mode for all relays, while they run: each finishes what it holds first
+    SetClaim {
+        /// Name of the outbox
+        outbox: String,
+        /// rows or lanes
+        claim: ClaimMode,
+        /// Your name, for the audit trail
+        #[arg(long, default_value_t = operator())]
+        operator: String,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let a key go on that stopped behind a dead letter (failing_key = "park")
+    ReleaseKey {
+        /// Name of the outbox; may be left out if there is only one
+        #[arg(long, short)]
+        outbox: Option<String>,
+        /// First half of the key
+        #[arg(long)]
+        aggregate_type: String,
+        /// Second half of the key
+        #[arg(long)]
+        aggregate_id: String,
+        /// Your name, for the audit trail
+        #[arg(long, default_value_t = operator())]
+        operator: String,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct FilterArgs {
     /// Name of the outbox; may be left out if there is only one
@@ -324,6 +368,50 @@ pub(crate) struct BacklogArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ChaosCommand {
+    /// An API is down for hours, millions of calls wait, and must all come back by themselves
+    N19(N19Args),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct N19Args {
+    /// Calls that fail during the outage [default: rps × outage]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) events: Option<u64>,
+    /// Calls per second during the outage
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) rps: u64,
+    /// How long the API is down, before compression
+    #[arg(long, default_value = "6h", value_name = "TIME", value_parser = parse_time)]
+    pub(crate) outage: Duration,
+    /// Compression: the outage and all waits of the relay are this many times shorter
+    #[arg(long, default_value_t = 360, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) scale: u32,
+    /// Calls among them that the API will always refuse
+    #[arg(long, default_value_t = 52, value_name = "N")]
+    pub(crate) poison: u64,
+    /// Events per claim
+    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) batch: u32,
+    /// Requests at the same time
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) concurrency: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write a page with plots, which opens without a network
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChaosApiArgs {
+    /// Calls that are numbered below this are remembered
+    #[arg(long)]
+    pub(crate) calls: usize,
 }
 
 fn header(text: &str) -> Result<(String, String), String> {

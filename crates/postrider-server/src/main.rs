@@ -46,8 +46,11 @@ async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Stats(args) => commands::stats::stats(&context, &args).await,
         Command::Events(command) => commands::events::events(&context, command).await,
         Command::Dlq(command) => commands::dlq::dlq(&context, command).await,
+        Command::Outbox(command) => commands::outbox::outbox(&context, &command).await,
         Command::Reconcile(args) => commands::reconcile::reconcile(&context, &args).await,
         Command::Config => output::print(config::DEFAULT),
         Command::Bench(command) => commands::bench::bench(&context, command).await,
+        Command::Chaos(command) => commands::chaos::chaos(&context, command).await,
+        Command::ChaosApi(args) => commands::chaos::api::serve(&args).await,
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use sqlx::AssertSqlSafe;
 
+use crate::store::ClaimMode;
+
 /// Why a name from configuration cannot be an outbox.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -69,6 +71,14 @@ impl Outbox {
     }
 }
 
+impl Outbox {
+    /// As [`Outbox::sql`], for a statement that copies to another outbox, `{child}`.
+    pub(crate) fn sql_to(&self, child: &Self, template: &'static str) -> AssertSqlSafe<String> {
+        let AssertSqlSafe(sql) = self.sql(template);
+        AssertSqlSafe(sql.replace("{child}", &child.table))
+    }
+}
+
 fn plain(name: &str) -> bool {
     let mut chars = name.chars();
     let first = chars.next().is_some_and(|c| c.is_ascii_lowercase() || c == '_');
@@ -102,12 +112,14 @@ pub struct OutboxSpec {
     /// PostgreSQL: whether an insert sends a notification as a wake-up hint. A `NOTIFY` takes a
     /// database-wide lock at commit, so it is off unless asked for.
     pub notify: bool,
+    /// How relays share the work, for an outbox that is new. Later, `set_mode` changes it.
+    pub claim: ClaimMode,
 }
 
 impl OutboxSpec {
     /// An outbox with the default settings.
     pub fn new(outbox: Outbox) -> Self {
-        Self { outbox, dedupe: Dedupe::default(), notify: false }
+        Self { outbox, dedupe: Dedupe::default(), notify: false, claim: ClaimMode::default() }
     }
 }
 

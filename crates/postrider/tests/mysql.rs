@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use postrider::store::{ClaimLimit, Cursor, StoreKind};
+use postrider::store::{ClaimLimit, Cursor, Share, StoreKind};
 use postrider::{Dedupe, OutboxSpec};
 use postrider_testkit::TestDb;
 use sqlx::{Connection, Executor, MySqlConnection, Row};
 
-const TEN: ClaimLimit = ClaimLimit { rows: 10, bytes: 1 << 20 };
+const TEN: ClaimLimit = ClaimLimit { rows: 10, bytes: 1 << 20, share: Share::WHOLE };
 const INSERT: &str = "INSERT INTO orders_outbox (aggregate_type, aggregate_id, event_type, payload)
     VALUES ('order', '1', 'T', '{}')";
 

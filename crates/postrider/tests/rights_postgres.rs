@@ -5,8 +5,11 @@
 
 use std::time::Duration;
 
-use postrider::store::{Cursor, OnSuccess, Page, Recovery, Retention, SchemaState, StoreKind};
-use postrider::{ConnectOptions, Dedupe, NewEvent, OutboxSpec, connect, postgres};
+use postrider::store::{
+    ClaimMode, Cursor, Database, Key, LaneSet, Lease, OnSuccess, Page, Recovery, Retention,
+    SchemaState, StoreKind,
+};
+use postrider::{ConnectOptions, Dedupe, NewEvent, Outbox, OutboxSpec, connect, postgres};
 use postrider_testkit::TestDb;
 use postrider_testkit::conformance::steps::{death, deferral, failure, rows};
 
@@ -111,7 +114,7 @@ async fn the_relay_does_its_work(db: TestDb, url: String) {
     let ready = store.schema_state(std::slice::from_ref(&outbox)).await.unwrap();
     assert_eq!(ready, SchemaState::Ready);
     let lease = db.relay("relay-a").await;
-    store.heartbeat(&lease).await.unwrap();
+    store.heartbeat(&lease, &[]).await.unwrap();
     let claimed = store.claim(&outbox, &lease, rows(10), &mut Cursor::new()).await.unwrap().events;
     assert_eq!(claimed.len(), 6);
     let delivered = [(&claimed[0]).into()];
@@ -139,8 +142,25 @@ async fn the_relay_does_its_work(db: TestDb, url: String) {
     let letters = store.dead_letters(&outbox, &Default::default(), page).await.unwrap();
     store.retry(&outbox, letters[0].id, "ann", "").await.unwrap();
     store.resolve(&outbox, letters[1].id, "ann", "").await.unwrap();
+    the_relay_works_in_lanes(&*store, &outbox, &lease).await;
     store.retire(&lease).await.unwrap();
     db.assert_balanced().await;
+}
+
+async fn the_relay_works_in_lanes(store: &dyn Database, outbox: &Outbox, lease: &Lease) {
+    store.set_mode(outbox, ClaimMode::Lanes, "ann").await.unwrap();
+    let lanes = store.take_lanes(outbox, lease, 64).await.unwrap();
+    assert_eq!(lanes.len(), 64);
+    let mut cursor = Cursor::new();
+    store.read_lanes(outbox, LaneSet::ALL, &[], &[], rows(10), &mut cursor).await.unwrap();
+    store.note_flight(outbox, lease, LaneSet::ALL, 1).await.unwrap();
+    store.note_suspect(outbox, lease, 0, 1).await.unwrap();
+    store.clear_crashes(outbox, lease, LaneSet::ALL).await.unwrap();
+    let key = Key { aggregate_type: "order".to_owned(), aggregate_id: "1".to_owned() };
+    store.park_keys(outbox, lease, std::slice::from_ref(&key)).await.unwrap();
+    assert_eq!(store.parked_keys(outbox).await.unwrap().len(), 1);
+    store.release_key(outbox, &key, "ann").await.unwrap();
+    store.release_lanes(outbox, lease, &lanes).await.unwrap();
 }
 
 async fn a_viewer_reads_and_changes_nothing(db: TestDb, url: String) {
@@ -151,6 +171,8 @@ async fn a_viewer_reads_and_changes_nothing(db: TestDb, url: String) {
     assert!(!store.events(&db.outbox, &Default::default(), page).await.unwrap().is_empty());
     let letters = store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap();
     store.attempts(&db.outbox, &letters[0].event_id).await.unwrap();
-    assert_eq!(store.audit(10).await.unwrap().len(), 2);
+    assert_eq!(store.audit(10).await.unwrap().len(), 4);
+    store.blocked_keys(&db.outbox, 10).await.unwrap();
+    store.modes().await.unwrap();
     store.retry(&db.outbox, letters[0].id, "eve", "").await.expect_err("a viewer only looks");
 }

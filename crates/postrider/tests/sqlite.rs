@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use postrider::sqlite::SqliteStore;
-use postrider::store::{ClaimLimit, Cursor, Lease, RelayIdentity, Schema, Store};
+use postrider::store::{ClaimLimit, Cursor, Lease, RelayIdentity, Schema, Share, Store};
 use postrider::{ConnectOptions, Outbox, OutboxSpec, StoreError};
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 
@@ -40,7 +40,12 @@ async fn store_with_relay(file: &Path) -> (SqliteStore, Outbox, Lease) {
     let store = open(file, true).await.unwrap();
     let outbox = Outbox::new("orders").unwrap();
     store.migrate(&[OutboxSpec::new(outbox.clone())]).await.unwrap();
-    let relay = RelayIdentity { id: "r".into(), host: "h".into(), version: "1".into() };
+    let relay = RelayIdentity {
+        id: "r".into(),
+        host: "h".into(),
+        version: "1".into(),
+        serving: Vec::new(),
+    };
     let lease = store.register(&relay).await.unwrap();
     (store, outbox, lease)
 }
@@ -49,7 +54,7 @@ async fn application(file: &Path) -> SqliteConnection {
     SqliteConnection::connect(&format!("sqlite:{}", file.display())).await.unwrap()
 }
 
-const LIMIT: ClaimLimit = ClaimLimit { rows: 100, bytes: 1 << 20 };
+const LIMIT: ClaimLimit = ClaimLimit { rows: 100, bytes: 1 << 20, share: Share::WHOLE };
 
 #[tokio::test]
 async fn a_missing_file_is_made_only_where_that_is_asked_for() {

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -58,18 +57,33 @@ impl HandlerSink {
         self
     }
 
-    async fn handle(&self, event: &Event, deadline: Instant) -> Outcome {
+    /// One after the other; the first that is not delivered ends it.
+    async fn handle_run(
+        &self,
+        batch: &Batch<'_>,
+        run: Vec<(usize, &Event)>,
+    ) -> Vec<(usize, Outcome)> {
+        let mut outcomes: Vec<(usize, Outcome)> = Vec::with_capacity(run.len());
+        for (number, event) in run {
+            let stopped = outcomes.last().is_some_and(|(_, last)| *last != Outcome::Delivered);
+            let outcome = if stopped { Outcome::Untried } else { self.handle(batch, event).await };
+            outcomes.push((number, outcome));
+        }
+        outcomes
+    }
+
+    async fn handle(&self, batch: &Batch<'_>, event: &Event) -> Outcome {
         let Some(handler) = self.handlers.get(&event.event_type) else {
             return Outcome::NoRoute {
                 error: format!("no handler is registered for event type `{}`", event.event_type),
             };
         };
-        if Instant::now() >= deadline {
+        if !batch.may_start() {
             return Outcome::Untried;
         }
         // The call too, not only what it returns: a handler may panic before its first await.
         let call = AssertUnwindSafe(async { handler(event.clone()).await }).catch_unwind();
-        match tokio::time::timeout_at(deadline.into(), call).await {
+        match tokio::time::timeout_at(batch.deadline.into(), call).await {
             Ok(Ok(Ok(()))) => Outcome::Delivered,
             Ok(Ok(Err(HandlerError::Retry(error)))) => Outcome::Retry { error },
             Ok(Ok(Err(HandlerError::Reject(error)))) => Outcome::Rejected { error, detail: None },
@@ -93,9 +107,13 @@ impl Sink for HandlerSink {
     }
 
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
-        let calls: Vec<_> =
-            batch.events.iter().map(|event| self.handle(event, batch.deadline)).collect();
-        stream::iter(calls).buffered(self.concurrency_max).collect().await
+        let runs: Vec<_> =
+            batch.runs().into_iter().map(|run| self.handle_run(&batch, run)).collect();
+        let handled = stream::iter(runs).buffer_unordered(self.concurrency_max);
+        let mut outcomes: Vec<_> =
+            handled.collect::<Vec<_>>().await.into_iter().flatten().collect();
+        outcomes.sort_unstable_by_key(|(number, _)| *number);
+        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
     async fn check(&self) -> Result<(), SinkError> {

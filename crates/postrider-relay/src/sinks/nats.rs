@@ -38,7 +38,7 @@ pub struct NatsSettings {
     pub url: String,
     /// File with a JWT and its key, as `nsc` writes it.
     pub credentials: Option<PathBuf>,
-    /// Certificates to trust in PEM form; the system's where absent.
+    /// Certificates to trust in PEM form, beside those of the system.
     pub ca: Option<PathBuf>,
     /// Template of the subject of what no route takes.
     pub subject: Option<String>,

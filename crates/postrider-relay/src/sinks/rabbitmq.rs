@@ -37,7 +37,7 @@ pub struct RabbitSettings {
     pub name: String,
     /// `amqp://user:password@host:port/vhost`; `amqps://` for TLS.
     pub url: String,
-    /// Certificates to trust in PEM form; the system's where absent.
+    /// Certificates to trust in PEM form, beside those of the system.
     pub ca: Option<PathBuf>,
     /// Template of the exchange; empty is the default one, whose routing keys are queues.
     pub exchange: String,

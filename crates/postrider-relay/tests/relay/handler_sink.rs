@@ -1,7 +1,7 @@
 //! Handlers in the same process.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use postrider::Event;
@@ -111,4 +111,39 @@ async fn an_event_type_without_a_handler_is_dead_at_once(db: TestDb) {
     let reason = "SELECT reason FROM orders_outbox_dlq WHERE retry_count = 0";
     assert_eq!(db.text(reason).await.as_deref(), Some("no_route"));
     db.assert_balanced().await;
+}
+
+/// Events 1, 3, 5 are of one key, 2, 4, 6 of another; the third fails.
+#[tokio::test]
+async fn with_order_kept_a_key_is_handled_one_at_a_time_and_stops_at_its_first_failure() {
+    let handled = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&handled);
+    let sink = HandlerSink::new("here").on("OrderPlaced", move |event: Event| {
+        let seen = Arc::clone(&seen);
+        async move {
+            seen.lock().unwrap().push(event.id);
+            // The later ones of a key would be quicker, if they were let.
+            for _ in 0..10 - event.id {
+                tokio::task::yield_now().await;
+            }
+            match event.id {
+                3 => Err(HandlerError::Retry("not now".to_owned())),
+                _ => Ok(()),
+            }
+        }
+    });
+    let events: Vec<_> =
+        (1..=6).map(|id| Event { aggregate_id: (id % 2).to_string(), ..held_event(id) }).collect();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let outcomes = sink.deliver(Batch::new(&events, deadline).in_order(true)).await;
+    for (event, outcome) in events.iter().zip(&outcomes) {
+        match event.id {
+            3 => assert!(matches!(outcome, Outcome::Retry { .. }), "{outcome:?}"),
+            5 => assert_eq!(*outcome, Outcome::Untried),
+            _ => assert_eq!(*outcome, Outcome::Delivered),
+        }
+    }
+    let handled = handled.lock().unwrap().clone();
+    let of_key = |odd: i64| handled.iter().copied().filter(|id| id % 2 == odd).collect::<Vec<_>>();
+    assert_eq!((of_key(1), of_key(0)), (vec![1, 3], vec![2, 4, 6]));
 }

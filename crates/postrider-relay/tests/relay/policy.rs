@@ -13,6 +13,7 @@ use postrider_testkit::relay::held_event;
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
+const PROBE_IN: Duration = Duration::from_secs(7);
 
 fn delivered() -> Outcome {
     Outcome::Delivered
@@ -67,6 +68,7 @@ fn view(seen: Seen, failed_at: DateTime<Utc>, preset: &Preset) -> HealthView {
         down_streak: 5,
         down_for: Some(down_for),
         last_success_at: Some(failed_at - HOUR),
+        probe_in: PROBE_IN,
     };
     match seen {
         Seen::New => HealthView::default(),
@@ -137,11 +139,12 @@ fn every_outcome_has_the_consequence_that_the_specification_says() {
                 assert_eq!(decided(&rejected()), dead(DeadReason::Rejected, true), "{case}");
                 assert_eq!(decided(&no_route()), dead(DeadReason::NoRoute, false), "{case}");
                 assert_eq!(decided(&retry()), charge(), "{case}");
-                let soon = if health.open { preset.idle_poll } else { Duration::ZERO };
+                let soon = if health.open { PROBE_IN } else { Duration::ZERO };
                 assert_eq!(decided(&Outcome::Untried), Fate::Deferred(soon), "{case}");
 
                 let streak = health.down_streak.max(1);
                 let own = preset.backoff.wait(streak, 0.0).min(preset.idle_poll);
+                let own = if health.open { PROBE_IN } else { own };
                 let expected = match seen {
                     Seen::TookSince | Seen::OpenTooLong => charge(),
                     _ => Fate::Deferred(own),

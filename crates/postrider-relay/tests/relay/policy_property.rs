@@ -72,10 +72,11 @@ prop_compose! {
         down_streak in prop_oneof![0..20_u32, any::<u32>()],
         down_for in proptest::option::of(any_duration()),
         success_before_s in proptest::option::of(0..1_000_u64),
+        probe_in in any_duration(),
     ) -> HealthView {
         let at = held_event(1).claimed_at;
         let last_success_at = success_before_s.map(|s| at - Duration::from_secs(s));
-        HealthView { open, down_streak, down_for, last_success_at }
+        HealthView { open, down_streak, down_for, last_success_at, probe_in }
     }
 }
 
@@ -106,7 +107,8 @@ proptest! {
                 prop_assert!(failed);
             }
             Settlement::Deferred { delay, error } => {
-                prop_assert!(delay <= preset.idle_poll.max(longest), "{:?}", delay);
+                let longest = preset.idle_poll.max(longest).max(health.probe_in);
+                prop_assert!(delay <= longest, "{:?}", delay);
                 let untried = outcome == Outcome::Untried;
                 prop_assert_eq!(error.is_none(), untried, "an answer leaves its trace");
                 let down = matches!(outcome, Outcome::Down { .. });

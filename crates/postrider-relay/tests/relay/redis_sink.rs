@@ -8,7 +8,7 @@ use postrider_relay::message::{EnvelopeSettings, Form};
 use postrider_relay::sinks::{RedisSettings, RedisSink};
 use postrider_relay::{Batch, Outcome, RouteSettings, Sink};
 use postrider_testkit::relay::held_event;
-use postrider_testkit::{FaultProxy, skip};
+use postrider_testkit::{FaultProxy, PrivateServer, skip};
 
 /// A server to test on, with names of streams that nobody else has.
 struct Place {
@@ -320,6 +320,52 @@ async fn refused_credentials_are_told_apart_from_an_outage() {
     for outcome in &right[1..] {
         assert!(matches!(outcome, Outcome::Down { credentials: true, .. }), "{outcome:?}");
     }
+}
+
+/// Asks one node of a cluster.
+async fn ask_node<T: redis::FromRedisValue>(node: &str, words: &str) -> T {
+    let client = redis::Client::open(format!("redis://{node}")).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let words: Vec<&str> = words.split(' ').collect();
+    redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await.unwrap()
+}
+
+/// The client's map is old: a transaction is refused as a whole, nothing is added, and the next
+/// call finds the stream where it is now.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_moves_to_another_node_is_followed_and_none_of_its_order_is_lost() {
+    let test = "redis_sink::a_stream_that_moves";
+    let server = PrivateServer::of("redis-cluster", "REDIS_CLUSTER_URL", test).await;
+    let Some(server) = server else { return };
+    let place = Place { url: server.url.clone(), prefix: "moving".to_owned() };
+    let sink = sink(place.settings("s"));
+    let events: Vec<_> = (1..=6).map(|id| of_key(id, "k", "OrderPlaced")).collect();
+    assert_eq!(deliver(&sink, &events[..3], true).await, vec![Outcome::Delivered; 3]);
+
+    let nodes: Vec<&str> = place.url.strip_prefix("redis://").unwrap().split(',').collect();
+    let stream = place.stream("s");
+    let slot: u32 = ask_node(nodes[0], &format!("CLUSTER KEYSLOT {stream}")).await;
+    let mut owner = nodes[0];
+    for node in &nodes {
+        let held: usize = ask_node(node, &format!("CLUSTER COUNTKEYSINSLOT {slot}")).await;
+        owner = if held == 1 { node } else { owner };
+    }
+    let next = nodes.iter().copied().find(|node| *node != owner).unwrap();
+    let (owner_id, next_id): (String, String) =
+        (ask_node(owner, "CLUSTER MYID").await, ask_node(next, "CLUSTER MYID").await);
+    let (host, port) = next.split_once(':').unwrap();
+    let set = format!("CLUSTER SETSLOT {slot}");
+    let _: () = ask_node(next, &format!("{set} IMPORTING {owner_id}")).await;
+    let _: () = ask_node(owner, &format!("{set} MIGRATING {next_id}")).await;
+    let _: () = ask_node(owner, &format!("MIGRATE {host} {port} {stream} 0 5000")).await;
+    for node in [next, owner] {
+        let _: () = ask_node(node, &format!("{set} NODE {next_id}")).await;
+    }
+
+    all_down(&deliver(&sink, &events[3..], true).await);
+    assert_eq!(place.ids("s").await, [1, 2, 3], "all of them or none");
+    assert_eq!(deliver(&sink, &events[3..], true).await, vec![Outcome::Delivered; 3]);
+    assert_eq!(place.ids("s").await, [1, 2, 3, 4, 5, 6]);
 }
 
 #[test]

@@ -35,7 +35,7 @@ async fn elder(db: &TestDb) -> (Lease, JoinHandle<()>) {
     let elder = db.relay("0-elder").await;
     let (store, lease) = (Arc::clone(&db.store), elder.clone());
     let beating = tokio::spawn(async move {
-        while store.heartbeat(&lease).await.is_ok() {
+        while store.heartbeat(&lease, &[]).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });

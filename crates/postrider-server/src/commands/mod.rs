@@ -2,10 +2,12 @@
 
 pub(crate) mod append;
 pub(crate) mod bench;
+pub(crate) mod chaos;
 pub(crate) mod demo;
 pub(crate) mod dlq;
 pub(crate) mod events;
 pub(crate) mod migrate;
+pub(crate) mod outbox;
 pub(crate) mod reconcile;
 pub(crate) mod run;
 pub(crate) mod stats;

@@ -112,7 +112,7 @@ impl Daemon {
 }
 
 /// The recorder behind `/metrics`.
-fn install_metrics() -> Result<PrometheusHandle, Failure> {
+pub(crate) fn install_metrics() -> Result<PrometheusHandle, Failure> {
     let recorder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)
         .and_then(PrometheusBuilder::install_recorder)

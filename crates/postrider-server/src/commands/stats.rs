@@ -1,6 +1,6 @@
 //! `postrider stats`
 
-use postrider::store::Statistics;
+use postrider::store::{BlockedKey, ClaimMode, Mode, Statistics};
 use serde::Serialize;
 
 use crate::cli::ReadArgs;
@@ -12,14 +12,27 @@ struct Line {
     outbox: String,
     #[serde(flatten)]
     statistics: Statistics,
+    #[serde(flatten)]
+    mode: Option<Mode>,
+    /// Claim mode `lanes`: keys that wait behind an event that does not get through.
+    blocked_keys: Vec<BlockedKey>,
 }
+
+/// Blocked keys shown at most.
+const BLOCKED_KEYS_MAX: u32 = 100;
 
 pub(crate) async fn stats(context: &Context, args: &ReadArgs) -> Result<(), Failure> {
     let opened = context.open().await?;
+    let modes = opened.store.modes().await?;
     let mut lines = Vec::new();
     for outbox in opened.outboxes(args.outbox.as_deref())? {
         let statistics = opened.store.statistics(&outbox).await?;
-        lines.push(Line { outbox: outbox.name().to_owned(), statistics });
+        let mode = modes.iter().find(|(name, _)| name == outbox.name()).map(|(_, mode)| *mode);
+        let blocked_keys = match mode.map(|mode| mode.claim) {
+            Some(ClaimMode::Lanes) => opened.store.blocked_keys(&outbox, BLOCKED_KEYS_MAX).await?,
+            _ => Vec::new(),
+        };
+        lines.push(Line { outbox: outbox.name().to_owned(), statistics, mode, blocked_keys });
     }
     if args.json {
         return output::print_json(&lines);
@@ -34,7 +47,7 @@ pub(crate) async fn stats(context: &Context, args: &ReadArgs) -> Result<(), Fail
         "OLDEST",
         "UNRESOLVED",
     ]);
-    for Line { outbox, statistics: s } in &lines {
+    for Line { outbox, statistics: s, .. } in &lines {
         table.row(vec![
             outbox.clone(),
             "all".to_owned(),
@@ -56,5 +69,34 @@ pub(crate) async fn stats(context: &Context, args: &ReadArgs) -> Result<(), Fail
             ]);
         }
     }
+    table.print()?;
+    print_blocked(&lines)
+}
+
+fn print_blocked(lines: &[Line]) -> Result<(), Failure> {
+    if lines.iter().all(|line| line.blocked_keys.is_empty()) {
+        return Ok(());
+    }
+    let mut table =
+        Table::new(&["OUTBOX", "BLOCKED KEY", "WAITING", "HEAD", "TRIES", "NEXT TRY", "ERROR"]);
+    for line in lines {
+        for blocked in &line.blocked_keys {
+            let key = &blocked.key;
+            table.row(vec![
+                line.outbox.clone(),
+                format!("{} / {}", key.aggregate_type, key.aggregate_id),
+                format!("{}{}", number(blocked.waiting), if blocked.more { "+" } else { "" }),
+                blocked.head_id.map_or_else(|| "-".to_owned(), |id| id.to_string()),
+                blocked.retry_count.to_string(),
+                match (blocked.parked, blocked.next_retry_at) {
+                    (true, _) => "parked".to_owned(),
+                    (false, Some(at)) => at.format("%Y-%m-%d %H:%M:%SZ").to_string(),
+                    (false, None) => "-".to_owned(),
+                },
+                blocked.last_error.clone().unwrap_or_default(),
+            ]);
+        }
+    }
+    output::print("\n")?;
     table.print()
 }

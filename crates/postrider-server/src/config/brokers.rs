@@ -10,13 +10,14 @@ use postrider_relay::sinks::{
 use serde::Deserialize;
 
 use super::ConfigError;
-use super::sink::{RouteSection, envelope, routes};
+use super::sink::{RateSection, RouteSection, envelope, routes};
 use super::value::{Secret, Time};
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KafkaSection {
     pub(crate) name: String,
+    pub(crate) rate: Option<RateSection>,
     brokers: String,
     topic: Option<String>,
     #[serde(default)]
@@ -77,6 +78,7 @@ impl KafkaSection {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RabbitSection {
     pub(crate) name: String,
+    pub(crate) rate: Option<RateSection>,
     url: Secret,
     exchange: String,
     routing_key: Option<String>,
@@ -114,6 +116,7 @@ impl RabbitSection {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NatsSection {
     pub(crate) name: String,
+    pub(crate) rate: Option<RateSection>,
     url: Secret,
     credentials: Option<PathBuf>,
     subject: Option<String>,

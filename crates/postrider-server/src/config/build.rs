@@ -1,6 +1,6 @@
 //! From the configuration to what the relay is told.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use postrider::store::OnSuccess;
 use postrider::{Dedupe, Outbox, OutboxSpec};
 use postrider_relay::alert::{Channel, DiscordChannel};
 use postrider_relay::sinks::{ChatSink, LogSink, NullSink};
-use postrider_relay::{Backoff, OutboxConfig, Preset, RelayConfig, Sink};
+use postrider_relay::{Backoff, FanOut, OutboxConfig, Preset, RateLimit, RelayConfig, Sink};
 
 use super::ConfigError;
 use super::file::{AlertSection, Config, OnSuccessWord, OutboxSection, SinkSection};
@@ -31,17 +31,26 @@ impl Built {
                 outbox: config.outbox.clone(),
                 dedupe: config.dedupe,
                 notify: config.notify,
+                claim: config.claim.unwrap_or_default(),
             })
             .collect()
     }
 }
 
+/// A sink with the limit that all of its outboxes share.
+struct Target {
+    sink: Arc<dyn Sink>,
+    rate: Option<Arc<RateLimit>>,
+    fan_out: Option<Arc<FanOut>>,
+}
+
 impl Config {
     pub(crate) fn build(self) -> Result<Built, ConfigError> {
-        let mut sinks: HashMap<String, Arc<dyn Sink>> = HashMap::new();
+        let names = names(&self.outbox)?;
+        let mut sinks: HashMap<String, Target> = HashMap::new();
         for section in &self.sink {
-            let (name, sink) = sink(section)?;
-            if sinks.insert(name.clone(), sink).is_some() {
+            let (name, target) = target(section, &names)?;
+            if sinks.insert(name.clone(), target).is_some() {
                 return Err(ConfigError::Invalid(format!(
                     "[[sink]] `{name}`: another sink has this name"
                 )));
@@ -61,6 +70,7 @@ impl Config {
             }
             outboxes.push(config);
         }
+        refuse_circles(&outboxes)?;
         let channels = self.alert.iter().map(channel).collect::<Result<Vec<_>, ConfigError>>()?;
         let cool_down = self.relay.alert_cool_down.map_or(Duration::from_secs(300), |t| t.0);
         Ok(Built { relay: relay(&self)?, outboxes, channels, alert_cool_down: cool_down })
@@ -125,21 +135,56 @@ fn host_name() -> String {
     format!("{host}/{}", std::process::id())
 }
 
+fn named(section: &OutboxSection) -> Result<Outbox, ConfigError> {
+    Ok(match &section.table {
+        Some(table) => Outbox::with_table(&section.name, table)?,
+        None => Outbox::new(&section.name)?,
+    })
+}
+
+/// The outboxes by name, for those whose sink is other outboxes.
+fn names(sections: &[OutboxSection]) -> Result<BTreeMap<String, Outbox>, ConfigError> {
+    sections.iter().map(|section| Ok((section.name.clone(), named(section)?))).collect()
+}
+
+/// An event that came back to its own outbox would be copied for ever.
+fn refuse_circles(outboxes: &[OutboxConfig]) -> Result<(), ConfigError> {
+    let children = |name: &str| {
+        let found = outboxes.iter().find(|config| config.outbox.name() == name);
+        let fan_out = found.and_then(|config| config.fan_out.as_ref());
+        fan_out.map_or(&[][..], |fan_out| fan_out.children())
+    };
+    for config in outboxes {
+        let start = config.outbox.name();
+        let (mut todo, mut seen) = (vec![start], HashSet::new());
+        while let Some(name) = todo.pop() {
+            for child in children(name) {
+                if child.name() == start {
+                    return Err(ConfigError::Invalid(format!(
+                        "[[outbox]] `{start}`: the branches of its sink lead back to it"
+                    )));
+                }
+                if seen.insert(child.name()) {
+                    todo.push(child.name());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 fn outbox(
     section: &OutboxSection,
-    sinks: &HashMap<String, Arc<dyn Sink>>,
+    sinks: &HashMap<String, Target>,
 ) -> Result<OutboxConfig, ConfigError> {
     let place = format!("[[outbox]] `{}`", section.name);
     let invalid = |message: String| ConfigError::Invalid(format!("{place}: {message}"));
-    let outbox = match &section.table {
-        Some(table) => Outbox::with_table(&section.name, table)?,
-        None => Outbox::new(&section.name)?,
-    };
+    let outbox = named(section)?;
     let preset = Preset::by_name(&section.preset).ok_or_else(|| {
         let names = Preset::all().map(|preset| preset.name).join(", ");
         invalid(format!("preset = \"{}\" is unknown; allowed: {names}", section.preset))
     })?;
-    let sink = sinks.get(&section.sink).ok_or_else(|| {
+    let target = sinks.get(&section.sink).ok_or_else(|| {
         let mut names: Vec<&str> = sinks.keys().map(String::as_str).collect();
         names.sort_unstable();
         invalid(format!(
@@ -150,7 +195,9 @@ fn outbox(
     })?;
     let preset = overridden(preset, section);
     check(&preset).map_err(&invalid)?;
-    let mut config = OutboxConfig::new(outbox, preset, Arc::clone(sink));
+    let mut config = OutboxConfig::new(outbox, preset, Arc::clone(&target.sink));
+    config.rate = target.rate.clone();
+    config.fan_out = target.fan_out.clone();
     if let Some(dedupe) = &section.dedupe {
         config.dedupe = match dedupe.as_str() {
             "open" => Dedupe::Open,
@@ -164,6 +211,17 @@ fn outbox(
     config.batches_max = section.batches_max.unwrap_or(config.batches_max);
     config.batch_bytes_max = section.batch_bytes_max.unwrap_or(config.batch_bytes_max);
     config.deliver_timeout = section.deliver_timeout.map_or(config.deliver_timeout, |t| t.0);
+    config.claim = section.claim;
+    config.failing_key = section.failing_key.unwrap_or_default();
+    if let Some(share) = section.share {
+        if share.of == 0 || share.index >= share.of {
+            return Err(invalid(format!(
+                "share = {{ of = {}, index = {} }}: index is from 0 to of - 1",
+                share.of, share.index
+            )));
+        }
+        config.share = share;
+    }
     if config.batches_max == 0 || config.batches_max > 64 {
         return Err(invalid(format!("batches_max = {}: allowed is 1 to 64", config.batches_max)));
     }
@@ -223,22 +281,38 @@ fn check(preset: &Preset) -> Result<(), String> {
     }
 }
 
-fn sink(section: &SinkSection) -> Result<(String, Arc<dyn Sink>), ConfigError> {
-    Ok(match section {
-        SinkSection::Log { name } => (name.clone(), Arc::new(LogSink::new(name))),
-        SinkSection::Null { name } => (name.clone(), Arc::new(NullSink::new(name))),
-        SinkSection::Http(http) => (http.name.clone(), Arc::new(http.build()?)),
-        SinkSection::Discord(chat) => {
-            (chat.name.clone(), Arc::new(ChatSink::discord(chat.settings()?)?))
+fn target(
+    section: &SinkSection,
+    outboxes: &BTreeMap<String, Outbox>,
+) -> Result<(String, Target), ConfigError> {
+    let mut fan_out = None;
+    let (name, sink): (&str, Arc<dyn Sink>) = match section {
+        SinkSection::Log { name, .. } => (name, Arc::new(LogSink::new(name))),
+        SinkSection::Null { name, .. } => (name, Arc::new(NullSink::new(name))),
+        SinkSection::Http(http) => (&http.name, Arc::new(http.build()?)),
+        SinkSection::Discord(chat) => (&chat.name, Arc::new(ChatSink::discord(chat.settings()?)?)),
+        SinkSection::Slack(chat) => (&chat.name, Arc::new(ChatSink::slack(chat.settings()?)?)),
+        SinkSection::Redis(redis) => (&redis.name, Arc::new(redis.build()?)),
+        SinkSection::Kafka(kafka) => (&kafka.name, Arc::new(kafka.build()?)),
+        SinkSection::Rabbitmq(rabbit) => (&rabbit.name, Arc::new(rabbit.build()?)),
+        SinkSection::Nats(nats) => (&nats.name, Arc::new(nats.build()?)),
+        SinkSection::Outbox(section) => {
+            let built = Arc::new(section.build(outboxes)?);
+            fan_out = Some(Arc::clone(&built));
+            (&section.name, built)
         }
-        SinkSection::Slack(chat) => {
-            (chat.name.clone(), Arc::new(ChatSink::slack(chat.settings()?)?))
-        }
-        SinkSection::Redis(redis) => (redis.name.clone(), Arc::new(redis.build()?)),
-        SinkSection::Kafka(kafka) => (kafka.name.clone(), Arc::new(kafka.build()?)),
-        SinkSection::Rabbitmq(rabbit) => (rabbit.name.clone(), Arc::new(rabbit.build()?)),
-        SinkSection::Nats(nats) => (nats.name.clone(), Arc::new(nats.build()?)),
-    })
+    };
+    let rate = rate(name, section)?;
+    Ok((name.to_owned(), Target { sink, rate, fan_out }))
+}
+
+/// Without a burst: what a second brings.
+fn rate(name: &str, section: &SinkSection) -> Result<Option<Arc<RateLimit>>, ConfigError> {
+    let Some(rate) = section.rate() else { return Ok(None) };
+    let burst = rate.burst.unwrap_or_else(|| (rate.events_per_s as u32).max(1));
+    RateLimit::new(rate.events_per_s, burst)
+        .map(|limit| Some(Arc::new(limit)))
+        .map_err(|error| ConfigError::Invalid(format!("[[sink]] `{name}`: rate: {error}")))
 }
 
 fn channel(section: &AlertSection) -> Result<Box<dyn Channel>, ConfigError> {

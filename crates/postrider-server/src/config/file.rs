@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use postrider::store::{ClaimMode, Share};
+use postrider_relay::FailingKey;
 use serde::Deserialize;
 
 use super::ConfigError;
 use super::brokers::{KafkaSection, NatsSection, RabbitSection};
-use super::sink::{ChatSection, HttpSection, RedisSection};
+use super::sink::{ChatSection, FanOutSection, HttpSection, RateSection, RedisSection};
 use super::value::{Secret, Time};
 
 #[derive(Debug, Clone, Deserialize)]
@@ -101,6 +103,9 @@ pub(crate) struct OutboxSection {
     pub(crate) batches_max: Option<usize>,
     pub(crate) batch_bytes_max: Option<u64>,
     pub(crate) deliver_timeout: Option<Time>,
+    pub(crate) claim: Option<ClaimMode>,
+    pub(crate) failing_key: Option<FailingKey>,
+    pub(crate) share: Option<Share>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -113,8 +118,8 @@ pub(crate) enum OnSuccessWord {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub(crate) enum SinkSection {
-    Log { name: String },
-    Null { name: String },
+    Log { name: String, rate: Option<RateSection> },
+    Null { name: String, rate: Option<RateSection> },
     Http(Box<HttpSection>),
     Discord(Box<ChatSection>),
     Slack(Box<ChatSection>),
@@ -122,6 +127,22 @@ pub(crate) enum SinkSection {
     Kafka(Box<KafkaSection>),
     Rabbitmq(Box<RabbitSection>),
     Nats(Box<NatsSection>),
+    Outbox(Box<FanOutSection>),
+}
+
+impl SinkSection {
+    pub(crate) fn rate(&self) -> Option<RateSection> {
+        match self {
+            Self::Log { rate, .. } | Self::Null { rate, .. } => *rate,
+            Self::Http(section) => section.rate,
+            Self::Discord(section) | Self::Slack(section) => section.rate,
+            Self::Redis(section) => section.rate,
+            Self::Kafka(section) => section.rate,
+            Self::Rabbitmq(section) => section.rate,
+            Self::Nats(section) => section.rate,
+            Self::Outbox(_) => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -231,6 +231,8 @@ mod tests {
                  filter='amount > 5'",
                 vec!["`s`", "[[sink.route]] 1", "amount > 5", "payload"],
             ),
+            ("[[sink]]\nname='s'\nkind='log'\nrate={events_per_s=0}", vec!["events_per_s", "`s`"]),
+            ("[[sink]]\nname='s'\nkind='log'\nrate={per_s=1}", vec!["per_s", "burst"]),
             ("[[sink]]\nname='s'\nkind='http'\nurl='http://h/{x}'", vec!["{x}", "{aggregate_id}"]),
         ] {
             let (_folder, path) = write(text);

@@ -4,13 +4,22 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use postrider_relay::RouteSettings;
+use postrider::Outbox;
 use postrider_relay::message::{EnvelopeSettings, Form};
 use postrider_relay::sinks::{ChatSettings, HttpSettings, HttpSink, RedisSettings, RedisSink};
+use postrider_relay::{BranchSettings, FanOut, RouteSettings};
 use serde::Deserialize;
 
 use super::ConfigError;
 use super::value::{Secret, Time};
+
+/// `rate`, the same in every kind of sink.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RateSection {
+    pub(crate) events_per_s: f64,
+    pub(crate) burst: Option<u32>,
+}
 
 /// `[[sink.route]]`, the same in every kind of sink.
 #[derive(Debug, Clone, Deserialize)]
@@ -44,6 +53,7 @@ pub(crate) struct HttpSection {
     pub(crate) proxy: Option<Secret>,
     #[serde(default)]
     pub(crate) deny_private_addresses: bool,
+    pub(crate) rate: Option<RateSection>,
 }
 
 impl HttpSection {
@@ -86,6 +96,7 @@ pub(crate) struct ChatSection {
     pub(crate) body_file: Option<PathBuf>,
     pub(crate) timeout: Option<Time>,
     pub(crate) proxy: Option<Secret>,
+    pub(crate) rate: Option<RateSection>,
 }
 
 impl ChatSection {
@@ -117,6 +128,7 @@ pub(crate) struct RedisSection {
     pub(crate) form: Option<String>,
     pub(crate) source: Option<String>,
     pub(crate) content_type: Option<String>,
+    pub(crate) rate: Option<RateSection>,
 }
 
 impl RedisSection {
@@ -131,6 +143,51 @@ impl RedisSection {
             envelope: envelope(&self.name, &self.form, &self.source, &self.content_type)?,
             ..default
         })?)
+    }
+}
+
+/// `outbox`: the sinks of other outboxes.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FanOutSection {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) branch: Vec<BranchSection>,
+}
+
+/// `[[sink.branch]]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BranchSection {
+    pub(crate) outbox: String,
+    pub(crate) event_type: Option<String>,
+    pub(crate) aggregate_type: Option<String>,
+    pub(crate) filter: Option<String>,
+}
+
+impl FanOutSection {
+    /// `outboxes`: those of the configuration, by name.
+    pub(crate) fn build(&self, outboxes: &BTreeMap<String, Outbox>) -> Result<FanOut, ConfigError> {
+        let branch = |branch: &BranchSection| {
+            let outbox = outboxes.get(&branch.outbox).ok_or_else(|| {
+                let names: Vec<&str> = outboxes.keys().map(String::as_str).collect();
+                ConfigError::Invalid(format!(
+                    "sink `{}`: [[sink.branch]] outbox = \"{}\" is not defined; the [[outbox]] \
+                     blocks define: {}",
+                    self.name,
+                    branch.outbox,
+                    names.join(", ")
+                ))
+            })?;
+            Ok(BranchSettings {
+                outbox: outbox.clone(),
+                event_type: branch.event_type.clone(),
+                aggregate_type: branch.aggregate_type.clone(),
+                filter: branch.filter.clone(),
+            })
+        };
+        let branches = self.branch.iter().map(branch).collect::<Result<Vec<_>, ConfigError>>()?;
+        Ok(FanOut::new(&self.name, &branches)?)
     }
 }
 

@@ -10,12 +10,14 @@
 
 mod api;
 mod bad_input;
+mod chaos;
 mod classification;
 mod commands;
 mod dead_letter_commands;
 mod delivery;
 mod demo;
 mod relays;
+mod routes;
 mod safety_net;
 mod scene;
 mod servers;

@@ -50,7 +50,7 @@ pub async fn a_claim_is_limited_in_bytes_and_a_large_event_travels_alone(db: Tes
     let sizes = [400, 400, 5_000, 0, 5_000, 400, 0];
     let appended = db.append(&sizes.map(event)).await;
     let relay = db.relay("relay-a").await;
-    let limit = ClaimLimit { rows: 100, bytes: 2_000 };
+    let limit = ClaimLimit::new(100, 2_000);
     let mut cursor = Cursor::new();
     let mut batches = Vec::new();
     loop {
@@ -75,7 +75,7 @@ pub async fn headers_count_against_the_limit_of_bytes(db: TestDb) {
     let event = || NewEvent::new("k", "1", "T", "{}").header("x-large", "h".repeat(10_000));
     db.append(&[event(), event(), event(), event()]).await;
     let relay = db.relay("relay-a").await;
-    let limit = ClaimLimit { rows: 100, bytes: 25_000 };
+    let limit = ClaimLimit::new(100, 25_000);
     let claimed = db.store.claim(&db.outbox, &relay, limit, &mut Cursor::new()).await.unwrap();
     assert_eq!(claimed.events.len(), 2);
     assert!(claimed.full);
@@ -269,7 +269,7 @@ pub async fn a_relay_without_a_registration_claims_nothing(db: TestDb) {
     if let Ok(claimed) = db.store.claim(&db.outbox, &relay, rows(9), &mut Cursor::new()).await {
         assert!(claimed.events.is_empty());
     }
-    let beat = db.store.heartbeat(&relay).await;
+    let beat = db.store.heartbeat(&relay, &[]).await;
     assert!(matches!(beat, Err(postrider::StoreError::LeaseLost)), "{beat:?}");
 }
 

@@ -15,21 +15,25 @@ pub async fn a_heartbeat_moves_the_pulse_that_others_see(db: TestDb) {
     assert!(!before.fenced);
     assert_eq!((before.epoch, before.host.as_str()), (a.epoch, "test-host"));
     assert!(before.age < Duration::from_secs(60), "{:?}", before.age);
-    let pulses = db.store.heartbeat(&a).await.unwrap();
+    let pulses = db.store.heartbeat(&a, &[]).await.unwrap();
     assert_eq!(pulses.len(), 2, "itself included");
     let after = db.pulse(&b, &a).await;
     assert_eq!(after.heartbeat, before.heartbeat + 1);
     db.store.retire(&a).await.unwrap();
-    assert_eq!(db.store.heartbeat(&b).await.unwrap().len(), 1, "retired relays are off the list");
+    assert_eq!(
+        db.store.heartbeat(&b, &[]).await.unwrap().len(),
+        1,
+        "retired relays are off the list"
+    );
 }
 
 /// A pulse that moved since the observer looked belongs to a living relay.
 pub async fn a_relay_whose_heart_beats_is_not_fenced(db: TestDb) {
     let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
     let seen = db.pulse(&b, &a).await;
-    db.store.heartbeat(&a).await.unwrap();
+    db.store.heartbeat(&a, &[]).await.unwrap();
     assert!(!db.store.fence(&seen).await.unwrap(), "it moved");
-    db.store.heartbeat(&a).await.expect("and still has its lease");
+    db.store.heartbeat(&a, &[]).await.expect("and still has its lease");
 }
 
 /// Whoever asks again, or with the older look, hears that it is fenced; nothing happens twice.
@@ -67,7 +71,7 @@ pub async fn no_write_of_a_fenced_relay_succeeds(db: TestDb) {
     lost(store.release(outbox, &dead, &back).await);
     let released = store.release_lost(outbox, &dead, &[]).await;
     assert!(matches!(released, Err(StoreError::LeaseLost) | Ok(0)), "{released:?}");
-    let beat = store.heartbeat(&dead).await;
+    let beat = store.heartbeat(&dead, &[]).await;
     assert!(matches!(beat, Err(StoreError::LeaseLost)), "{beat:?}");
 
     for id in appended {
@@ -150,10 +154,10 @@ pub async fn a_settle_waits_for_a_fence_that_is_under_way(db: TestDb) {
 pub async fn only_a_fenced_relay_is_buried(db: TestDb) {
     let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
     db.store.bury("relay-a").await.unwrap();
-    db.store.heartbeat(&a).await.expect("alive, so not buried");
+    db.store.heartbeat(&a, &[]).await.expect("alive, so not buried");
     db.fence(&b, &a).await;
     db.store.bury("relay-a").await.unwrap();
-    assert_eq!(db.store.heartbeat(&b).await.unwrap().len(), 1);
+    assert_eq!(db.store.heartbeat(&b, &[]).await.unwrap().len(), 1);
     db.store.bury("relay-a").await.expect("again is no error");
     db.store.bury("nobody").await.expect("nor is an unknown one");
 }

@@ -11,8 +11,11 @@ pub mod claim;
 pub mod dead_letters;
 pub mod desk;
 pub mod duplicates;
+pub mod fan_out;
 pub mod faults;
 pub mod fencing;
+pub mod lane_reads;
+pub mod lanes;
 pub mod recovery;
 pub mod schema;
 pub mod settle;
@@ -98,6 +101,44 @@ macro_rules! store_conformance {
             the_suspect_with_the_fewest_crashes_comes_first,
             an_outcome_clears_the_crash_count_and_a_release_untried_does_not,
             a_suspect_that_is_not_due_is_left_alone,
+        ]);
+        $crate::store_cases!($store, fan_out: [
+            copies_go_where_their_branches_lead_and_keep_their_identity,
+            a_repeated_or_fenced_fan_out_copies_nothing_more,
+            a_copy_that_fails_undoes_the_others_and_the_settle,
+            a_request_id_that_a_branch_remembers_is_not_copied_again,
+        ]);
+        $crate::store_cases!($store, lanes: [
+            free_lanes_are_taken_up_to_the_limit,
+            lanes_of_a_living_relay_stay_with_it,
+            relays_that_take_at_once_never_share_a_lane,
+            lanes_of_a_dead_relay_are_taken_with_the_crash_counted,
+            a_retired_relay_leaves_no_crash_where_it_gave_its_lanes_back,
+            a_fenced_relay_takes_no_lane,
+            a_late_release_does_nothing,
+            the_next_owner_learns_what_was_in_flight,
+            only_the_suspect_is_charged_with_a_crash,
+            rows_that_were_only_read_are_settled,
+            a_row_that_changed_since_the_read_is_not_settled,
+            a_fenced_relay_settles_nothing_that_it_read,
+            a_parked_key_stays_until_an_operator_releases_it,
+            blocked_keys_are_listed_with_what_waits_behind_them,
+            a_change_of_the_claim_mode_is_counted_and_recorded,
+            relays_tell_each_other_what_they_serve,
+            shares_are_disjoint_and_complete,
+            shares_claimed_at_once_leave_nothing_behind,
+        ]);
+        $crate::store_cases!($store, lane_reads: [
+            a_read_answers_rows_in_order_and_marks_nothing,
+            a_read_answers_the_same_event_as_a_claim,
+            a_read_keeps_to_its_lanes,
+            rows_that_are_not_due_are_read_with_the_time_that_is_left,
+            known_rows_hidden_keys_and_dead_rows_are_passed_over,
+            a_read_is_limited_in_bytes_and_an_over_large_row_ends_it,
+            a_late_commit_is_read_before_what_came_after_it,
+            reads_among_random_late_commits_lose_nothing_and_keep_each_keys_order,
+            rows_are_read_by_id,
+            rows_are_read_by_key_within_a_range,
         ]);
         $crate::store_cases!($store, upkeep: [
             folding_the_books_keeps_the_sums,
@@ -212,6 +253,9 @@ mod tests {
             include_str!("duplicates.rs"),
             include_str!("faults.rs"),
             include_str!("fencing.rs"),
+            include_str!("lane_reads.rs"),
+            include_str!("fan_out.rs"),
+            include_str!("lanes.rs"),
             include_str!("recovery.rs"),
             include_str!("schema.rs"),
             include_str!("settle.rs"),

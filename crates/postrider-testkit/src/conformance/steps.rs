@@ -15,7 +15,7 @@ pub const BYTES_MANY: u64 = 64 * 1024 * 1024;
 
 /// A limit of rows only.
 pub fn rows(rows: u32) -> ClaimLimit {
-    ClaimLimit { rows, bytes: BYTES_MANY }
+    ClaimLimit::new(rows, BYTES_MANY)
 }
 
 /// A small event with a key, type and payload that tell it apart.
@@ -78,6 +78,7 @@ impl TestDb {
             id: name.to_owned(),
             host: "test-host".to_owned(),
             version: "0.0.0".to_owned(),
+            serving: Vec::new(),
         };
         self.store.register(&relay).await.unwrap()
     }
@@ -128,7 +129,7 @@ impl TestDb {
 
     /// The pulse of a relay as another one sees it.
     pub async fn pulse(&self, observer: &Lease, relay: &Lease) -> RelayPulse {
-        let pulses = self.store.heartbeat(observer).await.unwrap();
+        let pulses = self.store.heartbeat(observer, &[]).await.unwrap();
         pulses.into_iter().find(|pulse| pulse.relay_id == relay.relay_id).unwrap()
     }
 

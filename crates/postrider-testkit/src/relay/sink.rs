@@ -1,7 +1,7 @@
 //! A sink that does as a script says, and remembers what it was given.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +64,8 @@ pub struct Log {
     /// How often the sink was closed.
     pub closed: u32,
     events_now: usize,
+    tried: HashMap<i64, usize>,
+    keys: HashMap<i64, (String, String)>,
 }
 
 impl Log {
@@ -81,7 +83,22 @@ impl Log {
 
     /// How often this event was in a call.
     pub fn tries(&self, id: i64) -> usize {
-        self.calls.iter().flatten().filter(|tried| **tried == id).count()
+        self.tried.get(&id).copied().unwrap_or_default()
+    }
+
+    /// Events that were delivered after a later one of their key: of all copies the first of each
+    /// id counts, and the ids of a key must ascend.
+    pub fn out_of_order(&self) -> Vec<i64> {
+        let (mut seen, mut last) = (BTreeSet::new(), HashMap::new());
+        let first_copies = self.delivered().into_iter().filter(|id| seen.insert(*id));
+        first_copies
+            .filter(|id| {
+                let newest = last.entry(&self.keys[id]).or_insert(0);
+                let late = *id < *newest;
+                *newest = (*newest).max(*id);
+                late
+            })
+            .collect()
     }
 }
 
@@ -91,6 +108,7 @@ type Script = dyn Fn(&Event, usize) -> Act + Send + Sync;
 pub struct ScriptedSink {
     script: Box<Script>,
     pace: Duration,
+    only_destination: Option<&'static str>,
     gate: watch::Sender<bool>,
     log: watch::Sender<Log>,
 }
@@ -107,6 +125,7 @@ impl ScriptedSink {
         Self {
             script: Box::new(script),
             pace: Duration::ZERO,
+            only_destination: None,
             gate: watch::Sender::new(true),
             log: watch::Sender::default(),
         }
@@ -116,6 +135,12 @@ impl ScriptedSink {
     #[must_use]
     pub fn paced(self, pace: Duration) -> Self {
         Self { pace, ..self }
+    }
+
+    /// All events have one destination, and the relay knows it.
+    #[must_use]
+    pub fn to_one_destination(self) -> Self {
+        Self { only_destination: Some("the only one"), ..self }
     }
 
     /// Calls wait until [`open`](ScriptedSink::open).
@@ -183,10 +208,16 @@ struct UnderWay<'a> {
 }
 
 impl<'a> UnderWay<'a> {
-    fn begin(log: &'a watch::Sender<Log>, ids: Vec<i64>) -> Self {
-        let events = ids.len();
+    fn begin(log: &'a watch::Sender<Log>, batch: &[Event]) -> Self {
+        let events = batch.len();
         log.send_modify(|log| {
-            log.calls.push(ids);
+            for event in batch {
+                *log.tried.entry(event.id).or_default() += 1;
+                let (aggregate_type, aggregate_id) = event.key();
+                let key = (aggregate_type.to_owned(), aggregate_id.to_owned());
+                log.keys.insert(event.id, key);
+            }
+            log.calls.push(batch.iter().map(|event| event.id).collect());
             log.calls_now += 1;
             log.events_now += events;
             log.calls_max = log.calls_max.max(log.calls_now);
@@ -212,21 +243,31 @@ impl Sink for ScriptedSink {
     }
 
     fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
-        Cow::Borrowed(&event.aggregate_type)
+        Cow::Borrowed(self.only_destination.unwrap_or(&event.aggregate_type))
+    }
+
+    fn only_destination(&self) -> Option<&str> {
+        self.only_destination
     }
 
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
-        let ids = batch.events.iter().map(|event| event.id).collect();
-        let _under_way = UnderWay::begin(&self.log, ids);
+        let _under_way = UnderWay::begin(&self.log, batch.events);
         drop(self.gate.subscribe().wait_for(|open| *open).await);
-        let mut outcomes = Vec::new();
+        let (mut outcomes, mut stopped) = (Vec::new(), HashSet::new());
         for event in batch.events {
+            if batch.keep_order && stopped.contains(&event.key()) {
+                outcomes.push(Outcome::Untried);
+                continue;
+            }
             if !self.pace.is_zero() {
                 tokio::time::sleep(self.pace).await;
             }
             let tries = self.log.borrow().tries(event.id);
             match (self.script)(event, tries) {
                 Act::Answer(outcome) => {
+                    if outcome != Outcome::Delivered {
+                        stopped.insert(event.key());
+                    }
                     self.log.send_modify(|log| log.answers.push((event.id, outcome.clone())));
                     outcomes.push(outcome);
                 }

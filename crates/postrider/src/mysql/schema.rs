@@ -7,7 +7,7 @@ use sqlx::mysql::MySqlConnection;
 
 use super::MysqlStore;
 use crate::store::{
-    Result, Schema, SchemaState, ServerFacts, leave_newer_tables, schema_verdict, versions,
+    LANES, Result, Schema, SchemaState, ServerFacts, leave_newer_tables, schema_verdict, versions,
 };
 use crate::{Dedupe, Outbox, OutboxSpec, StoreError};
 
@@ -64,11 +64,14 @@ impl Schema for MysqlStore {
             });
             add(include_str!("sql/grants.sql"));
             text.push_str(&format!(
-                "\nINSERT IGNORE INTO postrider_outboxes (name, table_name, version) \
-                 VALUES ('{}', '{}', {});\n",
+                "\nINSERT IGNORE INTO postrider_outboxes (name, table_name, version, claim) \
+                 VALUES ('{}', '{}', {}, '{}');\n\
+                 INSERT IGNORE INTO postrider_lanes (outbox, lane) VALUES\n    {};\n",
                 spec.outbox.name(),
                 spec.outbox.table(),
-                versions::SCHEMA
+                versions::SCHEMA,
+                spec.claim,
+                lane_rows(&spec.outbox)
             ));
         }
         text
@@ -86,10 +89,13 @@ impl Schema for MysqlStore {
 
     async fn drop_outbox(&self, outbox: &Outbox) -> Result<()> {
         sqlx::raw_sql(outbox.sql(include_str!("sql/drop_outbox.sql"))).execute(&self.pool).await?;
-        sqlx::query("DELETE FROM postrider_outboxes WHERE name = ?")
-            .bind(outbox.name())
-            .execute(&self.pool)
-            .await?;
+        for statement in [
+            "DELETE FROM postrider_outboxes WHERE name = ?",
+            "DELETE FROM postrider_lanes WHERE outbox = ?",
+            "DELETE FROM postrider_parked_keys WHERE outbox = ?",
+        ] {
+            sqlx::query(statement).bind(outbox.name()).execute(&self.pool).await?;
+        }
         Ok(())
     }
 
@@ -193,22 +199,36 @@ async fn migrate_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> 
         sqlx::raw_sql(outbox.sql(file)).execute(&mut *connection).await?;
     }
     // Not ON DUPLICATE KEY UPDATE: it would alter the outbox that has the same table.
-    let mut written = 0;
-    for statement in [
-        "UPDATE postrider_outboxes SET table_name = ?, version = ? WHERE name = ?",
-        "INSERT INTO postrider_outboxes (table_name, version, name) VALUES (?, ?, ?)",
-    ] {
-        if written == 0 {
-            written = sqlx::query(statement)
-                .bind(outbox.table())
-                .bind(versions::SCHEMA)
-                .bind(outbox.name())
-                .execute(&mut *connection)
-                .await?
-                .rows_affected();
-        }
+    let update = "UPDATE postrider_outboxes SET table_name = ?, version = ? WHERE name = ?";
+    let known = sqlx::query(update)
+        .bind(outbox.table())
+        .bind(versions::SCHEMA)
+        .bind(outbox.name())
+        .execute(&mut *connection)
+        .await?;
+    if known.rows_affected() == 0 {
+        sqlx::query(
+            "INSERT INTO postrider_outboxes (table_name, version, name, claim) VALUES (?, ?, ?, ?)",
+        )
+        .bind(outbox.table())
+        .bind(versions::SCHEMA)
+        .bind(outbox.name())
+        .bind(spec.claim.as_str())
+        .execute(&mut *connection)
+        .await?;
     }
+    let lanes = format!(
+        "INSERT INTO postrider_lanes (outbox, lane) VALUES {} ON DUPLICATE KEY UPDATE lane = lane",
+        lane_rows(outbox)
+    );
+    sqlx::raw_sql(AssertSqlSafe(lanes)).execute(&mut *connection).await?;
     Ok(())
+}
+
+/// The lanes of an outbox as VALUES. Its name is a validated identifier.
+fn lane_rows(outbox: &Outbox) -> String {
+    let row = |lane| format!("('{}', {lane})", outbox.name());
+    (0..LANES).map(row).collect::<Vec<_>>().join(", ")
 }
 
 async fn has_trigger(

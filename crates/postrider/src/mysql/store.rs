@@ -4,18 +4,22 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+
 use serde_json::json;
-use sqlx::mysql::{MySqlConnection, MySqlRow};
+use sqlx::mysql::MySqlRow;
 use sqlx::{MySql, Row, Transaction};
 use tokio::sync::mpsc;
 
 use super::MysqlStore;
 use super::append::millis;
+use super::claim::{lock_fresh, lock_waiting, take, within};
+use super::settle::{ids_json, kept};
 use super::writers::LIST_AGE_MAX;
 use crate::event::{fit, limits};
 use crate::store::{
     Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
-    OnSuccess, RelayIdentity, RelayPulse, Result, Settled, Store, StoreKind,
+    OnSuccess, RelayIdentity, RelayPulse, Result, Serving, Settled, Store, StoreKind,
+    parse_serving, serving_text,
 };
 use crate::{Event, Outbox, StoreError};
 
@@ -28,8 +32,6 @@ const HORIZON_LAG: Duration = LIST_AGE_MAX.saturating_add(Duration::from_secs(1)
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Rows per step of a walk over the table.
 const WALK_ROWS: i64 = 20_000;
-/// Bytes of the JSON with which one statement settles; the server takes packets of 16 MiB.
-const STATEMENT_BYTES_MAX: usize = 1024 * 1024;
 /// The epoch of a relay that nobody has declared dead.
 const FIRST_EPOCH: i64 = 1;
 
@@ -45,6 +47,7 @@ impl Store for MysqlStore {
             skips_duplicates: false,
             serialization_failures: false,
             notifies: false,
+            shares_lanes: true,
         }
     }
 
@@ -53,14 +56,16 @@ impl Store for MysqlStore {
             .bind(&relay.id)
             .bind(&relay.host)
             .bind(&relay.version)
+            .bind(serving_text(&relay.serving))
             .bind(FIRST_EPOCH)
             .execute(&self.pool)
             .await?;
         Ok(Lease { relay_id: relay.id.clone(), epoch: FIRST_EPOCH })
     }
 
-    async fn heartbeat(&self, lease: &Lease) -> Result<Vec<RelayPulse>> {
+    async fn heartbeat(&self, lease: &Lease, serving: &[Serving]) -> Result<Vec<RelayPulse>> {
         let beat = sqlx::query(include_str!("sql/heartbeat.sql"))
+            .bind(serving_text(serving))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .execute(&self.pool)
@@ -78,6 +83,7 @@ impl Store for MysqlStore {
                     heartbeat: row.try_get(2)?,
                     fenced: row.try_get(3)?,
                     host: row.try_get(4)?,
+                    serving: parse_serving(row.try_get(6)?),
                     age: Duration::from_millis(age_ms.try_into().unwrap_or(0)),
                 })
             })
@@ -128,22 +134,13 @@ impl Store for MysqlStore {
         let Some(mut tx) = self.begin_held(lease).await? else {
             return Ok(Claimed::default());
         };
-        let waiting: Vec<(i64, i32)> =
-            sqlx::query_as(outbox.sql(include_str!("sql/claim_waiting.sql")))
-                .bind(waiting_limit)
-                .fetch_all(&mut *tx)
-                .await?;
-        let waiting_found = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
+        let waiting = lock_waiting(&mut tx, outbox, limit.share, waiting_limit).await?;
+        let waiting_found = waiting.seen;
         let fresh_room = limit.rows.saturating_sub(waiting_found);
-        let fresh: Vec<(i64, i32)> =
-            sqlx::query_as(outbox.sql(include_str!("sql/claim_fresh.sql")))
-                .bind(cursor.low)
-                .bind(fresh_room)
-                .fetch_all(&mut *tx)
-                .await?;
-        let fresh_found = u32::try_from(fresh.len()).unwrap_or(u32::MAX);
-        let fresh_ids: HashSet<i64> = fresh.iter().map(|(id, _)| *id).collect();
-        let candidates = [waiting, fresh].concat();
+        let fresh = lock_fresh(&mut tx, outbox, limit.share, cursor.low, fresh_room).await?;
+        let fresh_found = fresh.seen;
+        let fresh_ids: HashSet<i64> = fresh.locked.iter().map(|(id, _)| *id).collect();
+        let candidates = [waiting.locked, fresh.locked].concat();
         let found = candidates.len();
         let taken = within(limit.bytes, candidates);
         let events = take(&mut tx, outbox, lease, &taken).await?;
@@ -189,11 +186,18 @@ impl Store for MysqlStore {
         on_success: OnSuccess,
     ) -> Result<Settled> {
         let rows = delivered.iter().map(|d| (d.id, json!([d.id, d.version]).to_string()));
-        let keep: &[&str] = match on_success {
-            OnSuccess::Delete => &[],
-            OnSuccess::Archive => &[include_str!("sql/settle_delivered_archive.sql")],
-        };
-        self.settle(outbox, lease, rows.collect(), Some("delivered"), keep).await
+        self.settle(outbox, lease, rows.collect(), Some("delivered"), kept(on_success)).await
+    }
+
+    async fn fan_out(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+        children: &[Outbox],
+        on_success: OnSuccess,
+    ) -> Result<Settled> {
+        self.settle_copies(outbox, lease, delivered, children, on_success).await
     }
 
     async fn settle_failed(
@@ -204,7 +208,8 @@ impl Store for MysqlStore {
     ) -> Result<Settled> {
         let rows = failed.iter().map(|f| {
             let error = fit(&f.error, limits::LAST_ERROR_CHARS_MAX);
-            let row = json!([f.id, f.version, millis(f.delay), error, millis(f.took)]);
+            let took = millis(f.took);
+            let row = json!([f.id, f.version, millis(f.delay), error, took, lease.relay_id]);
             (f.id, row.to_string())
         });
         let statements = [
@@ -269,7 +274,7 @@ impl Store for MysqlStore {
 }
 
 impl MysqlStore {
-    async fn observe_horizon(&self, outbox: &Outbox, cursor: &mut Cursor) -> Result<()> {
+    pub(super) async fn observe_horizon(&self, outbox: &Outbox, cursor: &mut Cursor) -> Result<()> {
         if cursor.observed_at.is_some_and(|at| at.elapsed() < HORIZON_EVERY) {
             return Ok(());
         }
@@ -285,7 +290,10 @@ impl MysqlStore {
     }
 
     /// Begins a transaction that no take-over of the relay can overtake; `None` if one came before.
-    async fn begin_held(&self, lease: &Lease) -> Result<Option<Transaction<'static, MySql>>> {
+    pub(super) async fn begin_held(
+        &self,
+        lease: &Lease,
+    ) -> Result<Option<Transaction<'static, MySql>>> {
         let mut tx = self.pool.begin().await?;
         let epoch: Option<i64> = sqlx::query_scalar(include_str!("sql/lease_hold.sql"))
             .bind(&lease.relay_id)
@@ -293,39 +301,6 @@ impl MysqlStore {
             .fetch_optional(&mut *tx)
             .await?;
         Ok(epoch.map(|_| tx))
-    }
-
-    /// One transaction: locks the rows that are still the relay's, then `statements` in turn on
-    /// these, as JSON. With a kind of book the rows are booked first and removed last.
-    async fn settle(
-        &self,
-        outbox: &Outbox,
-        lease: &Lease,
-        mut rows: Vec<(i64, String)>,
-        book: Option<&'static str>,
-        statements: &[&'static str],
-    ) -> Result<Settled> {
-        // In id order, as every writer of many rows locks.
-        rows.sort_unstable_by_key(|(id, _)| *id);
-        let mut tx = self.begin_held(lease).await?.ok_or(StoreError::LeaseLost)?;
-        let mut settled = 0;
-        for batch in statement_batches(&rows) {
-            let held: HashSet<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/held.sql")))
-                .bind(json_array(batch))
-                .bind(&lease.relay_id)
-                .fetch_all(&mut *tx)
-                .await?
-                .into_iter()
-                .collect();
-            if held.is_empty() {
-                continue;
-            }
-            let batch = json_array(batch.iter().filter(|(id, _)| held.contains(id)));
-            act(&mut tx, outbox, &batch, book, statements).await?;
-            settled += held.len();
-        }
-        tx.commit().await?;
-        Ok(Settled { rows: u64::try_from(settled).unwrap_or(u64::MAX) })
     }
 
     /// The end of the next step of a walk over the table.
@@ -336,92 +311,6 @@ impl MysqlStore {
             .fetch_one(&self.pool)
             .await?)
     }
-}
-
-/// Acts on locked rows: see [`MysqlStore::settle`].
-pub(super) async fn act(
-    connection: &mut MySqlConnection,
-    outbox: &Outbox,
-    batch: &str,
-    book: Option<&'static str>,
-    statements: &[&'static str],
-) -> Result<()> {
-    if let Some(kind) = book {
-        sqlx::query(outbox.sql(include_str!("sql/book.sql")))
-            .bind(kind)
-            .bind(batch)
-            .execute(&mut *connection)
-            .await?;
-    }
-    let remove = book.map(|_| include_str!("sql/remove.sql"));
-    for statement in statements.iter().copied().chain(remove) {
-        sqlx::query(outbox.sql(statement)).bind(batch).execute(&mut *connection).await?;
-    }
-    Ok(())
-}
-
-/// Makes locked rows the relay's own and reads them, ids ascending.
-async fn take(
-    connection: &mut MySqlConnection,
-    outbox: &Outbox,
-    lease: &Lease,
-    ids: &[i64],
-) -> Result<Vec<Event>> {
-    if ids.is_empty() {
-        return Ok(Vec::new());
-    }
-    let ids = ids_json(ids);
-    sqlx::query(outbox.sql(include_str!("sql/claim_take.sql")))
-        .bind(&ids)
-        .bind(&lease.relay_id)
-        .execute(&mut *connection)
-        .await?;
-    let rows = sqlx::query(outbox.sql(include_str!("sql/claim_read.sql")))
-        .bind(&ids)
-        .fetch_all(&mut *connection)
-        .await?;
-    let mut events =
-        rows.iter().map(decode).collect::<std::result::Result<Vec<_>, sqlx::Error>>()?;
-    events.sort_unstable_by_key(|event| event.id);
-    Ok(events)
-}
-
-/// The ids, ascending, that fit into the limit together; the first one in any case.
-fn within(bytes_max: u64, mut candidates: Vec<(i64, i32)>) -> Vec<i64> {
-    candidates.sort_unstable();
-    let mut total = 0_u64;
-    let fitting = candidates.iter().take_while(|(_, bytes)| {
-        total = total.saturating_add(u64::try_from(*bytes).unwrap_or(0));
-        total <= bytes_max
-    });
-    let fitting = fitting.count().max(1);
-    candidates.iter().take(fitting).map(|(id, _)| *id).collect()
-}
-
-/// `[[1],[2]]`: ids where the statements expect them, in the first place of a row.
-pub(super) fn ids_json(ids: &[i64]) -> String {
-    json!(ids.iter().map(|id| [id]).collect::<Vec<_>>()).to_string()
-}
-
-fn json_array<'a>(rows: impl IntoIterator<Item = &'a (i64, String)>) -> String {
-    let rows: Vec<&str> = rows.into_iter().map(|(_, row)| row.as_str()).collect();
-    format!("[{}]", rows.join(","))
-}
-
-/// Cuts rows into statements of limited size: the errors of a thousand dead letters weigh 9 MB.
-fn statement_batches(mut rows: &[(i64, String)]) -> Vec<&[(i64, String)]> {
-    let mut batches = Vec::new();
-    while !rows.is_empty() {
-        let mut bytes = 0;
-        let fitting = rows.iter().take_while(|(_, row)| {
-            bytes += row.len() + 1;
-            bytes <= STATEMENT_BYTES_MAX
-        });
-        let (batch, rest) = rows.split_at(fitting.count().max(1));
-        batches.push(batch);
-        rows = rest;
-    }
-    batches
 }
 
 fn death_rows(dead: &[Death]) -> Vec<(i64, String)> {
@@ -435,7 +324,7 @@ fn death_rows(dead: &[Death]) -> Vec<(i64, String)> {
 }
 
 /// Columns in the order of `claim_read.sql`.
-fn decode(row: &MySqlRow) -> std::result::Result<Event, sqlx::Error> {
+pub(super) fn decode(row: &MySqlRow) -> std::result::Result<Event, sqlx::Error> {
     Ok(Event {
         id: row.try_get(0)?,
         event_id: row.try_get(1)?,

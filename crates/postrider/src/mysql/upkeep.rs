@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::MysqlStore;
 use super::append::millis;
-use super::store::{act, ids_json};
+use super::settle::{LockedRow, act, ids_json};
 use crate::store::{Cleaned, Recovery, Result, Retention, Upkeep};
 use crate::{Dedupe, Outbox};
 
@@ -40,18 +40,19 @@ impl Upkeep for MysqlStore {
 
     async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<i64>> {
         let mut tx = self.pool.begin().await?;
-        let mut marked: Vec<i64> =
-            sqlx::query_scalar(outbox.sql(include_str!("sql/move_marked_find.sql")))
+        let mut marked: Vec<LockedRow> =
+            sqlx::query_as(outbox.sql(include_str!("sql/move_marked_find.sql")))
                 .bind(chunk)
                 .fetch_all(&mut *tx)
                 .await?;
         if !marked.is_empty() {
             marked.sort_unstable();
+            let ids: Vec<i64> = marked.iter().map(|(id, ..)| *id).collect();
             let bury = [include_str!("sql/move_marked.sql")];
-            act(&mut tx, outbox, &ids_json(&marked), Some("dead"), &bury).await?;
+            act(&mut tx, outbox, &ids_json(&ids), Some(("dead", &marked)), &bury).await?;
         }
         tx.commit().await?;
-        Ok(marked)
+        Ok(marked.into_iter().map(|(id, ..)| id).collect())
     }
 
     async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {

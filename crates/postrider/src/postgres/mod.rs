@@ -6,6 +6,7 @@
 
 mod append;
 mod desk;
+mod lanes;
 mod schema;
 mod store;
 mod upkeep;

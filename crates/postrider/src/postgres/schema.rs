@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::PostgresStore;
 use crate::store::{
-    Result, Schema, SchemaState, ServerFacts, leave_newer_tables, schema_verdict, versions,
+    LANES, Result, Schema, SchemaState, ServerFacts, leave_newer_tables, schema_verdict, versions,
 };
 use crate::{Dedupe, Outbox, OutboxSpec};
 
@@ -74,13 +74,23 @@ impl Schema for PostgresStore {
                 sqlx::raw_sql(spec.outbox.sql(file)).execute(&mut *tx).await?;
             }
             sqlx::query(
-                "INSERT INTO postrider_outboxes (name, table_name, version) VALUES ($1, $2, $3)
+                "INSERT INTO postrider_outboxes (name, table_name, version, claim)
+                 VALUES ($1, $2, $3, $4)
                  ON CONFLICT (name) DO UPDATE
                  SET table_name = excluded.table_name, version = excluded.version",
             )
             .bind(spec.outbox.name())
             .bind(spec.outbox.table())
             .bind(versions::SCHEMA)
+            .bind(spec.claim.as_str())
+            .execute(&mut *tx)
+            .await?;
+            sqlx::query(
+                "INSERT INTO postrider_lanes (outbox, lane)
+                 SELECT $1, lane FROM generate_series(0, $2 - 1) AS lane ON CONFLICT DO NOTHING",
+            )
+            .bind(spec.outbox.name())
+            .bind(i32::from(LANES))
             .execute(&mut *tx)
             .await?;
             done.push(format!(
@@ -112,11 +122,15 @@ impl Schema for PostgresStore {
                 text.push_str(&sql);
             }
             text.push_str(&format!(
-                "\nINSERT INTO postrider_outboxes (name, table_name, version) \
-                 VALUES ('{}', '{}', {})\n    ON CONFLICT (name) DO NOTHING;\n",
-                spec.outbox.name(),
+                "\nINSERT INTO postrider_outboxes (name, table_name, version, claim) \
+                 VALUES ('{name}', '{}', {}, '{}')\n    ON CONFLICT (name) DO NOTHING;\n\
+                 INSERT INTO postrider_lanes (outbox, lane) SELECT '{name}', lane \
+                 FROM generate_series(0, {} - 1) AS lane\n    ON CONFLICT DO NOTHING;\n",
                 spec.outbox.table(),
-                versions::SCHEMA
+                versions::SCHEMA,
+                spec.claim,
+                LANES,
+                name = spec.outbox.name(),
             ));
         }
         text
@@ -135,10 +149,13 @@ impl Schema for PostgresStore {
     async fn drop_outbox(&self, outbox: &Outbox) -> Result<()> {
         let mut tx = self.pool.begin().await?;
         sqlx::raw_sql(outbox.sql(include_str!("sql/drop_outbox.sql"))).execute(&mut *tx).await?;
-        sqlx::query("DELETE FROM postrider_outboxes WHERE name = $1")
-            .bind(outbox.name())
-            .execute(&mut *tx)
-            .await?;
+        for statement in [
+            "DELETE FROM postrider_outboxes WHERE name = $1",
+            "DELETE FROM postrider_lanes WHERE outbox = $1",
+            "DELETE FROM postrider_parked_keys WHERE outbox = $1",
+        ] {
+            sqlx::query(statement).bind(outbox.name()).execute(&mut *tx).await?;
+        }
         tx.commit().await?;
         Ok(())
     }

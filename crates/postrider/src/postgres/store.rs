@@ -14,7 +14,8 @@ use super::append::millis;
 use crate::event::{fit, limits};
 use crate::store::{
     Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
-    OnSuccess, RelayIdentity, RelayPulse, Result, Settled, Store, StoreKind,
+    OnSuccess, RelayIdentity, RelayPulse, Result, Serving, Settled, Store, StoreKind,
+    parse_serving, serving_text,
 };
 use crate::{Event, Outbox, StoreError};
 
@@ -39,6 +40,7 @@ impl Store for PostgresStore {
             skips_duplicates: true,
             serialization_failures: true,
             notifies: true,
+            shares_lanes: true,
         }
     }
 
@@ -47,15 +49,17 @@ impl Store for PostgresStore {
             .bind(&relay.id)
             .bind(&relay.host)
             .bind(&relay.version)
+            .bind(serving_text(&relay.serving))
             .fetch_one(&self.pool)
             .await?;
         Ok(Lease { relay_id: relay.id.clone(), epoch })
     }
 
-    async fn heartbeat(&self, lease: &Lease) -> Result<Vec<RelayPulse>> {
+    async fn heartbeat(&self, lease: &Lease, serving: &[Serving]) -> Result<Vec<RelayPulse>> {
         let beat = sqlx::query(include_str!("sql/heartbeat.sql"))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
+            .bind(serving_text(serving))
             .execute(&self.pool)
             .await?;
         if beat.rows_affected() == 0 {
@@ -71,6 +75,7 @@ impl Store for PostgresStore {
                     heartbeat: row.try_get(2)?,
                     fenced: row.try_get(3)?,
                     host: row.try_get(4)?,
+                    serving: parse_serving(row.try_get(6)?),
                     age: Duration::from_millis(age_ms.try_into().unwrap_or(0)),
                 })
             })
@@ -125,6 +130,8 @@ impl Store for PostgresStore {
             .bind(i64::from(limit.rows))
             .bind(i64::from(waiting_limit))
             .bind(i64::try_from(limit.bytes).unwrap_or(i64::MAX))
+            .bind(i64::from(limit.share.of))
+            .bind(i64::from(limit.share.index))
             .fetch_all(&self.pool)
             .await?;
         let (waiting_found, fresh_found): (i64, i64) = match rows.first() {
@@ -176,11 +183,7 @@ impl Store for PostgresStore {
         delivered: &[Delivery],
         on_success: OnSuccess,
     ) -> Result<Settled> {
-        let statement = match on_success {
-            OnSuccess::Delete => include_str!("sql/settle_delivered_delete.sql"),
-            OnSuccess::Archive => include_str!("sql/settle_delivered_archive.sql"),
-        };
-        let row = sqlx::query(outbox.sql(statement))
+        let row = sqlx::query(outbox.sql(settle_delivered_sql(on_success)))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .bind(delivered.iter().map(|d| d.id).collect::<Vec<_>>())
@@ -188,6 +191,47 @@ impl Store for PostgresStore {
             .fetch_one(&self.pool)
             .await?;
         settled(&row)
+    }
+
+    async fn fan_out(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+        children: &[Outbox],
+        on_success: OnSuccess,
+    ) -> Result<Settled> {
+        let mut tx = self.pool.begin().await?;
+        let held: Vec<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/fan_out_hold.sql")))
+            .bind(&lease.relay_id)
+            .bind(delivered.iter().map(|d| d.id).collect::<Vec<_>>())
+            .bind(delivered.iter().map(|d| d.version).collect::<Vec<_>>())
+            .fetch_all(&mut *tx)
+            .await?;
+        let held: BTreeSet<i64> = held.into_iter().collect();
+        let delivered: Vec<&Delivery> =
+            delivered.iter().filter(|row| held.contains(&row.id)).collect();
+        for (branch, child) in children.iter().enumerate() {
+            let taken = delivered.iter().filter(|row| row.goes_to(branch));
+            let ids: Vec<i64> = taken.map(|row| row.id).collect();
+            if !ids.is_empty() {
+                sqlx::query(outbox.sql_to(child, include_str!("sql/fan_out_copy.sql")))
+                    .bind(ids)
+                    .execute(&mut *tx)
+                    .await?;
+            }
+        }
+        let row = sqlx::query(outbox.sql(settle_delivered_sql(on_success)))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .bind(delivered.iter().map(|d| d.id).collect::<Vec<_>>())
+            .bind(delivered.iter().map(|d| d.version).collect::<Vec<_>>())
+            .fetch_one(&mut *tx)
+            .await?;
+        // Without the lease nothing is committed, the copies included.
+        let settled = settled(&row)?;
+        tx.commit().await?;
+        Ok(settled)
     }
 
     async fn settle_failed(
@@ -275,7 +319,7 @@ impl Store for PostgresStore {
 }
 
 impl PostgresStore {
-    async fn observe_horizon(&self, outbox: &Outbox, cursor: &mut Cursor) -> Result<()> {
+    pub(super) async fn observe_horizon(&self, outbox: &Outbox, cursor: &mut Cursor) -> Result<()> {
         if cursor.observed_at.is_some_and(|at| at.elapsed() < HORIZON_EVERY) {
             return Ok(());
         }
@@ -327,12 +371,19 @@ impl PostgresStore {
     }
 }
 
+fn settle_delivered_sql(on_success: OnSuccess) -> &'static str {
+    match on_success {
+        OnSuccess::Delete => include_str!("sql/settle_delivered_delete.sql"),
+        OnSuccess::Archive => include_str!("sql/settle_delivered_archive.sql"),
+    }
+}
+
 fn last_error(error: &str) -> String {
     fit(error, limits::LAST_ERROR_CHARS_MAX).into_owned()
 }
 
 /// Reads `held` and `settled`, which every settling statement answers.
-fn settled(row: &PgRow) -> Result<Settled> {
+pub(super) fn settled(row: &PgRow) -> Result<Settled> {
     let (held, rows): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
     match held {
         0 => Err(StoreError::LeaseLost),
@@ -341,7 +392,7 @@ fn settled(row: &PgRow) -> Result<Settled> {
 }
 
 /// Columns in the order of `claim.sql`.
-fn decode(row: &PgRow) -> std::result::Result<Event, sqlx::Error> {
+pub(super) fn decode(row: &PgRow) -> std::result::Result<Event, sqlx::Error> {
     Ok(Event {
         id: row.try_get(0)?,
         event_id: row.try_get::<Uuid, _>(1)?.to_string(),

@@ -49,6 +49,8 @@ impl SqliteStore {
             .bind(limit.rows)
             .bind(waiting_limit)
             .bind(SCAN_IDS_MAX)
+            .bind(limit.share.of)
+            .bind(limit.share.index)
             .fetch_optional(&mut *tx)
             .await
             .on(self)?;
@@ -117,7 +119,7 @@ impl Found {
     }
 }
 
-fn pairs(text: &str) -> Result<Vec<(i64, u64)>> {
+pub(super) fn pairs(text: &str) -> Result<Vec<(i64, u64)>> {
     serde_json::from_str(text)
-        .map_err(|error| StoreError::Schema(format!("claim_find.sql answered `{text}`: {error}")))
+        .map_err(|error| StoreError::Schema(format!("a search answered `{text}`: {error}")))
 }

@@ -257,19 +257,19 @@ async fn mark_resolved(
     Ok(())
 }
 
-async fn audit(
+pub(super) async fn audit(
     connection: &mut SqliteConnection,
     operator: &str,
     action: &str,
     outbox: &Outbox,
-    target: i64,
+    target: impl std::fmt::Display,
     detail: &str,
 ) -> Result<()> {
     sqlx::query(include_str!("sql/audit.sql"))
         .bind(operator)
         .bind(action)
         .bind(outbox.name())
-        .bind(target.to_string())
+        .bind(fit(&target.to_string(), limits::AUDIT_TARGET_CHARS_MAX))
         .bind(detail)
         .execute(connection)
         .await?;

@@ -12,6 +12,7 @@
 mod append;
 mod claim;
 mod desk;
+mod lanes;
 mod schema;
 mod store;
 mod upkeep;

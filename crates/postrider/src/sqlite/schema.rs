@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use super::{On, SqliteStore};
 use crate::store::{
-    Result, Schema, SchemaState, ServerFacts, leave_newer_tables, schema_verdict, versions,
+    LANES, Result, Schema, SchemaState, ServerFacts, leave_newer_tables, schema_verdict, versions,
 };
 use crate::{Dedupe, Outbox, OutboxSpec};
 
@@ -50,16 +50,22 @@ impl Schema for SqliteStore {
                 sqlx::raw_sql(spec.outbox.sql(file)).execute(&mut *tx).await.on(self)?;
             }
             sqlx::query(
-                "INSERT INTO postrider_outboxes (name, table_name, version) VALUES ($1, $2, $3)
+                "INSERT INTO postrider_outboxes (name, table_name, version, claim)
+                 VALUES ($1, $2, $3, $4)
                  ON CONFLICT (name) DO UPDATE
                  SET table_name = excluded.table_name, version = excluded.version",
             )
             .bind(spec.outbox.name())
             .bind(spec.outbox.table())
             .bind(versions::SCHEMA)
+            .bind(spec.claim.as_str())
             .execute(&mut *tx)
             .await
             .on(self)?;
+            sqlx::raw_sql(AssertSqlSafe(lanes_sql(&spec.outbox)))
+                .execute(&mut *tx)
+                .await
+                .on(self)?;
             done.push(format!(
                 "outbox {} (table {}) at version {}",
                 spec.outbox.name(),
@@ -88,11 +94,13 @@ impl Schema for SqliteStore {
                 text.push_str(&sql);
             }
             text.push_str(&format!(
-                "\nINSERT INTO postrider_outboxes (name, table_name, version) \
-                 VALUES ('{}', '{}', {})\n    ON CONFLICT (name) DO NOTHING;\n",
+                "\nINSERT INTO postrider_outboxes (name, table_name, version, claim) \
+                 VALUES ('{}', '{}', {}, '{}')\n    ON CONFLICT (name) DO NOTHING;\n{};\n",
                 spec.outbox.name(),
                 spec.outbox.table(),
-                versions::SCHEMA
+                versions::SCHEMA,
+                spec.claim,
+                lanes_sql(&spec.outbox)
             ));
         }
         text
@@ -114,11 +122,13 @@ impl Schema for SqliteStore {
             .execute(&mut *tx)
             .await
             .on(self)?;
-        sqlx::query("DELETE FROM postrider_outboxes WHERE name = ?1")
-            .bind(outbox.name())
-            .execute(&mut *tx)
-            .await
-            .on(self)?;
+        for statement in [
+            "DELETE FROM postrider_outboxes WHERE name = $1",
+            "DELETE FROM postrider_lanes WHERE outbox = $1",
+            "DELETE FROM postrider_parked_keys WHERE outbox = $1",
+        ] {
+            sqlx::query(statement).bind(outbox.name()).execute(&mut *tx).await.on(self)?;
+        }
         tx.commit().await.on(self)
     }
 
@@ -146,6 +156,13 @@ impl Schema for SqliteStore {
             .into(),
         })
     }
+}
+
+/// Makes the lanes of an outbox. Its name is a validated identifier.
+fn lanes_sql(outbox: &Outbox) -> String {
+    let row = |lane| format!("('{}', {lane})", outbox.name());
+    let rows = (0..LANES).map(row).collect::<Vec<_>>().join(", ");
+    format!("INSERT OR IGNORE INTO postrider_lanes (outbox, lane) VALUES {rows}")
 }
 
 /// `version` and `oldest_relay` of the shared tables, where there are any.

@@ -1,6 +1,6 @@
 //! The relay's side: leases, claim, settle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,7 +13,8 @@ use super::{On, ROWS_MAX, SqliteStore, plus, required, text};
 use crate::event::{fit, limits};
 use crate::store::{
     Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
-    OnSuccess, RelayIdentity, RelayPulse, Result, Settled, Store, StoreKind,
+    OnSuccess, RelayIdentity, RelayPulse, Result, Serving, Settled, Store, StoreKind,
+    parse_serving, serving_text,
 };
 use crate::{Event, Outbox, StoreError};
 
@@ -32,6 +33,7 @@ impl Store for SqliteStore {
             skips_duplicates: true,
             serialization_failures: false,
             notifies: false,
+            shares_lanes: false,
         }
     }
 
@@ -40,16 +42,18 @@ impl Store for SqliteStore {
             .bind(&relay.id)
             .bind(&relay.host)
             .bind(&relay.version)
+            .bind(serving_text(&relay.serving))
             .fetch_one(&self.writer)
             .await
             .on(self)?;
         Ok(Lease { relay_id: relay.id.clone(), epoch })
     }
 
-    async fn heartbeat(&self, lease: &Lease) -> Result<Vec<RelayPulse>> {
+    async fn heartbeat(&self, lease: &Lease, serving: &[Serving]) -> Result<Vec<RelayPulse>> {
         let beat = sqlx::query(include_str!("sql/heartbeat.sql"))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
+            .bind(serving_text(serving))
             .execute(&self.writer)
             .await
             .on(self)?;
@@ -67,6 +71,7 @@ impl Store for SqliteStore {
                     heartbeat: row.try_get(2)?,
                     fenced: row.try_get(3)?,
                     host: row.try_get(4)?,
+                    serving: parse_serving(row.try_get(6)?),
                     age: Duration::from_millis(age_ms.try_into().unwrap_or(0)),
                 })
             })
@@ -159,18 +164,45 @@ impl Store for SqliteStore {
         delivered: &[Delivery],
         on_success: OnSuccess,
     ) -> Result<Settled> {
-        let mut tx = self.begin_held(lease).await?;
-        let versions = delivered.iter().map(|d| (d.id, d.version));
-        let ids = self.find_own(&mut tx, outbox, lease, versions).await?;
-        if on_success == OnSuccess::Archive {
-            sqlx::query(outbox.sql(include_str!("sql/settle_delivered_archive.sql")))
-                .bind(&ids)
-                .execute(&mut *tx)
-                .await
-                .on(self)?;
+        // A read of lanes answers more than one short transaction may write.
+        let mut rows = 0;
+        for delivered in delivered.chunks(ROWS_MAX as usize) {
+            let mut tx = self.begin_held(lease).await?;
+            let versions = delivered.iter().map(|d| (d.id, d.version));
+            let ids = self.find_own(&mut tx, outbox, lease, versions).await?;
+            rows += self.leave(&mut tx, outbox, &ids, on_success).await?;
+            tx.commit().await.on(self)?;
         }
-        let rows = self.book_and_remove(&mut tx, outbox, &ids, "delivered").await?;
-        tx.commit().await.on(self)?;
+        Ok(Settled { rows })
+    }
+
+    async fn fan_out(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+        children: &[Outbox],
+        on_success: OnSuccess,
+    ) -> Result<Settled> {
+        let mut rows = 0;
+        for delivered in delivered.chunks(ROWS_MAX as usize) {
+            let mut tx = self.begin_held(lease).await?;
+            let versions = delivered.iter().map(|d| (d.id, d.version));
+            let ids = self.find_own(&mut tx, outbox, lease, versions).await?;
+            let held: Vec<i64> = serde_json::from_str(&ids).unwrap_or_default();
+            let held: HashSet<i64> = held.into_iter().collect();
+            for (branch, child) in children.iter().enumerate() {
+                let takes = |row: &&Delivery| row.goes_to(branch) && held.contains(&row.id);
+                let taken: Vec<i64> = delivered.iter().filter(takes).map(|row| row.id).collect();
+                sqlx::query(outbox.sql_to(child, include_str!("sql/fan_out_copy.sql")))
+                    .bind(super::json(&taken)?)
+                    .execute(&mut *tx)
+                    .await
+                    .on(self)?;
+            }
+            rows += self.leave(&mut tx, outbox, &ids, on_success).await?;
+            tx.commit().await.on(self)?;
+        }
         Ok(Settled { rows })
     }
 
@@ -280,7 +312,7 @@ impl Store for SqliteStore {
 
 impl SqliteStore {
     /// Begins a transaction that writes for a relay whose lease holds until its end.
-    async fn begin_held(&self, lease: &Lease) -> Result<Transaction<'static, Sqlite>> {
+    pub(super) async fn begin_held(&self, lease: &Lease) -> Result<Transaction<'static, Sqlite>> {
         let mut tx = self.begin().await?;
         let held: bool = sqlx::query_scalar(include_str!("sql/held.sql"))
             .bind(&lease.relay_id)
@@ -291,7 +323,7 @@ impl SqliteStore {
         if held { Ok(tx) } else { Err(StoreError::LeaseLost) }
     }
 
-    /// Ids, as JSON, of the given rows that this relay still holds in the given version.
+    /// Ids, as JSON, of the given rows that are as they were claimed or read.
     async fn find_own(
         &self,
         connection: &mut SqliteConnection,
@@ -307,6 +339,24 @@ impl SqliteStore {
             .fetch_one(connection)
             .await
             .on(self)
+    }
+
+    /// Rows with these ids (JSON) leave as delivered, to the archive where `on_success` says so.
+    async fn leave(
+        &self,
+        connection: &mut SqliteConnection,
+        outbox: &Outbox,
+        ids: &str,
+        on_success: OnSuccess,
+    ) -> Result<u64> {
+        if on_success == OnSuccess::Archive {
+            sqlx::query(outbox.sql(include_str!("sql/settle_delivered_archive.sql")))
+                .bind(ids)
+                .execute(&mut *connection)
+                .await
+                .on(self)?;
+        }
+        self.book_and_remove(connection, outbox, ids, "delivered").await
     }
 
     /// Books the rows with these ids (JSON), removes them and answers how many there were.
@@ -387,7 +437,7 @@ fn deaths_json(dead: &[Death]) -> Result<String> {
 }
 
 /// Columns in the order of `claim_read.sql`.
-fn decode(row: &SqliteRow) -> std::result::Result<Event, sqlx::Error> {
+pub(super) fn decode(row: &SqliteRow) -> std::result::Result<Event, sqlx::Error> {
     Ok(Event {
         id: row.try_get(0)?,
         event_id: required(row, 1)?,

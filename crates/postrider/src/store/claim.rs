@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::Share;
 use super::horizon::Horizon;
 use crate::event::Event;
 
@@ -12,6 +13,15 @@ pub struct ClaimLimit {
     pub rows: u32,
     /// Bytes of payload and headers. One event that is larger travels alone.
     pub bytes: u64,
+    /// Only rows of this share.
+    pub share: Share,
+}
+
+impl ClaimLimit {
+    /// So many rows and bytes of the whole outbox.
+    pub fn new(rows: u32, bytes: u64) -> Self {
+        Self { rows, bytes, share: Share::WHOLE }
+    }
 }
 
 /// The answer to a claim.

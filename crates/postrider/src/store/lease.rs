@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::Serving;
+
 /// How a relay introduces itself.
 #[derive(Debug, Clone)]
 pub struct RelayIdentity {
@@ -11,6 +13,8 @@ pub struct RelayIdentity {
     pub host: String,
     /// Version of the program, for people.
     pub version: String,
+    /// The outboxes that it is going to work on.
+    pub serving: Vec<Serving>,
 }
 
 /// A registered relay. `id` is what its rows carry in `locked_by`.
@@ -36,6 +40,8 @@ pub struct RelayPulse {
     pub fenced: bool,
     /// Where it runs.
     pub host: String,
+    /// What it works on.
+    pub serving: Vec<Serving>,
     /// Time since registration, on the database's clock.
     pub age: Duration,
 }

@@ -21,6 +21,8 @@ mod books;
 mod claim;
 mod desk;
 mod horizon;
+mod lane_search;
+mod lanes;
 mod lease;
 mod schema;
 mod settle;
@@ -35,10 +37,19 @@ pub use desk::{
 };
 pub(crate) use desk::{parse_stored, refuse_acting_on};
 pub use horizon::Horizon;
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(crate) use lane_search::up_to_limit;
+pub use lanes::{
+    BlockedKey, ClaimMode, Key, LANES, Lane, LaneRead, LaneRow, LaneSet, Lanes, Mode, Serving,
+    Share,
+};
+pub(crate) use lanes::{
+    COUNT_ROWS_MAX, FoundLane, choose_lanes, mode_of, parse_serving, serving_text,
+};
 pub use lease::{Lease, RelayIdentity, RelayPulse};
 pub use schema::{Schema, SchemaState, ServerFacts, versions};
 pub(crate) use schema::{leave_newer_tables, schema_verdict};
-pub use settle::{Death, Deferral, Delivery, Failure, OnSuccess, Settled};
+pub use settle::{BRANCHES_MAX, Death, Deferral, Delivery, Failure, OnSuccess, Settled};
 pub use upkeep::{Cleaned, Recovery, Retention, Upkeep};
 
 use async_trait::async_trait;
@@ -85,11 +96,13 @@ pub struct Capabilities {
     pub serialization_failures: bool,
     /// An insert can send a wake-up hint to other processes.
     pub notifies: bool,
+    /// Several relays can share an outbox in lanes; otherwise one relay owns all of them.
+    pub shares_lanes: bool,
 }
 
 /// Everything that a database does for Postrider.
-pub trait Database: Schema + Store + Upkeep + Desk {}
-impl<T: Schema + Store + Upkeep + Desk> Database for T {}
+pub trait Database: Schema + Store + Lanes + Upkeep + Desk {}
+impl<T: Schema + Store + Lanes + Upkeep + Desk> Database for T {}
 
 /// The relay's side of a store.
 #[async_trait]
@@ -103,9 +116,10 @@ pub trait Store: Send + Sync + 'static {
     /// Announces a relay. Its rows are its own until the lease is lost.
     async fn register(&self, relay: &RelayIdentity) -> Result<Lease>;
 
-    /// Shows that the relay lives, and answers how all relays look, this one included.
+    /// Shows that the relay lives and what it works on, and answers how all relays look, this one
+    /// included.
     /// [`StoreError::LeaseLost`] when another relay declared it dead.
-    async fn heartbeat(&self, lease: &Lease) -> Result<Vec<RelayPulse>>;
+    async fn heartbeat(&self, lease: &Lease, serving: &[Serving]) -> Result<Vec<RelayPulse>>;
 
     /// Declares a relay dead, provided that its pulse is still the one observed. Waits for settles
     /// of that relay that are under way; after it, none of its writes succeed. Answers whether it
@@ -139,6 +153,17 @@ pub trait Store: Send + Sync + 'static {
         outbox: &Outbox,
         lease: &Lease,
         delivered: &[Delivery],
+        on_success: OnSuccess,
+    ) -> Result<Settled>;
+
+    /// Fan-out: settles as delivered and, in the same transaction, copies each event into those of
+    /// the `children` that its branches name, in id order and with its identity.
+    async fn fan_out(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+        children: &[Outbox],
         on_success: OnSuccess,
     ) -> Result<Settled>;
 

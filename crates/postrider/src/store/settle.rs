@@ -12,13 +12,25 @@ pub struct Delivery {
     pub id: i64,
     /// The version that the claim answered.
     pub version: i64,
+    /// Fan-out: the branches that take it, a bit each.
+    pub branches: u64,
+}
+
+impl Delivery {
+    /// Whether the branch of that number takes a copy.
+    pub(crate) fn goes_to(&self, branch: usize) -> bool {
+        branch < BRANCHES_MAX && self.branches >> branch & 1 == 1
+    }
 }
 
 impl From<&Event> for Delivery {
     fn from(event: &Event) -> Self {
-        Self { id: event.id, version: event.version }
+        Self { id: event.id, version: event.version, branches: 0 }
     }
 }
+
+/// Branches of a fan-out at most.
+pub const BRANCHES_MAX: usize = 64;
 
 /// An event whose attempt failed and that has attempts left.
 #[derive(Debug, Clone)]

@@ -178,6 +178,14 @@ impl Sink for ChatSink {
         self.exchange.targets.host(&EventView::new(event))
     }
 
+    fn only_destination(&self) -> Option<&str> {
+        self.exchange.targets.only_host()
+    }
+
+    fn enters_each(&self) -> bool {
+        true
+    }
+
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
         self.exchange.deliver(batch, self).await
     }

@@ -80,7 +80,7 @@ impl Exchange {
     /// go one after the other, and the first that is not delivered stops the key.
     pub(crate) async fn deliver(&self, batch: Batch<'_>, dialect: &dyn Dialect) -> Vec<Outcome> {
         let call = Call { batch, dialect, downs: Mutex::default() };
-        let runs = join_all(runs(&batch).into_iter().map(async |run| {
+        let runs = join_all(batch.runs().into_iter().map(async |run| {
             let mut outcomes = Vec::with_capacity(run.len());
             for (number, event) in run {
                 let stopped = outcomes.last().is_some_and(|(_, last)| *last != Outcome::Delivered);
@@ -95,7 +95,7 @@ impl Exchange {
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    async fn deliver_one(&self, call: &Call<'_>, event: &Event) -> Outcome {
+    async fn deliver_one<'a>(&self, call: &Call<'a>, event: &'a Event) -> Outcome {
         let view = EventView::new(event);
         let target = match self.targets.target(&view) {
             Ok(target) => target,
@@ -112,54 +112,45 @@ impl Exchange {
         if let Err(outcome) = place.wait_for_end_of_pause(deadline).await {
             return outcome;
         }
-        if !call.batch.may_start() {
-            return Outcome::Untried;
-        }
+        // First, because it may fail: an event that makes no request takes no place.
+        let request = match self.request(call.dialect, &view, &target) {
+            Ok(request) => request,
+            Err(outcome) => return outcome,
+        };
+        let Some(entered) = call.batch.enter(event, &host).await else { return Outcome::Untried };
         // Not beyond the deadline of the call, or its other outcomes would be lost with this one.
         let timeout = deadline.saturating_duration_since(Instant::now()).min(self.timeout);
-        let outcome = self.request(call.dialect, &view, target, timeout, &place).await;
+        let outcome = match request.timeout(timeout).send().await {
+            Ok(response) => {
+                let answer = Answer::read(response).await;
+                if let Some(pause) = call.dialect.pause(&answer) {
+                    place.pause(pause);
+                }
+                let asked = call.dialect.asks_to_wait(&answer);
+                answer.outcome(asked)
+            }
+            Err(error) => match denied(&error) {
+                Some(denied) => refused(denied, &target),
+                None => down(connection_error(&error)),
+            },
+        };
+        entered.leave(&outcome);
         if let Outcome::Down { .. } = outcome {
             *lock(&call.downs).entry(host).or_default() += 1;
         }
         outcome
     }
 
-    async fn request(
+    fn request(
         &self,
         dialect: &dyn Dialect,
         view: &EventView<'_>,
-        target: Target,
-        timeout: Duration,
-        place: &Place,
-    ) -> Outcome {
-        let refused = |denied: &guard::Denied| match target.host_by_event {
-            true => Outcome::Rejected { error: denied.to_string(), detail: None },
-            // Not this event's fault, so that it must not be lost for it.
-            false => down(denied.to_string()),
-        };
-        if self.deny_private_addresses
-            && let Err(denied) = guard::check(&target.url)
-        {
-            return refused(&denied);
+        target: &Target,
+    ) -> Result<RequestBuilder, Outcome> {
+        if self.deny_private_addresses {
+            guard::check(&target.url).map_err(|denied| refused(&denied, target))?;
         }
-        let request = match dialect.request(&self.client, target.url.clone(), view) {
-            Ok(request) => request,
-            Err(outcome) => return outcome,
-        };
-        match request.timeout(timeout).send().await {
-            Ok(response) => {
-                let answer = Answer::read(response).await;
-                if let Some(pause) = dialect.pause(&answer) {
-                    place.pause(pause);
-                }
-                let asked = dialect.asks_to_wait(&answer);
-                answer.outcome(asked)
-            }
-            Err(error) => match denied(&error) {
-                Some(denied) => refused(denied),
-                None => down(connection_error(&error)),
-            },
-        }
+        dialect.request(&self.client, target.url.clone(), view)
     }
 
     /// Whether each host that is known by now can be reached, or the proxy.
@@ -238,21 +229,13 @@ impl Call<'_> {
     }
 }
 
-/// What goes one after the other: the events of a key where order is kept, otherwise each alone.
-fn runs<'a>(batch: &Batch<'a>) -> Vec<Vec<(usize, &'a Event)>> {
-    let numbered = batch.events.iter().enumerate();
-    if !batch.keep_order {
-        return numbered.map(|one| vec![one]).collect();
+/// What the guard's word means.
+fn refused(denied: &guard::Denied, target: &Target) -> Outcome {
+    match target.host_by_event {
+        true => Outcome::Rejected { error: denied.to_string(), detail: None },
+        // Not this event's fault, so that it must not be lost for it.
+        false => down(denied.to_string()),
     }
-    let (mut runs, mut of_key) = (Vec::<Vec<_>>::new(), HashMap::new());
-    for (number, event) in numbered {
-        let run = *of_key.entry(event.key()).or_insert_with(|| {
-            runs.push(Vec::new());
-            runs.len() - 1
-        });
-        runs[run].push((number, event));
-    }
-    runs
 }
 
 fn down(error: String) -> Outcome {

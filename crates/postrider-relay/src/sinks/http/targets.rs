@@ -58,9 +58,7 @@ impl Targets {
     /// `host:port` for an event; empty if it has none.
     pub(crate) fn host(&self, view: &EventView<'_>) -> Cow<'_, str> {
         // Nothing to decide: most sinks have one host, and this is asked several times per event.
-        if let [Some(only), rest @ ..] = self.hosts.as_slice()
-            && rest.iter().all(|host| host.as_ref() == Some(only))
-        {
+        if let Some(only) = self.only_host() {
             return Cow::Borrowed(only);
         }
         match self.router.pick(view).map(|picked| &self.hosts[picked]) {
@@ -70,6 +68,16 @@ impl Targets {
                 Cow::Owned(target.and_then(|target| host_of(&target.url)).unwrap_or_default())
             }
             Err(_) => Cow::Borrowed(""),
+        }
+    }
+
+    /// The host of all events, where there is only one.
+    pub(crate) fn only_host(&self) -> Option<&str> {
+        match self.hosts.as_slice() {
+            [Some(only), rest @ ..] if rest.iter().all(|host| host.as_ref() == Some(only)) => {
+                Some(only)
+            }
+            _ => None,
         }
     }
 

@@ -26,8 +26,8 @@ pub(super) struct Server {
 }
 
 enum AnyClient {
-    Single(Client),
-    Cluster(ClusterClient),
+    Single(Box<Client>),
+    Cluster(Box<ClusterClient>),
 }
 
 /// Cloning it shares the connection: commands of several calls are interleaved on the wire.
@@ -52,16 +52,15 @@ impl Server {
             false if urls.len() > 1 => {
                 return Err("`url` names several nodes, but `cluster` is false".to_owned());
             }
-            false => AnyClient::Single(Client::open(url).map_err(|_| wrong())?),
-            true => AnyClient::Cluster(
-                ClusterClientBuilder::new(urls)
+            false => AnyClient::Single(Box::new(Client::open(url).map_err(|_| wrong())?)),
+            true => {
+                let builder = ClusterClientBuilder::new(urls)
                     .retries(REDIRECTS_MAX)
                     .connection_timeout(timeout)
                     .response_timeout(timeout)
-                    .overall_response_timeout(Some(timeout))
-                    .build()
-                    .map_err(|_| wrong())?,
-            ),
+                    .overall_response_timeout(Some(timeout));
+                AnyClient::Cluster(Box::new(builder.build().map_err(|_| wrong())?))
+            }
         };
         Ok(Self { client, nodes, timeout, connection: Mutex::new((0, None)) })
     }

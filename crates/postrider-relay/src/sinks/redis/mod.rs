@@ -211,6 +211,10 @@ impl Sink for RedisSink {
         Cow::Borrowed(self.server.nodes())
     }
 
+    fn only_destination(&self) -> Option<&str> {
+        Some(self.server.nodes())
+    }
+
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::Untried; batch.events.len()];
         let mut stopped: HashSet<(&str, &str)> = HashSet::new();

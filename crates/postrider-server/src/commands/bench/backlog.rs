@@ -91,6 +91,7 @@ async fn measure(
         id: format!("bench-{}", uuid::Uuid::new_v4().simple()),
         host: "bench".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        serving: Vec::new(),
     };
     let lease = bench.store.register(&identity).await?;
     let mut cursor = Cursor::new();
@@ -110,7 +111,7 @@ async fn claim(
     batch: u32,
     cursor: &mut Cursor,
 ) -> Result<f64, Failure> {
-    let limit = ClaimLimit { rows: batch, bytes: u64::MAX >> 1 };
+    let limit = ClaimLimit::new(batch, u64::MAX >> 1);
     let started = Instant::now();
     let claimed = bench.store.claim(&bench.outbox, lease, limit, cursor).await?;
     let ms = started.elapsed().as_secs_f64() * 1_000.0;

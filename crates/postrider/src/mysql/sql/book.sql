@@ -1,8 +1,10 @@
--- What the rows of a batch add to the books: kind, then ids (JSON). The rows are locked, so this
--- consistent read counts exactly what the next statements remove.
+-- What a batch adds to the books: kind, then minutes, types, counts and sums of ids (JSON) of the
+-- rows that the same transaction has locked and removes.
 INSERT INTO `{outbox}_book_entries` (minute, event_type, kind, count, id_sum)
-SELECT CAST(DATE_FORMAT(o.created_at, '%Y-%m-%d %H:%i:00') AS DATETIME), o.event_type, ?,
-    COUNT(*), SUM(o.id)
-FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d
-STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
-GROUP BY 1, 2
+SELECT d.minute, d.event_type, ?, d.count, d.id_sum
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    minute DATETIME PATH '$[0]',
+    event_type VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]',
+    count BIGINT PATH '$[2]',
+    id_sum DECIMAL(38, 0) PATH '$[3]'
+)) AS d

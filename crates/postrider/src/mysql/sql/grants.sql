@@ -5,9 +5,12 @@
 --   GRANT SELECT (request_id, id) ON `{outbox}_keys` TO app;      -- the library's duplicate answer
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON `{outbox}` TO relay;  -- and the same on each of:
 --       `{outbox}_keys`, `{outbox}_archive`, `{outbox}_dlq`, `{outbox}_attempts`,
---       `{outbox}_book_entries`, `{outbox}_books`, postrider_relays, postrider_audit
+--       `{outbox}_book_entries`, `{outbox}_books`, postrider_relays, postrider_lanes,
+--       postrider_parked_keys, postrider_audit
 --   GRANT SELECT ON postrider_schema TO relay;                    -- and on postrider_outboxes
+--   GRANT UPDATE (claim, mode_epoch) ON postrider_outboxes TO relay;      -- change of the claim mode
 --   GRANT PROCESS ON *.* TO relay;   -- sees open transactions; without it, claims are slower
 --   GRANT SELECT ON `{outbox}` TO viewer;                         -- and the same on each of:
 --       `{outbox}_archive`, `{outbox}_dlq`, `{outbox}_attempts`, `{outbox}_book_entries`,
---       `{outbox}_books`, postrider_relays, postrider_audit, postrider_schema, postrider_outboxes
+--       `{outbox}_books`, postrider_relays, postrider_lanes, postrider_parked_keys, postrider_audit,
+--       postrider_schema, postrider_outboxes

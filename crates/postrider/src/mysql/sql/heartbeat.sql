@@ -1,2 +1,3 @@
 -- Waits for settles of this relay that are under way: milliseconds, and at most the lock wait.
-UPDATE postrider_relays SET heartbeat = heartbeat + 1 WHERE id = ? AND epoch = ? AND fenced = 0
+UPDATE postrider_relays SET heartbeat = heartbeat + 1, serving = ?
+WHERE id = ? AND epoch = ? AND fenced = 0

@@ -1,7 +1,8 @@
--- Locks the rows of a batch that are still the relay's own: ids and versions (JSON, ids ascending),
--- relay. What this answers is settled; the rest was settled before or is somebody else's.
-SELECT o.id
+-- Locks the rows of a batch that are as they were claimed or read: ids and versions (JSON, ids
+-- ascending), relay. In mode `rows` they are the relay's own, in `lanes` nobody's. What this answers
+-- is settled, and booked where it leaves; the rest was settled before or is somebody else's.
+SELECT o.id, o.event_type, o.created_at
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]', version BIGINT PATH '$[1]')) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
-WHERE o.version = d.version AND o.locked_by = ? AND o.status = 'PROCESSING'
+WHERE o.version = d.version AND (o.locked_by = ? OR o.locked_by IS NULL)
 FOR UPDATE

@@ -13,6 +13,9 @@ CREATE TABLE IF NOT EXISTS postrider_outboxes (
     name       VARCHAR(40) NOT NULL PRIMARY KEY,
     table_name VARCHAR(40) NOT NULL UNIQUE,
     version    INT         NOT NULL,
+    -- How relays share the work, and how often that was changed.
+    claim      VARCHAR(10) NOT NULL CHECK (claim IN ('rows', 'lanes')),
+    mode_epoch BIGINT      NOT NULL DEFAULT 1,
     created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
@@ -24,7 +27,31 @@ CREATE TABLE IF NOT EXISTS postrider_relays (
     fenced     BOOLEAN      NOT NULL DEFAULT 0,
     host       VARCHAR(255) NOT NULL,
     version    VARCHAR(50)  NOT NULL,
+    -- The outboxes it works on, with the epoch of the claim mode, as JSON.
+    serving    TEXT         NOT NULL,
     started_at DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+
+-- Claim mode `lanes`: who owns which lane. An owner that is fenced or not on the list owns nothing.
+CREATE TABLE IF NOT EXISTS postrider_lanes (
+    outbox      VARCHAR(40) NOT NULL,
+    lane        TINYINT     NOT NULL,
+    owner       VARCHAR(100),
+    version     BIGINT      NOT NULL DEFAULT 0,
+    -- Owners that died in a row; then also what they had in flight.
+    crash_count INT         NOT NULL DEFAULT 0,
+    flight_to   BIGINT,
+    suspect_id  BIGINT,
+    PRIMARY KEY (outbox, lane)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+
+-- Keys that stay where they are until an operator releases them.
+CREATE TABLE IF NOT EXISTS postrider_parked_keys (
+    outbox         VARCHAR(40)  NOT NULL,
+    aggregate_type VARCHAR(100) NOT NULL,
+    aggregate_id   VARCHAR(255) NOT NULL,
+    parked_at      DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    PRIMARY KEY (outbox, aggregate_type, aggregate_id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
 -- Who did what to which event.

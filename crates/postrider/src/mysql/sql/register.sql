@@ -1,1 +1,1 @@
-INSERT INTO postrider_relays (id, host, version, epoch) VALUES (?, ?, ?, ?)
+INSERT INTO postrider_relays (id, host, version, serving, epoch) VALUES (?, ?, ?, ?, ?)

@@ -1,4 +1,4 @@
--- Ids, versions, delays in ms, errors, durations in ms, as JSON; the rows are locked. The next
+-- Ids, versions, delays in ms, errors, durations in ms, relay, as JSON; the rows are locked. The next
 -- attempt is due on the database's clock.
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]', delay_ms BIGINT PATH '$[2]',

@@ -1,6 +1,7 @@
 -- Fresh rows by primary key above the remembered low id ($3), waiting rows by their index: 2 ms
 -- with 1,000,000 rows not yet due, against 250 ms for "all that is due, in id order".
--- $1 relay, $2 epoch, $4 rows, $5 rows for waiting ones, $6 bytes, weighed as Event::weight_bytes.
+-- $1 relay, $2 epoch, $4 rows, $5 rows for waiting ones, $6 bytes, weighed as Event::weight_bytes,
+-- $7 shares, $8 the share.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),
@@ -8,6 +9,7 @@ waiting AS MATERIALIZED (
     SELECT id, octet_length(payload) + coalesce(octet_length(headers::text), 0) + 256 AS bytes
     FROM "{outbox}"
     WHERE next_retry_at <= now() AND status IN ('PENDING', 'FAILED') AND crash_count < 2
+      AND ($7 = 1 OR id % $7 = $8)
     ORDER BY next_retry_at, id LIMIT $5
     FOR UPDATE SKIP LOCKED
 ),
@@ -15,6 +17,7 @@ fresh AS MATERIALIZED (
     SELECT id, octet_length(payload) + coalesce(octet_length(headers::text), 0) + 256 AS bytes
     FROM "{outbox}"
     WHERE id > $3 AND status = 'PENDING' AND next_retry_at IS NULL
+      AND ($7 = 1 OR id % $7 = $8)
     ORDER BY id LIMIT $4 - (SELECT count(*) FROM waiting)
     FOR UPDATE SKIP LOCKED
 ),

@@ -9,7 +9,7 @@ marked AS (
         locked_by = NULL, locked_at = NULL, version = o.version + 1, updated_at = now()
     FROM unnest($3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::boolean[])
         AS d (id, version, reason, message, detail, attempted)
-    WHERE o.id = d.id AND o.version = d.version AND o.locked_by = $1 AND o.status = 'PROCESSING'
+    WHERE o.id = d.id AND o.version = d.version AND (o.locked_by = $1 OR o.locked_by IS NULL)
       AND EXISTS (SELECT 1 FROM relay)
     RETURNING o.id
 )

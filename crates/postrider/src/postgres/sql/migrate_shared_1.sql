@@ -11,6 +11,9 @@ CREATE TABLE IF NOT EXISTS postrider_outboxes (
     name       varchar(40) PRIMARY KEY,
     table_name varchar(40) NOT NULL UNIQUE,
     version    integer     NOT NULL,
+    -- How relays share the work, and how often that was changed.
+    claim      varchar(10) NOT NULL CHECK (claim IN ('rows', 'lanes')),
+    mode_epoch bigint      NOT NULL DEFAULT 1,
     created_at timestamptz NOT NULL DEFAULT now()
 );
 
@@ -22,8 +25,32 @@ CREATE TABLE IF NOT EXISTS postrider_relays (
     fenced     boolean      NOT NULL DEFAULT false,
     host       varchar(255) NOT NULL,
     version    varchar(50)  NOT NULL,
+    -- The outboxes it works on, with the epoch of the claim mode, as JSON.
+    serving    text         NOT NULL,
     started_at timestamptz  NOT NULL DEFAULT now()
 ) WITH (fillfactor = 20, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
+
+-- Claim mode `lanes`: who owns which lane. An owner that is fenced or not on the list owns nothing.
+CREATE TABLE IF NOT EXISTS postrider_lanes (
+    outbox      varchar(40) NOT NULL,
+    lane        smallint    NOT NULL,
+    owner       varchar(100),
+    version     bigint      NOT NULL DEFAULT 0,
+    -- Owners that died in a row; then also what they had in flight.
+    crash_count integer     NOT NULL DEFAULT 0,
+    flight_to   bigint,
+    suspect_id  bigint,
+    PRIMARY KEY (outbox, lane)
+) WITH (fillfactor = 50);
+
+-- Keys that stay where they are until an operator releases them.
+CREATE TABLE IF NOT EXISTS postrider_parked_keys (
+    outbox         varchar(40)  NOT NULL,
+    aggregate_type varchar(100) NOT NULL,
+    aggregate_id   varchar(255) NOT NULL,
+    parked_at      timestamptz  NOT NULL DEFAULT now(),
+    PRIMARY KEY (outbox, aggregate_type, aggregate_id)
+);
 
 -- Who did what to which event.
 CREATE TABLE IF NOT EXISTS postrider_audit (

@@ -12,7 +12,7 @@ released AS (
         updated_at = CASE WHEN d.error IS NULL THEN o.updated_at ELSE now() END
     FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::text[])
         AS d (id, version, delay_ms, error)
-    WHERE o.id = d.id AND o.version = d.version AND o.locked_by = $1 AND o.status = 'PROCESSING'
+    WHERE o.id = d.id AND o.version = d.version AND (o.locked_by = $1 OR o.locked_by IS NULL)
       AND EXISTS (SELECT 1 FROM relay)
     RETURNING o.id
 )

@@ -7,7 +7,7 @@ gone AS (
     DELETE FROM "{outbox}" AS o
     USING unnest($3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::boolean[])
         AS d (id, version, reason, message, detail, attempted)
-    WHERE o.id = d.id AND o.version = d.version AND o.locked_by = $1 AND o.status = 'PROCESSING'
+    WHERE o.id = d.id AND o.version = d.version AND (o.locked_by = $1 OR o.locked_by IS NULL)
       AND EXISTS (SELECT 1 FROM relay)
     RETURNING o.*, d.reason, d.message, d.detail, d.attempted
 ),

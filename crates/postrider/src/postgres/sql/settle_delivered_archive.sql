@@ -4,7 +4,7 @@ WITH relay AS MATERIALIZED (
 ),
 gone AS (
     DELETE FROM "{outbox}" AS o USING unnest($3::bigint[], $4::bigint[]) AS d (id, version)
-    WHERE o.id = d.id AND o.version = d.version AND o.locked_by = $1 AND o.status = 'PROCESSING'
+    WHERE o.id = d.id AND o.version = d.version AND (o.locked_by = $1 OR o.locked_by IS NULL)
       AND EXISTS (SELECT 1 FROM relay)
     RETURNING o.*
 ),

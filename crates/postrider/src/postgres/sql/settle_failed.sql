@@ -10,7 +10,7 @@ failed AS (
         locked_by = NULL, locked_at = NULL, version = o.version + 1, updated_at = now()
     FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[])
         AS f (id, version, delay_ms, error, took_ms)
-    WHERE o.id = f.id AND o.version = f.version AND o.locked_by = $1 AND o.status = 'PROCESSING'
+    WHERE o.id = f.id AND o.version = f.version AND (o.locked_by = $1 OR o.locked_by IS NULL)
       AND EXISTS (SELECT 1 FROM relay)
     RETURNING o.event_id, o.retry_count, f.error, f.took_ms
 ),

@@ -12,6 +12,9 @@ CREATE TABLE IF NOT EXISTS postrider_outboxes (
     name       TEXT    NOT NULL PRIMARY KEY,
     table_name TEXT    NOT NULL UNIQUE,
     version    INTEGER NOT NULL,
+    -- How relays share the work, and how often that was changed.
+    claim      TEXT    NOT NULL CHECK (claim IN ('rows', 'lanes')),
+    mode_epoch INTEGER NOT NULL DEFAULT 1,
     created_at TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
 );
 
@@ -23,8 +26,33 @@ CREATE TABLE IF NOT EXISTS postrider_relays (
     fenced     BOOLEAN NOT NULL DEFAULT 0,
     host       TEXT    NOT NULL,
     version    TEXT    NOT NULL,
+    -- The outboxes it works on, with the epoch of the claim mode, as JSON.
+    serving    TEXT    NOT NULL,
     started_at TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
 );
+
+-- Claim mode `lanes`: who owns which lane. An owner that is fenced or not on the list owns nothing.
+-- Rows have no lane here, so one relay owns all of them.
+CREATE TABLE IF NOT EXISTS postrider_lanes (
+    outbox      TEXT    NOT NULL,
+    lane        INTEGER NOT NULL,
+    owner       TEXT,
+    version     INTEGER NOT NULL DEFAULT 0,
+    -- Owners that died in a row; then also what they had in flight.
+    crash_count INTEGER NOT NULL DEFAULT 0,
+    flight_to   INTEGER,
+    suspect_id  INTEGER,
+    PRIMARY KEY (outbox, lane)
+) WITHOUT ROWID;
+
+-- Keys that stay where they are until an operator releases them.
+CREATE TABLE IF NOT EXISTS postrider_parked_keys (
+    outbox         TEXT NOT NULL,
+    aggregate_type TEXT NOT NULL,
+    aggregate_id   TEXT NOT NULL,
+    parked_at      TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    PRIMARY KEY (outbox, aggregate_type, aggregate_id)
+) WITHOUT ROWID;
 
 -- Who did what to which event.
 CREATE TABLE IF NOT EXISTS postrider_audit (

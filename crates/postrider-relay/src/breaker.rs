@@ -1,0 +1,298 @@
+//! The breaker of one destination. It has no clock: times are handed in.
+
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use postrider::Event;
+
+use crate::health::{HealthView, Turn};
+use crate::policy::RETRY_AFTER_MAX;
+use crate::sink::Outcome;
+use crate::window::Window;
+
+/// Consecutive `Down` answers of different events after which a destination counts as down.
+const OPEN_AFTER: usize = 5;
+/// Or this share of the calls of [`RECENT_SECONDS`], of at least so many.
+const OPEN_AT_SHARE: f64 = 0.5;
+const OPEN_AT_CALLS: u32 = 20;
+const RECENT_SECONDS: u64 = 10;
+/// Between two deferred events of a destination: a million of them are not claimed and deferred
+/// again as fast as the store can do it, at the expense of the destinations that are up.
+const DEFERRAL_SPACING: Duration = Duration::from_millis(1);
+/// Probe intervals that an event is deferred for at most: when the destination is back, everything
+/// is due within that time.
+const DEFERRAL_INTERVALS_MAX: u32 = 10;
+
+/// Calls of the last seconds, in a bucket per second.
+#[derive(Debug)]
+struct Recent {
+    since: Instant,
+    /// The second that it counts, calls, and the `Down` among them.
+    buckets: [(u64, u32, u32); RECENT_SECONDS as usize],
+}
+
+impl Recent {
+    fn new(now: Instant) -> Self {
+        Self { since: now, buckets: [(0, 0, 0); RECENT_SECONDS as usize] }
+    }
+
+    fn second(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.since).as_secs()
+    }
+
+    fn count(&mut self, down: bool, now: Instant) {
+        let second = self.second(now);
+        let bucket = &mut self.buckets[(second % RECENT_SECONDS) as usize];
+        if bucket.0 != second {
+            *bucket = (second, 0, 0);
+        }
+        bucket.1 += 1;
+        bucket.2 += u32::from(down);
+    }
+
+    /// Whether so many calls failed that the destination counts as down.
+    fn mostly_down(&self, now: Instant) -> bool {
+        let oldest = (self.second(now) + 1).saturating_sub(RECENT_SECONDS);
+        let recent = self.buckets.iter().filter(|(second, ..)| *second >= oldest);
+        let (calls, downs) = recent.fold((0, 0), |sum, (_, c, d)| (sum.0 + c, sum.1 + d));
+        calls >= OPEN_AT_CALLS && f64::from(downs) >= f64::from(calls) * OPEN_AT_SHARE
+    }
+}
+
+/// What an open breaker remembers.
+#[derive(Debug)]
+struct Open {
+    /// By the share of failed calls: then successes go on beside the failures, and only the answer
+    /// to a probe closes it.
+    by_share: bool,
+    next_probe_at: Instant,
+    probe: Option<i64>,
+    last_probe: Option<i64>,
+    /// Other events than the last probe are known to wait.
+    others_wait: bool,
+    last_deferred_until: Instant,
+}
+
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    probe_every: Duration,
+    adaptive: bool,
+    open: Option<Open>,
+    down_streak: u32,
+    /// The different events of the streak, as many as it takes to open.
+    down_ids: Vec<i64>,
+    down_since: Option<Instant>,
+    last_success_at: Option<DateTime<Utc>>,
+    recent: Recent,
+    window: Window,
+    in_flight: u32,
+    pub(crate) heard_at: Instant,
+}
+
+impl Breaker {
+    /// `adaptive`: an overload makes the window smaller.
+    pub(crate) fn new(probe_every: Duration, adaptive: bool, now: Instant) -> Self {
+        Self {
+            probe_every,
+            adaptive,
+            open: None,
+            down_streak: 0,
+            down_ids: Vec::new(),
+            down_since: None,
+            last_success_at: None,
+            recent: Recent::new(now),
+            window: Window::unlimited(),
+            in_flight: 0,
+            heard_at: now,
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    pub(crate) fn view(&self, now: Instant) -> HealthView {
+        HealthView {
+            open: self.is_open(),
+            down_streak: self.down_streak,
+            down_for: self.down_since.map(|since| now.saturating_duration_since(since)),
+            last_success_at: self.last_success_at,
+            probe_in: self.probe_in(now),
+        }
+    }
+
+    /// Takes an answer into account. `sent_at` is when the event was sent, `answered_at` is the same
+    /// moment as `now` on the database's clock.
+    pub(crate) fn record(
+        &mut self,
+        event: &Event,
+        outcome: &Outcome,
+        answered_at: Option<DateTime<Utc>>,
+        sent_at: Instant,
+        now: Instant,
+    ) -> Option<Turn> {
+        self.heard_at = now;
+        let probed = self.end_probe(event.id);
+        match outcome {
+            // They say nothing about the destination.
+            Outcome::Untried | Outcome::NoRoute { .. } => None,
+            Outcome::Down { retry_after, .. } => self.went_down(event, *retry_after, sent_at, now),
+            Outcome::Delivered | Outcome::Rejected { .. } | Outcome::Retry { .. } => {
+                if *outcome == Outcome::Delivered {
+                    self.last_success_at = self.last_success_at.max(answered_at);
+                }
+                self.answered(probed, now)
+            }
+        }
+    }
+
+    fn went_down(
+        &mut self,
+        event: &Event,
+        retry_after: Option<Duration>,
+        sent_at: Instant,
+        now: Instant,
+    ) -> Option<Turn> {
+        self.down_since.get_or_insert(now);
+        self.recent.count(true, now);
+        // It took others since: this is about the event, and no reason to slow the others down.
+        let poison = matches!((event.last_failed_at, self.last_success_at),
+            (Some(failed), Some(success)) if success > failed);
+        if self.adaptive && !poison {
+            self.window.shrink(self.in_flight, sent_at, now);
+        }
+        // A few events that always time out are not an outage of their destination.
+        let new = !self.down_ids.contains(&event.id);
+        if self.is_open() || new {
+            self.down_streak = self.down_streak.saturating_add(1);
+        }
+        let asked = retry_after.map_or(Duration::ZERO, |wait| wait.min(RETRY_AFTER_MAX));
+        let next_probe_at = now + self.probe_every.max(asked);
+        if let Some(open) = &mut self.open {
+            open.next_probe_at = open.next_probe_at.max(next_probe_at);
+            open.others_wait |= open.last_probe != Some(event.id);
+            return None;
+        }
+        if new {
+            self.down_ids.push(event.id);
+        }
+        let in_a_row = self.down_ids.len() >= OPEN_AFTER;
+        if !in_a_row && !self.recent.mostly_down(now) {
+            return None;
+        }
+        self.open = Some(Open {
+            by_share: !in_a_row,
+            next_probe_at,
+            probe: None,
+            last_probe: None,
+            others_wait: true,
+            last_deferred_until: now,
+        });
+        Some(Turn::WentDown)
+    }
+
+    fn answered(&mut self, probed: bool, now: Instant) -> Option<Turn> {
+        if self.open.as_ref().is_some_and(|open| open.by_share && !probed) {
+            return None;
+        }
+        let down_for = self.down_since.map(|since| now.saturating_duration_since(since));
+        self.down_streak = 0;
+        self.down_ids.clear();
+        self.down_since = None;
+        if self.open.take().is_some() {
+            self.recent = Recent::new(now);
+            self.window.restart();
+            return Some(Turn::CameBack { after: down_for.unwrap_or_default() });
+        }
+        self.recent.count(false, now);
+        self.window.grow(self.in_flight);
+        None
+    }
+
+    /// While it is open: which of these events is the next probe. One at a time, and not the one of
+    /// last time while others wait.
+    pub(crate) fn appoint(&mut self, ids: &[i64], now: Instant) -> Option<i64> {
+        let open = self.open.as_mut()?;
+        if open.probe.is_some() || now < open.next_probe_at {
+            return None;
+        }
+        // In turn: with the lowest ids first, two events that never succeed would keep out all others.
+        let next = ids.iter().filter(|id| open.last_probe.is_none_or(|last| **id > last)).min();
+        let other = next.or(ids.iter().filter(|id| Some(**id) != open.last_probe).min());
+        if other.is_none() && open.others_wait {
+            // It is deferred behind them. If it comes alone again, they were delivered elsewhere.
+            open.others_wait = false;
+            return None;
+        }
+        let chosen = *other.or(ids.first())?;
+        open.others_wait |= open.last_probe.is_some_and(|last| last != chosen);
+        open.probe = Some(chosen);
+        open.last_probe = Some(chosen);
+        Some(chosen)
+    }
+
+    /// The probe is back, or never left. Answers whether this was it.
+    pub(crate) fn end_probe(&mut self, id: i64) -> bool {
+        match &mut self.open {
+            Some(open) if open.probe == Some(id) => {
+                open.probe = None;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Time until the next probe; with one under way, the time until there could be another.
+    fn probe_in(&self, now: Instant) -> Duration {
+        match &self.open {
+            None => Duration::ZERO,
+            Some(Open { probe: Some(_), .. }) => self.probe_every,
+            Some(open) => open.next_probe_at.saturating_duration_since(now),
+        }
+    }
+
+    /// How long an event waits that is not sent because the breaker is open.
+    pub(crate) fn defer(&mut self, id: i64, now: Instant) -> Duration {
+        // A probe that is due is another event's turn.
+        let wait = match self.probe_in(now) {
+            Duration::ZERO => self.probe_every,
+            wait => wait,
+        };
+        let latest = now + wait.max(self.probe_every * DEFERRAL_INTERVALS_MAX);
+        let Some(open) = &mut self.open else { return Duration::ZERO };
+        open.others_wait |= open.last_probe != Some(id);
+        let until = (now + wait).max(open.last_deferred_until + DEFERRAL_SPACING).min(latest);
+        open.last_deferred_until = until;
+        until.saturating_duration_since(now)
+    }
+
+    /// Places that are free; `None` is no limit. An open breaker has none.
+    pub(crate) fn room(&self) -> Option<u32> {
+        match self.is_open() {
+            true => Some(0),
+            false => self.window.size().map(|size| size.saturating_sub(self.in_flight)),
+        }
+    }
+
+    /// Whether this event is the probe under way.
+    pub(crate) fn is_probe(&self, id: i64) -> bool {
+        self.open.as_ref().is_some_and(|open| open.probe == Some(id))
+    }
+
+    /// Events at the same time; `None` is no limit.
+    pub(crate) fn window(&self) -> Option<u32> {
+        self.window.size()
+    }
+
+    pub(crate) fn enter(&mut self, events: u32) {
+        self.in_flight = self.in_flight.saturating_add(events);
+    }
+
+    pub(crate) fn leave(&mut self, events: u32) {
+        self.in_flight = self.in_flight.saturating_sub(events);
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight == 0
+    }
+}

@@ -1,0 +1,129 @@
+//! Fan-out: an outbox whose sink is other outboxes.
+//!
+//! An event reaches several sinks by one outbox per sink. The sink of the first is this one: settling
+//! copies the event into the outbox of each branch that takes it, in the transaction that removes it.
+//! Each branch then has its own preset, order, breaker and dead letters, and none touches another.
+
+use std::borrow::Cow;
+
+use async_trait::async_trait;
+use postrider::store::BRANCHES_MAX;
+use postrider::{Event, Outbox};
+
+use crate::routes::{Route, RouteSettings};
+use crate::sink::{Batch, Outcome, Sink, SinkError};
+use crate::view::EventView;
+
+/// A branch as configured.
+#[derive(Debug, Clone)]
+pub struct BranchSettings {
+    /// The outbox that gets the copies.
+    pub outbox: Outbox,
+    /// Pattern of event types, with `*` for anything; absent: all.
+    pub event_type: Option<String>,
+    /// Pattern of aggregate types, with `*` for anything; absent: all.
+    pub aggregate_type: Option<String>,
+    /// A condition in CEL; absent: none.
+    pub filter: Option<String>,
+}
+
+/// The branches of an outbox.
+pub struct FanOut {
+    name: String,
+    children: Vec<Outbox>,
+    conditions: Vec<Route>,
+}
+
+impl FanOut {
+    /// Reads the branches.
+    ///
+    /// # Errors
+    /// Names the setting that is wrong.
+    pub fn new(name: &str, branches: &[BranchSettings]) -> Result<Self, SinkError> {
+        let wrong = |message: String| SinkError { sink: name.to_owned(), message };
+        if branches.is_empty() || branches.len() > BRANCHES_MAX {
+            let count = branches.len();
+            return Err(wrong(format!(
+                "{count} branches; set 1 to {BRANCHES_MAX} [[sink.branch]] blocks"
+            )));
+        }
+        let (mut children, mut conditions) = (Vec::new(), Vec::new());
+        for (number, branch) in branches.iter().enumerate() {
+            if children.contains(&branch.outbox) {
+                return Err(wrong(format!(
+                    "two branches lead to outbox `{}`; join their conditions in one `filter`",
+                    branch.outbox.name()
+                )));
+            }
+            children.push(branch.outbox.clone());
+            let condition = Route::new(&RouteSettings {
+                event_type: branch.event_type.clone(),
+                aggregate_type: branch.aggregate_type.clone(),
+                filter: branch.filter.clone(),
+                to: String::new(),
+            });
+            let condition = condition
+                .map_err(|error| wrong(format!("[[sink.branch]] {}: {error}", number + 1)));
+            conditions.push(condition?);
+        }
+        Ok(Self { name: name.to_owned(), children, conditions })
+    }
+
+    /// The outboxes of the branches.
+    pub fn children(&self) -> &[Outbox] {
+        &self.children
+    }
+
+    /// The branches that take an event, a bit each. The same for the same event, whenever it is
+    /// asked.
+    ///
+    /// # Errors
+    /// If a filter cannot be applied to this event.
+    pub fn branches(&self, event: &Event) -> Result<u64, String> {
+        let view = EventView::new(event);
+        let mut branches = 0;
+        for (number, condition) in self.conditions.iter().enumerate() {
+            let takes = condition.takes(&view);
+            let takes =
+                takes.map_err(|error| format!("[[sink.branch]] {}: {error}", number + 1))?;
+            branches |= u64::from(takes) << number;
+        }
+        Ok(branches)
+    }
+}
+
+/// What is delivered here is copied when it is settled: there is nothing to send.
+#[async_trait]
+impl Sink for FanOut {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn destination<'a>(&'a self, _event: &'a Event) -> Cow<'a, str> {
+        Cow::Borrowed(&self.name)
+    }
+
+    fn only_destination(&self) -> Option<&str> {
+        Some(&self.name)
+    }
+
+    async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
+        let outcome = |event: &Event| match self.branches(event) {
+            Ok(0) => Outcome::NoRoute {
+                error: format!(
+                    "no [[sink.branch]] takes event type `{}` of aggregate type `{}`",
+                    event.event_type, event.aggregate_type
+                ),
+            },
+            Ok(_) => Outcome::Delivered,
+            Err(error) => Outcome::NoRoute { error },
+        };
+        batch.events.iter().map(outcome).collect()
+    }
+
+    async fn check(&self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    async fn close(&self) {}
+}

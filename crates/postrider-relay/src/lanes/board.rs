@@ -1,0 +1,657 @@
+//! What the owner of lanes remembers: which rows it knows, which keys wait, what goes next.
+//!
+//! Nothing in the database says that an event is being worked on, so this does. It is pure: rows,
+//! outcomes and times go in; rows to send, ids to read again and keys to catch up come out.
+//!
+//! A key is *blocked* while its front event, the head, waits for its next try. Rows behind a head
+//! are not kept but passed over: only the first one's id is remembered, and when the head is done,
+//! the key catches up by reading its rows again.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use postrider::Event;
+use postrider::store::{Key, LaneRow, LaneSet};
+
+use crate::config::FailingKey;
+
+/// Rows passed over for a key after which the store is told to leave them out.
+const HIDE_AFTER: u64 = 64;
+/// Keys that the store leaves out at most: they go with every read.
+const HIDDEN_MAX: usize = 1_000;
+/// A row that a relay in the other mode still has is looked at again after this.
+const BUSY_WAIT: Duration = Duration::from_secs(1);
+
+/// A hash stands for its key: two keys that share one wait for each other, which breaks no order.
+type KeyHash = u64;
+
+/// A row that the owner knows.
+#[derive(Debug)]
+struct Slot {
+    key: KeyHash,
+    lane: u8,
+    bytes: usize,
+    /// Queued or in flight; otherwise a head that waits.
+    loaded: bool,
+}
+
+/// A key that does not take its rows as they come.
+#[derive(Debug, Default)]
+struct Blocked {
+    lane: u8,
+    /// The event that waits or is tried again. Without one the key catches up, or is parked.
+    head: Option<i64>,
+    /// The first row that was passed over, and how many were.
+    first_passed: Option<i64>,
+    passed: u64,
+    /// The store leaves its rows out.
+    hidden: Option<Key>,
+    parked: Option<Parked>,
+}
+
+/// How a key is known to be stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Parked {
+    /// It is in the database since so many notes of that kind.
+    Noted(u64),
+    /// It is about to be.
+    Pending,
+}
+
+impl Blocked {
+    fn pass_over(&mut self, id: i64) {
+        self.first_passed = Some(self.first_passed.map_or(id, |first| first.min(id)));
+        self.passed += 1;
+    }
+}
+
+/// A key that has rows to read again, from an id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CatchUp {
+    pub(super) key: Key,
+    pub(super) from: i64,
+}
+
+/// Why an event is not done yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is the head of its key, or on its own where keys do not wait.
+    Waits,
+    /// It is behind its key's head, and will be read again.
+    PassedOver,
+}
+
+pub(super) struct Board {
+    failing_key: FailingKey,
+    hasher: RandomState,
+    /// One per worker, and last the one of events that are sent alone.
+    queues: Vec<VecDeque<Event>>,
+    slots: HashMap<i64, Slot>,
+    lanes: LaneSet,
+    leaving: LaneSet,
+    lane_load: [usize; 64],
+    load_rows: usize,
+    load_bytes: usize,
+    blocked: HashMap<KeyHash, Blocked>,
+    hidden: usize,
+    due: BinaryHeap<Reverse<(Instant, i64)>>,
+    catching_up: BTreeMap<KeyHash, Key>,
+    /// Largest id that was read.
+    read_to: i64,
+    /// Rows may have been left behind: read from the beginning.
+    pub(super) sweep: bool,
+    park_notes: u64,
+    /// The reader stopped at a limit.
+    pub(super) stalled: bool,
+    /// Lanes in which an event is suspected to kill the process.
+    suspected: LaneSet,
+}
+
+impl Board {
+    pub(super) fn new(failing_key: FailingKey, workers: usize) -> Self {
+        Self {
+            failing_key,
+            hasher: RandomState::new(),
+            queues: (0..=workers).map(|_| VecDeque::new()).collect(),
+            slots: HashMap::new(),
+            lanes: LaneSet::NONE,
+            leaving: LaneSet::NONE,
+            lane_load: [0; 64],
+            load_rows: 0,
+            load_bytes: 0,
+            blocked: HashMap::new(),
+            hidden: 0,
+            due: BinaryHeap::new(),
+            catching_up: BTreeMap::new(),
+            read_to: 0,
+            sweep: false,
+            park_notes: 0,
+            stalled: false,
+            suspected: LaneSet::NONE,
+        }
+    }
+
+    fn hash(&self, event: &Event) -> KeyHash {
+        self.hasher.hash_one(event.key())
+    }
+
+    fn hash_key(&self, key: &Key) -> KeyHash {
+        self.hasher.hash_one((key.aggregate_type.as_str(), key.aggregate_id.as_str()))
+    }
+
+    // Lanes.
+
+    /// The lanes that are served.
+    pub(super) fn lanes(&self) -> LaneSet {
+        self.lanes.without(self.leaving)
+    }
+
+    /// These are the relay's lanes. New ones are read from the beginning.
+    pub(super) fn serve(&mut self, lanes: LaneSet) {
+        self.sweep |= !lanes.without(self.lanes).is_empty();
+        self.lanes = lanes;
+    }
+
+    /// Starts nothing new in these lanes, and forgets what waits in them.
+    pub(super) fn leave(&mut self, lanes: LaneSet) {
+        self.leaving = lanes;
+        let gone = |lane: u8| lanes.contains(lane);
+        self.slots.retain(|_, slot| slot.loaded || !gone(slot.lane));
+        // Of a parked key the lane is not always known; it stays parked wherever it is.
+        self.blocked.retain(|_, blocked| blocked.parked.is_some() || !gone(blocked.lane));
+        self.hidden = self.blocked.values().filter(|blocked| blocked.hidden.is_some()).count();
+        let blocked = &self.blocked;
+        self.catching_up.retain(|key, _| blocked.contains_key(key));
+    }
+
+    /// The lanes to be left.
+    pub(super) fn leaving(&self) -> LaneSet {
+        self.leaving
+    }
+
+    /// The lanes to be left in which nothing is in flight any more.
+    pub(super) fn left(&self) -> LaneSet {
+        self.leaving.iter().filter(|lane| self.lane_load[usize::from(*lane)] == 0).collect()
+    }
+
+    /// These lanes are somebody else's from now on.
+    pub(super) fn forget(&mut self, lanes: LaneSet) {
+        self.lanes = self.lanes.without(lanes);
+        self.leaving = self.leaving.without(lanes);
+    }
+
+    /// Events of these lanes are sent alone.
+    pub(super) fn suspect(&mut self, lanes: LaneSet) {
+        self.suspected = lanes;
+    }
+
+    /// Whether events of these lanes are queued or in flight.
+    pub(super) fn is_loaded(&self, lanes: LaneSet) -> bool {
+        lanes.iter().any(|lane| self.lane_load[usize::from(lane)] > 0)
+    }
+
+    /// The queue of events that are sent alone.
+    pub(super) fn alone(&self) -> usize {
+        self.queues.len() - 1
+    }
+
+    // Rows in.
+
+    /// Takes rows of a read in id order; `full`: there may be more behind them. Answers how many
+    /// are new: neither known nor passed over.
+    pub(super) fn offer(&mut self, rows: Vec<LaneRow>, full: bool, now: Instant) -> usize {
+        let (mut new, mut passed) = (0, HashMap::new());
+        for row in rows {
+            self.read_to = self.read_to.max(row.event.id);
+            if self.slots.contains_key(&row.event.id) || !self.lanes().contains(row.lane) {
+                continue;
+            }
+            let key = self.hash(&row.event);
+            match self.blocked.get_mut(&key) {
+                Some(blocked) => {
+                    blocked.pass_over(row.event.id);
+                    if blocked.passed >= HIDE_AFTER {
+                        self.hide(key, Key::from(&row.event));
+                    } else if full {
+                        passed.entry(key).or_insert_with(|| Key::from(&row.event));
+                    }
+                }
+                None => {
+                    self.admit(row, key, now);
+                    new += 1;
+                }
+            }
+        }
+        if new == 0 {
+            // The next read must not bring the same rows again, and nothing else.
+            passed.into_iter().for_each(|(hash, key)| self.hide(hash, key));
+        }
+        new
+    }
+
+    fn hide(&mut self, hash: KeyHash, key: Key) {
+        if self.hidden >= HIDDEN_MAX {
+            return;
+        }
+        if let Some(blocked) = self.blocked.get_mut(&hash)
+            && blocked.hidden.is_none()
+        {
+            blocked.hidden = Some(key);
+            self.hidden += 1;
+        }
+    }
+
+    /// Takes heads that were read again, because they are due; ids that were not found are gone.
+    pub(super) fn offer_heads(&mut self, ids: &[i64], rows: Vec<LaneRow>, now: Instant) {
+        let mut gone: std::collections::BTreeSet<i64> = ids.iter().copied().collect();
+        for row in rows {
+            gone.remove(&row.event.id);
+            let Some(slot) = self.slots.get(&row.event.id) else { continue };
+            let key = slot.key;
+            self.slots.remove(&row.event.id);
+            self.admit(row, key, now);
+        }
+        for id in gone {
+            let Some(slot) = self.slots.remove(&id) else { continue };
+            if self.blocked.get(&slot.key).is_some_and(|blocked| blocked.head == Some(id)) {
+                // Somebody else removed it. Whose rows wait behind it is not known here.
+                self.unblock_unknown(slot.key);
+            }
+        }
+    }
+
+    /// Takes rows of keys that catch up. `full`: there are more behind the last one.
+    pub(super) fn offer_catch_up(
+        &mut self,
+        asked: &[CatchUp],
+        rows: Vec<LaneRow>,
+        full: bool,
+        now: Instant,
+    ) {
+        let read_to = rows.last().map(|row| row.event.id);
+        let mut from = HashMap::new();
+        for catch_up in asked {
+            let hash = self.hash_key(&catch_up.key);
+            from.insert(hash, catch_up.from);
+            if let Some(blocked) = self.blocked.get_mut(&hash) {
+                // What comes now is no longer behind; what is passed over below is again.
+                blocked.first_passed = None;
+                blocked.passed = 0;
+            }
+        }
+        for row in rows {
+            let (id, key) = (row.event.id, self.hash(&row.event));
+            // Before the first that was passed over there is at most the head, which was delivered
+            // and settled while this was read.
+            let behind = from.get(&key).is_some_and(|from| id >= *from);
+            if !behind || self.slots.contains_key(&id) || !self.lanes().contains(row.lane) {
+                continue;
+            }
+            match self.blocked.get_mut(&key) {
+                Some(blocked) if blocked.head.is_some() || blocked.parked.is_some() => {
+                    blocked.pass_over(id);
+                }
+                _ => self.admit(row, key, now),
+            }
+        }
+        for catch_up in asked {
+            let hash = self.hash_key(&catch_up.key);
+            let Some(blocked) = self.blocked.get_mut(&hash) else { continue };
+            match (full, read_to) {
+                (true, Some(id)) => {
+                    blocked.first_passed.get_or_insert(id + 1);
+                    if blocked.head.is_none() && blocked.parked.is_none() {
+                        self.catching_up.insert(hash, catch_up.key.clone());
+                    }
+                }
+                _ if blocked.head.is_none() && blocked.parked.is_none() => self.release(hash),
+                _ => {}
+            }
+        }
+    }
+
+    fn admit(&mut self, row: LaneRow, key: KeyHash, now: Instant) {
+        let LaneRow { event, lane, due_in, busy } = row;
+        let wait = if busy { due_in.max(BUSY_WAIT) } else { due_in };
+        let loaded = wait.is_zero();
+        let slot = Slot { key, lane, bytes: event.weight_bytes(), loaded };
+        if loaded {
+            self.load_rows += 1;
+            self.load_bytes += slot.bytes;
+            self.lane_load[usize::from(lane)] += 1;
+            self.slots.insert(event.id, slot);
+            let workers = self.queues.len() - 1;
+            let queue = match self.suspected.contains(lane) {
+                true => workers,
+                false => usize::try_from(key % workers as u64).unwrap_or(0),
+            };
+            self.queues[queue].push_back(event);
+        } else {
+            self.slots.insert(event.id, slot);
+            self.block(key, lane, event.id);
+            self.due.push(Reverse((now + wait, event.id)));
+        }
+    }
+
+    // Rows out.
+
+    /// The next events of a queue, within the limits; one over-large event travels alone. Those of
+    /// lanes to be left and behind a head are dropped.
+    pub(super) fn take(&mut self, queue: usize, rows_max: usize, bytes_max: usize) -> Vec<Event> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < rows_max {
+            let Some(event) = self.queues[queue].front() else { break };
+            let Some(slot) = self.slots.get(&event.id) else {
+                self.queues[queue].pop_front();
+                continue;
+            };
+            let (id, key, lane, weight) = (event.id, slot.key, slot.lane, slot.bytes);
+            let behind = self.blocked.get(&key).is_some_and(|blocked| {
+                blocked.parked.is_some() || blocked.head.is_some_and(|head| head != id)
+            });
+            if self.leaving.contains(lane) || behind {
+                self.queues[queue].pop_front();
+                self.unload(id);
+                self.slots.remove(&id);
+                if let Some(blocked) = self.blocked.get_mut(&key).filter(|_| behind) {
+                    blocked.pass_over(id);
+                }
+                continue;
+            }
+            if !batch.is_empty() && bytes + weight > bytes_max {
+                break;
+            }
+            bytes += weight;
+            batch.extend(self.queues[queue].pop_front());
+        }
+        batch
+    }
+
+    /// Heads whose time has come, at most `max`.
+    pub(super) fn due_heads(&mut self, now: Instant, max: usize) -> Vec<i64> {
+        let mut ids = Vec::new();
+        while ids.len() < max && self.due.peek().is_some_and(|Reverse((at, _))| *at <= now) {
+            let Some(Reverse((_, id))) = self.due.pop() else { break };
+            // Not one of a lane that was left, nor one that became due in another way.
+            if self.slots.get(&id).is_some_and(|slot| !slot.loaded) {
+                ids.push(id);
+            }
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    /// A read of heads failed: they are still due.
+    pub(super) fn due_again(&mut self, ids: &[i64], at: Instant) {
+        self.due.extend(ids.iter().map(|id| Reverse((at, *id))));
+    }
+
+    /// When the next head is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.due.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// A destination is back: everything that waits is due.
+    pub(super) fn all_due(&mut self, now: Instant) {
+        self.due = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| !slot.loaded)
+            .map(|(id, _)| Reverse((now, *id)))
+            .collect();
+    }
+
+    /// Keys that have rows to read again, at most `max`, and the last id to read to.
+    pub(super) fn catch_ups(&mut self, max: usize) -> Vec<CatchUp> {
+        let mut found = Vec::new();
+        while found.len() < max {
+            let Some((hash, key)) = self.catching_up.pop_first() else { break };
+            let Some(blocked) = self.blocked.get(&hash) else { continue };
+            if blocked.head.is_some() || blocked.parked.is_some() {
+                continue;
+            }
+            match blocked.first_passed {
+                Some(from) => found.push(CatchUp { key, from }),
+                None => self.release(hash),
+            }
+        }
+        found
+    }
+
+    /// A read for keys that catch up failed: they still have to.
+    pub(super) fn catch_up_again(&mut self, asked: Vec<CatchUp>) {
+        for catch_up in asked {
+            let hash = self.hash_key(&catch_up.key);
+            self.catching_up.insert(hash, catch_up.key);
+        }
+    }
+
+    // Outcomes.
+
+    /// An event was delivered: its key goes on at once, its row is known until it is settled.
+    pub(super) fn delivered(&mut self, event: &Event) {
+        self.go_on(event);
+    }
+
+    /// An event was not delivered and keeps its row. Answers whether it waits for another try.
+    pub(super) fn not_delivered(&mut self, event: &Event) -> Standing {
+        let Some(slot) = self.slots.get(&event.id) else { return Standing::PassedOver };
+        let (key, lane) = (slot.key, slot.lane);
+        if self.leaving.contains(lane) {
+            return Standing::PassedOver;
+        }
+        if self.failing_key == FailingKey::Skip {
+            return Standing::Waits;
+        }
+        match self.blocked.get_mut(&key) {
+            Some(blocked)
+                if blocked.parked.is_some()
+                    || blocked.head.is_some_and(|head| head != event.id) =>
+            {
+                blocked.pass_over(event.id);
+                Standing::PassedOver
+            }
+            _ => {
+                self.block(key, lane, event.id);
+                Standing::Waits
+            }
+        }
+    }
+
+    /// The row of an event is settled and gone.
+    pub(super) fn settled(&mut self, id: i64) {
+        self.unload(id);
+        self.slots.remove(&id);
+    }
+
+    /// The row of an event that waits is as it will be read again.
+    pub(super) fn waits(&mut self, id: i64, delay: Duration, now: Instant) {
+        self.unload(id);
+        if self.slots.get(&id).is_some_and(|slot| self.leaving.contains(slot.lane)) {
+            self.slots.remove(&id);
+        }
+        if self.slots.contains_key(&id) {
+            self.due.push(Reverse((now + delay, id)));
+        }
+    }
+
+    /// A head is dead: the key goes on, unless it is parked.
+    pub(super) fn dead(&mut self, event: &Event) {
+        self.go_on(event);
+    }
+
+    fn go_on(&mut self, event: &Event) {
+        let Some(key) = self.slots.get(&event.id).map(|slot| slot.key) else { return };
+        let Some(blocked) = self.blocked.get_mut(&key) else { return };
+        if blocked.head != Some(event.id) {
+            return;
+        }
+        blocked.head = None;
+        if blocked.parked.is_none() {
+            self.catching_up.insert(key, Key::from(event));
+        }
+    }
+
+    fn block(&mut self, key: KeyHash, lane: u8, id: i64) {
+        if self.failing_key != FailingKey::Skip {
+            let blocked = self.blocked.entry(key).or_default();
+            blocked.lane = lane;
+            blocked.head = Some(id);
+        }
+    }
+
+    fn release(&mut self, key: KeyHash) {
+        self.catching_up.remove(&key);
+        if let Some(blocked) = self.blocked.remove(&key) {
+            self.hidden -= usize::from(blocked.hidden.is_some());
+        }
+    }
+
+    /// Lets a key go on whose name is not known: everything is read again.
+    fn unblock_unknown(&mut self, key: KeyHash) {
+        let passed = self
+            .blocked
+            .get(&key)
+            .is_some_and(|blocked| blocked.first_passed.is_some() || blocked.hidden.is_some());
+        self.sweep |= passed;
+        self.release(key);
+    }
+
+    // Parked keys.
+
+    /// Notes of stopped keys so far: what a list of them that is read from now on may lack.
+    pub(super) fn park_notes(&self) -> u64 {
+        self.park_notes
+    }
+
+    /// These keys are stopped in the database, and no others that were noted before the list was
+    /// read.
+    pub(super) fn park(&mut self, keys: &[Key], notes_before: u64) {
+        let parked: HashMap<KeyHash, &Key> =
+            keys.iter().map(|key| (self.hash_key(key), key)).collect();
+        let listed = Some(Parked::Noted(notes_before));
+        let released: Vec<KeyHash> = self
+            .blocked
+            .iter()
+            .filter(|(hash, blocked)| {
+                blocked.parked.is_some() && blocked.parked <= listed && !parked.contains_key(hash)
+            })
+            .map(|(hash, _)| *hash)
+            .collect();
+        for hash in released {
+            if let Some(blocked) = self.blocked.get_mut(&hash) {
+                blocked.parked = None;
+                if blocked.head.is_none() {
+                    self.unblock_unknown(hash);
+                }
+            }
+        }
+        for hash in parked.into_keys() {
+            self.blocked.entry(hash).or_default().parked.get_or_insert(Parked::Noted(notes_before));
+        }
+    }
+
+    /// A key is stopped from now on, in the database soon.
+    pub(super) fn park_key_of(&mut self, event: &Event) {
+        let key = self.hash(event);
+        let lane = self.slots.get(&event.id).map_or(0, |slot| slot.lane);
+        let blocked = self.blocked.entry(key).or_default();
+        blocked.parked = Some(Parked::Pending);
+        blocked.lane = lane;
+    }
+
+    /// It is in the database now.
+    pub(super) fn note_parked(&mut self, key: &Key) {
+        self.park_notes += 1;
+        let (hash, notes) = (self.hash_key(key), self.park_notes);
+        if let Some(blocked) = self.blocked.get_mut(&hash) {
+            blocked.parked = Some(Parked::Noted(notes));
+        }
+    }
+
+    // Figures.
+
+    fn unload(&mut self, id: i64) {
+        if let Some(slot) = self.slots.get_mut(&id)
+            && slot.loaded
+        {
+            slot.loaded = false;
+            self.load_rows -= 1;
+            self.load_bytes -= slot.bytes;
+            self.lane_load[usize::from(slot.lane)] -= 1;
+        }
+    }
+
+    /// Rows that are queued or in flight.
+    pub(super) fn load_rows(&self) -> usize {
+        self.load_rows
+    }
+
+    /// Their bytes.
+    pub(super) fn load_bytes(&self) -> usize {
+        self.load_bytes
+    }
+
+    /// Rows that wait for their time.
+    pub(super) fn waiting(&self) -> usize {
+        self.slots.len() - self.load_rows
+    }
+
+    /// Keys that wait.
+    pub(super) fn blocked_keys(&self) -> usize {
+        self.blocked.len()
+    }
+
+    /// Ids above `low` that a read should not bring again.
+    pub(super) fn known_above(&self, low: i64) -> Vec<i64> {
+        if low >= self.read_to {
+            return Vec::new();
+        }
+        self.slots.keys().copied().filter(|id| *id > low).collect()
+    }
+
+    /// Keys whose rows a read should leave out.
+    pub(super) fn hidden_keys(&self) -> Vec<Key> {
+        if self.hidden == 0 {
+            return Vec::new();
+        }
+        self.blocked.values().filter_map(|blocked| blocked.hidden.clone()).collect()
+    }
+
+    /// Largest id that was read.
+    pub(super) fn read_to(&self) -> i64 {
+        self.read_to
+    }
+
+    /// The lane of a row.
+    pub(super) fn lane_of(&self, id: i64) -> u8 {
+        self.slots.get(&id).map_or(0, |slot| slot.lane)
+    }
+
+    /// Puts an event that was taken and not sent back to the front of its queue.
+    pub(super) fn give_up(&mut self, event: &Event) {
+        let alone = self.alone();
+        self.queues[alone].push_front(event.clone());
+    }
+
+    /// Whether a queue has something to take.
+    pub(super) fn has_work(&self, queue: usize) -> bool {
+        !self.queues[queue].is_empty()
+    }
+
+    /// Whether the reader has something to do before its next poll.
+    pub(super) fn wants_reader(&self) -> bool {
+        self.stalled || self.catches_up() || !self.leaving.is_empty()
+    }
+
+    /// Whether keys have rows to read again.
+    pub(super) fn catches_up(&self) -> bool {
+        !self.catching_up.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! Claim mode `lanes`: this relay owns lanes of the outbox, and nobody else touches their rows.
+//!
+//! ```text
+//! reader ── rows in id order ──► board ──► workers: verify → deliver → decide
+//!    ▲                             ▲                      │
+//!    └── heads due, keys to catch up ── settling ◄────────┘
+//! ```
+//!
+//! A key always goes to the same worker, and a worker has one batch in flight, so events of a key
+//! are sent one after the other. Nothing is written before an event is settled: what is in flight
+//! is in memory, and a relay that dies leaves rows that are as they were.
+
+mod board;
+mod ownership;
+mod reader;
+mod session;
+
+use std::sync::Arc;
+
+use tokio::sync::RwLock;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::OutboxConfig;
+use crate::courier::Courier;
+use crate::heart::Heart;
+use crate::settling::Settler;
+use crate::waker::Waker;
+use session::Session;
+
+pub(crate) struct Lanes {
+    pub(crate) config: OutboxConfig,
+    pub(crate) courier: Courier,
+    pub(crate) settler: Settler,
+    pub(crate) heart: Arc<Heart>,
+    pub(crate) waker: Waker,
+    /// Batches hold it shared; a suspect holds it alone, across all outboxes of the process.
+    pub(crate) alone: Arc<RwLock<()>>,
+}
+
+impl Lanes {
+    /// Runs until stopped, and returns when everything in flight is settled or given up. Answers
+    /// whether all lanes were given back.
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) -> bool {
+        let mut clean = true;
+        while !stop.is_cancelled() {
+            let Some(held) = stop.run_until_cancelled(self.heart.held()).await else { break };
+            // What is remembered is worth nothing under another lease: the lanes may be others'.
+            clean = Session::new(Arc::clone(&self), held).run(&stop).await;
+        }
+        clean
+    }
+}

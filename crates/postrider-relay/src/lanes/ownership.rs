@@ -1,0 +1,40 @@
+//! Which lanes this relay should own.
+
+use postrider::store::{LANES, Lane, LaneSet};
+
+/// The fair share of a relay: `rank` among `relays` in the order of their ids.
+pub(super) fn fair_share(rank: usize, relays: usize) -> usize {
+    let (lanes, relays) = (usize::from(LANES), relays.max(1));
+    lanes / relays + usize::from(rank < lanes % relays)
+}
+
+/// The lanes that an owner of too many gives away: the last ones, so that it keeps those it has
+/// had longest.
+pub(super) fn surplus(owned: &[Lane], share: usize) -> LaneSet {
+    owned.iter().skip(share).map(|lane| lane.lane).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up_and_differ_by_one_at_most() {
+        for relays in 1..=70 {
+            let shares: Vec<usize> = (0..relays).map(|rank| fair_share(rank, relays)).collect();
+            assert_eq!(shares.iter().sum::<usize>(), 64, "{relays} relays");
+            let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
+            assert!(most - least <= 1, "{relays} relays: {shares:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_above_the_share_is_given_away() {
+        let owned: Vec<Lane> = [4, 9, 1]
+            .into_iter()
+            .map(|lane| Lane { lane, version: 1, crash_count: 0, flight_to: None })
+            .collect();
+        assert_eq!(surplus(&owned, 2).iter().collect::<Vec<_>>(), [1]);
+        assert!(surplus(&owned, 3).is_empty());
+    }
+}

@@ -1,0 +1,451 @@
+//! The one that reads: lanes in id order, heads that are due, keys that catch up. It also takes
+//! and gives back lanes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postrider::StoreError;
+use postrider::store::{ClaimLimit, Cursor, Database, Lane, LaneSet};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::ownership::{fair_share, surplus};
+use super::session::Session;
+use crate::config::OutboxConfig;
+use crate::heart::Roll;
+use crate::telemetry;
+
+/// After a read that found something, polling starts over at this and doubles up to the idle poll.
+const POLL_FIRST: Duration = Duration::from_millis(5);
+/// Wait after a read that failed; doubles up to the second.
+const REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Rows that are queued or in flight; more are not read.
+const LOAD_ROWS_MAX: usize = 20_000;
+/// Rows that wait for their time; with more, no new ones are read.
+const WAITING_ROWS_MAX: usize = 250_000;
+/// Rows of one read at least, whatever the batch: reading 100 at a time costs more than they do.
+const READ_ROWS_MIN: u32 = 2_000;
+/// Heads and keys per read.
+const AGAIN_MAX: usize = 500;
+/// Everything is read from the beginning this often: a row that was changed by hand, say.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// Rows in flight after a crash, recorded before they are sent: the next crash then leaves few
+/// suspects.
+const CAREFUL_ROWS: u32 = 500;
+/// Rows after which a crash is forgotten: none of those in flight then was the cause.
+const CALM_ROWS: usize = LOAD_ROWS_MAX;
+/// Rows of one read while events are sent alone.
+const SUSPECT_ROWS: u32 = 100;
+/// From this many crashes in a row on, what was in flight is sent one by one.
+const SUSPECT_CRASHES: i32 = 2;
+
+pub(super) struct Reader {
+    session: Arc<Session>,
+    rolls: watch::Receiver<Roll>,
+    owned: Vec<Lane>,
+    /// A take was sent and its answer has not come.
+    take_lost: bool,
+    cursor: Cursor,
+    poll: Duration,
+    repeat: Duration,
+    /// Lanes whose last owner died, and rows to go until that is forgotten.
+    careful: LaneSet,
+    calm_in: usize,
+    /// Lanes in which events up to this id are sent alone.
+    suspected: LaneSet,
+    suspect_to: i64,
+}
+
+/// What follows a round.
+enum Next {
+    AtOnce,
+    Wait(Duration),
+}
+
+impl Reader {
+    pub(super) fn new(session: Arc<Session>) -> Self {
+        let rolls = session.pipeline.heart.rolls();
+        Self {
+            session,
+            rolls,
+            owned: Vec::new(),
+            take_lost: false,
+            cursor: Cursor::new(),
+            poll: POLL_FIRST,
+            repeat: REPEAT.0,
+            careful: LaneSet::NONE,
+            calm_in: 0,
+            suspected: LaneSet::NONE,
+            suspect_to: 0,
+        }
+    }
+
+    /// Reads until stopped or until the session is lost. Both cut waits short, never a call of the
+    /// store: lanes would be ours without our knowing.
+    pub(super) async fn run(&mut self, stop: &CancellationToken) {
+        let mut wakes = self.session.pipeline.waker.subscribe();
+        let mut look_round = true;
+        while !stop.is_cancelled() && !self.session.lost.is_cancelled() {
+            // What is appended from here on may be missed by the read, and is worth another.
+            wakes.mark_unchanged();
+            let round = self.round(look_round).await;
+            look_round = false;
+            let wait = match round {
+                Ok(Next::AtOnce) => continue,
+                Ok(Next::Wait(wait)) => {
+                    self.repeat = REPEAT.0;
+                    wait
+                }
+                Err(StoreError::LeaseLost) => {
+                    self.session.pipeline.heart.lost();
+                    return;
+                }
+                Err(error) => {
+                    let outbox = self.outbox_name();
+                    tracing::warn!(outbox, %error, "read failed; repeating");
+                    let wait = self.repeat;
+                    self.repeat = (wait * 2).min(REPEAT.1);
+                    look_round = true;
+                    wait
+                }
+            };
+            let pipeline = &self.session.pipeline;
+            let idle = pipeline.courier.health.rest(Instant::now()).is_none();
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = self.session.lost.cancelled() => {}
+                () = self.session.changed.notified() => {}
+                _ = wakes.changed(), if idle => self.poll = POLL_FIRST,
+                () = pipeline.courier.came_back.notified() => {
+                    self.session.board().all_due(Instant::now());
+                    self.poll = POLL_FIRST;
+                }
+                changed = self.rolls.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    look_round = true;
+                }
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    async fn round(&mut self, look_round: bool) -> Result<Next, StoreError> {
+        if look_round {
+            self.share_lanes().await?;
+            let notes = self.session.board().park_notes();
+            let parked = self.store().parked_keys(&self.config().outbox).await?;
+            self.session.board().park(&parked, notes);
+        }
+        self.hand_over().await?;
+        if self.session.board().lanes().is_empty() {
+            // Until the next heartbeat shows that lanes are free.
+            return Ok(Next::Wait(self.config().preset.idle_poll.max(REPEAT.1)));
+        }
+        self.read_heads().await?;
+        self.read_catch_ups().await?;
+        let more = self.read_lanes().await?;
+        self.session.wake_workers();
+        self.send_alone().await?;
+        self.calm_down().await?;
+        if more || self.session.board().catches_up() {
+            return Ok(Next::AtOnce);
+        }
+        let idle_poll = self.config().preset.idle_poll;
+        let poll = self.poll.min(idle_poll);
+        self.poll = (self.poll * 2).min(idle_poll);
+        let next_due = self.session.board().next_due();
+        let due_in = next_due.map(|at| at.saturating_duration_since(Instant::now()));
+        Ok(Next::Wait(due_in.map_or(poll, |due| due.min(poll))))
+    }
+
+    /// Takes lanes up to the fair share, and begins to leave what is above it.
+    async fn share_lanes(&mut self) -> Result<(), StoreError> {
+        let share = self.share();
+        let kept = self.owned.len() - self.session.board().leaving().len();
+        if kept < share && self.session.board().leaving().is_empty() {
+            let before = self.owned.len();
+            // Until the answer is there, lanes may be ours without our knowing.
+            self.take_lost = true;
+            let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
+            self.owned = self.store().take_lanes(outbox, lease, share).await?;
+            self.take_lost = false;
+            let lanes: LaneSet = self.owned.iter().map(|lane| lane.lane).collect();
+            self.session.board().serve(lanes);
+            self.be_careful();
+            self.gauge_lanes();
+            if self.owned.len() > before {
+                let taken = self.owned.len() - before;
+                tracing::info!(
+                    outbox = self.outbox_name(),
+                    taken,
+                    owned = self.owned.len(),
+                    "lanes"
+                );
+            }
+        } else if kept > share {
+            let leave = surplus(&self.owned, share);
+            self.session.board().leave(leave);
+        }
+        Ok(())
+    }
+
+    fn share(&self) -> usize {
+        let store = &self.session.pipeline.settler.store;
+        let roll = self.rolls.borrow();
+        let serving = roll.serving(self.outbox_name());
+        if !store.capabilities().shares_lanes {
+            return fair_share(0, 1);
+        }
+        let rank = serving.iter().position(|id| *id == self.session.held.lease.relay_id);
+        // Not on the list yet: the next heartbeat puts it there.
+        rank.map_or(0, |rank| fair_share(rank, serving.len()))
+    }
+
+    /// Gives away lanes in which nothing is in flight any more.
+    async fn hand_over(&mut self) -> Result<(), StoreError> {
+        let left = self.session.board().left();
+        if left.is_empty() {
+            return Ok(());
+        }
+        let lanes: Vec<Lane> =
+            self.owned.iter().copied().filter(|lane| left.contains(lane.lane)).collect();
+        let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
+        // Lost on the way or not: nothing is sent in these lanes until they are taken again, which
+        // makes a release that comes late find another version.
+        self.store().release_lanes(outbox, lease, &lanes).await?;
+        self.owned.retain(|lane| !left.contains(lane.lane));
+        self.session.board().forget(left);
+        self.gauge_lanes();
+        tracing::info!(
+            outbox = self.outbox_name(),
+            given = left.len(),
+            owned = self.owned.len(),
+            "lanes"
+        );
+        Ok(())
+    }
+
+    /// Gives back all lanes, with nothing in flight. Answers whether that is done.
+    pub(super) async fn release_all(&self) -> bool {
+        let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
+        if !self.session.pipeline.heart.is_current(lease) {
+            return true;
+        }
+        let released = async {
+            let owned = match self.take_lost {
+                true => self.store().take_lanes(outbox, lease, 0).await?,
+                false => self.owned.clone(),
+            };
+            self.store().release_lanes(outbox, lease, &owned).await
+        };
+        let released = released.await;
+        if let Err(error) = &released {
+            tracing::warn!(outbox = outbox.name(), %error,
+                "lanes not given back; others take them when the lease ends");
+        }
+        released.is_ok()
+    }
+
+    async fn read_heads(&mut self) -> Result<(), StoreError> {
+        loop {
+            let now = Instant::now();
+            let ids = self.session.board().due_heads(now, AGAIN_MAX);
+            if ids.is_empty() {
+                return Ok(());
+            }
+            let read = self.store().read_ids(&self.config().outbox, &ids).await;
+            let rows = match read {
+                Ok(rows) => rows,
+                Err(error) => {
+                    self.session.board().due_again(&ids, now);
+                    return Err(error);
+                }
+            };
+            self.note_flight(rows.iter().map(|row| row.event.id).max()).await?;
+            self.session.board().offer_heads(&ids, rows, Instant::now());
+        }
+    }
+
+    async fn read_catch_ups(&mut self) -> Result<(), StoreError> {
+        let asked = self.session.board().catch_ups(AGAIN_MAX);
+        let Some(from) = asked.iter().map(|catch_up| catch_up.from).min() else { return Ok(()) };
+        let to = self.session.board().read_to().max(self.cursor.low);
+        let keys: Vec<_> = asked.iter().map(|catch_up| catch_up.key.clone()).collect();
+        let limit = self.limit();
+        let read = self.store().read_keys(&self.config().outbox, &keys, from, to, limit).await;
+        match read {
+            Ok(read) => {
+                self.note_flight(read.rows.last().map(|row| row.event.id)).await?;
+                let now = Instant::now();
+                self.session.board().offer_catch_up(&asked, read.rows, read.full, now);
+                Ok(())
+            }
+            Err(error) => {
+                self.session.board().catch_up_again(asked);
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads on. Answers whether there is more to read now.
+    async fn read_lanes(&mut self) -> Result<bool, StoreError> {
+        if self.cursor.swept_at.elapsed() >= SWEEP_EVERY {
+            self.session.board().sweep = true;
+        }
+        let limit = self.limit();
+        let (lanes, known, hidden) = {
+            let mut board = self.session.board();
+            let down = self.session.pipeline.courier.health.rest(Instant::now()).is_some();
+            let rows_max = match self.careful.is_empty() {
+                true => LOAD_ROWS_MAX,
+                false => CAREFUL_ROWS as usize,
+            };
+            let bytes_max =
+                usize::try_from(2 * self.config().batch_bytes_max).unwrap_or(usize::MAX);
+            if board.load_rows() >= rows_max
+                || board.load_bytes() >= bytes_max
+                || board.waiting() >= WAITING_ROWS_MAX
+                // With everything down, what waits is enough to find out when it is back.
+                || (down && board.waiting() > 0)
+            {
+                board.stalled = true;
+                return Ok(false);
+            }
+            board.stalled = false;
+            if std::mem::take(&mut board.sweep) {
+                self.cursor.low = 0;
+                self.cursor.swept_at = Instant::now();
+            }
+            (board.lanes(), board.known_above(self.cursor.low), board.hidden_keys())
+        };
+        let (session, started) = (Arc::clone(&self.session), Instant::now());
+        let (store, outbox) =
+            (session.pipeline.settler.store.as_ref(), &session.pipeline.config.outbox);
+        let read =
+            store.read_lanes(outbox, lanes, &known, &hidden, limit, &mut self.cursor).await?;
+        let (found, full) = (read.rows.len(), read.full);
+        if found == 0 {
+            return Ok(false);
+        }
+        self.note_flight(read.rows.last().map(|row| row.event.id)).await?;
+        let new = {
+            let mut board = self.session.board();
+            let new = board.offer(read.rows, full, Instant::now());
+            metrics::gauge!(telemetry::BLOCKED_KEYS, "outbox" => self.outbox_name().to_owned())
+                .set(board.blocked_keys() as f64);
+            new
+        };
+        if new > 0 {
+            self.poll = POLL_FIRST;
+            self.calm_in = self.calm_in.saturating_sub(new);
+            let name = self.outbox_name().to_owned();
+            metrics::histogram!(telemetry::CLAIM_SECONDS, "outbox" => name.clone())
+                .record(started.elapsed().as_secs_f64());
+            metrics::counter!(telemetry::CLAIMED, "outbox" => name).increment(new as u64);
+        }
+        Ok(full)
+    }
+
+    // After crashes.
+
+    /// Remembers which of the lanes lost their owners by death.
+    fn be_careful(&mut self) {
+        let crashed = |lane: &&Lane| lane.crash_count > 0;
+        self.careful = self.owned.iter().filter(crashed).map(|lane| lane.lane).collect();
+        self.calm_in = CALM_ROWS;
+        let suspected = |lane: &&Lane| lane.crash_count >= SUSPECT_CRASHES;
+        let flights =
+            self.owned.iter().filter(suspected).filter_map(|l| Some((l.lane, l.flight_to?)));
+        let flights: Vec<(u8, i64)> = flights.collect();
+        self.suspected = flights.iter().map(|(lane, _)| *lane).collect();
+        self.suspect_to = flights.iter().map(|(_, to)| *to).max().unwrap_or(0);
+        if !self.suspected.is_empty() {
+            tracing::warn!(
+                outbox = self.outbox_name(),
+                lanes = self.suspected.len(),
+                "relays died here in a row: what they had in flight is sent one by one"
+            );
+        }
+        self.session.board().suspect(self.suspected);
+    }
+
+    /// Before rows are sent in lanes that saw a crash: if there is another, they are the suspects.
+    async fn note_flight(&self, flight_to: Option<i64>) -> Result<(), StoreError> {
+        let Some(id) = flight_to.filter(|_| !self.careful.is_empty()) else { return Ok(()) };
+        let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
+        self.store().note_flight(outbox, lease, self.careful, id).await
+    }
+
+    /// Sends suspects one by one. The id is on record before each, so that the next owner knows
+    /// which one it was.
+    async fn send_alone(&mut self) -> Result<(), StoreError> {
+        loop {
+            let event = {
+                let mut board = self.session.board();
+                let alone = board.alone();
+                board.take(alone, 1, usize::MAX).pop()
+            };
+            let Some(event) = event else { return Ok(()) };
+            let lane = self.session.board().lane_of(event.id);
+            let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
+            let noted = self.store().note_suspect(outbox, lease, lane, event.id).await;
+            if let Err(error) = noted {
+                self.session.board().give_up(&event);
+                return Err(error);
+            }
+            tracing::warn!(outbox = outbox.name(), id = event.id, "suspect: delivered alone");
+            self.session.deliver_alone(event).await;
+        }
+    }
+
+    /// Ends the careful time when what was in flight at the crash is behind.
+    async fn calm_down(&mut self) -> Result<(), StoreError> {
+        let board_loaded = |lanes| self.session.board().is_loaded(lanes);
+        if !self.suspected.is_empty()
+            && self.cursor.low >= self.suspect_to
+            && !board_loaded(self.suspected)
+        {
+            self.suspected = LaneSet::NONE;
+            self.session.board().suspect(LaneSet::NONE);
+        }
+        let idle = self.poll > POLL_FIRST && !board_loaded(self.careful);
+        let calm = self.suspected.is_empty() && (self.calm_in == 0 || idle);
+        if calm && !self.careful.is_empty() {
+            let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
+            self.store().clear_crashes(outbox, lease, self.careful).await?;
+            self.careful = LaneSet::NONE;
+        }
+        Ok(())
+    }
+
+    // Shorthands.
+
+    fn config(&self) -> &OutboxConfig {
+        &self.session.pipeline.config
+    }
+
+    fn outbox_name(&self) -> &str {
+        self.config().outbox.name()
+    }
+
+    fn store(&self) -> &dyn Database {
+        self.session.pipeline.settler.store.as_ref()
+    }
+
+    fn limit(&self) -> ClaimLimit {
+        let rows = self.config().preset.batch.max(READ_ROWS_MIN);
+        let rows = match (self.suspected.is_empty(), self.careful.is_empty()) {
+            (false, _) => SUSPECT_ROWS,
+            (true, false) => CAREFUL_ROWS,
+            (true, true) => rows,
+        };
+        ClaimLimit::new(rows, self.config().batch_bytes_max)
+    }
+
+    fn gauge_lanes(&self) {
+        metrics::gauge!(telemetry::LANES_OWNED, "outbox" => self.outbox_name().to_owned())
+            .set(self.owned.len() as f64);
+    }
+}

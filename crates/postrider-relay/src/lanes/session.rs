@@ -1,0 +1,283 @@
+//! The work under one lease: a reader, workers and one that settles, around the board.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use postrider::store::{Delivery, Key};
+use postrider::{Event, StoreError};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::Lanes;
+use super::board::{Board, Standing};
+use super::reader::Reader;
+use crate::config::FailingKey;
+use crate::courier::Carried;
+use crate::heart::Held;
+use crate::policy::Settlement;
+
+/// Rows settled by one statement at most: large enough to make its fixed cost small, and done in
+/// some ten milliseconds.
+const SETTLE_ROWS_MAX: usize = 5_000;
+
+pub(super) struct Session {
+    pub(super) pipeline: Arc<Lanes>,
+    pub(super) held: Held,
+    board: Mutex<Board>,
+    /// Something happened that the reader may want to act on: room, a key that catches up, a lane
+    /// that is empty.
+    pub(super) changed: Notify,
+    /// One per worker: there is something to take.
+    work: Vec<Notify>,
+    /// The lease is lost, or the session cannot go on.
+    pub(super) lost: CancellationToken,
+}
+
+/// A batch on its way from a worker to the settling task.
+struct Outcomes {
+    delivered: Vec<Delivery>,
+    others: Vec<(Event, Settlement, Standing)>,
+    took: Duration,
+}
+
+impl Session {
+    pub(super) fn new(pipeline: Arc<Lanes>, held: Held) -> Arc<Self> {
+        let workers = pipeline.config.batches_max.max(1);
+        let board = Board::new(pipeline.config.failing_key, workers);
+        Arc::new(Self {
+            pipeline,
+            held,
+            board: Mutex::new(board),
+            changed: Notify::new(),
+            work: (0..workers).map(|_| Notify::new()).collect(),
+            lost: CancellationToken::new(),
+        })
+    }
+
+    pub(super) fn board(&self) -> MutexGuard<'_, Board> {
+        // A panic while it was held ends the session: see `run`.
+        self.board.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Wakes the workers that have something to do.
+    pub(super) fn wake_workers(&self) {
+        let board = self.board();
+        for (worker, work) in self.work.iter().enumerate() {
+            if board.has_work(worker) {
+                work.notify_one();
+            }
+        }
+    }
+
+    /// Runs until stopped or until the lease is lost. Answers whether all lanes were given back.
+    pub(super) async fn run(self: Arc<Self>, stop: &CancellationToken) -> bool {
+        let ended = CancellationToken::new();
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let mut workers = JoinSet::new();
+        for worker in 0..self.work.len() {
+            let (session, sender, ended) = (Arc::clone(&self), sender.clone(), ended.clone());
+            workers.spawn(async move {
+                let work = AssertUnwindSafe(session.deliver(worker, &sender, &ended));
+                if work.catch_unwind().await.is_err() {
+                    // Its rows are known to nobody but the board: start over with an empty one.
+                    session.lost.cancel();
+                }
+            });
+        }
+        drop(sender);
+        let settling = tokio::spawn(Arc::clone(&self).settle_all(receiver));
+        let watch = tokio::spawn(Arc::clone(&self).watch_lease(ended.clone()));
+
+        let mut reader = Reader::new(Arc::clone(&self));
+        reader.run(stop).await;
+        ended.cancel();
+        while workers.join_next().await.is_some() {}
+        drop(settling.await);
+        watch.abort();
+        reader.release_all().await
+    }
+
+    /// Ends the session with its lease.
+    async fn watch_lease(self: Arc<Self>, ended: CancellationToken) {
+        let replaced = self.pipeline.heart.replaced(&self.held.lease);
+        if ended.run_until_cancelled(replaced).await.is_some() {
+            self.lost.cancel();
+        }
+    }
+
+    /// One worker: a batch at a time, so that the events of a key follow each other.
+    async fn deliver(
+        &self,
+        worker: usize,
+        outcomes: &mpsc::UnboundedSender<Outcomes>,
+        ended: &CancellationToken,
+    ) {
+        let config = &self.pipeline.config;
+        let rows = config.rows_max() as usize;
+        let bytes = usize::try_from(config.batch_bytes_max).unwrap_or(usize::MAX);
+        while !ended.is_cancelled() {
+            let events = self.board().take(worker, rows, bytes);
+            if events.is_empty() {
+                self.tell_reader();
+                tokio::select! {
+                    () = ended.cancelled() => return,
+                    () = self.work[worker].notified() => {}
+                }
+                continue;
+            }
+            let _among_others = self.pipeline.alone.read().await;
+            let keep_order = config.failing_key != FailingKey::Skip;
+            let carried = self.pipeline.courier.carry(&self.held, events, keep_order).await;
+            // The receiver lives until all workers have ended.
+            drop(outcomes.send(self.note(carried)));
+        }
+    }
+
+    /// Takes the outcomes of a batch to the board: keys of delivered events go on, others wait.
+    fn note(&self, carried: Carried) -> Outcomes {
+        let Carried { settled, took } = carried;
+        let parks = self.pipeline.config.failing_key == FailingKey::Park;
+        let (mut delivered, mut others) = (Vec::with_capacity(settled.len()), Vec::new());
+        let mut board = self.board();
+        for (event, settlement) in settled {
+            match &settlement {
+                Settlement::Delivered => {
+                    board.delivered(&event);
+                    delivered.push(self.pipeline.config.delivery(&event));
+                }
+                Settlement::Dead { .. } => {
+                    if parks {
+                        board.park_key_of(&event);
+                    }
+                    others.push((event, settlement, Standing::Waits));
+                }
+                Settlement::Failed { .. } | Settlement::Deferred { .. } => {
+                    let standing = board.not_delivered(&event);
+                    others.push((event, settlement, standing));
+                }
+            }
+        }
+        Outcomes { delivered, others, took }
+    }
+
+    /// One that is sent with nothing else in flight in this process.
+    pub(super) async fn deliver_alone(&self, event: Event) {
+        let _alone = self.pipeline.alone.write().await;
+        let carried = self.pipeline.courier.carry(&self.held, vec![event], true).await;
+        let outcomes = self.note(carried);
+        self.settle(vec![outcomes]).await;
+    }
+
+    async fn settle_all(self: Arc<Self>, mut outcomes: mpsc::UnboundedReceiver<Outcomes>) {
+        while let Some(first) = outcomes.recv().await {
+            let (mut batches, mut rows) = (vec![first], 0);
+            while rows < SETTLE_ROWS_MAX
+                && let Ok(next) = outcomes.try_recv()
+            {
+                rows += next.delivered.len();
+                batches.push(next);
+            }
+            let work = AssertUnwindSafe(self.settle(batches));
+            if work.catch_unwind().await.is_err() {
+                self.lost.cancel();
+            }
+        }
+    }
+
+    /// Settles batches together. Without the lease there is nothing to be done: the rows are as
+    /// they were, and whoever owns the lanes then delivers them again.
+    async fn settle(&self, batches: Vec<Outcomes>) {
+        let mut delivered = Vec::new();
+        let mut others = Vec::new();
+        for batch in batches {
+            delivered.extend(batch.delivered);
+            if !batch.others.is_empty() {
+                others.push((batch.others, batch.took));
+            }
+        }
+        // In id order: two settles that meet in the database wait instead of deadlocking.
+        delivered.sort_unstable_by_key(|row| row.id);
+        let result = async {
+            self.settle_delivered(delivered).await?;
+            for (batch, took) in others {
+                self.settle_others(batch, took).await?;
+            }
+            Ok::<_, StoreError>(())
+        };
+        if let Err(error) = result.await {
+            tracing::warn!(outbox = self.pipeline.config.outbox.name(), %error,
+                "batch not settled; whoever owns its lanes delivers it again");
+            self.lost.cancel();
+        }
+        self.tell_reader();
+    }
+
+    fn tell_reader(&self) {
+        if self.board().wants_reader() {
+            self.changed.notify_one();
+        }
+    }
+
+    async fn settle_delivered(&self, delivered: Vec<Delivery>) -> Result<(), StoreError> {
+        let (config, lease) = (&self.pipeline.config, &self.held.lease);
+        for chunk in delivered.chunks(SETTLE_ROWS_MAX) {
+            self.pipeline.settler.settle_delivered(config, lease, chunk.to_vec()).await?;
+            let mut board = self.board();
+            chunk.iter().for_each(|row| board.settled(row.id));
+        }
+        Ok(())
+    }
+
+    async fn settle_others(
+        &self,
+        others: Vec<(Event, Settlement, Standing)>,
+        took: Duration,
+    ) -> Result<(), StoreError> {
+        let (config, lease) = (&self.pipeline.config, &self.held.lease);
+        let mut standings = HashMap::new();
+        let (mut to_write, mut dead) = (Vec::new(), Vec::new());
+        for (event, settlement, standing) in others {
+            let delay = match &settlement {
+                Settlement::Failed { delay, .. } | Settlement::Deferred { delay, .. } => *delay,
+                Settlement::Delivered | Settlement::Dead { .. } => Duration::ZERO,
+            };
+            standings.insert(event.id, (standing, delay));
+            match &settlement {
+                // Not tried: nothing in the row has changed, and nothing is to be written.
+                Settlement::Deferred { error: None, .. } => {}
+                Settlement::Dead { .. } => {
+                    dead.push(event.clone());
+                    to_write.push((event, settlement));
+                }
+                _ => to_write.push((event, settlement)),
+            }
+        }
+        if config.failing_key == FailingKey::Park && !dead.is_empty() {
+            // Before the dead letter: if the process dies in between, the key is stopped with its
+            // head still there, never a key that goes on past its dead head.
+            let keys: Vec<Key> = dead.iter().map(Key::from).collect();
+            self.pipeline.settler.park_keys(config, lease, &keys).await?;
+            let mut board = self.board();
+            keys.iter().for_each(|key| board.note_parked(key));
+        }
+        self.pipeline.settler.settle(config, lease, to_write, took).await?;
+        let now = Instant::now();
+        let mut board = self.board();
+        for event in &dead {
+            board.dead(event);
+            board.settled(event.id);
+            standings.remove(&event.id);
+        }
+        for (id, (standing, delay)) in standings {
+            match standing {
+                Standing::Waits => board.waits(id, delay, now),
+                Standing::PassedOver => board.settled(id),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! One outbox of a relay: runs it in the claim mode that the database says, and follows a change.
+//!
+//! A change takes effect in two steps. Each relay finishes what it holds in the old mode and then
+//! announces the new epoch with its heartbeat; each starts in the new mode only when no live relay
+//! announces an older one. So no event is worked on in two modes at once, and a relay that never
+//! answers is declared dead like any other.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use postrider::store::{ClaimMode, Mode, Serving};
+use tokio::sync::{Notify, RwLock, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::alert::{Alert, Alerts, Severity};
+use crate::config::OutboxConfig;
+use crate::courier::Courier;
+use crate::health::Health;
+use crate::heart::{Heart, Roll};
+use crate::lanes::Lanes;
+use crate::rows::Rows;
+use crate::settling::Settler;
+use crate::waker::Waker;
+
+pub(crate) struct Supervisor {
+    pub(crate) config: OutboxConfig,
+    pub(crate) settler: Settler,
+    pub(crate) heart: Arc<Heart>,
+    pub(crate) alerts: Alerts,
+    pub(crate) waker: Waker,
+    pub(crate) alone: Arc<RwLock<()>>,
+    pub(crate) suspects_every: Duration,
+}
+
+/// What this relay announces about an outbox.
+pub(crate) fn serving(config: &OutboxConfig, mode: Mode) -> Serving {
+    Serving { outbox: config.outbox.name().to_owned(), epoch: mode.epoch, share: config.share }
+}
+
+impl Supervisor {
+    /// Runs until stopped. Answers whether nothing of the outbox is held any more.
+    pub(crate) async fn run(self, stop: CancellationToken) -> bool {
+        let mut rolls = self.heart.rolls();
+        let mut clean = true;
+        while let Some(mode) = self.next_mode(&mut rolls, &stop).await {
+            let ended = stop.child_token();
+            let pipeline = tokio::spawn(self.pipeline(mode.claim, ended.clone()));
+            let mut pipeline = tokio_util::task::AbortOnDropHandle::new(pipeline);
+            tracing::info!(outbox = self.config.outbox.name(), claim = %mode.claim, "working");
+            clean = loop {
+                tokio::select! {
+                    ended = &mut pipeline => break ended.unwrap_or(false),
+                    _ = rolls.changed() => {
+                        let now = rolls.borrow_and_update().mode(self.config.outbox.name());
+                        if now.is_some_and(|now| now != mode) {
+                            ended.cancel();
+                        }
+                    }
+                }
+            };
+        }
+        clean
+    }
+
+    /// Waits for a mode that this relay may work in; `None` when stopped.
+    async fn next_mode(
+        &self,
+        rolls: &mut watch::Receiver<Roll>,
+        stop: &CancellationToken,
+    ) -> Option<Mode> {
+        let name = self.config.outbox.name();
+        let mut announced = None;
+        while !stop.is_cancelled() {
+            let (mode, all_there) = {
+                let roll = rolls.borrow_and_update();
+                let mode = roll.mode(name);
+                (mode, mode.is_some_and(|mode| roll.all_in_epoch(name, mode.epoch)))
+            };
+            if mode.is_some() && announced != mode {
+                announced = mode;
+                self.announce(mode);
+            }
+            // Only with the next roll does everybody else's answer count.
+            else if let Some(mode) = mode.filter(|mode| all_there && self.fits(*mode)) {
+                return Some(mode);
+            }
+            stop.run_until_cancelled(rolls.changed()).await?.ok()?;
+        }
+        None
+    }
+
+    fn fits(&self, mode: Mode) -> bool {
+        self.config.claim.is_none_or(|claim| claim == mode.claim)
+    }
+
+    fn announce(&self, mode: Option<Mode>) {
+        let name = self.config.outbox.name();
+        let Some(mode) = mode else { return };
+        if self.fits(mode) {
+            self.heart.announce(name, Some(serving(&self.config, mode)));
+            return;
+        }
+        self.heart.announce(name, None);
+        self.alerts.raise(Alert {
+            severity: Severity::Critical,
+            kind: format!("claim-mode/{name}"),
+            title: format!("Outbox {name} is not served by this relay"),
+            fields: vec![(
+                "error",
+                format!(
+                    "its claim mode was changed to `{}`; this relay is configured for another: \
+                     change `claim` and restart it",
+                    mode.claim
+                ),
+            )],
+            event: None,
+        });
+    }
+
+    fn pipeline(
+        &self,
+        claim: ClaimMode,
+        stop: CancellationToken,
+    ) -> impl Future<Output = bool> + Send + 'static {
+        let courier = Courier {
+            config: self.config.clone(),
+            heart: Arc::clone(&self.heart),
+            health: Health::of(self.config.sink.as_ref(), &self.config.preset),
+            alerts: self.alerts.clone(),
+            came_back: Notify::new(),
+            abort: self.settler.abort.clone(),
+        };
+        let (config, settler) = (self.config.clone(), self.settler.clone());
+        let (heart, waker) = (Arc::clone(&self.heart), self.waker.clone());
+        let (alone, suspects_every) = (Arc::clone(&self.alone), self.suspects_every);
+        async move {
+            match claim {
+                ClaimMode::Rows => {
+                    let abandoned = AtomicBool::new(false);
+                    let rows = Rows {
+                        config,
+                        courier,
+                        settler,
+                        heart,
+                        waker,
+                        alone,
+                        suspects_every,
+                        abandoned,
+                    };
+                    Arc::new(rows).run(stop).await
+                }
+                ClaimMode::Lanes => {
+                    let lanes = Lanes { config, courier, settler, heart, waker, alone };
+                    Arc::new(lanes).run(stop).await
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Claim mode `lanes` with several relays: fair shares, hand-over, death.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_relay::{OutboxConfig, RelayConfig};
+use postrider_testkit::relay::{RunningRelay, ScriptedSink, quick_config, quick_preset};
+use postrider_testkit::{TempFolder, TestDb, eventually, on_each_server, on_each_store};
+
+use crate::lanes::{in_turn, use_lanes};
+
+mod each_server {
+    use super::*;
+    on_each_server!(
+        relays_that_join_and_leave_share_fairly_and_break_no_order,
+        a_relay_that_never_gives_up_its_lanes_keeps_what_is_in_flight_there,
+    );
+    use super::{
+        a_relay_that_never_gives_up_its_lanes_keeps_what_is_in_flight_there,
+        relays_that_join_and_leave_share_fairly_and_break_no_order,
+    };
+}
+
+on_each_store!(the_lanes_of_a_dead_relay_are_taken_over_and_the_crash_is_counted);
+
+/// Lanes that each owner has, ascending.
+async fn owned(db: &TestDb) -> Vec<i64> {
+    let mut counts = Vec::new();
+    for rank in 0..5 {
+        let count = db
+            .integer(&format!(
+                "SELECT coalesce((SELECT count(*) FROM postrider_lanes WHERE owner IS NOT NULL \
+                 GROUP BY owner ORDER BY owner LIMIT 1 OFFSET {rank}), 0)"
+            ))
+            .await;
+        if count > 0 {
+            counts.push(count);
+        }
+    }
+    counts.sort_unstable();
+    counts
+}
+
+async fn until_owned(db: &TestDb, shares: &[i64]) {
+    let what = format!("the lanes are shared as {shares:?}");
+    eventually(&what, async || (owned(db).await == shares).then_some(())).await;
+}
+
+async fn relays_that_join_and_leave_share_fairly_and_break_no_order(db: TestDb) {
+    use_lanes(&db).await;
+    let (folder, pace) = (TempFolder::new(), Duration::from_micros(200));
+    let sink = ScriptedSink::delivering().paced(pace).shared();
+    let traffic = tokio::spawn({
+        let db = db.clone();
+        async move {
+            for _ in 0..60 {
+                db.append(&in_turn(25, 4)).await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    });
+    let first = RunningRelay::quick(&db, &folder, &sink);
+    until_owned(&db, &[64]).await;
+    let second = RunningRelay::quick(&db, &folder, &sink);
+    until_owned(&db, &[32, 32]).await;
+    let third = RunningRelay::quick(&db, &folder, &sink);
+    until_owned(&db, &[21, 21, 22]).await;
+    first.stop().await;
+    until_owned(&db, &[32, 32]).await;
+    second.stop().await;
+    until_owned(&db, &[64]).await;
+    traffic.await.unwrap();
+    sink.until_delivered(6000).await;
+    third.stop().await;
+    assert_eq!(sink.log().out_of_order(), [0; 0]);
+    assert_eq!(sink.log().delivered().len(), 6000, "a hand-over delivers nothing twice");
+    assert_eq!(db.count("").await, 0);
+    db.assert_balanced().await;
+}
+
+/// The old owner's delivery hangs: the new relay gets the other lanes, and the event waits.
+async fn a_relay_that_never_gives_up_its_lanes_keeps_what_is_in_flight_there(db: TestDb) {
+    use_lanes(&db).await;
+    let folder = TempFolder::new();
+    let stuck = ScriptedSink::delivering().gated().shared();
+    let ids = db.append(&in_turn(1, 3)).await;
+    let first = RunningRelay::quick(&db, &folder, &stuck);
+    stuck.until("a call is under way", |log| log.calls_now > 0).await;
+    let free = ScriptedSink::delivering().shared();
+    let second = RunningRelay::quick(&db, &folder, &free);
+    eventually("the second has lanes", async || (owned(&db).await.len() == 2).then_some(())).await;
+    assert_eq!(free.log().delivered(), [0; 0], "the key is still in flight at the first");
+    stuck.open();
+    stuck.until_delivered(1).await;
+    eventually("all are delivered", async || (db.count("").await == 0).then_some(())).await;
+    first.stop().await;
+    second.stop().await;
+    let (one, two) = (stuck.log().delivered(), free.log().delivered());
+    assert_eq!([one, two].concat(), ids, "in order, each once, whoever delivered it");
+}
+
+async fn the_lanes_of_a_dead_relay_are_taken_over_and_the_crash_is_counted(db: TestDb) {
+    use_lanes(&db).await;
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
+    let ids = db.append(&in_turn(5, 10)).await;
+    let dead = db.relay("0-dead").await;
+    assert_eq!(db.store.take_lanes(&db.outbox, &dead, 64).await.unwrap().len(), 64);
+    let config = RelayConfig { lease: Duration::from_secs(1), ..quick_config(&folder) };
+    let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), Arc::clone(&sink) as _);
+    let relay = RunningRelay::on(&db.store, config, outbox);
+    sink.until_delivered(ids.len()).await;
+    let crashes = "SELECT count(*) FROM postrider_lanes WHERE crash_count > 0";
+    eventually("the crash is forgotten when what was in flight is behind", async || {
+        (db.integer(crashes).await == 0).then_some(())
+    })
+    .await;
+    relay.stop().await;
+    assert_eq!(sink.log().out_of_order(), [0; 0]);
+    assert_eq!(db.count("").await, 0);
+}

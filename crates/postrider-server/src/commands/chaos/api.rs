@@ -1,0 +1,202 @@
+//! The API that breaks: a process of its own, so that its work is not the relay's. It is told by
+//! lines on its standard input and answers on its standard output; it ends when its input does.
+
+use std::cell::{Cell, RefCell};
+use std::io::{BufRead, Write};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::{Deserialize, Serialize};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+
+use crate::cli::ChaosApiArgs;
+use crate::commands::Failure;
+
+/// How the API feels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mood {
+    /// Takes everything but poison.
+    Well,
+    /// Answers 503.
+    Unavailable,
+    /// Closes the connection instead of answering.
+    Closing,
+    /// Takes requests and says nothing.
+    Silent,
+    /// Does not listen.
+    Refusing,
+}
+
+/// What it is told.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Order {
+    Be(Mood),
+    Count,
+    /// Forgets the calls so far: the limit was measured with them.
+    Forget,
+}
+
+/// What it has seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Counts {
+    /// Different calls that were taken.
+    pub(super) distinct: u64,
+    /// Calls taken that had been taken before.
+    pub(super) duplicates: u64,
+    /// Answers that a call will never be taken.
+    pub(super) refused: u64,
+    /// Requests met by an outage.
+    pub(super) failed: u64,
+}
+
+#[derive(Debug)]
+struct Memory {
+    mood: Cell<Mood>,
+    taken: RefCell<Vec<bool>>,
+    counts: Cell<Counts>,
+}
+
+impl Memory {
+    fn count(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+
+    /// Takes a call: `/calls/KIND/NUMBER`.
+    fn take(&self, path: &str) -> StatusCode {
+        let mut parts = path.rsplit('/');
+        let number = parts.next().and_then(|number| number.parse::<usize>().ok());
+        if parts.next() == Some(super::POISON) {
+            self.count(|counts| counts.refused += 1);
+            return StatusCode::UNPROCESSABLE_ENTITY;
+        }
+        let mut taken = self.taken.borrow_mut();
+        let Some(seen) = number.and_then(|number| taken.get_mut(number)) else {
+            return StatusCode::NOT_FOUND;
+        };
+        self.count(|counts| match *seen {
+            true => counts.duplicates += 1,
+            false => counts.distinct += 1,
+        });
+        *seen = true;
+        StatusCode::NO_CONTENT
+    }
+}
+
+/// Serves until the standard input ends.
+pub(crate) async fn serve(args: &ChaosApiArgs) -> Result<(), Failure> {
+    let calls = args.calls;
+    let (orders, todo) = mpsc::channel(1);
+    // Ends with the process: reading cannot be interrupted.
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            let Ok(order) = serde_json::from_str::<Order>(&line) else { break };
+            if orders.blocking_send(order).is_err() {
+                break;
+            }
+        }
+    });
+    // One thread: an API that needs more of the machine would only leave less to the relay.
+    let serving = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        tokio::task::LocalSet::new().block_on(&runtime, obey(calls, todo))
+    });
+    serving.await.map_err(std::io::Error::other).flatten().map_err(Failure::Output)
+}
+
+async fn obey(calls: usize, mut orders: mpsc::Receiver<Order>) -> std::io::Result<()> {
+    let memory = Rc::new(Memory {
+        mood: Cell::new(Mood::Well),
+        taken: RefCell::new(vec![false; calls]),
+        counts: Cell::default(),
+    });
+    let mut listener = Some(TcpListener::bind("127.0.0.1:0").await?);
+    let address = listener.as_ref().map(TcpListener::local_addr).transpose()?;
+    let address = address.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
+    answer(&address)?;
+    let moods = watch::Sender::new(());
+    loop {
+        tokio::select! {
+            order = orders.recv() => match order {
+                None => return Ok(()),
+                Some(Order::Count) => answer(&memory.counts.get())?,
+                Some(Order::Forget) => {
+                    memory.taken.borrow_mut().fill(false);
+                    memory.counts.set(Counts::default());
+                    answer(&())?;
+                }
+                Some(Order::Be(mood)) => {
+                    memory.mood.set(mood);
+                    // Whoever is connected, or waits for an answer, loses the connection.
+                    moods.send_replace(());
+                    listener = match (mood, listener) {
+                        (Mood::Refusing, _) => None,
+                        (_, Some(listener)) => Some(listener),
+                        (_, None) => Some(TcpListener::bind(address).await?),
+                    };
+                    answer(&())?;
+                }
+            },
+            stream = accept(listener.as_ref()) => {
+                let connection = serve_connection(stream?, Rc::clone(&memory), moods.subscribe());
+                tokio::task::spawn_local(connection);
+            }
+        }
+    }
+}
+
+async fn accept(listener: Option<&TcpListener>) -> std::io::Result<TcpStream> {
+    match listener {
+        Some(listener) => listener.accept().await.map(|(stream, _)| stream),
+        None => std::future::pending().await,
+    }
+}
+
+async fn serve_connection(stream: TcpStream, memory: Rc<Memory>, mut moods: watch::Receiver<()>) {
+    drop(stream.set_nodelay(true));
+    let service = service_fn(|request| respond(request, Rc::clone(&memory)));
+    let mut http = hyper::server::conn::http1::Builder::new();
+    let connection = http.auto_date_header(false).serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        // A client that goes away is its own affair.
+        _ = connection => {}
+        _ = moods.changed() => {}
+    }
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    memory: Rc<Memory>,
+) -> Result<Response<Empty<Bytes>>, std::io::Error> {
+    let (head, body) = request.into_parts();
+    drop(body.collect().await);
+    let status = match memory.mood.get() {
+        Mood::Well => memory.take(head.uri.path()),
+        mood => {
+            memory.count(|counts| counts.failed += 1);
+            match mood {
+                Mood::Closing => return Err(std::io::ErrorKind::ConnectionReset.into()),
+                Mood::Silent => std::future::pending().await,
+                _ => StatusCode::SERVICE_UNAVAILABLE,
+            }
+        }
+    };
+    let mut response = Response::new(Empty::new());
+    *response.status_mut() = status;
+    Ok(response)
+}
+
+fn answer(value: &impl Serialize) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", serde_json::to_string(value)?)?;
+    out.flush()
+}

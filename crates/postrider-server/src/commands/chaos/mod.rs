@@ -1,0 +1,27 @@
+//! `postrider chaos`: what goes wrong in production, played through with the product itself.
+
+pub(crate) mod api;
+mod limit;
+mod n19;
+mod page;
+mod samples;
+mod stage;
+mod target;
+mod verdict;
+
+use crate::cli::ChaosCommand;
+use crate::commands::{Context, Failure};
+
+/// Event type of a call that the API takes, and of one that it never will.
+const CALL: &str = "CharacterLookup";
+const POISON: &str = "Poison";
+/// What a call carries.
+const PAYLOAD: &str = r#"{"ocid":"0f3a9c1be0724d6d8f7e5a4b3c2d1e0f","world":"Scania","fields":["name","level","class","guild"],"requested_by":"profile-page"}"#;
+
+pub(crate) async fn chaos(context: &Context, command: ChaosCommand) -> Result<(), Failure> {
+    let config = context.load()?;
+    let (url, connections_max) = (config.store.url.expose(), config.store.connections_max);
+    match command {
+        ChaosCommand::N19(args) => n19::n19(url, connections_max, &args).await,
+    }
+}

@@ -1,0 +1,159 @@
+//! The way of every settle: lock the rows that are as they were, act on exactly these.
+
+use std::collections::{BTreeMap, HashSet};
+
+use chrono::{DateTime, Utc};
+use serde_json::json;
+use sqlx::mysql::MySqlConnection;
+
+use super::MysqlStore;
+use crate::store::{Delivery, Lease, OnSuccess, Result, Settled};
+use crate::{Outbox, StoreError};
+
+/// Bytes of the JSON with which one statement settles; the server takes packets of 16 MiB.
+const STATEMENT_BYTES_MAX: usize = 1024 * 1024;
+
+impl MysqlStore {
+    /// One transaction: locks the rows that are as they were claimed or read, then `statements` in
+    /// turn on these, as JSON. With a kind of book the rows are booked first and removed last.
+    pub(super) async fn settle(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        mut rows: Vec<(i64, String)>,
+        book: Option<&'static str>,
+        statements: &[&'static str],
+    ) -> Result<Settled> {
+        // In id order, as every writer of many rows locks.
+        rows.sort_unstable_by_key(|(id, _)| *id);
+        let mut tx = self.begin_held(lease).await?.ok_or(StoreError::LeaseLost)?;
+        let mut settled = 0;
+        for batch in statement_batches(&rows) {
+            let held: Vec<LockedRow> = sqlx::query_as(outbox.sql(include_str!("sql/held.sql")))
+                .bind(json_array(batch))
+                .bind(&lease.relay_id)
+                .fetch_all(&mut *tx)
+                .await?;
+            if held.is_empty() {
+                continue;
+            }
+            let ids: HashSet<i64> = held.iter().map(|(id, ..)| *id).collect();
+            let batch = json_array(batch.iter().filter(|(id, _)| ids.contains(id)));
+            act(&mut tx, outbox, &batch, book.map(|kind| (kind, &held[..])), statements).await?;
+            settled += held.len();
+        }
+        tx.commit().await?;
+        Ok(Settled { rows: u64::try_from(settled).unwrap_or(u64::MAX) })
+    }
+
+    /// As [`MysqlStore::settle`], with copies of the rows in other outboxes.
+    pub(super) async fn settle_copies(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+        children: &[Outbox],
+        on_success: OnSuccess,
+    ) -> Result<Settled> {
+        let mut rows: Vec<&Delivery> = delivered.iter().collect();
+        rows.sort_unstable_by_key(|row| row.id);
+        let mut tx = self.begin_held(lease).await?.ok_or(StoreError::LeaseLost)?;
+        let versions: Vec<_> = rows.iter().map(|row| [row.id, row.version]).collect();
+        let held: Vec<LockedRow> = sqlx::query_as(outbox.sql(include_str!("sql/held.sql")))
+            .bind(json!(versions).to_string())
+            .bind(&lease.relay_id)
+            .fetch_all(&mut *tx)
+            .await?;
+        let ids: HashSet<i64> = held.iter().map(|(id, ..)| *id).collect();
+        rows.retain(|row| ids.contains(&row.id));
+        for (branch, child) in children.iter().enumerate() {
+            let taken = rows.iter().filter(|row| row.goes_to(branch));
+            let taken: Vec<i64> = taken.map(|row| row.id).collect();
+            if !taken.is_empty() {
+                sqlx::query(outbox.sql_to(child, include_str!("sql/fan_out_copy.sql")))
+                    .bind(ids_json(&taken))
+                    .execute(&mut *tx)
+                    .await?;
+            }
+        }
+        let all: Vec<i64> = rows.iter().map(|row| row.id).collect();
+        let leaving = Some(("delivered", &held[..]));
+        act(&mut tx, outbox, &ids_json(&all), leaving, kept(on_success)).await?;
+        tx.commit().await?;
+        Ok(Settled { rows: u64::try_from(held.len()).unwrap_or(u64::MAX) })
+    }
+}
+
+/// What keeps delivered rows before they are removed.
+pub(super) fn kept(on_success: OnSuccess) -> &'static [&'static str] {
+    match on_success {
+        OnSuccess::Delete => &[],
+        OnSuccess::Archive => &[include_str!("sql/settle_delivered_archive.sql")],
+    }
+}
+
+/// Id, event type and time of creation: what a row adds to the books when it leaves.
+pub(super) type LockedRow = (i64, String, DateTime<Utc>);
+
+/// Acts on locked rows: see [`MysqlStore::settle`]. The rows are given where they leave.
+pub(super) async fn act(
+    connection: &mut MySqlConnection,
+    outbox: &Outbox,
+    batch: &str,
+    leaving: Option<(&'static str, &[LockedRow])>,
+    statements: &[&'static str],
+) -> Result<()> {
+    if let Some((kind, rows)) = leaving {
+        sqlx::query(outbox.sql(include_str!("sql/book.sql")))
+            .bind(kind)
+            .bind(book_lines(rows))
+            .execute(&mut *connection)
+            .await?;
+    }
+    let remove = leaving.map(|_| include_str!("sql/remove.sql"));
+    for statement in statements.iter().copied().chain(remove) {
+        sqlx::query(outbox.sql(statement)).bind(batch).execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+/// Sums of counts and ids by minute and event type, as `book.sql` takes them.
+fn book_lines(rows: &[LockedRow]) -> String {
+    let mut lines: BTreeMap<(i64, &str), (i64, i128)> = BTreeMap::new();
+    for (id, event_type, created_at) in rows {
+        let minute = created_at.timestamp().div_euclid(60);
+        let line = lines.entry((minute, event_type)).or_default();
+        *line = (line.0 + 1, line.1 + i128::from(*id));
+    }
+    let line = |((minute, event_type), (count, id_sum)): ((i64, &str), (i64, i128))| {
+        let minute = DateTime::from_timestamp(minute * 60, 0).unwrap_or_default();
+        json!([minute.format("%F %T").to_string(), event_type, count, id_sum.to_string()])
+    };
+    json!(lines.into_iter().map(line).collect::<Vec<_>>()).to_string()
+}
+
+/// `[[1],[2]]`: ids where the statements expect them, in the first place of a row.
+pub(super) fn ids_json(ids: &[i64]) -> String {
+    json!(ids.iter().map(|id| [id]).collect::<Vec<_>>()).to_string()
+}
+
+fn json_array<'a>(rows: impl IntoIterator<Item = &'a (i64, String)>) -> String {
+    let rows: Vec<&str> = rows.into_iter().map(|(_, row)| row.as_str()).collect();
+    format!("[{}]", rows.join(","))
+}
+
+/// Cuts rows into statements of limited size: the errors of a thousand dead letters weigh 9 MB.
+fn statement_batches(mut rows: &[(i64, String)]) -> Vec<&[(i64, String)]> {
+    let mut batches = Vec::new();
+    while !rows.is_empty() {
+        let mut bytes = 0;
+        let fitting = rows.iter().take_while(|(_, row)| {
+            bytes += row.len() + 1;
+            bytes <= STATEMENT_BYTES_MAX
+        });
+        let (batch, rest) = rows.split_at(fitting.count().max(1));
+        batches.push(batch);
+        rows = rest;
+    }
+    batches
+}

@@ -1,0 +1,6 @@
+-- Events that were alone in flight when the owner of their lane died: ids (JSON). With a time to try
+-- again, so that mode `rows` too takes them for suspects.
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d
+STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
+SET o.crash_count = GREATEST(o.crash_count, 2) + 1, o.version = o.version + 1,
+    o.next_retry_at = COALESCE(o.next_retry_at, UTC_TIMESTAMP(6))

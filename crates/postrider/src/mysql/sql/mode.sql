@@ -1,0 +1,1 @@
+SELECT claim, mode_epoch FROM postrider_outboxes WHERE name = ?

@@ -1,0 +1,8 @@
+-- Outbox, keys (JSON). One that is parked stays as it is (INSERT IGNORE would swallow other errors
+-- too).
+INSERT INTO postrider_parked_keys (outbox, aggregate_type, aggregate_id)
+SELECT ?, t.aggregate_type, t.aggregate_id FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    aggregate_type VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[0]',
+    aggregate_id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]'
+)) AS t
+ON DUPLICATE KEY UPDATE postrider_parked_keys.outbox = postrider_parked_keys.outbox

@@ -1,0 +1,302 @@
+//! Claim mode `lanes`.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::PostgresStore;
+use super::desk::audit;
+use super::store::{decode, settled};
+use crate::store::{
+    BlockedKey, COUNT_ROWS_MAX, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneRead,
+    LaneRow, LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of,
+};
+use crate::{Outbox, StoreError};
+
+#[async_trait]
+impl Lanes for PostgresStore {
+    async fn modes(&self) -> Result<Vec<(String, Mode)>> {
+        let rows: Vec<(String, String, i64)> =
+            sqlx::query_as(include_str!("sql/modes.sql")).fetch_all(&self.pool).await?;
+        rows.into_iter().map(|(name, claim, epoch)| Ok((name, mode_of(&claim, epoch)?))).collect()
+    }
+
+    async fn set_mode(&self, outbox: &Outbox, claim: ClaimMode, operator: &str) -> Result<Mode> {
+        let mut tx = self.pool.begin().await?;
+        let (claim, epoch): (String, i64) = sqlx::query_as(include_str!("sql/set_mode.sql"))
+            .bind(outbox.name())
+            .bind(claim.as_str())
+            .fetch_one(&mut *tx)
+            .await?;
+        let detail = format!("mode epoch {epoch}");
+        audit(&mut tx, operator, "set_claim", outbox, &claim, &detail).await?;
+        tx.commit().await?;
+        mode_of(&claim, epoch)
+    }
+
+    async fn take_lanes(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        lanes_max: usize,
+    ) -> Result<Vec<Lane>> {
+        let mut tx = self.pool.begin().await?;
+        let held: Option<i32> = sqlx::query_scalar(include_str!("sql/lease_hold.sql"))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .fetch_optional(&mut *tx)
+            .await?;
+        if held.is_none() {
+            return Err(StoreError::LeaseLost);
+        }
+        let rows = sqlx::query(include_str!("sql/lanes_of.sql"))
+            .bind(outbox.name())
+            .fetch_all(&mut *tx)
+            .await?;
+        let living: Vec<String> =
+            sqlx::query_scalar(include_str!("sql/living.sql")).fetch_all(&mut *tx).await?;
+        let living: HashSet<String> = living.into_iter().collect();
+        let found = rows
+            .iter()
+            .map(|row| found_lane(row, &living))
+            .collect::<Result<Vec<_>, sqlx::Error>>()?;
+        let taken = choose_lanes(&found, &lease.relay_id, lanes_max);
+        let suspects: Vec<i64> = taken.iter().filter_map(|take| take.suspect_id).collect();
+        if !suspects.is_empty() {
+            sqlx::query(outbox.sql(include_str!("sql/lanes_charge.sql")))
+                .bind(&suspects)
+                .execute(&mut *tx)
+                .await?;
+        }
+        sqlx::query(include_str!("sql/lanes_take.sql"))
+            .bind(outbox.name())
+            .bind(&lease.relay_id)
+            .bind(taken.iter().map(|take| i16::from(take.lane.lane)).collect::<Vec<_>>())
+            .bind(taken.iter().map(|take| take.died).collect::<Vec<_>>())
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        Ok(taken.into_iter().map(|take| take.lane).collect())
+    }
+
+    async fn release_lanes(&self, outbox: &Outbox, lease: &Lease, lanes: &[Lane]) -> Result<()> {
+        sqlx::query(include_str!("sql/lanes_release.sql"))
+            .bind(outbox.name())
+            .bind(&lease.relay_id)
+            .bind(lanes.iter().map(|lane| i16::from(lane.lane)).collect::<Vec<_>>())
+            .bind(lanes.iter().map(|lane| lane.version).collect::<Vec<_>>())
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    async fn read_lanes(
+        &self,
+        outbox: &Outbox,
+        lanes: LaneSet,
+        known: &[i64],
+        hidden: &[Key],
+        limit: ClaimLimit,
+        cursor: &mut Cursor,
+    ) -> Result<LaneRead> {
+        // Before the read: see `Cursor::advance`.
+        self.observe_horizon(outbox, cursor).await?;
+        let closed_until = cursor.horizon.closed_until();
+        let plain = known.is_empty() && hidden.is_empty();
+        let statement = match plain {
+            true => include_str!("sql/lanes_read.sql"),
+            false => include_str!("sql/lanes_read_known.sql"),
+        };
+        let mut query = sqlx::query(outbox.sql(statement))
+            .bind(cursor.low)
+            .bind(lanes.bits())
+            .bind(i64::from(limit.rows))
+            .bind(bytes(limit));
+        if !plain {
+            let (types, ids) = halves(hidden);
+            query = query.bind(known).bind(types).bind(ids);
+        }
+        let read = lane_read(&query.fetch_all(&self.pool).await?, limit)?;
+        let scanned_to = read.rows.last().filter(|_| read.full).map(|row| row.event.id);
+        cursor.advance(closed_until, scanned_to);
+        Ok(read)
+    }
+
+    async fn read_ids(&self, outbox: &Outbox, ids: &[i64]) -> Result<Vec<LaneRow>> {
+        let rows = sqlx::query(outbox.sql(include_str!("sql/lanes_read_ids.sql")))
+            .bind(ids)
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(rows.iter().map(lane_row).collect::<Result<_, sqlx::Error>>()?)
+    }
+
+    async fn read_keys(
+        &self,
+        outbox: &Outbox,
+        keys: &[Key],
+        from: i64,
+        to: i64,
+        limit: ClaimLimit,
+    ) -> Result<LaneRead> {
+        let (types, ids) = halves(keys);
+        let rows = sqlx::query(outbox.sql(include_str!("sql/lanes_read_keys.sql")))
+            .bind(from)
+            .bind(to)
+            .bind(i64::from(limit.rows))
+            .bind(bytes(limit))
+            .bind(types)
+            .bind(ids)
+            .fetch_all(&self.pool)
+            .await?;
+        lane_read(&rows, limit)
+    }
+
+    async fn note_flight(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        lanes: LaneSet,
+        flight_to: i64,
+    ) -> Result<()> {
+        sqlx::query(include_str!("sql/lanes_note_flight.sql"))
+            .bind(outbox.name())
+            .bind(&lease.relay_id)
+            .bind(lanes.bits())
+            .bind(flight_to)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    async fn note_suspect(&self, outbox: &Outbox, lease: &Lease, lane: u8, id: i64) -> Result<()> {
+        sqlx::query(include_str!("sql/lanes_note_suspect.sql"))
+            .bind(outbox.name())
+            .bind(&lease.relay_id)
+            .bind(i16::from(lane))
+            .bind(id)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    async fn clear_crashes(&self, outbox: &Outbox, lease: &Lease, lanes: LaneSet) -> Result<()> {
+        sqlx::query(include_str!("sql/lanes_clear.sql"))
+            .bind(outbox.name())
+            .bind(&lease.relay_id)
+            .bind(lanes.bits())
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    async fn park_keys(&self, outbox: &Outbox, lease: &Lease, keys: &[Key]) -> Result<()> {
+        let (types, ids) = halves(keys);
+        let row = sqlx::query(include_str!("sql/park_keys.sql"))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .bind(outbox.name())
+            .bind(types)
+            .bind(ids)
+            .fetch_one(&self.pool)
+            .await?;
+        settled(&row).map(|_| ())
+    }
+
+    async fn parked_keys(&self, outbox: &Outbox) -> Result<Vec<Key>> {
+        let rows: Vec<(String, String)> = sqlx::query_as(include_str!("sql/parked_keys.sql"))
+            .bind(outbox.name())
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(rows
+            .into_iter()
+            .map(|(aggregate_type, aggregate_id)| Key { aggregate_type, aggregate_id })
+            .collect())
+    }
+
+    async fn release_key(&self, outbox: &Outbox, key: &Key, operator: &str) -> Result<()> {
+        let mut tx = self.pool.begin().await?;
+        let released = sqlx::query(include_str!("sql/release_key.sql"))
+            .bind(outbox.name())
+            .bind(&key.aggregate_type)
+            .bind(&key.aggregate_id)
+            .execute(&mut *tx)
+            .await?;
+        if released.rows_affected() == 0 {
+            return Err(key.not_parked());
+        }
+        audit(&mut tx, operator, "release_key", outbox, &key.aggregate_id, &key.aggregate_type)
+            .await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    async fn blocked_keys(&self, outbox: &Outbox, limit: u32) -> Result<Vec<BlockedKey>> {
+        let mut tx = self.pool.begin().await?;
+        // Other than the relay's statements, this one joins sets.
+        sqlx::raw_sql("SET LOCAL enable_hashjoin = on; SET LOCAL enable_sort = on")
+            .execute(&mut *tx)
+            .await?;
+        let rows = sqlx::query(outbox.sql(include_str!("sql/blocked_keys.sql")))
+            .bind(outbox.name())
+            .bind(i64::from(limit))
+            .bind(COUNT_ROWS_MAX)
+            .fetch_all(&mut *tx)
+            .await?;
+        let blocked = |row: &PgRow| {
+            Ok::<_, sqlx::Error>(BlockedKey {
+                key: Key { aggregate_type: row.try_get(0)?, aggregate_id: row.try_get(1)? },
+                head_id: row.try_get(2)?,
+                last_error: row.try_get(3)?,
+                retry_count: row.try_get(4)?,
+                next_retry_at: row.try_get(5)?,
+                waiting: row.try_get(6)?,
+                more: row.try_get(7)?,
+                parked: row.try_get(8)?,
+            })
+        };
+        Ok(rows.iter().map(blocked).collect::<Result<_, _>>()?)
+    }
+}
+
+fn bytes(limit: ClaimLimit) -> i64 {
+    i64::try_from(limit.bytes).unwrap_or(i64::MAX)
+}
+
+fn halves(keys: &[Key]) -> (Vec<&str>, Vec<&str>) {
+    keys.iter().map(|key| (key.aggregate_type.as_str(), key.aggregate_id.as_str())).unzip()
+}
+
+fn found_lane(row: &PgRow, living: &HashSet<String>) -> Result<FoundLane, sqlx::Error> {
+    let lane: i16 = row.try_get(0)?;
+    let owner: Option<String> = row.try_get(1)?;
+    Ok(FoundLane {
+        lane: Lane {
+            lane: u8::try_from(lane).unwrap_or(u8::MAX),
+            version: row.try_get(2)?,
+            crash_count: row.try_get(3)?,
+            flight_to: row.try_get(4)?,
+        },
+        owner_lives: owner.as_ref().is_some_and(|owner| living.contains(owner)),
+        owner,
+        suspect_id: row.try_get(5)?,
+    })
+}
+
+/// Columns of `decode`, then lane, time until due in ms, busy.
+fn lane_row(row: &PgRow) -> Result<LaneRow, sqlx::Error> {
+    let (lane, due_in_ms): (i16, Option<i64>) = (row.try_get(18)?, row.try_get(19)?);
+    Ok(LaneRow {
+        event: decode(row)?,
+        lane: u8::try_from(lane).unwrap_or_default(),
+        due_in: Duration::from_millis(due_in_ms.unwrap_or(0).try_into().unwrap_or(0)),
+        busy: row.try_get(20)?,
+    })
+}
+
+fn lane_read(rows: &[PgRow], limit: ClaimLimit) -> Result<LaneRead> {
+    let rows = rows.iter().map(lane_row).collect::<Result<Vec<_>, sqlx::Error>>()?;
+    Ok(LaneRead::within(rows, limit))
+}

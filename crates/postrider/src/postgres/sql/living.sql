@@ -1,0 +1,1 @@
+SELECT id FROM postrider_relays WHERE NOT fenced

@@ -1,0 +1,435 @@
+//! Claim mode `lanes`: an outbox is cut into lanes by a hash of the key, and a relay that owns a
+//! lane reads it in id order without marking anything.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::{ClaimLimit, Cursor, Lease, Result};
+use crate::event::Event;
+use crate::{Outbox, StoreError};
+
+/// How relays share the work on an outbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClaimMode {
+    /// They compete for rows; a claim marks each row. No order is promised.
+    #[default]
+    Rows,
+    /// They share lanes; events of one key arrive in order.
+    Lanes,
+}
+
+impl ClaimMode {
+    /// The spelling in tables, configuration and commands.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rows => "rows",
+            Self::Lanes => "lanes",
+        }
+    }
+}
+
+impl fmt::Display for ClaimMode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+impl std::str::FromStr for ClaimMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "rows" => Ok(Self::Rows),
+            "lanes" => Ok(Self::Lanes),
+            _ => Err(format!("unknown claim mode `{text}`; allowed: rows, lanes")),
+        }
+    }
+}
+
+/// The claim mode of an outbox, as the database has it. `epoch` rises with every change; a relay
+/// works in a mode only when all relays that live have left the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Mode {
+    /// The mode.
+    pub claim: ClaimMode,
+    /// Counts the changes.
+    pub epoch: i64,
+}
+
+/// A fixed share of an outbox in mode `rows`: the rows with `id % of = index`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Share {
+    /// Number of shares.
+    pub of: u32,
+    /// Which one, from 0.
+    pub index: u32,
+}
+
+impl Share {
+    /// All rows.
+    pub const WHOLE: Self = Self { of: 1, index: 0 };
+}
+
+/// An outbox that a relay works on, as its entry in the list of relays tells the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Serving {
+    /// Name of the outbox.
+    pub outbox: String,
+    /// Epoch of the claim mode that it works in; it holds nothing of an older one any more.
+    pub epoch: i64,
+    /// The share it takes.
+    pub share: Share,
+}
+
+/// Reads what a relay wrote about the outboxes it serves. Text of a newer program that this one
+/// cannot read is no reason to stop.
+pub(crate) fn parse_serving(text: &str) -> Vec<Serving> {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+pub(crate) fn serving_text(serving: &[Serving]) -> String {
+    serde_json::to_string(serving).unwrap_or_default()
+}
+
+/// Lanes of an outbox.
+pub const LANES: u8 = 64;
+
+/// A set of lanes.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct LaneSet(u64);
+
+impl LaneSet {
+    /// All lanes.
+    pub const ALL: Self = Self(u64::MAX);
+    /// No lane.
+    pub const NONE: Self = Self(0);
+
+    /// Whether it holds that lane.
+    pub fn contains(self, lane: u8) -> bool {
+        lane < LANES && self.0 >> lane & 1 == 1
+    }
+
+    /// Adds a lane.
+    pub fn insert(&mut self, lane: u8) {
+        debug_assert!(lane < LANES);
+        self.0 |= 1 << lane;
+    }
+
+    /// The lanes that are in this set and not in the other.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Number of lanes.
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The lanes, ascending.
+    pub fn iter(self) -> impl Iterator<Item = u8> {
+        (0..LANES).filter(move |lane| self.contains(*lane))
+    }
+
+    /// One bit per lane, as statements test it.
+    pub(crate) fn bits(self) -> i64 {
+        self.0.cast_signed()
+    }
+}
+
+impl FromIterator<u8> for LaneSet {
+    fn from_iter<I: IntoIterator<Item = u8>>(lanes: I) -> Self {
+        let mut set = Self::NONE;
+        lanes.into_iter().for_each(|lane| set.insert(lane));
+        set
+    }
+}
+
+impl fmt::Debug for LaneSet {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_set().entries(self.iter()).finish()
+    }
+}
+
+/// A lane that a relay owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lane {
+    /// Which one.
+    pub lane: u8,
+    /// Rises with every take and release: a release that comes late finds another version.
+    pub version: i64,
+    /// Owners that died in a row.
+    pub crash_count: i32,
+    /// The largest id that the last owner had in flight, where it kept a record of it.
+    pub flight_to: Option<i64>,
+}
+
+/// A row of a lane.
+#[derive(Debug, Clone)]
+pub struct LaneRow {
+    /// The event.
+    pub event: Event,
+    /// Its lane; 0 where the store has no lanes.
+    pub lane: u8,
+    /// Time until it is due, on the database's clock.
+    pub due_in: Duration,
+    /// A relay in mode `rows` still has it.
+    pub busy: bool,
+}
+
+/// What a read of lanes found.
+#[derive(Debug, Default)]
+pub struct LaneRead {
+    /// Rows, ids ascending.
+    pub rows: Vec<LaneRow>,
+    /// There may be more.
+    pub full: bool,
+}
+
+impl LaneRead {
+    /// Rows of a statement that ended at the limit: with so many rows, or with the first row that
+    /// reached so many bytes.
+    pub(crate) fn within(rows: Vec<LaneRow>, limit: ClaimLimit) -> Self {
+        let bytes: u64 = rows.iter().map(|row| row.event.weight_bytes() as u64).sum();
+        let full = rows.len() >= limit.rows as usize || bytes >= limit.bytes;
+        Self { full: full && !rows.is_empty(), rows }
+    }
+}
+
+/// An ordering key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Key {
+    /// First half.
+    pub aggregate_type: String,
+    /// Second half.
+    pub aggregate_id: String,
+}
+
+impl Key {
+    pub(crate) fn not_parked(&self) -> StoreError {
+        StoreError::Refused(format!(
+            "key {} / {} is not parked; `postrider stats` shows the keys that are",
+            self.aggregate_type, self.aggregate_id
+        ))
+    }
+}
+
+impl From<&Event> for Key {
+    fn from(event: &Event) -> Self {
+        Self {
+            aggregate_type: event.aggregate_type.clone(),
+            aggregate_id: event.aggregate_id.clone(),
+        }
+    }
+}
+
+/// A key whose events wait behind one that does not get through.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BlockedKey {
+    /// The key.
+    #[serde(flatten)]
+    pub key: Key,
+    /// The event in front; `None` where the key is parked with nothing live.
+    pub head_id: Option<i64>,
+    /// Its last error.
+    pub last_error: Option<String>,
+    /// Attempts spent on it.
+    pub retry_count: i32,
+    /// When it is tried again.
+    pub next_retry_at: Option<chrono::DateTime<chrono::Utc>>,
+    /// Events that wait behind it.
+    pub waiting: i64,
+    /// `waiting` is where the count was cut off.
+    pub more: bool,
+    /// It stays where it is until an operator releases the key.
+    pub parked: bool,
+}
+
+/// What claim mode `lanes` needs of a store.
+///
+/// - **Ownership** hangs on the relay's lease: a lane is taken from nobody, or from an owner that is
+///   fenced or gone. So the fence of the lease is the fence of every lane.
+/// - **Reads** mark nothing. What was read is the owner's to remember.
+#[async_trait]
+pub trait Lanes: Send + Sync {
+    /// The claim mode of each outbox, by name.
+    async fn modes(&self) -> Result<Vec<(String, Mode)>>;
+
+    /// Changes the claim mode and records who did it. Relays follow one by one. Answers the mode
+    /// that holds now.
+    async fn set_mode(&self, outbox: &Outbox, claim: ClaimMode, operator: &str) -> Result<Mode>;
+
+    /// Takes free lanes until the relay owns `lanes_max`, and answers all that it owns. A lane of
+    /// a dead owner counts the crash; the event that was alone in flight there is charged with it.
+    async fn take_lanes(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        lanes_max: usize,
+    ) -> Result<Vec<Lane>>;
+
+    /// Gives lanes back, with nothing of them in flight. Versions that are not current are passed
+    /// over.
+    async fn release_lanes(&self, outbox: &Outbox, lease: &Lease, lanes: &[Lane]) -> Result<()>;
+
+    /// Reads rows of the lanes above the cursor, due or not, and moves the cursor on. It stays
+    /// behind where a smaller id may still be committed, so a row comes again unless it is among
+    /// the `known` ids or its key is `hidden`.
+    async fn read_lanes(
+        &self,
+        outbox: &Outbox,
+        lanes: LaneSet,
+        known: &[i64],
+        hidden: &[Key],
+        limit: ClaimLimit,
+        cursor: &mut Cursor,
+    ) -> Result<LaneRead>;
+
+    /// Reads rows by id; those that are gone are not answered.
+    async fn read_ids(&self, outbox: &Outbox, ids: &[i64]) -> Result<Vec<LaneRow>>;
+
+    /// Reads rows of these keys with ids from `from` to `to`, both included.
+    async fn read_keys(
+        &self,
+        outbox: &Outbox,
+        keys: &[Key],
+        from: i64,
+        to: i64,
+        limit: ClaimLimit,
+    ) -> Result<LaneRead>;
+
+    /// Records the largest id in flight in these lanes, before it is sent.
+    async fn note_flight(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        lanes: LaneSet,
+        flight_to: i64,
+    ) -> Result<()>;
+
+    /// Records the one event that is sent next, with nothing else in flight.
+    async fn note_suspect(&self, outbox: &Outbox, lease: &Lease, lane: u8, id: i64) -> Result<()>;
+
+    /// Forgets the crashes of these lanes.
+    async fn clear_crashes(&self, outbox: &Outbox, lease: &Lease, lanes: LaneSet) -> Result<()>;
+
+    /// Stops keys, until an operator releases them.
+    async fn park_keys(&self, outbox: &Outbox, lease: &Lease, keys: &[Key]) -> Result<()>;
+
+    /// The keys that are stopped.
+    async fn parked_keys(&self, outbox: &Outbox) -> Result<Vec<Key>>;
+
+    /// Lets a stopped key go on, and records who did it. [`StoreError::Refused`] if it is not
+    /// parked.
+    async fn release_key(&self, outbox: &Outbox, key: &Key, operator: &str) -> Result<()>;
+
+    /// Keys that do not get on, those with the oldest event first, at most `limit`.
+    async fn blocked_keys(&self, outbox: &Outbox, limit: u32) -> Result<Vec<BlockedKey>>;
+}
+
+/// A lane as a taker finds it, locked.
+#[derive(Debug, Clone)]
+pub(crate) struct FoundLane {
+    pub(crate) lane: Lane,
+    pub(crate) owner: Option<String>,
+    pub(crate) owner_lives: bool,
+    pub(crate) suspect_id: Option<i64>,
+}
+
+/// A lane to take, and whether its owner died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Take {
+    pub(crate) lane: Lane,
+    pub(crate) died: bool,
+    /// Was alone in flight when the owner died.
+    pub(crate) suspect_id: Option<i64>,
+}
+
+/// The relay's own lanes, and free ones up to the limit.
+pub(crate) fn choose_lanes(found: &[FoundLane], relay_id: &str, lanes_max: usize) -> Vec<Take> {
+    let mine = |found: &FoundLane| found.owner.as_deref() == Some(relay_id);
+    let room = lanes_max.saturating_sub(found.iter().filter(|found| mine(found)).count());
+    let free = found.iter().filter(|found| !mine(found) && !found.owner_lives).take(room);
+    found
+        .iter()
+        .filter(|found| mine(found))
+        .chain(free)
+        .map(|found| {
+            let died = found.owner.is_some() && !mine(found);
+            Take {
+                lane: Lane {
+                    version: found.lane.version + 1,
+                    crash_count: found.lane.crash_count + i32::from(died),
+                    ..found.lane
+                },
+                died,
+                suspect_id: found.suspect_id.filter(|_| died),
+            }
+        })
+        .collect()
+}
+
+/// Rows that a count of what waits behind blocked keys may look at.
+pub(crate) const COUNT_ROWS_MAX: i64 = 200_000;
+
+pub(crate) fn mode_of(claim: &str, epoch: i64) -> Result<Mode> {
+    let claim = claim.parse().map_err(StoreError::Schema)?;
+    Ok(Mode { claim, epoch })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_of_lanes_holds_what_was_put_in() {
+        let set: LaneSet = [0, 5, 63].into_iter().collect();
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 5, 63]);
+        assert_eq!((set.len(), set.contains(5), set.contains(6)), (3, true, false));
+        assert!(!set.contains(64) && !LaneSet::ALL.contains(200));
+        assert_eq!(LaneSet::ALL.without(set).len(), 61);
+        assert!(LaneSet::NONE.is_empty());
+    }
+
+    fn found(lane: u8, owner: Option<&str>, owner_lives: bool) -> FoundLane {
+        FoundLane {
+            lane: Lane { lane, version: 7, crash_count: 1, flight_to: Some(40) },
+            owner: owner.map(str::to_owned),
+            owner_lives,
+            suspect_id: Some(33),
+        }
+    }
+
+    #[test]
+    fn lanes_are_taken_from_nobody_and_from_the_dead_only() {
+        let lanes = [
+            found(0, Some("other"), true),
+            found(1, None, false),
+            found(2, Some("dead"), false),
+            found(3, Some("me"), true),
+            found(4, None, false),
+        ];
+        let taken = choose_lanes(&lanes, "me", 3);
+        assert_eq!(taken.iter().map(|t| t.lane.lane).collect::<Vec<_>>(), [3, 1, 2]);
+        assert!(taken.iter().all(|t| t.lane.version == 8));
+        let crashes: Vec<_> = taken.iter().map(|t| (t.lane.crash_count, t.suspect_id)).collect();
+        assert_eq!(crashes, [(1, None), (1, None), (2, Some(33))], "only death is charged");
+        assert_eq!(choose_lanes(&lanes, "me", 0).len(), 1, "what is owned is answered");
+    }
+
+    #[test]
+    fn what_a_relay_serves_survives_the_table() {
+        let serving = vec![Serving { outbox: "a".to_owned(), epoch: 3, share: Share::WHOLE }];
+        assert_eq!(parse_serving(&serving_text(&serving)), serving);
+        assert_eq!(parse_serving("something of a newer program"), []);
+    }
+}
