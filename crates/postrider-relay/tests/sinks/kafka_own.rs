@@ -17,7 +17,7 @@ async fn topic(test: &str) -> Option<KafkaDestination> {
 }
 
 fn sink(settings: KafkaSettings) -> KafkaSink {
-    KafkaSink::new(settings).unwrap()
+    KafkaSink::new(settings).expect("settings in order")
 }
 
 /// Small record batches put many requests behind the refused one; all of them were on their way.

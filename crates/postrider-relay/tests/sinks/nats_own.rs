@@ -11,7 +11,7 @@ async fn stream(test: &str) -> Option<NatsDestination> {
 }
 
 fn sink(settings: NatsSettings) -> NatsSink {
-    NatsSink::new(settings).unwrap()
+    NatsSink::new(settings).expect("settings in order")
 }
 
 /// A configuration error: nothing is a dead letter because of it, and `run --check` finds it.

@@ -11,7 +11,7 @@ async fn exchange(test: &str) -> Option<RabbitDestination> {
 }
 
 fn sink(settings: RabbitSettings) -> RabbitSink {
-    RabbitSink::new(settings).unwrap()
+    RabbitSink::new(settings).expect("settings in order")
 }
 
 /// A configuration error: nothing is a dead letter because of it, and `run --check` finds it.

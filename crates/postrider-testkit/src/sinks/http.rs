@@ -78,7 +78,7 @@ impl Destination for HttpDestination {
 
     fn sink(&self) -> Arc<dyn Sink> {
         let url = format!("http://{}/events", self.door);
-        Arc::new(HttpSink::new(HttpSettings::new(&settings_name(), &url)).unwrap())
+        Arc::new(HttpSink::new(HttpSettings::new(settings_name(), &url)).unwrap())
     }
 
     fn refused(&self, event: Event) -> Event {
