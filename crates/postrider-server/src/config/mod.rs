@@ -177,6 +177,11 @@ mod tests {
                 _ => format!("{line}\n"),
             })
             .collect();
+        // The outboxes that the example of a fan-out leads to.
+        let branches = ["orders_to_kafka", "large_orders"].map(|name| {
+            format!("[[outbox]]\nname = '{name}'\npreset = 'broker'\nsink = 'kafka'\n")
+        });
+        let text = text + &branches.concat();
         let config: Config = toml::from_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         config.validated().unwrap().build().unwrap();
     }
