@@ -6,9 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use chrono::Utc;
 use futures_util::FutureExt;
 use postrider::Event;
-use postrider::store::DeadReason;
+use postrider::store::{DeadReason, DownDestination};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +24,8 @@ use crate::telemetry;
 
 /// Time that a sink gets beyond its deadline to answer.
 const DEADLINE_GRACE: Duration = Duration::from_secs(2);
+/// Of an error, what the list of relays shows.
+const ERROR_SHOWN_CHARS: usize = 200;
 
 pub(crate) struct Courier {
     pub(crate) config: OutboxConfig,
@@ -376,15 +379,25 @@ impl Courier {
         let opened = u64::from(turn == Turn::WentDown);
         metrics::counter!(telemetry::DESTINATION_OPENED, &labels).increment(opened);
         match (turn, outcome) {
-            (Turn::WentDown, Outcome::Down { error, .. }) => tracing::warn!(
-                outbox,
-                sink,
-                destination,
-                error,
-                "destination is down: events wait, no attempts are spent"
-            ),
+            (Turn::WentDown, Outcome::Down { error, .. }) => {
+                tracing::warn!(
+                    outbox,
+                    sink,
+                    destination,
+                    error,
+                    "destination is down: events wait, no attempts are spent"
+                );
+                let down = DownDestination {
+                    sink: sink.to_owned(),
+                    destination: destination.to_owned(),
+                    since: Utc::now(),
+                    error: error.chars().take(ERROR_SHOWN_CHARS).collect(),
+                };
+                self.heart.note_down(outbox, down);
+            }
             (Turn::WentDown, _) => {}
             (Turn::CameBack { after }, _) => {
+                self.heart.note_back(outbox, destination);
                 tracing::info!(outbox, sink, destination, ?after, "destination is back");
                 self.came_back.notify_one();
             }

@@ -9,12 +9,17 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use postrider::StoreError;
-use postrider::store::{Database, Lease, Mode, RelayIdentity, RelayPulse, Serving};
+use postrider::store::{
+    Database, DownDestination, Lease, Mode, RelayIdentity, RelayPulse, Serving,
+};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::RelayConfig;
 use crate::telemetry;
+
+/// Destinations that are down, shown per outbox in the list of relays.
+const DOWN_SHOWN_MAX: usize = 20;
 
 /// The lease as it is held now.
 #[derive(Debug, Clone)]
@@ -127,6 +132,28 @@ impl Heart {
         all.extend(serving);
         drop(all);
         self.lost.notify_one();
+    }
+
+    /// Notes a destination of an outbox that went down, for the others to see.
+    pub(crate) fn note_down(&self, outbox: &str, down: DownDestination) {
+        self.change_down(outbox, |known| {
+            known.retain(|other| other.destination != down.destination);
+            if known.len() < DOWN_SHOWN_MAX {
+                known.push(down);
+            }
+        });
+    }
+
+    /// It is back.
+    pub(crate) fn note_back(&self, outbox: &str, destination: &str) {
+        self.change_down(outbox, |known| known.retain(|other| other.destination != destination));
+    }
+
+    fn change_down(&self, outbox: &str, change: impl FnOnce(&mut Vec<DownDestination>)) {
+        let mut all = self.lock_serving();
+        if let Some(serving) = all.iter_mut().find(|serving| serving.outbox == outbox) {
+            change(&mut serving.down);
+        }
     }
 
     fn lock_serving(&self) -> std::sync::MutexGuard<'_, Vec<Serving>> {

@@ -27,6 +27,7 @@ mod routes;
 mod rows;
 mod safety_net;
 mod settling;
+mod shares;
 mod sink;
 pub mod sinks;
 mod supervisor;

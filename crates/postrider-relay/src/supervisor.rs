@@ -35,7 +35,8 @@ pub(crate) struct Supervisor {
 
 /// What this relay announces about an outbox.
 pub(crate) fn serving(config: &OutboxConfig, mode: Mode) -> Serving {
-    Serving { outbox: config.outbox.name().to_owned(), epoch: mode.epoch, share: config.share }
+    let outbox = config.outbox.name().to_owned();
+    Serving { outbox, epoch: mode.epoch, share: config.share, down: Vec::new() }
 }
 
 impl Supervisor {

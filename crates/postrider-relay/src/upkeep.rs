@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, NaiveTime, TimeZone, Utc};
-use postrider::store::{Database, Recovery, Retention};
+use postrider::store::{Database, Recovery, Retention, Share};
 use postrider::{Outbox, StoreError};
 use tokio::sync::watch;
 
+use crate::alert::{Alert, Severity};
 use crate::config::{OutboxConfig, RelayConfig};
 use crate::heart::Roll;
 use crate::safety_net::SafetyNet;
+use crate::shares::ShareWatch;
 use crate::telemetry;
 
 /// Wait after a clean-up that failed.
@@ -80,6 +82,7 @@ impl Upkeep {
         let mut marked = Every::new(self.config.move_marked_every);
         let mut clean_up_at = next_clean_up(&self.config, Utc::now());
         let mut wakes = Wakes::default();
+        let mut shares = ShareWatch::default();
         let shortest = self.config.fold_every.min(self.config.move_marked_every);
         loop {
             tokio::select! {
@@ -87,6 +90,7 @@ impl Upkeep {
                 () = tokio::time::sleep(shortest) => {}
             }
             let roll = rolls.borrow_and_update().clone();
+            self.look_for_unserved_shares(&roll, &mut shares);
             // The leader until they are buried, the others until nothing is left for them to do.
             let lease = self.config.lease;
             let news = roll.dead.iter().any(|id| roll.leader || !wakes.is_quiet(id, lease));
@@ -116,6 +120,27 @@ impl Upkeep {
     fn log(&self, job: &str, result: Result<(), StoreError>) {
         if let Err(error) = result {
             tracing::warn!(job, %error, "upkeep failed; it is tried again");
+        }
+    }
+
+    /// Rows of a share that no live relay takes would wait for ever, with everything looking well.
+    fn look_for_unserved_shares(&self, roll: &Roll, watch: &mut ShareWatch) {
+        for config in self.outboxes.iter().filter(|config| config.share != Share::WHOLE) {
+            let name = config.outbox.name();
+            let served: Vec<Share> = roll.entries(name).map(|(_, serving)| serving.share).collect();
+            for share in watch.look(name, config.share.of, &served, Instant::now()) {
+                let Share { of, index } = share;
+                self.safety_net.alerts.raise(Alert {
+                    severity: Severity::Critical,
+                    kind: format!("unserved-share/{name}/{index}"),
+                    title: format!("Outbox {name}: nobody serves share {index} of {of}"),
+                    fields: vec![(
+                        "cure",
+                        format!("start a relay with share = {{ of = {of}, index = {index} }}"),
+                    )],
+                    event: None,
+                });
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! The command line.
 
+mod bench;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +9,11 @@ use chrono::{DateTime, Utc};
 use clap::{Args, Parser, Subcommand};
 use postrider::Status;
 use postrider::store::{ClaimMode, DeadReason};
+
+pub(crate) use bench::{
+    AppendBenchArgs, BacklogArgs, BenchCommand, BlockedKeysArgs, DrainArgs, EventArgs,
+    HeldXminArgs, LatencyArgs, LoadArgs, OutputArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind,
+};
 
 use crate::config::parse_time;
 
@@ -66,9 +73,11 @@ pub(crate) enum Command {
     Outbox(OutboxCommand),
     /// Check the books: appended = delivered + dead + pending. Exits with 3 if they do not balance
     Reconcile(ReadArgs),
+    /// Look for what keeps events from being delivered, and say what to do about it
+    Doctor(DoctorArgs),
     /// Print the commented default configuration
     Config,
-    /// Measure
+    /// Measure speed, latency and memory, against what the database and the sink can give
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Play through what goes wrong in production, and check that nothing is lost
@@ -144,6 +153,13 @@ pub(crate) struct ReadArgs {
     /// Only this outbox
     #[arg(long, short)]
     pub(crate) outbox: Option<String>,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -323,49 +339,6 @@ pub(crate) struct ActArgs {
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
     /// Print as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum BenchCommand {
-    /// Fill an outbox, then measure how fast the relay empties it
-    Drain(DrainArgs),
-    /// Measure the time of one claim with few and with many rows waiting, and with many not yet due
-    Backlog(BacklogArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DrainArgs {
-    /// Events to drain
-    #[arg(long, default_value_t = 200_000)]
-    pub(crate) events: u64,
-    /// Bytes of payload per event
-    #[arg(long, default_value_t = 256)]
-    pub(crate) payload: usize,
-    /// Events per claim
-    #[arg(long, default_value_t = 2_000)]
-    pub(crate) batch: u32,
-    /// Where to: null
-    #[arg(long, default_value = "null", value_parser = ["null"])]
-    pub(crate) sink: String,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BacklogArgs {
-    /// Rows of the small backlog
-    #[arg(long, default_value_t = 10_000)]
-    pub(crate) few: u64,
-    /// Rows of the large backlog
-    #[arg(long, default_value_t = 1_000_000)]
-    pub(crate) many: u64,
-    /// Events per claim
-    #[arg(long, default_value_t = 500)]
-    pub(crate) batch: u32,
-    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -48,6 +48,7 @@ async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Dlq(command) => commands::dlq::dlq(&context, command).await,
         Command::Outbox(command) => commands::outbox::outbox(&context, &command).await,
         Command::Reconcile(args) => commands::reconcile::reconcile(&context, &args).await,
+        Command::Doctor(args) => commands::doctor::doctor(&context, &args).await,
         Command::Config => output::print(config::DEFAULT),
         Command::Bench(command) => commands::bench::bench(&context, command).await,
         Command::Chaos(command) => commands::chaos::chaos(&context, command).await,

@@ -95,3 +95,22 @@ fn links_lead_somewhere() {
     }
     assert!(links > 20, "{links} links found");
 }
+
+/// No figure of the page was typed by hand: the script makes the same page from the files.
+#[test]
+fn the_performance_page_is_what_its_files_say() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let script = root.join("dev/performance");
+    let made = match std::process::Command::new(&python).arg(script).arg("--print").output() {
+        Ok(made) => made,
+        Err(error) => {
+            let test = "the_performance_page_is_what_its_files_say";
+            return postrider_testkit::skip(test, &format!("{python} cannot be run: {error}"));
+        }
+    };
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let page = std::fs::read_to_string(root.join("docs/performance.md")).expect("the page");
+    let made = String::from_utf8(made.stdout).expect("UTF-8");
+    assert!(page == made, "run `dev/performance --page`: docs/performance.md is not what it makes");
+}

@@ -132,9 +132,9 @@ async fn a_probe_that_waits_for_its_timeout_keeps_nobody_waiting(db: TestDb) {
     let before = silent.received().requests.len();
     let hosts = [port(&silent), port(&well)];
     let call = |n: usize| NewEvent::new(&*hosts[n % 2], n.to_string(), "OrderPlaced", "{}");
-    db.append(&(0..400).map(call).collect::<Vec<_>>()).await;
-    well.until("the other is served", |received| received.requests.len() == 200).await;
-    // Forty batches: behind a probe each, they would take forty timeouts.
+    db.append(&(0..800).map(call).collect::<Vec<_>>()).await;
+    well.until("the other is served", |received| received.requests.len() == 400).await;
+    // Eighty batches, half of them behind a probe that waits for its timeout, if it had their place.
     let probes = silent.received().requests.len() - before;
     assert!(probes < 15, "{probes} probes");
     relay.stop().await;

@@ -5,6 +5,7 @@ pub(crate) mod bench;
 pub(crate) mod chaos;
 pub(crate) mod demo;
 pub(crate) mod dlq;
+pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod migrate;
 pub(crate) mod outbox;
@@ -54,6 +55,8 @@ pub(crate) enum Failure {
     Unbalanced(String),
     #[error("cannot write the output: {0}")]
     Output(std::io::Error),
+    #[error("interrupted")]
+    Interrupted,
 }
 
 impl Failure {
@@ -64,6 +67,8 @@ impl Failure {
         match self {
             Self::Config(_) | Self::Usage(_) => Self::USAGE,
             Self::Unbalanced(_) => 3,
+            // As a shell tells of a program that Ctrl-C ended.
+            Self::Interrupted => 130,
             _ => 1,
         }
     }

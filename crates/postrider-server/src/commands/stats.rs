@@ -1,6 +1,6 @@
 //! `postrider stats`
 
-use postrider::store::{BlockedKey, ClaimMode, Mode, Statistics};
+use postrider::store::{BlockedKey, ClaimMode, DownDestination, Mode, RelayPulse, Statistics};
 use serde::Serialize;
 
 use crate::cli::ReadArgs;
@@ -16,6 +16,8 @@ struct Line {
     mode: Option<Mode>,
     /// Claim mode `lanes`: keys that wait behind an event that does not get through.
     blocked_keys: Vec<BlockedKey>,
+    /// Destinations that are down, as the relays see them.
+    down: Vec<DownDestination>,
 }
 
 /// Blocked keys shown at most.
@@ -24,6 +26,7 @@ const BLOCKED_KEYS_MAX: u32 = 100;
 pub(crate) async fn stats(context: &Context, args: &ReadArgs) -> Result<(), Failure> {
     let opened = context.open().await?;
     let modes = opened.store.modes().await?;
+    let relays = opened.store.relays().await?;
     let mut lines = Vec::new();
     for outbox in opened.outboxes(args.outbox.as_deref())? {
         let statistics = opened.store.statistics(&outbox).await?;
@@ -32,7 +35,9 @@ pub(crate) async fn stats(context: &Context, args: &ReadArgs) -> Result<(), Fail
             Some(ClaimMode::Lanes) => opened.store.blocked_keys(&outbox, BLOCKED_KEYS_MAX).await?,
             _ => Vec::new(),
         };
-        lines.push(Line { outbox: outbox.name().to_owned(), statistics, mode, blocked_keys });
+        let down = down(&relays, outbox.name());
+        let outbox = outbox.name().to_owned();
+        lines.push(Line { outbox, statistics, mode, blocked_keys, down });
     }
     if args.json {
         return output::print_json(&lines);
@@ -70,7 +75,38 @@ pub(crate) async fn stats(context: &Context, args: &ReadArgs) -> Result<(), Fail
         }
     }
     table.print()?;
-    print_blocked(&lines)
+    print_blocked(&lines)?;
+    print_down(&lines)
+}
+
+/// Each destination once, with the relay that saw it first.
+fn down(relays: &[RelayPulse], outbox: &str) -> Vec<DownDestination> {
+    let live = relays.iter().filter(|relay| !relay.fenced);
+    let serving = live.flat_map(|relay| &relay.serving).filter(|serving| serving.outbox == outbox);
+    let mut down: Vec<_> = serving.flat_map(|serving| serving.down.clone()).collect();
+    down.sort_by(|a, b| (&a.destination, a.since).cmp(&(&b.destination, b.since)));
+    down.dedup_by(|a, b| a.destination == b.destination);
+    down
+}
+
+fn print_down(lines: &[Line]) -> Result<(), Failure> {
+    if lines.iter().all(|line| line.down.is_empty()) {
+        return Ok(());
+    }
+    let mut table = Table::new(&["OUTBOX", "SINK", "DOWN", "SINCE", "ERROR"]);
+    for line in lines {
+        for down in &line.down {
+            table.row(vec![
+                line.outbox.clone(),
+                down.sink.clone(),
+                down.destination.clone(),
+                down.since.format("%Y-%m-%d %H:%M:%SZ").to_string(),
+                down.error.clone(),
+            ]);
+        }
+    }
+    output::print("\n")?;
+    table.print()
 }
 
 fn print_blocked(lines: &[Line]) -> Result<(), Failure> {

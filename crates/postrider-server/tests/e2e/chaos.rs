@@ -40,6 +40,8 @@ async fn after_an_outage_fifty_thousand_calls_come_back_and_only_poison_is_dead(
     let page = std::fs::read_to_string(site.path("n19.html")).unwrap();
     assert_eq!(page.matches("<svg").count(), 3, "backlog, rate and breaker");
     assert!(!page.contains("http://") && !page.contains("https://"), "it needs no network");
+    let nowhere = ["--store", &db.url, "chaos", "n19", "--report", "no/such/folder.html"];
+    let _ = site.run(&nowhere).await.exits(2).says(&["--report no/such/folder.html"]);
     let left = "SELECT count(*) FROM postrider_outboxes WHERE name LIKE 'chaos%'";
     assert_eq!(db.integer(left).await, 0, "its tables are gone");
 }

@@ -185,6 +185,11 @@ async fn every_command_explains_itself() {
         "config",
         "bench",
         "bench drain",
+        "bench latency",
+        "bench append",
+        "bench blocked-keys",
+        "bench held-xmin",
+        "bench scale",
         "bench backlog",
     ] {
         let args: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();

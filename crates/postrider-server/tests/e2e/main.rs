@@ -10,6 +10,7 @@
 
 mod api;
 mod bad_input;
+mod bench;
 mod chaos;
 mod classification;
 mod commands;

@@ -376,6 +376,7 @@ pub async fn relays_tell_each_other_what_they_serve(db: TestDb) {
         outbox: "orders".to_owned(),
         epoch,
         share: Share { of, index },
+        down: Vec::new(),
     };
     let identity = postrider::store::RelayIdentity {
         id: "relay-a".to_owned(),

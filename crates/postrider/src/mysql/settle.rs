@@ -68,7 +68,13 @@ impl MysqlStore {
         rows.retain(|row| ids.contains(&row.id));
         for (branch, child) in children.iter().enumerate() {
             let taken = rows.iter().filter(|row| row.goes_to(branch));
-            let taken: Vec<i64> = taken.map(|row| row.id).collect();
+            let mut taken: Vec<i64> = taken.map(|row| row.id).collect();
+            let known: Vec<i64> =
+                sqlx::query_scalar(outbox.sql_to(child, include_str!("sql/fan_out_known.sql")))
+                    .bind(ids_json(&taken))
+                    .fetch_all(&mut *tx)
+                    .await?;
+            taken.retain(|id| !known.contains(id));
             if !taken.is_empty() {
                 sqlx::query(outbox.sql_to(child, include_str!("sql/fan_out_copy.sql")))
                     .bind(ids_json(&taken))

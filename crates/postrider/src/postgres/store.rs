@@ -65,6 +65,10 @@ impl Store for PostgresStore {
         if beat.rows_affected() == 0 {
             return Err(StoreError::LeaseLost);
         }
+        self.relays().await
+    }
+
+    async fn relays(&self) -> Result<Vec<RelayPulse>> {
         let rows = sqlx::query(include_str!("sql/pulses.sql")).fetch_all(&self.pool).await?;
         rows.iter()
             .map(|row| {

@@ -83,6 +83,22 @@ pub struct Serving {
     pub epoch: i64,
     /// The share it takes.
     pub share: Share,
+    /// Destinations that are down, as this relay sees them; the first few.
+    #[serde(default)]
+    pub down: Vec<DownDestination>,
+}
+
+/// A destination to which a relay sends nothing but probes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DownDestination {
+    /// The sink.
+    pub sink: String,
+    /// Host, broker or the like.
+    pub destination: String,
+    /// Since when, on the relay's clock.
+    pub since: chrono::DateTime<chrono::Utc>,
+    /// What it said.
+    pub error: String,
 }
 
 /// Reads what a relay wrote about the outboxes it serves. Text of a newer program that this one
@@ -428,7 +444,12 @@ mod tests {
 
     #[test]
     fn what_a_relay_serves_survives_the_table() {
-        let serving = vec![Serving { outbox: "a".to_owned(), epoch: 3, share: Share::WHOLE }];
+        let serving = vec![Serving {
+            outbox: "a".to_owned(),
+            epoch: 3,
+            share: Share::WHOLE,
+            down: Vec::new(),
+        }];
         assert_eq!(parse_serving(&serving_text(&serving)), serving);
         assert_eq!(parse_serving("something of a newer program"), []);
     }

@@ -40,8 +40,8 @@ pub use horizon::Horizon;
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) use lane_search::up_to_limit;
 pub use lanes::{
-    BlockedKey, ClaimMode, Key, LANES, Lane, LaneRead, LaneRow, LaneSet, Lanes, Mode, Serving,
-    Share,
+    BlockedKey, ClaimMode, DownDestination, Key, LANES, Lane, LaneRead, LaneRow, LaneSet, Lanes,
+    Mode, Serving, Share,
 };
 pub(crate) use lanes::{
     COUNT_ROWS_MAX, FoundLane, choose_lanes, mode_of, parse_serving, serving_text,
@@ -120,6 +120,9 @@ pub trait Store: Send + Sync + 'static {
     /// included.
     /// [`StoreError::LeaseLost`] when another relay declared it dead.
     async fn heartbeat(&self, lease: &Lease, serving: &[Serving]) -> Result<Vec<RelayPulse>>;
+
+    /// The list of relays, as anybody may look at it.
+    async fn relays(&self) -> Result<Vec<RelayPulse>>;
 
     /// Declares a relay dead, provided that its pulse is still the one observed. Waits for settles
     /// of that relay that are under way; after it, none of its writes succeed. Answers whether it

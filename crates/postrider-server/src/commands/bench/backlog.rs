@@ -1,125 +1,162 @@
 //! `postrider bench backlog`
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use postrider::store::{ClaimLimit, Cursor, Delivery, Lease, OnSuccess, RelayIdentity};
 use serde::Serialize;
 
-use super::outbox::BenchOutbox;
+use super::event::Maker;
+use super::facts::Facts;
+use super::numbers::{median, ratio, rounded};
+use super::relays::{Plan, Relays};
+use super::report::{Bars, Plot, Report};
+use super::sinks::Sinks;
+use super::stage::{Stage, bar};
+use super::{details, rate};
 use crate::cli::BacklogArgs;
 use crate::commands::Failure;
-use crate::output::{self, Table};
+use crate::output::number;
 
-/// Claims measured per case; their median is the figure.
+/// Claims measured per case, after the first; their median is the figure. Fewer where fewer take
+/// everything.
 const CLAIMS: usize = 15;
-const PAYLOAD_BYTES: usize = 256;
-const NOT_YET: Duration = Duration::from_secs(3_600);
+/// Between looks at how many claims there were.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Time for all claims of a case.
+const CLAIMS_TIMEOUT: Duration = Duration::from_secs(120);
+const NOT_YET: Duration = Duration::from_secs(24 * 3_600);
 
 #[derive(Debug, Serialize)]
-struct Case {
-    case: &'static str,
-    rows: u64,
-    median_ms: f64,
-    /// The first claim of a relay reads the table from its beginning.
-    first_ms: f64,
-    /// Against the first case.
-    ratio: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct Report {
-    bench: &'static str,
-    store: &'static str,
+struct Details {
+    claim: &'static str,
     batch: u32,
+    payload_bytes: u32,
+    keys: u64,
+    /// Claimed per second of claiming in the slowest case.
+    events_per_s: f64,
+    /// The same in the first case.
+    limit_events_per_s: f64,
+    ratio: f64,
     cases: Vec<Case>,
 }
 
-pub(crate) async fn backlog(
-    url: &str,
-    connections_max: u32,
-    args: &BacklogArgs,
-) -> Result<(), Failure> {
-    let need = args.batch as u64 * (CLAIMS as u64 + 1);
-    if args.few < need {
-        let why = format!("--few {}: at least {need} for {CLAIMS} claims of --batch", args.few);
-        return Err(Failure::Usage(why));
-    }
-    let mut cases: Vec<Case> = Vec::new();
-    let mut store = "";
-    for (name, waiting, not_due) in [
-        ("few due", args.few, 0),
-        ("many due", args.many, 0),
-        ("few due, many not yet due", args.few, args.many),
-    ] {
-        let bench = BenchOutbox::create(url, connections_max).await?;
-        store = bench.store.kind().as_str();
-        let measured = measure(&bench, waiting, not_due, args.batch).await;
-        let (first_ms, median_ms) = bench.drop_after(measured).await?;
-        let base = cases.first().map_or(median_ms, |case| case.median_ms);
-        let ratio = median_ms / base;
-        cases.push(Case { case: name, rows: waiting + not_due, median_ms, first_ms, ratio });
-    }
-    if args.json {
-        let report = Report { bench: "backlog", store, batch: args.batch, cases };
-        return output::print_json(&report);
-    }
-    let mut table = Table::new(&["CASE", "ROWS", "CLAIM (MEDIAN)", "FIRST CLAIM", "RATIO"]);
-    for case in &cases {
-        table.row(vec![
-            case.case.to_owned(),
-            output::number(i128::from(case.rows)),
-            format!("{:.2} ms", case.median_ms),
-            format!("{:.2} ms", case.first_ms),
-            format!("{:.2}×", case.ratio),
-        ]);
-    }
-    table.print()
+#[derive(Debug, Serialize)]
+struct Case {
+    waiting: u64,
+    /// Of these, not due before tomorrow.
+    not_yet_due: u64,
+    /// Claims made; lanes read more than a batch at a time.
+    claims: usize,
+    events_per_claim: f64,
+    median_ms: f64,
+    /// The first claim of a relay reads the table from its beginning.
+    first_ms: f64,
+    /// Time of a claim against that of the first case.
+    growth: f64,
 }
 
-/// Milliseconds of the first claim and of the median one.
-async fn measure(
-    bench: &BenchOutbox,
-    due: u64,
-    not_due: u64,
-    batch: u32,
-) -> Result<(f64, f64), Failure> {
-    if not_due > 0 {
-        bench.fill(not_due, PAYLOAD_BYTES, Some(NOT_YET)).await?;
-    }
-    bench.fill(due, PAYLOAD_BYTES, None).await?;
-    let identity = RelayIdentity {
-        id: format!("bench-{}", uuid::Uuid::new_v4().simple()),
-        host: "bench".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        serving: Vec::new(),
+pub(super) async fn backlog(stage: &Stage, args: &BacklogArgs) -> Result<Report, Failure> {
+    let (Some(smallest), Some(largest)) = (args.sizes.iter().min(), args.sizes.iter().max()) else {
+        return Err(Failure::Usage("--sizes: name at least one".to_owned()));
     };
-    let lease = bench.store.register(&identity).await?;
-    let mut cursor = Cursor::new();
-    let first_ms = claim(bench, &lease, batch, &mut cursor).await?;
-    let mut times = Vec::new();
-    for _ in 0..CLAIMS {
-        times.push(claim(bench, &lease, batch, &mut cursor).await?);
+    let mut cases: Vec<Case> = Vec::new();
+    let sizes = args.sizes.iter().map(|size| (*size, 0));
+    for (due, not_yet_due) in sizes.chain([(*smallest, *largest)]) {
+        let mut case = measure(stage, args, due, not_yet_due).await?;
+        case.growth = rounded(ratio(case.median_ms, cases.first().unwrap_or(&case).median_ms), 3);
+        cases.push(case);
     }
-    bench.store.retire(&lease).await?;
-    times.sort_by(f64::total_cmp);
-    Ok((first_ms, times[CLAIMS / 2]))
+    report(stage, args, cases).await
 }
 
-async fn claim(
-    bench: &BenchOutbox,
-    lease: &Lease,
-    batch: u32,
-    cursor: &mut Cursor,
-) -> Result<f64, Failure> {
-    let limit = ClaimLimit::new(batch, u64::MAX >> 1);
-    let started = Instant::now();
-    let claimed = bench.store.claim(&bench.outbox, lease, limit, cursor).await?;
-    let ms = started.elapsed().as_secs_f64() * 1_000.0;
-    if claimed.events.len() != batch as usize {
-        let why = format!("a claim took {} of {batch} events", claimed.events.len());
+/// Times the claims of a relay on an outbox with so many events.
+async fn measure(
+    stage: &Stage,
+    args: &BacklogArgs,
+    due: u64,
+    not_yet_due: u64,
+) -> Result<Case, Failure> {
+    let outbox = stage.outbox("").await?;
+    let maker = Maker::new(args.event.keys, args.event.payload);
+    // Of other keys: lanes let no event overtake an earlier one of its key.
+    let later = maker.clone().keys_named(args.event.keys, "later-").deliver_after(NOT_YET);
+    stage.fill(&outbox, &later, not_yet_due).await?;
+    stage.fill(&outbox, &maker, due).await?;
+    let sinks = Sinks::null();
+    let mut plan = Plan::new(&outbox, &sinks, args.claim, args.batch, 1);
+    plan.one_at_a_time = true;
+    stage.claims.restart();
+    let relays = Relays::start(stage, &plan).await?;
+    let bar = bar("claiming", CLAIMS as u64 + 1);
+    let enough = async {
+        while stage.claims.count() <= CLAIMS && plan.checker.delivered() < due {
+            bar.set_position(stage.claims.count() as u64);
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    if tokio::time::timeout(CLAIMS_TIMEOUT, enough).await.is_err() {
+        let made = stage.claims.count();
+        let why = format!("only {made} claims were made within {CLAIMS_TIMEOUT:?}");
         return Err(Failure::Partly(why));
     }
-    let delivered: Vec<Delivery> = claimed.events.iter().map(Delivery::from).collect();
-    bench.store.settle_delivered(&bench.outbox, lease, &delivered, OnSuccess::Delete).await?;
-    Ok(ms)
+    bar.finish_and_clear();
+    relays.stop().await?;
+    let times: Vec<f64> = stage.claims.timed().iter().map(|(_, ms)| *ms).collect();
+    let events_per_claim = ratio(stage.claims.events() as f64, times.len() as f64);
+    stage.drop_outbox(&outbox).await?;
+    let Some((first_ms, further)) = times.split_first().filter(|(_, further)| !further.is_empty())
+    else {
+        return Err(Failure::Usage(format!(
+            "--sizes {due}: one claim takes all of it ({events_per_claim:.0} events); use larger \
+             --sizes or a smaller --batch"
+        )));
+    };
+    Ok(Case {
+        waiting: due + not_yet_due,
+        not_yet_due,
+        claims: times.len(),
+        events_per_claim: rounded(events_per_claim, 1),
+        median_ms: rounded(median(&further[..further.len().min(CLAIMS)]), 3),
+        first_ms: rounded(*first_ms, 3),
+        growth: 1.0,
+    })
+}
+
+async fn report(stage: &Stage, args: &BacklogArgs, cases: Vec<Case>) -> Result<Report, Failure> {
+    let per_s = |case: &Case| ratio(case.events_per_claim, case.median_ms / 1_000.0);
+    let events_per_s = rounded(cases.iter().map(per_s).fold(f64::INFINITY, f64::min), 1);
+    let limit_events_per_s = rounded(per_s(&cases[0]), 1);
+    let slowest = cases.iter().map(|case| case.median_ms).fold(0.0, f64::max);
+    let name = |case: &Case| match case.not_yet_due {
+        0 => format!("{} waiting", number(i128::from(case.waiting))),
+        later => format!("{} not yet due", number(i128::from(later))),
+    };
+    let words = |case: &Case| {
+        format!(
+            "{:.2} ms a claim of {:.0} events ({:.2}×), the first {:.2} ms",
+            case.median_ms, case.events_per_claim, case.growth, case.first_ms
+        )
+    };
+    let mut figures: Vec<_> = cases.iter().map(|case| (name(case), words(case))).collect();
+    figures.push(("claim".to_owned(), format!("{}, batch {}", args.claim.as_str(), args.batch)));
+    let bars = cases.iter().map(|case| (name(case), case.median_ms, None)).collect();
+    let share = rounded(ratio(events_per_s, limit_events_per_s), 4);
+    Ok(Report {
+        facts: Facts::gather("backlog", stage).await?,
+        headline: format!("{slowest:.2} ms for a claim in the slowest case"),
+        against: format!("of the claiming speed of the first case ({})", rate(limit_events_per_s)),
+        ratio: share,
+        figures,
+        plots: vec![Plot::Bars(Bars { title: "Time of a claim", unit: "ms", bars })],
+        failure: None,
+        details: details(&Details {
+            claim: args.claim.as_str(),
+            batch: args.batch,
+            payload_bytes: args.event.payload,
+            keys: args.event.keys,
+            events_per_s,
+            limit_events_per_s,
+            ratio: share,
+            cases,
+        })?,
+    })
 }

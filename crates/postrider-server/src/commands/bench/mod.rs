@@ -1,21 +1,130 @@
-//! `postrider bench`: speed and memory, measured with the product itself.
+//! `postrider bench`: speed, latency and memory, measured with the product itself.
 //!
-//! Each run makes tables of its own in the given store and drops them at the end.
+//! Each run makes tables of its own in the given store and drops them at the end, also after Ctrl-C.
+//! Each also measures, in the same run, what the figure is to be compared with.
 
+mod append;
 mod backlog;
+mod bare;
+mod blocked_keys;
+mod checker;
+mod claims;
 mod drain;
-mod outbox;
-mod process;
+mod event;
+mod facts;
+mod held_xmin;
+mod latency;
+mod limit;
+mod machine;
+mod numbers;
+mod paced;
+mod relays;
+mod report;
+mod scale;
+mod schedule;
+mod sinks;
+mod stage;
 
-use crate::cli::BenchCommand;
+use postrider::store::ClaimMode;
+use serde::Serialize;
+use serde_json::Value;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::cli::{BenchCommand, OutputArgs};
 use crate::commands::{Context, Failure};
+use crate::output::number;
+use facts::Soundness;
+use report::Report;
+use stage::Stage;
 
 pub(crate) async fn bench(context: &Context, command: BenchCommand) -> Result<(), Failure> {
     let config = context.load()?;
-    let url = config.store.url.expose().to_owned();
+    let (output, claim) = shared(&command);
+    report::check_path(output.report.as_deref())?;
+    let mut interrupts = Interrupts::listen()?;
+    let url = config.store.url.expose();
     let connections_max = config.store.connections_max;
-    match command {
-        BenchCommand::Drain(args) => drain::drain(&url, connections_max, &args).await,
-        BenchCommand::Backlog(args) => backlog::backlog(&url, connections_max, &args).await,
+    let stage = Stage::open(url, connections_max, output.outbox.as_deref(), claim).await?;
+    let outcome = tokio::select! {
+        outcome = run(&stage, &command) => outcome,
+        () = interrupts.next() => Err(Failure::Interrupted),
+    };
+    if matches!(outcome, Err(Failure::Interrupted)) {
+        eprintln!("interrupted: dropping the tables of this bench (once more to leave them)");
     }
+    let cleaned = tokio::select! {
+        cleaned = stage.clean_up() => cleaned,
+        () = interrupts.next() => Err(Failure::Interrupted),
+    };
+    let report = outcome?;
+    cleaned?;
+    report.give_out(shared(&command).0)
+}
+
+async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
+    match command {
+        BenchCommand::Drain(args) => drain::drain(stage, args).await,
+        BenchCommand::Latency(args) => latency::latency(stage, args).await,
+        BenchCommand::Append(args) => append::append(stage, args).await,
+        BenchCommand::BlockedKeys(args) => blocked_keys::blocked_keys(stage, args).await,
+        BenchCommand::HeldXmin(args) => held_xmin::held_xmin(stage, args).await,
+        BenchCommand::Scale(args) => scale::scale(stage, args).await,
+        BenchCommand::Backlog(args) => backlog::backlog(stage, args).await,
+    }
+}
+
+fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
+    match command {
+        BenchCommand::Drain(args) => (&args.output, args.relay.claim),
+        BenchCommand::Latency(args) => (&args.load.output, args.load.relay.claim),
+        BenchCommand::Append(args) => (&args.output, ClaimMode::default()),
+        BenchCommand::BlockedKeys(args) => (&args.output, args.relay.claim),
+        BenchCommand::HeldXmin(args) => (&args.load.output, args.load.relay.claim),
+        BenchCommand::Scale(args) => (&args.output, args.relay.claim),
+        BenchCommand::Backlog(args) => (&args.output, args.claim),
+    }
+}
+
+/// Ctrl-C and SIGTERM.
+struct Interrupts {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Interrupts {
+    fn listen() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| Failure::Partly(format!("no signals can be heard: {error}")))
+        };
+        let interrupt = listen(SignalKind::interrupt())?;
+        Ok(Self { interrupt, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// What is particular to a bench, as JSON.
+fn details(details: &impl Serialize) -> Result<Value, Failure> {
+    serde_json::to_value(details).map_err(|error| Failure::Output(std::io::Error::other(error)))
+}
+
+/// Events per second, for people.
+fn rate(events_per_s: f64) -> String {
+    format!("{} events/s", number(events_per_s.round() as i128))
+}
+
+fn soundness_figures(soundness: &Soundness) -> Vec<(String, String)> {
+    let Soundness { rss_max_mb, rss_idle_mb, duplicates, order_violations, balanced } = soundness;
+    vec![
+        ("resident memory".to_owned(), format!("{rss_max_mb} MB, idle {rss_idle_mb} MB")),
+        ("duplicates".to_owned(), number(i128::from(*duplicates))),
+        ("out of order in a key".to_owned(), number(i128::from(*order_violations))),
+        ("books".to_owned(), if *balanced { "balanced" } else { "NOT BALANCED" }.to_owned()),
+    ]
 }

@@ -9,7 +9,7 @@ use super::{CALL, PAYLOAD};
 use crate::commands::Failure;
 
 /// Long enough to be past the start, short enough to wait for.
-const MEASURED: Duration = Duration::from_secs(5);
+const MEASURED: Duration = Duration::from_secs(3);
 const WARM_UP: Duration = Duration::from_millis(500);
 
 /// Calls per second of a loop that does nothing else.

@@ -1,0 +1,233 @@
+//! The command line of `postrider bench`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use postrider::store::ClaimMode;
+
+/// Each run makes an outbox of its own in the given store, and drops it at the end, also after
+/// Ctrl-C. Each prints the limit that it is measured against, taken in the same run, and the ratio.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Fill an outbox, then measure how fast relays empty it
+    Drain(DrainArgs),
+    /// Append at a fixed rate and measure the time from commit to delivery
+    Latency(LatencyArgs),
+    /// Measure appends: one by one and in batches, with and without request id
+    Append(AppendBenchArgs),
+    /// Measure how fast ready events flow past events that wait behind failing keys
+    BlockedKeys(BlockedKeysArgs),
+    /// Append at a fixed rate while a transaction elsewhere is kept open for the whole run
+    HeldXmin(HeldXminArgs),
+    /// Drain the same number of events with 1, 2 and 4 relays; count duplicates and order violations
+    Scale(ScaleArgs),
+    /// Measure the time of one claim with few and with many events waiting
+    Backlog(BacklogArgs),
+}
+
+/// Where events go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SinkKind {
+    /// Nowhere: what remains is the cost of the relay
+    Null,
+    /// One request per event
+    Http,
+    /// A topic of a Kafka broker
+    Kafka,
+}
+
+impl SinkKind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Http => "http",
+            Self::Kafka => "kafka",
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EventArgs {
+    /// Bytes of payload per event
+    #[arg(long, default_value_t = 256, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(32..=4_194_304))]
+    pub(crate) payload: u32,
+    /// Distinct aggregates (ordering keys)
+    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) keys: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RelayArgs {
+    /// Claim mode: rows or lanes
+    #[arg(long, default_value_t = ClaimMode::Rows, value_name = "MODE")]
+    pub(crate) claim: ClaimMode,
+    /// Events per claim
+    #[arg(long, default_value_t = 2_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) batch: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SinkArgs {
+    /// Where to
+    #[arg(long, value_enum, default_value_t = SinkKind::Null)]
+    pub(crate) sink: SinkKind,
+    /// Kafka: brokers, HOST:PORT and more with commas
+    #[arg(long, default_value = "localhost:9092", value_name = "LIST")]
+    pub(crate) brokers: String,
+    /// Kafka: topic
+    #[arg(long, default_value = "postrider-bench", value_name = "NAME")]
+    pub(crate) topic: String,
+    /// HTTP: URL to post to [default: a target that the bench starts inside itself]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OutputArgs {
+    /// Name of the outbox to make; refused if it exists [default: bench_ and random characters]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) outbox: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also write a report with plots; opens without a network
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrainArgs {
+    /// Events to drain
+    #[arg(long, default_value_t = 200_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) events: u64,
+    /// Relays, each with connections and a lease of its own
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) relays: u32,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) relay: RelayArgs,
+    #[command(flatten)]
+    pub(crate) sink: SinkArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LatencyArgs {
+    /// Events per second, whatever the answers
+    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) rate: u32,
+    /// Seconds to measure
+    #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub(crate) seconds: u32,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HeldXminArgs {
+    /// Events per second, whatever the answers
+    #[arg(long, default_value_t = 5_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) rate: u32,
+    /// Seconds to measure, once with the transaction and once without
+    #[arg(long, default_value_t = 300, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub(crate) seconds: u32,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+}
+
+/// What the benches with a fixed rate share.
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// Connections that append
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) writers: u32,
+    /// Relays, each with connections and a lease of its own
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) relays: u32,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) relay: RelayArgs,
+    #[command(flatten)]
+    pub(crate) sink: SinkArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AppendBenchArgs {
+    /// Events to append one by one; in batches ten times as many
+    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) events: u64,
+    /// Events per batch append
+    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    pub(crate) batch: u32,
+    /// Writers at the same time
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) writers: u32,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BlockedKeysArgs {
+    /// Events that wait behind failing keys
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) blocked: u64,
+    /// Keys that fail
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) failing_keys: u64,
+    /// Events of other keys, appended after the blocked ones
+    #[arg(long, default_value_t = 50_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) ready: u64,
+    /// Relays, each with connections and a lease of its own
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) relays: u32,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) relay: RelayArgs,
+    #[command(flatten)]
+    pub(crate) sink: SinkArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScaleArgs {
+    /// Numbers of relays; the first is what the others are compared with
+    #[arg(long, default_value = "1,2,4", value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) relays: Vec<u32>,
+    /// Events to drain with each number of relays
+    #[arg(long, default_value_t = 200_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) events: u64,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) relay: RelayArgs,
+    #[command(flatten)]
+    pub(crate) sink: SinkArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BacklogArgs {
+    /// Events waiting; the first is what the others are compared with
+    #[arg(long, default_value = "10000,1000000,5000000", value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) sizes: Vec<u64>,
+    /// Claim mode: rows or lanes
+    #[arg(long, default_value_t = ClaimMode::Rows, value_name = "MODE")]
+    pub(crate) claim: ClaimMode,
+    /// Events per claim
+    #[arg(long, default_value_t = 500, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) batch: u32,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}

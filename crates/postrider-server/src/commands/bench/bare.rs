@@ -1,0 +1,335 @@
+//! What a client without Postrider does with the same database: plain statements in a plain loop,
+//! no leases, no books, no retries. Its figures are the limits that the benches are measured against.
+
+use postrider::{Appended, Appender, NewEvent, Outbox, StoreError};
+use sqlx::{AssertSqlSafe, QueryBuilder, Row};
+
+use super::event::Maker;
+use crate::commands::Failure;
+
+/// What an event is made of; all of it travels to the client, as it does to a relay.
+const COLUMNS: &str = "id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload, \
+                       headers, content_hash, created_at";
+const PLAIN_COLUMNS: &str = "aggregate_type, aggregate_id, event_type, payload";
+/// Takes the write lock at once, as the documentation asks applications to.
+const SQLITE_BEGIN: &str = "BEGIN IMMEDIATE";
+
+/// Plain connections.
+#[derive(Clone)]
+pub(super) struct Bare(Appender);
+
+/// The same statements in a row on whichever pool it is; `$pool` and `$quote` are named by the body.
+macro_rules! on_pool {
+    ($bare:expr, |$pool:ident, $quote:ident| $body:expr) => {
+        match &$bare.0 {
+            Appender::Postgres($pool) => {
+                let $quote = |name: &str| format!("\"{name}\"");
+                $body
+            }
+            Appender::Mysql($pool) => {
+                let $quote = |name: &str| format!("`{name}`");
+                $body
+            }
+            Appender::Sqlite($pool) => {
+                let $quote = |name: &str| format!("\"{name}\"");
+                $body
+            }
+        }
+    };
+}
+
+impl Bare {
+    pub(super) async fn connect(url: &str, connections: u32) -> Result<Self, Failure> {
+        Ok(Self(Appender::connect(url, connections).await?))
+    }
+
+    pub(super) fn appender(&self) -> &Appender {
+        &self.0
+    }
+
+    /// Whether an outbox of that name or a table of its table's name is there.
+    pub(super) async fn exists(&self, outbox: &Outbox) -> Result<bool, Failure> {
+        on_pool!(self, |pool, quote| {
+            let table = format!("SELECT 1 FROM {} WHERE 1 = 0", quote(outbox.table()));
+            // The name is safe in quotes: `Outbox` lets only plain identifiers be one.
+            let named =
+                format!("SELECT 1 FROM postrider_outboxes WHERE name = '{}'", outbox.name());
+            let has_table = answered(sqlx::query(AssertSqlSafe(table)).fetch_optional(pool).await)?;
+            let has_name = answered(sqlx::query(AssertSqlSafe(named)).fetch_optional(pool).await)?;
+            Ok(has_table.is_some() || matches!(has_name, Some(Some(_))))
+        })
+    }
+
+    /// Takes everything out of a table: read a chunk by primary key, delete it, and so on. Answers
+    /// how many rows that were.
+    pub(super) async fn take_out(
+        &self,
+        table: &str,
+        batch: u32,
+        mut progress: impl FnMut(u64),
+    ) -> Result<u64, Failure> {
+        let (mut last, mut taken) = (0_i64, 0_u64);
+        on_pool!(self, |pool, quote| {
+            let mark = |n: u8| self.mark(n);
+            let read = format!(
+                "SELECT {COLUMNS} FROM {} WHERE id > {} ORDER BY id LIMIT {}",
+                quote(table),
+                mark(1),
+                mark(2),
+            );
+            let delete = format!(
+                "DELETE FROM {} WHERE id > {} AND id <= {}",
+                quote(table),
+                mark(1),
+                mark(2)
+            );
+            let mut connection = pool.acquire().await.map_err(StoreError::from)?;
+            loop {
+                let rows = sqlx::query(AssertSqlSafe(read.clone()))
+                    .bind(last)
+                    .bind(i64::from(batch))
+                    .fetch_all(&mut *connection)
+                    .await
+                    .map_err(StoreError::from)?;
+                let Some(row) = rows.last() else { return Ok(taken) };
+                let until: i64 = row.try_get(0).map_err(StoreError::from)?;
+                sqlx::query(AssertSqlSafe(delete.clone()))
+                    .bind(last)
+                    .bind(until)
+                    .execute(&mut *connection)
+                    .await
+                    .map_err(StoreError::from)?;
+                last = until;
+                taken += rows.len() as u64;
+                progress(taken);
+            }
+        })
+    }
+
+    /// The oldest rows that can be seen: ids and payloads, in the order of ids.
+    pub(super) async fn read_first(
+        &self,
+        table: &str,
+        batch: u32,
+    ) -> Result<Vec<(i64, String)>, Failure> {
+        on_pool!(self, |pool, quote| {
+            let read = format!("SELECT {COLUMNS} FROM {} ORDER BY id LIMIT {batch}", quote(table));
+            let rows = sqlx::query(AssertSqlSafe(read)).fetch_all(pool).await;
+            let event = |row: &_| Ok((Row::try_get(row, "id")?, Row::try_get(row, "payload")?));
+            let events: Result<Vec<_>, sqlx::Error> =
+                rows.and_then(|rows| rows.iter().map(event).collect());
+            Ok(events.map_err(StoreError::from)?)
+        })
+    }
+
+    /// By id and not by range: a smaller id may have been committed since they were read.
+    pub(super) async fn delete(&self, table: &str, ids: &[i64]) -> Result<(), Failure> {
+        let ids: Vec<String> = ids.iter().map(i64::to_string).collect();
+        on_pool!(self, |pool, quote| {
+            let delete = format!("DELETE FROM {} WHERE id IN ({})", quote(table), ids.join(","));
+            // Each is another statement: none is worth being remembered.
+            let delete = sqlx::query(AssertSqlSafe(delete)).persistent(false);
+            delete.execute(pool).await.map_err(StoreError::from)?;
+            Ok(())
+        })
+    }
+
+    /// A table with what an event has and nothing else: no defaults, triggers or further indexes.
+    pub(super) async fn create_plain_table(&self, table: &str) -> Result<(), Failure> {
+        let id = match &self.0 {
+            Appender::Postgres(_) => "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+            Appender::Mysql(_) => "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY",
+            Appender::Sqlite(_) => "INTEGER PRIMARY KEY AUTOINCREMENT",
+        };
+        on_pool!(self, |pool, quote| {
+            let create = format!(
+                "CREATE TABLE {} (id {id}, aggregate_type varchar(100) NOT NULL, aggregate_id \
+                 varchar(255) NOT NULL, event_type varchar(200) NOT NULL, payload text NOT NULL)",
+                quote(table)
+            );
+            sqlx::query(AssertSqlSafe(create)).execute(pool).await.map_err(StoreError::from)?;
+            Ok(())
+        })
+    }
+
+    pub(super) async fn drop_table(&self, table: &str) -> Result<(), Failure> {
+        on_pool!(self, |pool, quote| {
+            let drop = format!("DROP TABLE IF EXISTS {}", quote(table));
+            sqlx::query(AssertSqlSafe(drop)).execute(pool).await.map_err(StoreError::from)?;
+            Ok(())
+        })
+    }
+
+    /// One append in a transaction, as an application has it.
+    pub(super) async fn append_one(
+        &self,
+        outbox: &Outbox,
+        event: &NewEvent,
+    ) -> Result<(), Failure> {
+        let appended = match &self.0 {
+            Appender::Postgres(pool) => {
+                let mut transaction = pool.begin().await.map_err(StoreError::from)?;
+                let appended = postrider::postgres::append(&mut transaction, outbox, event).await?;
+                transaction.commit().await.map_err(StoreError::from)?;
+                appended
+            }
+            Appender::Mysql(pool) => {
+                let mut transaction = pool.begin().await.map_err(StoreError::from)?;
+                let appended = postrider::mysql::append(&mut transaction, outbox, event).await?;
+                transaction.commit().await.map_err(StoreError::from)?;
+                appended
+            }
+            Appender::Sqlite(pool) => {
+                let begun = pool.begin_with(SQLITE_BEGIN).await;
+                let mut transaction = begun.map_err(StoreError::from)?;
+                let appended = postrider::sqlite::append(&mut transaction, outbox, event).await?;
+                transaction.commit().await.map_err(StoreError::from)?;
+                appended
+            }
+        };
+        match appended {
+            Appended::New { .. } => Ok(()),
+            Appended::Duplicate { id } => {
+                Err(Failure::Partly(format!("a request id of this bench was used before, by {id}")))
+            }
+        }
+    }
+
+    /// One plain `INSERT` in a transaction.
+    pub(super) async fn insert_one(
+        &self,
+        table: &str,
+        maker: &Maker,
+        number: u64,
+    ) -> Result<(), Failure> {
+        let values = [1, 2, 3, 4].map(|n| self.mark(n)).join(", ");
+        let begin = match &self.0 {
+            Appender::Sqlite(_) => SQLITE_BEGIN,
+            Appender::Postgres(_) | Appender::Mysql(_) => "BEGIN",
+        };
+        on_pool!(self, |pool, quote| {
+            let table = quote(table);
+            let insert = format!("INSERT INTO {table} ({PLAIN_COLUMNS}) VALUES ({values})");
+            let mut query = sqlx::query(AssertSqlSafe(insert));
+            for column in maker.columns(number) {
+                query = query.bind(column);
+            }
+            let mut transaction = pool.begin_with(begin).await.map_err(StoreError::from)?;
+            query.execute(&mut *transaction).await.map_err(StoreError::from)?;
+            transaction.commit().await.map_err(StoreError::from)?;
+            Ok(())
+        })
+    }
+
+    /// Many rows by the database's bulk way.
+    pub(super) async fn insert_many(
+        &self,
+        table: &str,
+        maker: &Maker,
+        numbers: std::ops::Range<u64>,
+    ) -> Result<(), Failure> {
+        let head = format!("({PLAIN_COLUMNS})");
+        let inserted = match &self.0 {
+            Appender::Postgres(pool) => {
+                // Nothing in these values needs an escape.
+                let text: String =
+                    numbers.map(|number| maker.columns(number).join("\t") + "\n").collect();
+                let copy = async {
+                    let statement = format!("COPY \"{table}\" {head} FROM STDIN");
+                    let mut connection = pool.acquire().await?;
+                    let mut copy = connection.copy_in_raw(&statement).await?;
+                    copy.send(text.as_bytes()).await?;
+                    copy.finish().await
+                };
+                copy.await.map(drop)
+            }
+            Appender::Mysql(pool) => {
+                let mut query = QueryBuilder::new(format!("INSERT INTO `{table}` {head} "));
+                query.push_values(numbers, |mut row, number| {
+                    for column in maker.columns(number) {
+                        row.push_bind(column);
+                    }
+                });
+                query.build().execute(pool).await.map(drop)
+            }
+            Appender::Sqlite(pool) => {
+                let mut query = QueryBuilder::new(format!("INSERT INTO \"{table}\" {head} "));
+                query.push_values(numbers, |mut row, number| {
+                    for column in maker.columns(number) {
+                        row.push_bind(column);
+                    }
+                });
+                query.build().execute(pool).await.map(drop)
+            }
+        };
+        Ok(inserted.map_err(StoreError::from)?)
+    }
+
+    /// Keeps a transaction open that has read something and writes nothing, until it is dropped.
+    pub(super) async fn hold_snapshot(&self) -> Result<HeldSnapshot, Failure> {
+        let held = async {
+            Ok::<_, sqlx::Error>(match &self.0 {
+                Appender::Postgres(pool) => {
+                    let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+                    let mut transaction = pool.begin_with(begin).await?;
+                    // The snapshot is taken by the first statement.
+                    sqlx::query("SELECT 1").execute(&mut *transaction).await?;
+                    HeldSnapshot::Postgres(transaction)
+                }
+                Appender::Mysql(pool) => {
+                    let begin = "START TRANSACTION WITH CONSISTENT SNAPSHOT";
+                    HeldSnapshot::Mysql(pool.begin_with(begin).await?)
+                }
+                Appender::Sqlite(pool) => {
+                    let mut transaction = pool.begin().await?;
+                    sqlx::query("SELECT count(*) FROM postrider_relays")
+                        .execute(&mut *transaction)
+                        .await?;
+                    HeldSnapshot::Sqlite(transaction)
+                }
+            })
+        };
+        Ok(held.await.map_err(StoreError::from)?)
+    }
+
+    /// A parameter of a statement.
+    fn mark(&self, number: u8) -> String {
+        match &self.0 {
+            Appender::Mysql(_) => "?".to_owned(),
+            Appender::Postgres(_) | Appender::Sqlite(_) => format!("${number}"),
+        }
+    }
+}
+
+/// An open transaction.
+pub(super) enum HeldSnapshot {
+    Postgres(sqlx::Transaction<'static, sqlx::Postgres>),
+    Mysql(sqlx::Transaction<'static, sqlx::MySql>),
+    Sqlite(sqlx::Transaction<'static, sqlx::Sqlite>),
+}
+
+impl HeldSnapshot {
+    /// Ends it; fails if it had been lost meanwhile, in which case nothing was held.
+    pub(super) async fn release(self) -> Result<(), Failure> {
+        let ended = match self {
+            Self::Postgres(transaction) => transaction.commit().await,
+            Self::Mysql(transaction) => transaction.commit().await,
+            Self::Sqlite(transaction) => transaction.commit().await,
+        };
+        Ok(ended.map_err(StoreError::from)?)
+    }
+}
+
+/// `None` where the database answered that there is no such table.
+fn answered<T>(result: Result<T, sqlx::Error>) -> Result<Option<T>, Failure> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(sqlx::Error::Database(error))
+            if matches!(error.code().as_deref(), Some("42P01" | "42S02"))
+                || error.message().contains("no such table") =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(StoreError::from(error).into()),
+    }
+}

@@ -1,0 +1,110 @@
+//! How long the relays' claims took, from the metric that they record anyhow: the same figure in
+//! every claim mode, and the one that operators see.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use metrics::{
+    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
+};
+use postrider_relay::telemetry::{CLAIM_SECONDS, CLAIMED};
+
+use super::numbers::thinned;
+use super::relays::POINTS_MAX;
+use crate::commands::Failure;
+
+/// Claims kept; a run of an hour with 200 claims a second has fewer.
+const CLAIMS_MAX: usize = 1_000_000;
+
+/// Claims since the last restart.
+#[derive(Debug, Clone)]
+pub(super) struct Claims(Arc<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    /// Seconds since the restart, milliseconds taken.
+    claims: Mutex<(Instant, Vec<(f64, f64)>)>,
+    events: AtomicU64,
+}
+
+impl Claims {
+    /// Becomes the process's recorder of metrics.
+    pub(super) fn install() -> Result<Self, Failure> {
+        let claims = Self(Arc::new(Kept {
+            claims: Mutex::new((Instant::now(), Vec::new())),
+            events: AtomicU64::new(0),
+        }));
+        metrics::set_global_recorder(claims.clone())
+            .map_err(|error| Failure::Partly(format!("claims cannot be timed: {error}")))?;
+        Ok(claims)
+    }
+
+    pub(super) fn restart(&self) {
+        *self.0.claims.lock().unwrap_or_else(PoisonError::into_inner) =
+            (Instant::now(), Vec::new());
+        self.0.events.store(0, Ordering::SeqCst);
+    }
+
+    /// When each claim ended, in seconds, and how many milliseconds it took.
+    pub(super) fn timed(&self) -> Vec<(f64, f64)> {
+        self.0.claims.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+
+    /// The same, few enough for a plot.
+    pub(super) fn thinned(&self) -> Vec<(f64, f64)> {
+        thinned(&self.timed(), POINTS_MAX)
+    }
+
+    /// Events claimed.
+    pub(super) fn events(&self) -> u64 {
+        self.0.events.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.0.claims.lock().unwrap_or_else(PoisonError::into_inner).1.len()
+    }
+}
+
+impl CounterFn for Kept {
+    fn increment(&self, events: u64) {
+        self.events.fetch_add(events, Ordering::SeqCst);
+    }
+
+    fn absolute(&self, _events: u64) {}
+}
+
+impl HistogramFn for Kept {
+    fn record(&self, seconds: f64) {
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        if claims.1.len() < CLAIMS_MAX {
+            let at = claims.0.elapsed().as_secs_f64();
+            claims.1.push((at, seconds * 1_000.0));
+        }
+    }
+}
+
+impl Recorder for Claims {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        match key.name() == CLAIMED {
+            true => Counter::from_arc(Arc::clone(&self.0)),
+            false => Counter::noop(),
+        }
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        match key.name() == CLAIM_SECONDS {
+            true => Histogram::from_arc(Arc::clone(&self.0)),
+            false => Histogram::noop(),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The events of a bench: a number, a key that follows from it, and payload up to the size asked for.
+
+use std::time::Duration;
+
+use chrono::Utc;
+use postrider::{Event, NewEvent, content_hash};
+
+const AGGREGATE_TYPE: &str = "bench";
+const EVENT_TYPE: &str = "Measured";
+/// Where the number starts in a payload.
+const BEFORE_NUMBER: &str = r#"{"n":"#;
+
+/// Makes events to append.
+#[derive(Debug, Clone)]
+pub(super) struct Maker {
+    keys: u64,
+    payload_bytes: usize,
+    /// Keys are named with this in front.
+    key_prefix: &'static str,
+    deliver_after: Option<Duration>,
+    request_ids: Option<String>,
+}
+
+impl Maker {
+    pub(super) fn new(keys: u64, payload_bytes: u32) -> Self {
+        let payload_bytes = payload_bytes as usize;
+        Self { keys, payload_bytes, key_prefix: "", deliver_after: None, request_ids: None }
+    }
+
+    /// Other keys than those of other makers.
+    pub(super) fn keys_named(self, keys: u64, key_prefix: &'static str) -> Self {
+        Self { keys, key_prefix, ..self }
+    }
+
+    /// Not due before that time.
+    pub(super) fn deliver_after(self, wait: Duration) -> Self {
+        Self { deliver_after: Some(wait), ..self }
+    }
+
+    /// With a request id that starts like this.
+    pub(super) fn request_ids(self, prefix: &str) -> Self {
+        Self { request_ids: Some(prefix.to_owned()), ..self }
+    }
+
+    pub(super) fn make(&self, number: u64) -> NewEvent {
+        let key = self.key(number);
+        let payload = payload(number, self.payload_bytes);
+        let mut event = NewEvent::new(AGGREGATE_TYPE, key, EVENT_TYPE, payload);
+        if let Some(wait) = self.deliver_after {
+            event = event.deliver_after(wait);
+        }
+        match &self.request_ids {
+            Some(prefix) => event.request_id(format!("{prefix}-{number}")),
+            None => event,
+        }
+    }
+
+    /// The columns that a plain insert fills: type and id of the aggregate, event type, payload.
+    pub(super) fn columns(&self, number: u64) -> [String; 4] {
+        let payload = payload(number, self.payload_bytes);
+        [AGGREGATE_TYPE.to_owned(), self.key(number), EVENT_TYPE.to_owned(), payload]
+    }
+
+    fn key(&self, number: u64) -> String {
+        format!("{}{}", self.key_prefix, scattered(number) % self.keys)
+    }
+}
+
+/// Any number, the same each time: keys come at random, so that some come again at once, and an
+/// event that overtakes another of its key is seen. (The finalizer of SplitMix64.)
+fn scattered(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// An event as a relay holds it, for feeding a sink without any store.
+pub(super) fn sample(number: u64, keys: u64, payload_bytes: u32) -> Event {
+    let [aggregate_type, aggregate_id, event_type, payload] =
+        Maker::new(keys, payload_bytes).columns(number);
+    let now = Utc::now();
+    Event {
+        id: i64::try_from(number).unwrap_or(i64::MAX),
+        event_id: uuid::Uuid::now_v7().to_string(),
+        request_id: None,
+        content_hash: Some(content_hash(None, &event_type, &payload)),
+        aggregate_type,
+        aggregate_id,
+        event_type,
+        payload,
+        headers: None,
+        created_at: now,
+        expires_at: None,
+        retry_count: 0,
+        max_retries: None,
+        redrive_count: 0,
+        crash_count: 0,
+        last_failed_at: None,
+        claimed_at: now,
+        version: 1,
+    }
+}
+
+/// The number that a payload carries.
+pub(super) fn number_in(payload: &str) -> Option<usize> {
+    let digits = payload.strip_prefix(BEFORE_NUMBER)?;
+    digits[..digits.find(|c: char| !c.is_ascii_digit())?].parse().ok()
+}
+
+/// JSON of exactly that size, where it is large enough for its frame.
+fn payload(number: u64, bytes: usize) -> String {
+    let frame = format!(r#"{BEFORE_NUMBER}{number},"data":""#);
+    let padding = bytes.saturating_sub(frame.len() + 2);
+    format!(r#"{frame}{}"}}"#, "x".repeat(padding))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_has_its_size_and_its_number_and_is_json() {
+        for (number, bytes) in [(0, 32), (41, 256), (9_999_999, 1_000)] {
+            let text = payload(number, bytes);
+            assert_eq!(text.len(), bytes);
+            assert_eq!(number_in(&text), Some(number as usize));
+            assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{text}");
+        }
+        assert_eq!(number_in("{}"), None);
+    }
+
+    #[test]
+    fn keys_come_at_random_and_all_of_them_do() {
+        let maker = Maker::new(100, 64);
+        let keys: Vec<String> = (0..2_000).map(|number| maker.key(number)).collect();
+        let distinct: std::collections::HashSet<&String> = keys.iter().collect();
+        assert_eq!(distinct.len(), 100);
+        assert!(keys.windows(2).any(|pair| pair[0] == pair[1]), "some come again at once");
+        assert_eq!(maker.keys_named(1, "bad-").key(7), "bad-0");
+    }
+}

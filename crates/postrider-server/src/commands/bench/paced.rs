@@ -1,0 +1,69 @@
+//! A run at a fixed rate: writers on a schedule, relays behind them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use postrider::Outbox;
+
+use super::event::Maker;
+use super::relays::{self, Goal, Plan, Relays, Watch};
+use super::schedule::{Latencies, Schedule, Times, Writers};
+use super::sinks::Sinks;
+use super::stage::Stage;
+use crate::cli::LoadArgs;
+use crate::commands::Failure;
+
+/// Events of one run; the times of each are kept in 16 bytes.
+const EVENTS_MAX: u64 = 20_000_000;
+
+/// What a run at a fixed rate showed.
+pub(super) struct Paced {
+    pub(super) events: u64,
+    pub(super) watched: Watch,
+    /// Seconds, milliseconds.
+    pub(super) claims: Vec<(f64, f64)>,
+    pub(super) latencies: Latencies,
+    pub(super) duplicates_and_order_violations: (u64, u64),
+    pub(super) balanced: bool,
+}
+
+/// Events that come in that time; refused where nobody could keep their times.
+pub(super) fn events(rate: u32, seconds: u32) -> Result<u64, Failure> {
+    let events = u64::from(rate) * u64::from(seconds);
+    match events <= EVENTS_MAX {
+        true => Ok(events),
+        false => Err(Failure::Usage(format!(
+            "--rate {rate} for --seconds {seconds} are {events} events; at most {EVENTS_MAX}"
+        ))),
+    }
+}
+
+/// Appends `events` at that rate while relays deliver them.
+pub(super) async fn run(
+    stage: &Stage,
+    (outbox, sinks): (&Outbox, &Sinks),
+    load: &LoadArgs,
+    (rate, events): (u32, u64),
+) -> Result<Paced, Failure> {
+    let maker = Maker::new(load.event.keys, load.event.payload);
+    let mut plan = Plan::new(outbox, sinks, load.relay.claim, load.relay.batch, load.relays);
+    let schedule = Arc::new(Schedule::start(rate, events));
+    let times = Arc::new(Times::of(&schedule));
+    plan.times = Some(Arc::clone(&times));
+    stage.claims.restart();
+    let relays = Relays::start(stage, &plan).await?;
+    let clock = (&schedule, Some(&times));
+    let mut writers = Writers::start(stage, outbox, &maker, clock, load.writers).await?;
+    let appended = || schedule.appended.load(Ordering::SeqCst);
+    let goal = Goal { title: "at the rate", deliver: events, leave: 0, appended: &appended };
+    let watched = relays::watch(stage, (&plan, &relays), Some(&mut writers), goal).await?;
+    relays.stop().await?;
+    Ok(Paced {
+        events,
+        watched,
+        claims: stage.claims.timed(),
+        latencies: times.latencies(),
+        duplicates_and_order_violations: plan.checker.duplicates_and_order_violations(),
+        balanced: relays::balanced(stage, outbox).await?,
+    })
+}

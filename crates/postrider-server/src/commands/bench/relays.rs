@@ -1,0 +1,240 @@
+//! The relays of a run, and the watch over them until all is delivered and settled.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postrider::Outbox;
+use postrider::store::{Books, ClaimMode, OnSuccess};
+use postrider_relay::{Backoff, OutboxConfig, Preset, Relay, RelayConfig, RelayError};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::checker::Checker;
+use super::machine::resident_bytes;
+use super::numbers::thinned;
+use super::schedule::{Times, Writers};
+use super::sinks::{Sinks, Watched};
+use super::stage::{Stage, bar};
+use crate::commands::Failure;
+
+/// Without progress for this long, the run has failed.
+const STALL: Duration = Duration::from_secs(60);
+/// Between looks at progress and memory.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Between points of the plots.
+const POINT_EVERY: Duration = Duration::from_millis(100);
+/// How long a relay with nothing to do is watched for its memory.
+const IDLE: Duration = Duration::from_secs(1);
+/// Points of a plot.
+pub(super) const POINTS_MAX: usize = 300;
+
+/// What relays are started for.
+pub(super) struct Plan<'a> {
+    pub(super) outbox: &'a Outbox,
+    pub(super) sinks: &'a Sinks,
+    pub(super) claim: ClaimMode,
+    pub(super) batch: u32,
+    pub(super) relays: u32,
+    pub(super) checker: Arc<Checker>,
+    pub(super) times: Option<Arc<Times>>,
+    pub(super) failing: Option<&'static str>,
+    /// Claim, deliver and settle one batch after the other.
+    pub(super) one_at_a_time: bool,
+}
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(
+        outbox: &'a Outbox,
+        sinks: &'a Sinks,
+        claim: ClaimMode,
+        batch: u32,
+        relays: u32,
+    ) -> Self {
+        Self {
+            outbox,
+            sinks,
+            claim,
+            batch,
+            relays,
+            checker: Arc::default(),
+            times: None,
+            failing: None,
+            one_at_a_time: false,
+        }
+    }
+
+    fn outbox_config(&self) -> Result<OutboxConfig, Failure> {
+        let sink = Watched {
+            inner: self.sinks.open()?,
+            checker: Arc::clone(&self.checker),
+            times: self.times.clone(),
+            failing: self.failing,
+        };
+        let preset = Preset {
+            batch: self.batch,
+            on_success: OnSuccess::Delete,
+            idle_poll: Duration::from_millis(100),
+            // A failing event neither dies nor comes again within the run.
+            max_retries: 1_000,
+            backoff: Backoff { first: Duration::from_secs(300), ..Preset::broker().backoff },
+            ..Preset::broker()
+        };
+        let config = OutboxConfig::new(self.outbox.clone(), preset, Arc::new(sink));
+        let batches_max = if self.one_at_a_time { 1 } else { config.batches_max };
+        Ok(OutboxConfig { batches_max, claim: Some(self.claim), ..config })
+    }
+}
+
+/// Relays at work, each with a store, a sink and a lease of its own.
+pub(super) struct Relays {
+    stop: CancellationToken,
+    running: Vec<JoinHandle<Result<(), RelayError>>>,
+    /// When their stores were connected and they began.
+    pub(super) started: Instant,
+}
+
+impl Relays {
+    pub(super) async fn start(stage: &Stage, plan: &Plan<'_>) -> Result<Self, Failure> {
+        let stop = stage.stop.child_token();
+        let mut relays = Vec::new();
+        for _ in 0..plan.relays {
+            let store = stage.another_store().await?;
+            let relay = Relay::new(store, RelayConfig::default()).outbox(plan.outbox_config()?);
+            relays.push(relay);
+        }
+        let started = Instant::now();
+        // Tracked by the stage: whatever becomes of this run, they end before their tables do.
+        let run = |relay: Relay| stage.running.spawn(relay.run(stop.clone()));
+        Ok(Self { running: relays.into_iter().map(run).collect(), stop, started })
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        match self.running.iter().any(JoinHandle::is_finished) {
+            true => Err(Failure::Partly("a relay ended before its work was done".to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) async fn stop(self) -> Result<(), Failure> {
+        self.stop.cancel();
+        for relay in self.running {
+            match relay.await {
+                Ok(outcome) => outcome?,
+                Err(error) => return Err(Failure::Partly(format!("a relay ended with {error}"))),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was seen while relays worked.
+pub(super) struct Watch {
+    pub(super) seconds: f64,
+    pub(super) rss_max_bytes: u64,
+    /// Seconds, delivered so far, appended and not delivered.
+    points: Vec<(f64, u64, u64)>,
+}
+
+impl Watch {
+    /// Events per second over time.
+    pub(super) fn rate_over_time(&self) -> Vec<(f64, f64)> {
+        let rates = self.points.windows(2).map(|pair| {
+            let ((from, before, _), (to, after, _)) = (pair[0], pair[1]);
+            (to, (after - before) as f64 / (to - from).max(1e-9))
+        });
+        thinned(&rates.collect::<Vec<_>>(), POINTS_MAX)
+    }
+
+    /// Events waiting over time.
+    pub(super) fn backlog_over_time(&self) -> Vec<(f64, f64)> {
+        let backlog: Vec<_> =
+            self.points.iter().map(|(at, _, backlog)| (*at, *backlog as f64)).collect();
+        thinned(&backlog, POINTS_MAX)
+    }
+}
+
+/// When a run is over.
+pub(super) struct Goal<'a> {
+    pub(super) title: &'static str,
+    /// Events to be delivered.
+    pub(super) deliver: u64,
+    /// Events that stay in the outbox.
+    pub(super) leave: u64,
+    /// How many are appended so far; for those that come while it runs.
+    pub(super) appended: &'a (dyn Fn() -> u64 + Sync),
+}
+
+/// Watches until everything is settled, not only delivered.
+pub(super) async fn watch(
+    stage: &Stage,
+    (plan, relays): (&Plan<'_>, &Relays),
+    mut writers: Option<&mut Writers>,
+    goal: Goal<'_>,
+) -> Result<Watch, Failure> {
+    let bar = bar(goal.title, goal.deliver);
+    let (mut rss_max_bytes, mut moved_at, mut points) = (0, Instant::now(), Vec::new());
+    let mut pointed_at = None;
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        rss_max_bytes = rss_max_bytes.max(resident_bytes());
+        let (delivered, at) = (plan.checker.delivered(), relays.started.elapsed());
+        if delivered > bar.position() {
+            bar.set_position(delivered);
+            moved_at = Instant::now();
+        }
+        if pointed_at.is_none_or(|pointed| at >= pointed + POINT_EVERY) {
+            pointed_at = Some(at);
+            let backlog = (goal.appended)().saturating_sub(delivered);
+            points.push((at.as_secs_f64(), delivered, backlog));
+        }
+        if delivered >= goal.deliver {
+            let pending = stage.store.statistics(plan.outbox).await?.pending;
+            if pending <= i64::try_from(goal.leave).unwrap_or(i64::MAX) {
+                let seconds = relays.started.elapsed().as_secs_f64();
+                points.push((seconds, delivered, 0));
+                bar.finish_and_clear();
+                return Ok(Watch { seconds, rss_max_bytes, points });
+            }
+        }
+        relays.check()?;
+        if let Some(writers) = writers.as_deref_mut() {
+            writers.check()?;
+        }
+        if moved_at.elapsed() > STALL {
+            let (of, outbox) = (goal.deliver, plan.outbox.name());
+            return Err(Failure::Partly(format!(
+                "outbox {outbox}: nothing was delivered for {STALL:?}; {delivered} of {of} were \
+                 before"
+            )));
+        }
+    }
+}
+
+/// Drains `deliver` events that are in the outbox already.
+pub(super) async fn drain(
+    stage: &Stage,
+    plan: &Plan<'_>,
+    deliver: u64,
+    leave: u64,
+) -> Result<Watch, Failure> {
+    stage.claims.restart();
+    let relays = Relays::start(stage, plan).await?;
+    let goal = Goal { title: "draining", deliver, leave, appended: &|| deliver };
+    let watched = watch(stage, (plan, &relays), None, goal).await?;
+    relays.stop().await?;
+    Ok(watched)
+}
+
+/// Memory of relays that have nothing to do yet.
+pub(super) async fn idle_bytes(stage: &Stage, plan: &Plan<'_>) -> Result<u64, Failure> {
+    let relays = Relays::start(stage, plan).await?;
+    tokio::time::sleep(IDLE).await;
+    let bytes = resident_bytes();
+    relays.stop().await?;
+    Ok(bytes)
+}
+
+/// Whether the books of an outbox balance.
+pub(super) async fn balanced(stage: &Stage, outbox: &Outbox) -> Result<bool, Failure> {
+    Ok(stage.store.books(outbox).await?.iter().all(Books::balanced))
+}

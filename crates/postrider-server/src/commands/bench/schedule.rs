@@ -1,0 +1,228 @@
+//! Appending at a fixed rate, whatever the answers (an open loop), and the times of each event.
+//!
+//! Event n is due at `n / rate` after the start. A writer takes all events that are due and appends
+//! them in one transaction: one event where the database keeps up, more after a stall. So a stall
+//! neither lowers the rate nor hides behind events that were never sent: those that should have been
+//! sent meanwhile count from their time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use postrider::Outbox;
+use tokio::task::JoinSet;
+
+use super::bare::Bare;
+use super::event::{Maker, number_in};
+use super::stage::Stage;
+use crate::commands::Failure;
+
+/// Events per append, after a stall.
+const CATCH_UP_MAX: u64 = 1_000;
+
+/// When which event is due.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    start: Instant,
+    rate: f64,
+    events: u64,
+    next: AtomicU64,
+    pub(super) appended: AtomicU64,
+}
+
+impl Schedule {
+    pub(super) fn start(rate: u32, events: u64) -> Self {
+        Self {
+            start: Instant::now(),
+            rate: f64::from(rate),
+            events,
+            next: AtomicU64::new(0),
+            appended: AtomicU64::new(0),
+        }
+    }
+
+    fn due_at(&self, number: u64) -> Duration {
+        Duration::from_secs_f64(number as f64 / self.rate)
+    }
+
+    /// Takes what is due after `elapsed`, or says how long to wait; `None` at the end.
+    fn take(&self, elapsed: Duration) -> Option<Result<std::ops::Range<u64>, Duration>> {
+        let due = ((elapsed.as_secs_f64() * self.rate) as u64 + 1).min(self.events);
+        let until = |next: u64| due.min(next + CATCH_UP_MAX);
+        let taken = self.next.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |next| {
+            (next < due).then(|| until(next))
+        });
+        match taken {
+            Ok(first) => Some(Ok(first..until(first))),
+            Err(next) if next >= self.events => None,
+            Err(next) => Some(Err(self.due_at(next).saturating_sub(elapsed))),
+        }
+    }
+}
+
+/// When each event was due, committed and delivered.
+#[derive(Debug)]
+pub(super) struct Times {
+    start: Instant,
+    rate: f64,
+    /// Microseconds since the start, plus 1; 0 is not yet.
+    committed: Vec<AtomicU64>,
+    delivered: Vec<AtomicU64>,
+}
+
+/// Times of all events in milliseconds, sorted.
+pub(super) struct Latencies {
+    pub(super) from_commit_ms: Vec<f64>,
+    pub(super) from_due_ms: Vec<f64>,
+    /// Seconds since the start and milliseconds from commit to delivery, in order of delivery.
+    pub(super) over_time: Vec<(f64, f64)>,
+}
+
+impl Times {
+    pub(super) fn of(schedule: &Schedule) -> Self {
+        let none = || (0..schedule.events).map(|_| AtomicU64::new(0)).collect();
+        let (start, rate) = (schedule.start, schedule.rate);
+        Self { start, rate, committed: none(), delivered: none() }
+    }
+
+    fn committed(&self, numbers: std::ops::Range<u64>) {
+        for number in numbers {
+            self.note(&self.committed, number as usize);
+        }
+    }
+
+    pub(super) fn delivered(&self, payload: &str) {
+        if let Some(number) = number_in(payload) {
+            self.note(&self.delivered, number);
+        }
+    }
+
+    fn note(&self, times: &[AtomicU64], number: usize) {
+        let now = self.start.elapsed().as_micros() as u64 + 1;
+        if let Some(time) = times.get(number) {
+            time.store(now, Ordering::SeqCst);
+        }
+    }
+
+    /// Of the events that were delivered. A relay may deliver before the writer hears of its own
+    /// commit; that is no time at all.
+    pub(super) fn latencies(&self) -> Latencies {
+        let (mut from_commit_ms, mut from_due_ms) = (Vec::new(), Vec::new());
+        let mut over_time = Vec::new();
+        for (number, (committed, delivered)) in
+            self.committed.iter().zip(&self.delivered).enumerate()
+        {
+            let (committed, delivered) =
+                (committed.load(Ordering::SeqCst), delivered.load(Ordering::SeqCst));
+            if committed == 0 || delivered == 0 {
+                continue;
+            }
+            let due = (number as f64 / self.rate * 1e6) as u64;
+            let ms = delivered.saturating_sub(committed) as f64 / 1e3;
+            from_commit_ms.push(ms);
+            from_due_ms.push(delivered.saturating_sub(due) as f64 / 1e3);
+            over_time.push((delivered as f64 / 1e6, ms));
+        }
+        from_commit_ms.sort_by(f64::total_cmp);
+        from_due_ms.sort_by(f64::total_cmp);
+        over_time.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Latencies { from_commit_ms, from_due_ms, over_time }
+    }
+}
+
+/// Writers at work; they end with this value.
+pub(super) struct Writers(JoinSet<Result<(), Failure>>);
+
+impl Writers {
+    pub(super) async fn start(
+        stage: &Stage,
+        outbox: &Outbox,
+        maker: &Maker,
+        (schedule, times): (&Arc<Schedule>, Option<&Arc<Times>>),
+        writers: u32,
+    ) -> Result<Self, Failure> {
+        let bare = Bare::connect(&stage.url, writers).await?;
+        let mut tasks = JoinSet::new();
+        for _ in 0..writers {
+            let (bare, outbox, maker) = (bare.clone(), outbox.clone(), maker.clone());
+            let (schedule, times) = (Arc::clone(schedule), times.cloned());
+            tasks.spawn(
+                async move { write(&bare, &outbox, &maker, &schedule, times.as_deref()).await },
+            );
+        }
+        Ok(Self(tasks))
+    }
+
+    /// Waits until all is appended and heard of.
+    pub(super) async fn finish(mut self) -> Result<(), Failure> {
+        while let Some(ended) = self.0.join_next().await {
+            ended.unwrap_or_else(|error| Err(Failure::Partly(format!("a writer: {error}"))))?;
+        }
+        Ok(())
+    }
+
+    /// Fails with the first writer that failed.
+    pub(super) fn check(&mut self) -> Result<(), Failure> {
+        while let Some(ended) = self.0.try_join_next() {
+            ended.unwrap_or_else(|error| Err(Failure::Partly(format!("a writer: {error}"))))?;
+        }
+        Ok(())
+    }
+}
+
+async fn write(
+    bare: &Bare,
+    outbox: &Outbox,
+    maker: &Maker,
+    schedule: &Schedule,
+    times: Option<&Times>,
+) -> Result<(), Failure> {
+    while let Some(taken) = schedule.take(schedule.start.elapsed()) {
+        match taken {
+            Err(wait) => tokio::time::sleep(wait).await,
+            Ok(numbers) => {
+                let count = numbers.end - numbers.start;
+                let events: Vec<_> = numbers.clone().map(|n| maker.make(n)).collect();
+                drop(bare.appender().append_all(outbox, &events).await?);
+                if let Some(times) = times {
+                    times.committed(numbers);
+                }
+                schedule.appended.fetch_add(count, Ordering::SeqCst);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_is_taken_once_and_a_stall_is_caught_up() {
+        let schedule = Schedule::start(1_000, 3_000);
+        let at = |ms: u64| schedule.take(Duration::from_millis(ms));
+        assert_eq!(at(0), Some(Ok(0..1)), "the first one is due at once");
+        let Some(Err(wait)) = at(0) else { panic!("nothing else is") };
+        assert_eq!(wait, Duration::from_millis(1));
+        assert_eq!(at(3), Some(Ok(1..4)));
+        assert_eq!(at(2_003), Some(Ok(4..1_004)), "at most so many in one append");
+        assert_eq!(at(2_003), Some(Ok(1_004..2_004)), "another writer takes the rest");
+        assert_eq!(at(9_000), Some(Ok(2_004..3_000)));
+        assert_eq!(at(9_000), None, "the end");
+    }
+
+    #[test]
+    fn an_event_that_was_sent_late_counts_from_its_time() {
+        let schedule = Schedule::start(1_000, 3);
+        let times = Times::of(&schedule);
+        for (number, committed_us, delivered_us) in [(0, 500, 2_500), (1, 9_000, 8_500)] {
+            times.committed[number].store(committed_us + 1, Ordering::SeqCst);
+            times.delivered[number].store(delivered_us + 1, Ordering::SeqCst);
+        }
+        let found = times.latencies();
+        assert_eq!(found.from_commit_ms, [0.0, 2.0], "delivered before its writer heard: 0");
+        assert_eq!(found.from_due_ms.len(), 2, "what was not delivered has no time");
+        assert!((found.from_due_ms[1] - 7.5).abs() < 0.01, "{:?}", found.from_due_ms);
+    }
+}

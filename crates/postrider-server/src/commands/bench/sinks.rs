@@ -1,0 +1,240 @@
+//! The sinks of a bench, and what is wrapped around them to see what arrives.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::http::StatusCode;
+use futures_util::{StreamExt, stream};
+use postrider::Event;
+use postrider_relay::sinks::{HttpSettings, HttpSink, NullSink};
+use postrider_relay::{Batch, Outcome, Sink, SinkError};
+use serde::Serialize;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::checker::Checker;
+use super::event::sample;
+use super::schedule::Times;
+use crate::cli::{SinkArgs, SinkKind};
+use crate::commands::Failure;
+
+/// Time for one delivery of the direct feed.
+const FEED_TIMEOUT: Duration = Duration::from_secs(60);
+/// Calls of the direct feed at the same time, as many as a relay has batches in flight.
+const FEED_CALLS: usize = 3;
+/// Events that the direct feed sends again and again: making them is not what is measured, and
+/// all of them at once would be what the memory figure shows.
+const FEED_EVENTS_MAX: u64 = 10_000;
+/// Requests at the same time of the HTTP sink.
+const HTTP_CONCURRENCY: usize = 64;
+const HTTP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a sink is, for the report.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct SinkFacts {
+    pub(super) sink: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) target: Option<String>,
+}
+
+/// Opens the sink that was asked for, once per relay: a relay closes its sink when it stops.
+pub(super) struct Sinks {
+    kind: SinkKind,
+    url: String,
+    /// The target that this process runs itself, for as long as the bench.
+    _target: Option<AbortOnDropHandle<()>>,
+}
+
+impl Sinks {
+    pub(super) async fn prepare(args: &SinkArgs) -> Result<Self, Failure> {
+        let (url, target) = match (args.sink, &args.url) {
+            (SinkKind::Kafka, _) => {
+                return Err(Failure::Usage(format!(
+                    "--sink kafka: this build has no Kafka sink, so nothing can go to topic {} on \
+                     {}; use null or http",
+                    args.topic, args.brokers
+                )));
+            }
+            (SinkKind::Http, None) => {
+                let (url, target) = start_target().await.map_err(|error| {
+                    Failure::Partly(format!("no HTTP target could be started: {error}"))
+                })?;
+                (url, Some(target))
+            }
+            (_, url) => (url.clone().unwrap_or_default(), None),
+        };
+        let sinks = Self { kind: args.sink, url, _target: target };
+        sinks.open()?.check().await?;
+        Ok(sinks)
+    }
+
+    /// For benches that measure nothing beyond the store.
+    pub(super) fn null() -> Self {
+        Self { kind: SinkKind::Null, url: String::new(), _target: None }
+    }
+
+    pub(super) fn open(&self) -> Result<Arc<dyn Sink>, Failure> {
+        Ok(match self.kind {
+            SinkKind::Http => Arc::new(HttpSink::new(HttpSettings {
+                timeout: HTTP_TIMEOUT,
+                host_concurrency_max: HTTP_CONCURRENCY,
+                ..HttpSettings::new("bench", &self.url)
+            })?),
+            // Kafka was refused above.
+            SinkKind::Null | SinkKind::Kafka => Arc::new(NullSink::new("bench")),
+        })
+    }
+
+    pub(super) fn is_null(&self) -> bool {
+        self.kind == SinkKind::Null
+    }
+
+    pub(super) fn facts(&self) -> SinkFacts {
+        let own = self._target.is_some().then(|| "in this process".to_owned());
+        let target = own.or_else(|| (!self.url.is_empty()).then(|| self.url.clone()));
+        SinkFacts { sink: self.kind.as_str(), target }
+    }
+
+    /// Events per second that the sink takes with no relay and no store in front of it.
+    pub(super) async fn feed(
+        &self,
+        events: u64,
+        (keys, payload_bytes): (u64, u32),
+        batch: u32,
+        keep_order: bool,
+    ) -> Result<f64, Failure> {
+        let sink = self.open()?;
+        let pool = events.min(FEED_EVENTS_MAX.max(u64::from(batch)));
+        let pool: Vec<Event> = (0..pool).map(|n| sample(n, keys, payload_bytes)).collect();
+        let calls = pool.chunks(batch as usize).cycle();
+        let started = Instant::now();
+        let sent = stream::iter(calls.take(events.div_ceil(u64::from(batch)) as usize))
+            .map(async |chunk| {
+                let call = Batch::new(chunk, Instant::now() + FEED_TIMEOUT).in_order(keep_order);
+                let outcomes = sink.deliver(call).await;
+                let failed = outcomes.into_iter().find(|outcome| *outcome != Outcome::Delivered);
+                failed.map_or(Ok(chunk.len()), Err)
+            })
+            .buffer_unordered(FEED_CALLS)
+            .collect::<Vec<_>>()
+            .await;
+        let seconds = started.elapsed().as_secs_f64();
+        sink.close().await;
+        let mut delivered = 0;
+        for outcome in sent {
+            delivered += outcome.map_err(|outcome| {
+                Failure::Partly(format!("the sink, fed directly, answered {outcome:?}"))
+            })?;
+        }
+        Ok(delivered as f64 / seconds)
+    }
+}
+
+/// Takes every POST.
+async fn start_target() -> std::io::Result<(String, AbortOnDropHandle<()>)> {
+    let app = Router::new().fallback(async || StatusCode::NO_CONTENT);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}/events", listener.local_addr()?);
+    let serving = tokio::spawn(async move { drop(axum::serve(listener, app).await) });
+    Ok((url, AbortOnDropHandle::new(serving)))
+}
+
+/// Hands events on and tells the checker what was delivered.
+pub(super) struct Watched {
+    pub(super) inner: Arc<dyn Sink>,
+    pub(super) checker: Arc<Checker>,
+    /// When which event arrived, where that is asked for.
+    pub(super) times: Option<Arc<Times>>,
+    /// Keys that start with this fail each time.
+    pub(super) failing: Option<&'static str>,
+}
+
+impl Watched {
+    fn fails(&self, event: &Event) -> bool {
+        self.failing.is_some_and(|prefix| event.aggregate_id.starts_with(prefix))
+    }
+
+    /// Runs of events that go on are handed on; those of failing keys fail.
+    async fn deliver_around_failing(&self, batch: Batch<'_>) -> Vec<Outcome> {
+        let mut failed: HashSet<&str> = HashSet::new();
+        let mut outcomes = Vec::with_capacity(batch.events.len());
+        for run in batch.events.chunk_by(|a, b| self.fails(a) == self.fails(b)) {
+            if self.fails(&run[0]) {
+                outcomes.extend(run.iter().map(|event| {
+                    match failed.insert(&event.aggregate_id) || !batch.keep_order {
+                        true => Outcome::Retry { error: "this key fails".to_owned() },
+                        false => Outcome::Untried,
+                    }
+                }));
+            } else {
+                let mut part = batch;
+                part.events = run;
+                outcomes.extend(self.inner.deliver(part).await);
+            }
+        }
+        outcomes
+    }
+}
+
+#[async_trait]
+impl Sink for Watched {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
+        self.inner.destination(event)
+    }
+
+    async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
+        let outcomes = match batch.events.iter().any(|event| self.fails(event)) {
+            true => self.deliver_around_failing(batch).await,
+            false => self.inner.deliver(batch).await,
+        };
+        let fresh = self.checker.arrived(batch.events, &outcomes);
+        if let Some(times) = &self.times {
+            fresh.iter().for_each(|event| times.delivered(&event.payload));
+        }
+        outcomes
+    }
+
+    async fn check(&self) -> Result<(), SinkError> {
+        self.inner.check().await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn failing_keys_fail_in_order_and_the_others_go_on() {
+        let watched = Watched {
+            inner: Arc::new(NullSink::new("null")),
+            checker: Arc::default(),
+            times: None,
+            failing: Some("bad"),
+        };
+        let keys = ["bad1", "1", "bad1", "bad2", "2", "3"];
+        let events: Vec<Event> = (1_i64..)
+            .zip(keys)
+            .map(|(id, key)| Event { id, aggregate_id: key.to_owned(), ..sample(0, 1, 64) })
+            .collect();
+        let batch = Batch::new(&events, Instant::now() + FEED_TIMEOUT);
+        let retry = Outcome::Retry { error: "this key fails".to_owned() };
+        let ok = Outcome::Delivered;
+        let ordered = watched.deliver(batch.in_order(true)).await;
+        let expected = [&retry, &ok, &Outcome::Untried, &retry, &ok, &ok];
+        assert_eq!(ordered.iter().collect::<Vec<_>>(), expected);
+        let unordered = watched.deliver(batch).await;
+        assert_eq!(unordered[2], retry, "without order each one is tried");
+        assert_eq!(watched.checker.delivered(), 3);
+    }
+}

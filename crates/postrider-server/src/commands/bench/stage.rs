@@ -1,0 +1,160 @@
+//! What a bench makes and must take away again: outboxes, plain tables, relays.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use postrider::store::{ClaimMode, Database};
+use postrider::{Outbox, OutboxSpec};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::bare::Bare;
+use super::claims::Claims;
+use super::event::Maker;
+use crate::commands::{Failure, connect};
+use crate::config::ConfigError;
+
+/// Events per append while filling. It bounds the memory, whatever the number of events.
+const FILL_BATCH: u64 = 1_000;
+
+/// The place of one run. Call [`clean_up`](Stage::clean_up) at the end, however it ended.
+pub(super) struct Stage {
+    pub(super) url: String,
+    pub(super) store: Arc<dyn Database>,
+    /// One connection, for filling and for what a client without Postrider would do.
+    pub(super) bare: Bare,
+    pub(super) claims: Claims,
+    connections_max: u32,
+    name: String,
+    claim: ClaimMode,
+    made: Mutex<Vec<Made>>,
+    /// Stops whatever still runs at the end.
+    pub(super) stop: CancellationToken,
+    pub(super) running: TaskTracker,
+}
+
+enum Made {
+    Outbox(Outbox),
+    Table(String),
+}
+
+impl Stage {
+    pub(super) async fn open(
+        url: &str,
+        connections_max: u32,
+        name: Option<&str>,
+        claim: ClaimMode,
+    ) -> Result<Self, Failure> {
+        let unique = uuid::Uuid::new_v4().simple().to_string();
+        Ok(Self {
+            url: url.to_owned(),
+            store: connect(url, connections_max, true).await?,
+            bare: Bare::connect(url, 1).await?,
+            claims: Claims::install()?,
+            connections_max,
+            name: name.map_or_else(|| format!("bench_{}", &unique[..8]), str::to_owned),
+            claim,
+            made: Mutex::default(),
+            stop: CancellationToken::new(),
+            running: TaskTracker::new(),
+        })
+    }
+
+    /// A store of its own for one more relay.
+    pub(super) async fn another_store(&self) -> Result<Arc<dyn Database>, Failure> {
+        connect(&self.url, self.connections_max, false).await
+    }
+
+    /// Makes an outbox.
+    pub(super) async fn outbox(&self, suffix: &str) -> Result<Outbox, Failure> {
+        let outbox = self.unused_name(suffix).await?;
+        // Noted first: a migration that is cut off leaves tables behind, too.
+        self.made().push(Made::Outbox(outbox.clone()));
+        let spec = OutboxSpec { claim: self.claim, ..OutboxSpec::new(outbox.clone()) };
+        self.store.migrate(&[spec]).await?;
+        Ok(outbox)
+    }
+
+    /// Makes a plain table, for what appends are compared with.
+    pub(super) async fn plain_table(&self, suffix: &str) -> Result<String, Failure> {
+        let table = self.unused_name(suffix).await?.table().to_owned();
+        self.made().push(Made::Table(table.clone()));
+        self.bare.create_plain_table(&table).await?;
+        Ok(table)
+    }
+
+    /// A name that nothing has. What is there is somebody's: it would be filled, emptied and dropped.
+    async fn unused_name(&self, suffix: &str) -> Result<Outbox, Failure> {
+        let name = format!("{}{suffix}", self.name);
+        let outbox = Outbox::new(&name).map_err(ConfigError::from)?;
+        match self.bare.exists(&outbox).await? {
+            false => Ok(outbox),
+            true => Err(Failure::Usage(format!(
+                "--outbox: `{name}` or its table exists in this store, and a bench drops what it \
+                 used; give another name, or none"
+            ))),
+        }
+    }
+
+    /// Appends the events with these numbers, in batches.
+    pub(super) async fn fill(
+        &self,
+        outbox: &Outbox,
+        maker: &Maker,
+        events: u64,
+    ) -> Result<(), Failure> {
+        let bar = bar("filling", events);
+        let mut done = 0;
+        while done < events {
+            let count = FILL_BATCH.min(events - done);
+            let batch: Vec<_> = (done..done + count).map(|number| maker.make(number)).collect();
+            drop(self.bare.appender().append_all(outbox, &batch).await?);
+            done += count;
+            bar.inc(count);
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    /// Drops an outbox before the end, so that what follows has the disk to itself.
+    pub(super) async fn drop_outbox(&self, outbox: &Outbox) -> Result<(), Failure> {
+        self.store.drop_outbox(outbox).await?;
+        self.made().retain(|made| !matches!(made, Made::Outbox(known) if known == outbox));
+        Ok(())
+    }
+
+    /// Stops what runs and drops what was made, after a run that ended anyhow.
+    pub(super) async fn clean_up(&self) -> Result<(), Failure> {
+        self.stop.cancel();
+        self.running.close();
+        self.running.wait().await;
+        let made = std::mem::take(&mut *self.made());
+        let mut outcome = Ok(());
+        for thing in made {
+            let dropped = match thing {
+                Made::Outbox(outbox) => {
+                    self.store.drop_outbox(&outbox).await.map_err(Failure::from)
+                }
+                Made::Table(table) => self.bare.drop_table(&table).await,
+            };
+            outcome = outcome.and(dropped);
+        }
+        outcome
+    }
+
+    fn made(&self) -> std::sync::MutexGuard<'_, Vec<Made>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// On standard error, and only where that is a terminal.
+pub(super) fn bar(title: &'static str, total: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template(
+        "{msg:>12} {bar:40} {human_pos}/{human_len}  {per_sec}  {eta} left",
+    );
+    let bar = ProgressBar::new(total).with_message(title);
+    match style {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
