@@ -19,12 +19,21 @@ pub(super) struct Maker {
     key_prefix: &'static str,
     deliver_after: Option<Duration>,
     request_ids: Option<String>,
+    /// Numbers that differ by less than this never share a key.
+    writers: u64,
 }
 
 impl Maker {
     pub(super) fn new(keys: u64, payload_bytes: u32) -> Self {
         let payload_bytes = payload_bytes as usize;
-        Self { keys, payload_bytes, key_prefix: "", deliver_after: None, request_ids: None }
+        Self {
+            keys,
+            payload_bytes,
+            key_prefix: "",
+            deliver_after: None,
+            request_ids: None,
+            writers: 1,
+        }
     }
 
     /// Other keys than those of other makers.
@@ -40,6 +49,17 @@ impl Maker {
     /// With a request id that starts like this.
     pub(super) fn request_ids(self, prefix: &str) -> Self {
         Self { request_ids: Some(prefix.to_owned()), ..self }
+    }
+
+    pub(super) fn keys(&self) -> u64 {
+        self.keys
+    }
+
+    /// Cuts the keys into as many parts; number n has a key of part `n % writers`. What one writer
+    /// appends of a key is then committed in the order of its ids, as by an application that locks
+    /// what it changes.
+    pub(super) fn for_writers(self, writers: u64) -> Self {
+        Self { writers, ..self }
     }
 
     pub(super) fn make(&self, number: u64) -> NewEvent {
@@ -62,7 +82,8 @@ impl Maker {
     }
 
     fn key(&self, number: u64) -> String {
-        format!("{}{}", self.key_prefix, scattered(number) % self.keys)
+        let (part, keys) = (number % self.writers, (self.keys / self.writers).max(1));
+        format!("{}{}", self.key_prefix, scattered(number) % keys * self.writers + part)
     }
 }
 
@@ -136,6 +157,9 @@ mod tests {
         let distinct: std::collections::HashSet<&String> = keys.iter().collect();
         assert_eq!(distinct.len(), 100);
         assert!(keys.windows(2).any(|pair| pair[0] == pair[1]), "some come again at once");
-        assert_eq!(maker.keys_named(1, "bad-").key(7), "bad-0");
+        assert_eq!(maker.clone().keys_named(1, "bad-").key(7), "bad-0");
+        let shared = maker.for_writers(4);
+        let part_of = |number: u64| shared.key(number).parse::<u64>().unwrap() % 4;
+        assert!((0..500).all(|number| part_of(number) == number % 4), "no key has two writers");
     }
 }

@@ -4,6 +4,9 @@
 //! them in one transaction: one event where the database keeps up, more after a stall. So a stall
 //! neither lowers the rate nor hides behind events that were never sent: those that should have been
 //! sent meanwhile count from their time.
+//!
+//! Writer w of W has the events `w, w + W, w + 2 W …` and their keys to itself: two transactions that
+//! append to one key at the same time have no order that could be kept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +29,6 @@ pub(super) struct Schedule {
     start: Instant,
     rate: f64,
     events: u64,
-    next: AtomicU64,
     pub(super) appended: AtomicU64,
 }
 
@@ -36,7 +38,6 @@ impl Schedule {
             start: Instant::now(),
             rate: f64::from(rate),
             events,
-            next: AtomicU64::new(0),
             appended: AtomicU64::new(0),
         }
     }
@@ -45,18 +46,37 @@ impl Schedule {
         Duration::from_secs_f64(number as f64 / self.rate)
     }
 
+}
+
+/// The events of one writer.
+struct Turns<'a> {
+    schedule: &'a Schedule,
+    writer: u64,
+    writers: u64,
+    /// How many it took so far.
+    taken: u64,
+}
+
+impl Turns<'_> {
+    fn number(&self, turn: u64) -> u64 {
+        turn * self.writers + self.writer
+    }
+
     /// Takes what is due after `elapsed`, or says how long to wait; `None` at the end.
-    fn take(&self, elapsed: Duration) -> Option<Result<std::ops::Range<u64>, Duration>> {
-        let due = ((elapsed.as_secs_f64() * self.rate) as u64 + 1).min(self.events);
-        let until = |next: u64| due.min(next + CATCH_UP_MAX);
-        let taken = self.next.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |next| {
-            (next < due).then(|| until(next))
-        });
-        match taken {
-            Ok(first) => Some(Ok(first..until(first))),
-            Err(next) if next >= self.events => None,
-            Err(next) => Some(Err(self.due_at(next).saturating_sub(elapsed))),
+    fn take(&mut self, elapsed: Duration) -> Option<Result<Vec<u64>, Duration>> {
+        let Schedule { rate, events, .. } = *self.schedule;
+        if self.number(self.taken) >= events {
+            return None;
         }
+        let due = ((elapsed.as_secs_f64() * rate) as u64 + 1).min(events);
+        let turns = (self.taken..self.taken + CATCH_UP_MAX).map(|turn| self.number(turn));
+        let numbers: Vec<u64> = turns.take_while(|number| *number < due).collect();
+        if numbers.is_empty() {
+            let due_at = self.schedule.due_at(self.number(self.taken));
+            return Some(Err(due_at.saturating_sub(elapsed)));
+        }
+        self.taken += numbers.len() as u64;
+        Some(Ok(numbers))
     }
 }
 
@@ -85,9 +105,9 @@ impl Times {
         Self { start, rate, committed: none(), delivered: none() }
     }
 
-    fn committed(&self, numbers: std::ops::Range<u64>) {
+    fn committed(&self, numbers: &[u64]) {
         for number in numbers {
-            self.note(&self.committed, number as usize);
+            self.note(&self.committed, *number as usize);
         }
     }
 
@@ -142,13 +162,16 @@ impl Writers {
         writers: u32,
     ) -> Result<Self, Failure> {
         let bare = Bare::connect(&stage.url, writers).await?;
+        let writers = u64::from(writers).min(maker.keys());
         let mut tasks = JoinSet::new();
-        for _ in 0..writers {
-            let (bare, outbox, maker) = (bare.clone(), outbox.clone(), maker.clone());
+        for writer in 0..writers {
+            let (bare, outbox) = (bare.clone(), outbox.clone());
+            let maker = maker.clone().for_writers(writers);
             let (schedule, times) = (Arc::clone(schedule), times.cloned());
-            tasks.spawn(
-                async move { write(&bare, &outbox, &maker, &schedule, times.as_deref()).await },
-            );
+            tasks.spawn(async move {
+                let turns = Turns { schedule: &schedule, writer, writers, taken: 0 };
+                write(&bare, &outbox, &maker, turns, times.as_deref()).await
+            });
         }
         Ok(Self(tasks))
     }
@@ -174,20 +197,20 @@ async fn write(
     bare: &Bare,
     outbox: &Outbox,
     maker: &Maker,
-    schedule: &Schedule,
+    mut turns: Turns<'_>,
     times: Option<&Times>,
 ) -> Result<(), Failure> {
-    while let Some(taken) = schedule.take(schedule.start.elapsed()) {
+    let schedule = turns.schedule;
+    while let Some(taken) = turns.take(schedule.start.elapsed()) {
         match taken {
             Err(wait) => tokio::time::sleep(wait).await,
             Ok(numbers) => {
-                let count = numbers.end - numbers.start;
-                let events: Vec<_> = numbers.clone().map(|n| maker.make(n)).collect();
+                let events: Vec<_> = numbers.iter().map(|number| maker.make(*number)).collect();
                 drop(bare.appender().append_all(outbox, &events).await?);
                 if let Some(times) = times {
-                    times.committed(numbers);
+                    times.committed(&numbers);
                 }
-                schedule.appended.fetch_add(count, Ordering::SeqCst);
+                schedule.appended.fetch_add(numbers.len() as u64, Ordering::SeqCst);
             }
         }
     }
@@ -201,14 +224,15 @@ mod tests {
     #[test]
     fn what_is_due_is_taken_once_and_a_stall_is_caught_up() {
         let schedule = Schedule::start(1_000, 3_000);
-        let at = |ms: u64| schedule.take(Duration::from_millis(ms));
-        assert_eq!(at(0), Some(Ok(0..1)), "the first one is due at once");
-        let Some(Err(wait)) = at(0) else { panic!("nothing else is") };
-        assert_eq!(wait, Duration::from_millis(1));
-        assert_eq!(at(3), Some(Ok(1..4)));
-        assert_eq!(at(2_003), Some(Ok(4..1_004)), "at most so many in one append");
-        assert_eq!(at(2_003), Some(Ok(1_004..2_004)), "another writer takes the rest");
-        assert_eq!(at(9_000), Some(Ok(2_004..3_000)));
+        let mut turns = Turns { schedule: &schedule, writer: 1, writers: 2, taken: 0 };
+        let mut at = |ms: u64| turns.take(Duration::from_millis(ms));
+        assert_eq!(at(0), Some(Err(Duration::from_millis(1))), "0 is the other writer's");
+        assert_eq!(at(1), Some(Ok(vec![1])));
+        assert_eq!(at(6), Some(Ok(vec![3, 5])));
+        let Some(Ok(numbers)) = at(2_500) else { panic!("behind") };
+        assert_eq!((numbers[0], numbers.len()), (7, 1_000), "at most so many in one append");
+        let Some(Ok(numbers)) = at(9_000) else { panic!("still behind") };
+        assert_eq!((numbers[0], numbers.last()), (2_007, Some(&2_999)));
         assert_eq!(at(9_000), None, "the end");
     }
 
