@@ -2,8 +2,10 @@
 # Debian packages, installed only when a program is missing.
 #
 # Debian may start a server that it has just installed. Nothing here uses such a server: ours have
-# their own ports and data folders. RUNLEVEL=1 asks Debian's init scripts not to start one (systemd
-# does not listen to it, hence the hint at the end); packages without a unit are preferred.
+# their own ports and data folders. While we install, a policy-rc.d forbids starts; it is Debian's
+# own way, which init scripts and systemd units obey alike.
+
+POLICY=/usr/sbin/policy-rc.d
 
 # apt_install PACKAGE…: installs, or returns 1 with the cause and the cure in $REASON.
 apt_install() {
@@ -21,10 +23,9 @@ apt_install() {
     exec {lock}>"$SERVICES_DIR/apt.lock"
     flock "$lock"
     # The package lists are refreshed only if the first try fails: it takes longer than installing.
-    if apt_get install "$@" >>"$log" 2>&1 ||
-        { apt_get update && apt_get install "$@"; } >>"$log" 2>&1; then
+    if without_starting_servers apt_get install "$@" >>"$log" 2>&1 ||
+        { apt_get update && without_starting_servers apt_get install "$@"; } >>"$log" 2>&1; then
         exec {lock}>&-
-        hint_at_system_services
         return 0
     fi
     exec {lock}>&-
@@ -42,16 +43,23 @@ become_root() {
     [[ -t 2 ]] || sudo -n true 2>/dev/null
 }
 
+# A policy of the machine's owner stays as it is; ours is gone again afterwards.
+without_starting_servers() {
+    local status=0
+    if [[ -e $POLICY ]]; then
+        "$@"
+        return
+    fi
+    printf '#!/bin/sh\nexit 101\n' | "${AS_ROOT[@]}" tee "$POLICY" >/dev/null
+    "${AS_ROOT[@]}" chmod 0755 "$POLICY"
+    "$@" || status=$?
+    "${AS_ROOT[@]}" rm -f "$POLICY"
+    return "$status"
+}
+
 apt_get() {
     local verb=$1
     shift
-    "${AS_ROOT[@]}" env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+    "${AS_ROOT[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get --yes --no-install-recommends -o DPkg::Lock::Timeout=120 "$verb" "$@" </dev/null
-}
-
-hint_at_system_services() {
-    if [[ -d /run/systemd/system ]]; then
-        note "Debian may have started a server of its own; Postrider does not use it." \
-            "To stop it: systemctl disable --now <postgresql|redis-server|…>"
-    fi
 }

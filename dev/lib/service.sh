@@ -14,6 +14,10 @@
 #   service_variable     prints the name of the variable that holds its address
 #   service_url          prints that address
 #
+# and, where one address does not tell everything:
+#
+#   service_more_variables   prints further lines VARIABLE=value for `env`
+#
 # They find: $NAME, $STATE (our notes: pids, ports, log), $DATA (its files), ${PORTS[@]}, and
 # ${AS_OWNER[@]} to put before a command that must run as the service's user. Each service is
 # handled in a subshell, so the functions of one never meet those of another.
@@ -22,6 +26,8 @@ READY_WAIT_SECONDS=60
 LOCK_WAIT_SECONDS=300
 # The exit status that says "cannot be had, and the reason is on record".
 UNAVAILABLE=3
+
+service_more_variables() { :; }
 
 # enter_service NAME STATE WANTED_DATA: call in a subshell.
 enter_service() {

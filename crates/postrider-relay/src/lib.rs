@@ -33,7 +33,7 @@ pub mod sinks;
 mod supervisor;
 pub mod telemetry;
 pub mod template;
-#[cfg(any(feature = "http", feature = "redis"))]
+#[cfg(any(feature = "http", feature = "redis", feature = "rabbitmq", feature = "nats"))]
 mod tls;
 mod upkeep;
 mod view;

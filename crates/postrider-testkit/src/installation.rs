@@ -153,6 +153,16 @@ impl Ran {
         self
     }
 
+    /// Fails unless standard output holds each of these words.
+    #[track_caller]
+    pub fn shows(self, words: &[&str]) -> Self {
+        for word in words {
+            let shown = self.stdout.contains(word);
+            assert!(shown, "{}: `{word}` is not in:\n{}", self.what, self.stdout);
+        }
+        self
+    }
+
     /// Standard output as JSON.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {

@@ -7,8 +7,9 @@
 //! | [`proxy`] | [`FaultProxy`]: a network that fails on demand |
 //! | [`http_target`] | [`HttpTarget`]: a receiver that answers by rule and remembers everything |
 //! | [`installation`] | [`Installation`], [`Daemon`]: the real binary, its commands and processes |
-//! | [`private_server`] | [`PrivateServer`]: a database server that a test may kill |
+//! | [`private_server`] | [`PrivateServer`]: a database server or broker that a test may kill |
 //! | [`http`] | [`Receiver`](http::Receiver): an HTTP server that answers as a test says |
+//! | [`sinks`] | the suite that every sink passes, on real servers |
 //! | [`relay`] | [`ScriptedSink`](relay::ScriptedSink), relays with short times, recorded alerts |
 //!
 //! A store's test file is one line:
@@ -17,9 +18,16 @@
 //! postrider_testkit::store_conformance!(postgres);
 //! ```
 //!
+//! and so is a sink's:
+//!
+//! ```text
+//! postrider_testkit::sink_conformance!(kafka: postrider_testkit::sinks::KafkaDestination);
+//! ```
+//!
 //! | variable | meaning |
 //! |---|---|
 //! | `POSTGRES_URL`, `MYSQL_URL` | a server to create databases on; absent: its tests skip |
+//! | `KAFKA_BROKERS`, `RABBITMQ_URL`, `NATS_URL` | brokers to make topics, queues and streams on; absent: their tests skip |
 //! | `POSTRIDER_SKIP_LOG` | file to which each skipped test appends its name and the reason |
 //! | `POSTRIDER_REQUIRE_ALL` | `1`: a test that would skip fails instead, naming the reason |
 
@@ -40,6 +48,7 @@ pub mod metrics;
 pub mod private_server;
 pub mod proxy;
 pub mod relay;
+pub mod sinks;
 mod skip;
 mod wait;
 

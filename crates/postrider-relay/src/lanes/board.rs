@@ -8,7 +8,7 @@
 //! the key catches up by reading its rows again.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
@@ -193,7 +193,7 @@ impl Board {
     }
 
     /// The queue of events that are sent alone.
-    pub(super) fn alone(&self) -> usize {
+    fn alone(&self) -> usize {
         self.queues.len() - 1
     }
 
@@ -367,6 +367,19 @@ impl Board {
             batch.extend(self.queues[queue].pop_front());
         }
         batch
+    }
+
+    /// The next event to be sent alone: of the first of each key, the one with the fewest crashes.
+    /// An innocent one that was in flight beside the killer gets through, and is out of the way.
+    pub(super) fn take_alone(&mut self) -> Option<Event> {
+        let alone = self.alone();
+        let queue = &mut self.queues[alone];
+        let mut keys = HashSet::new();
+        let firsts = queue.iter().enumerate().filter(|(_, event)| keys.insert(event.key()));
+        let (next, _) = firsts.min_by_key(|(_, event)| (event.crash_count, event.id))?;
+        let event = queue.remove(next)?;
+        queue.push_front(event);
+        self.take(alone, 1, usize::MAX).pop()
     }
 
     /// Heads whose time has come, at most `max`.

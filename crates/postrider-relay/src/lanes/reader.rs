@@ -382,11 +382,7 @@ impl Reader {
     /// which one it was.
     async fn send_alone(&mut self) -> Result<(), StoreError> {
         loop {
-            let event = {
-                let mut board = self.session.board();
-                let alone = board.alone();
-                board.take(alone, 1, usize::MAX).pop()
-            };
+            let event = self.session.board().take_alone();
             let Some(event) = event else { return Ok(()) };
             let lane = self.session.board().lane_of(event.id);
             let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);

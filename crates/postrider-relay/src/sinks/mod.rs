@@ -5,17 +5,31 @@ mod chat;
 mod handler;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod log;
+#[cfg(feature = "nats")]
+mod nats;
 mod null;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+mod runs;
 
 #[cfg(any(feature = "discord", feature = "slack"))]
 pub use chat::{ChatSettings, ChatSink};
 pub use handler::{HandlerError, HandlerSink};
 #[cfg(feature = "http")]
 pub use http::{HttpSettings, HttpSink};
+#[cfg(feature = "kafka")]
+pub use kafka::{KafkaSettings, KafkaSink, Sasl, Tls};
 pub use log::LogSink;
+#[cfg(feature = "nats")]
+pub use nats::{NatsSettings, NatsSink};
 pub use null::NullSink;
+#[cfg(feature = "rabbitmq")]
+pub use rabbitmq::{RabbitSettings, RabbitSink};
 #[cfg(feature = "redis")]
 pub use redis::{RedisSettings, RedisSink};

@@ -15,9 +15,13 @@ use postrider_testkit::{PATIENCE, TempFolder, TestDb, on_each_store};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
+use crate::lanes::use_lanes;
+
 on_each_store!(
     an_event_that_kills_the_process_is_found_and_no_innocent_one_is_blamed,
     twenty_kills_in_a_row_dead_letter_nothing,
+    in_lanes_an_event_that_kills_the_process_is_found_and_no_innocent_one_is_blamed,
+    in_lanes_twenty_kills_in_a_row_dead_letter_nothing,
 );
 
 /// Variable with the URL of the database that the child works on.
@@ -109,6 +113,18 @@ async fn an_event_that_kills_the_process_is_found_and_no_innocent_one_is_blamed(
     let reason = format!("SELECT reason FROM orders_outbox_dlq WHERE original_id = {killer}");
     assert_eq!(db.text(&reason).await.as_deref(), Some("crash"));
     db.assert_balanced().await;
+}
+
+async fn in_lanes_an_event_that_kills_the_process_is_found_and_no_innocent_one_is_blamed(
+    db: TestDb,
+) {
+    use_lanes(&db).await;
+    an_event_that_kills_the_process_is_found_and_no_innocent_one_is_blamed(db).await;
+}
+
+async fn in_lanes_twenty_kills_in_a_row_dead_letter_nothing(db: TestDb) {
+    use_lanes(&db).await;
+    twenty_kills_in_a_row_dead_letter_nothing(db).await;
 }
 
 async fn twenty_kills_in_a_row_dead_letter_nothing(db: TestDb) {

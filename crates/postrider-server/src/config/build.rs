@@ -293,6 +293,9 @@ fn target(
         SinkSection::Discord(chat) => (&chat.name, Arc::new(ChatSink::discord(chat.settings()?)?)),
         SinkSection::Slack(chat) => (&chat.name, Arc::new(ChatSink::slack(chat.settings()?)?)),
         SinkSection::Redis(redis) => (&redis.name, Arc::new(redis.build()?)),
+        SinkSection::Kafka(kafka) => (&kafka.name, Arc::new(kafka.build()?)),
+        SinkSection::Rabbitmq(rabbit) => (&rabbit.name, Arc::new(rabbit.build()?)),
+        SinkSection::Nats(nats) => (&nats.name, Arc::new(nats.build()?)),
         SinkSection::Outbox(section) => {
             let built = Arc::new(section.build(outboxes)?);
             fan_out = Some(Arc::clone(&built));

@@ -8,6 +8,7 @@ use postrider_relay::FailingKey;
 use serde::Deserialize;
 
 use super::ConfigError;
+use super::brokers::{KafkaSection, NatsSection, RabbitSection};
 use super::sink::{ChatSection, FanOutSection, HttpSection, RateSection, RedisSection};
 use super::value::{Secret, Time};
 
@@ -123,6 +124,9 @@ pub(crate) enum SinkSection {
     Discord(Box<ChatSection>),
     Slack(Box<ChatSection>),
     Redis(Box<RedisSection>),
+    Kafka(Box<KafkaSection>),
+    Rabbitmq(Box<RabbitSection>),
+    Nats(Box<NatsSection>),
     Outbox(Box<FanOutSection>),
 }
 
@@ -133,6 +137,9 @@ impl SinkSection {
             Self::Http(section) => section.rate,
             Self::Discord(section) | Self::Slack(section) => section.rate,
             Self::Redis(section) => section.rate,
+            Self::Kafka(section) => section.rate,
+            Self::Rabbitmq(section) => section.rate,
+            Self::Nats(section) => section.rate,
             Self::Outbox(_) => None,
         }
     }

@@ -1,5 +1,6 @@
 //! The configuration: default < file < environment < flags.
 
+mod brokers;
 mod build;
 mod file;
 mod sink;
@@ -176,6 +177,11 @@ mod tests {
                 _ => format!("{line}\n"),
             })
             .collect();
+        // The outboxes that the example of a fan-out leads to.
+        let branches = ["orders_to_kafka", "large_orders"].map(|name| {
+            format!("[[outbox]]\nname = '{name}'\npreset = 'broker'\nsink = 'kafka'\n")
+        });
+        let text = text + &branches.concat();
         let config: Config = toml::from_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         config.validated().unwrap().build().unwrap();
     }
@@ -197,6 +203,19 @@ mod tests {
             ("[relay]\ntime_zone = 'Mars/Base'", vec!["Mars/Base", "time_zone"]),
             ("[server]\nlisten = '0.0.0.0:80'", vec!["0.0.0.0:80", "token"]),
             ("[[sink]]\nname='s'\nkind='kafkaa'", vec!["kafkaa", "http"]),
+            ("[[sink]]\nname='s'\nkind='kafka'\ntopic='t'", vec!["brokers"]),
+            (
+                "[[sink]]\nname='s'\nkind='rabbitmq'\nurl='http://hunter2'\nexchange='e'",
+                vec!["`s`", "`url`", "amqps://"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='kafka'\nbrokers='h:1'\ntopic='{x}'",
+                vec!["`s`", "topic", "{x}", "{aggregate_type}"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='kafka'\nbrokers='h:1'\ntopic='t'\ncompression='rar'",
+                vec!["`s`", "rar", "lz4"],
+            ),
             ("[[sink]]\nname='s'\nkind='http'", vec!["url", "sink.route"]),
             ("[[sink]]\nname='s'\nkind='http'\nurl='http://h'\nform='xml'", vec!["xml", "plain"]),
             ("[[sink]]\nname='s'\nkind='http'\nurl='http://h'\nbody='{{ x }}'", vec!["`s`", "`x`"]),

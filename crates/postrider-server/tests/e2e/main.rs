@@ -17,6 +17,7 @@ mod commands;
 mod dead_letter_commands;
 mod delivery;
 mod demo;
+mod lanes;
 mod relays;
 mod routes;
 mod safety_net;

@@ -305,12 +305,14 @@ fn batches_keep_to_their_limits_and_a_large_event_travels_alone() {
 }
 
 #[test]
-fn events_of_suspected_lanes_have_a_queue_of_their_own() {
+fn events_of_suspected_lanes_go_alone_those_with_the_fewest_crashes_first() {
     let (mut board, now) = (board(FailingKey::Block), Instant::now());
-    board.suspect([0].into_iter().collect());
-    board.offer(vec![row(1, "a"), row(2, "b"), row(3, "a")], false, now);
+    board.suspect([1].into_iter().collect());
+    let mut blamed = row(1, "b");
+    blamed.event.crash_count = 3;
+    board.offer(vec![blamed, row(2, "a"), row(3, "b"), row(4, "c"), row(5, "c")], false, now);
     assert_eq!(take(&mut board), [2]);
-    let alone = board.alone();
-    assert_eq!(board.take(alone, 1, usize::MAX)[0].id, 1);
-    assert!(board.is_loaded([0].into_iter().collect()));
+    let order: Vec<i64> = std::iter::from_fn(|| board.take_alone()).map(|event| event.id).collect();
+    assert_eq!(order, [4, 5, 1, 3], "within a key, in order");
+    assert!(board.is_loaded([1].into_iter().collect()));
 }

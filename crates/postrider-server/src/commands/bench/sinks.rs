@@ -10,7 +10,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use futures_util::{StreamExt, stream};
 use postrider::Event;
-use postrider_relay::sinks::{HttpSettings, HttpSink, NullSink};
+use postrider_relay::sinks::{HttpSettings, HttpSink, KafkaSettings, KafkaSink, NullSink};
 use postrider_relay::{Batch, Outcome, Sink, SinkError};
 use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
@@ -38,12 +38,20 @@ pub(super) struct SinkFacts {
     pub(super) sink: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) topic: Option<String>,
+    /// Replicas that acknowledge a message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) acks: Option<&'static str>,
 }
 
 /// Opens the sink that was asked for, once per relay: a relay closes its sink when it stops.
 pub(super) struct Sinks {
     kind: SinkKind,
+    /// Where to: a URL, or Kafka's brokers.
     url: String,
+    /// Of Kafka.
+    topic: String,
     /// The target that this process runs itself, for as long as the bench.
     _target: Option<AbortOnDropHandle<()>>,
 }
@@ -51,13 +59,7 @@ pub(super) struct Sinks {
 impl Sinks {
     pub(super) async fn prepare(args: &SinkArgs) -> Result<Self, Failure> {
         let (url, target) = match (args.sink, &args.url) {
-            (SinkKind::Kafka, _) => {
-                return Err(Failure::Usage(format!(
-                    "--sink kafka: this build has no Kafka sink, so nothing can go to topic {} on \
-                     {}; use null or http",
-                    args.topic, args.brokers
-                )));
-            }
+            (SinkKind::Kafka, _) => (args.brokers.clone(), None),
             (SinkKind::Http, None) => {
                 let (url, target) = start_target().await.map_err(|error| {
                     Failure::Partly(format!("no HTTP target could be started: {error}"))
@@ -66,14 +68,14 @@ impl Sinks {
             }
             (_, url) => (url.clone().unwrap_or_default(), None),
         };
-        let sinks = Self { kind: args.sink, url, _target: target };
+        let sinks = Self { kind: args.sink, url, topic: args.topic.clone(), _target: target };
         sinks.open()?.check().await?;
         Ok(sinks)
     }
 
     /// For benches that measure nothing beyond the store.
     pub(super) fn null() -> Self {
-        Self { kind: SinkKind::Null, url: String::new(), _target: None }
+        Self { kind: SinkKind::Null, url: String::new(), topic: String::new(), _target: None }
     }
 
     pub(super) fn open(&self) -> Result<Arc<dyn Sink>, Failure> {
@@ -83,8 +85,10 @@ impl Sinks {
                 host_concurrency_max: HTTP_CONCURRENCY,
                 ..HttpSettings::new("bench", &self.url)
             })?),
-            // Kafka was refused above.
-            SinkKind::Null | SinkKind::Kafka => Arc::new(NullSink::new("bench")),
+            SinkKind::Kafka => {
+                Arc::new(KafkaSink::new(KafkaSettings::new("bench", &self.url, &self.topic))?)
+            }
+            SinkKind::Null => Arc::new(NullSink::new("bench")),
         })
     }
 
@@ -95,7 +99,13 @@ impl Sinks {
     pub(super) fn facts(&self) -> SinkFacts {
         let own = self._target.is_some().then(|| "in this process".to_owned());
         let target = own.or_else(|| (!self.url.is_empty()).then(|| self.url.clone()));
-        SinkFacts { sink: self.kind.as_str(), target }
+        let kafka = self.kind == SinkKind::Kafka;
+        SinkFacts {
+            sink: self.kind.as_str(),
+            target,
+            topic: kafka.then(|| self.topic.clone()),
+            acks: kafka.then_some("all"),
+        }
     }
 
     /// Events per second that the sink takes with no relay and no store in front of it.

@@ -1,0 +1,167 @@
+//! Messages to Kafka topics, with the aggregate id as the key.
+//!
+//! A call queues its whole batch before it waits for the first answer. What librdkafka does after a
+//! failure, and how order survives it, is told in docs/decisions/0021.
+
+mod answers;
+mod check;
+mod delivery;
+mod producer;
+mod settings;
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use postrider::Event;
+
+use self::delivery::Delivery;
+use self::producer::Producer;
+use self::settings::{BATCH_BYTES_MAX, Kind};
+pub use self::settings::{KafkaSettings, Sasl, Tls};
+use crate::message::Envelope;
+use crate::routes::Router;
+use crate::sink::{Batch, Outcome, Sink, SinkError};
+use crate::template::verbatim;
+use crate::view::EventView;
+
+/// Time for what is queued when the sink is closed.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A topic that takes less than this is a mistake.
+const BATCH_BYTES_MIN: usize = 16 * 1_024;
+
+/// Delivers to Kafka.
+pub struct KafkaSink {
+    settings: KafkaSettings,
+    router: Router,
+    envelope: Envelope,
+    /// Topics that the configuration names in full.
+    fixed_topics: Vec<String>,
+    /// Size of a record batch; smaller once a topic has refused that of several messages.
+    batch_bytes_max: AtomicUsize,
+    /// One of each [`Kind`], made when first needed.
+    producers: Mutex<[Option<Arc<Producer>>; Kind::ALL.len()]>,
+}
+
+impl KafkaSink {
+    /// Checks the settings and makes the sink; connects to nothing.
+    ///
+    /// # Errors
+    /// Names the setting that is wrong.
+    pub fn new(settings: KafkaSettings) -> Result<Self, SinkError> {
+        let fail = |message: String| SinkError { sink: settings.name.clone(), message };
+        settings.check().map_err(&fail)?;
+        let router = Router::new("topic", settings.topic.as_deref(), &settings.routes);
+        let router = router.map_err(&fail)?;
+        let envelope = Envelope::new(&settings.envelope).map_err(&fail)?;
+        let mut fixed_topics = Vec::new();
+        for (setting, template) in router.templates() {
+            check_topic(&template.outline("x"))
+                .map_err(|error| fail(format!("{setting} is `{}`: {error}", template.text())))?;
+            fixed_topics.extend(template.fixed().map(str::to_owned));
+        }
+        let (batch_bytes_max, producers) = (BATCH_BYTES_MAX.into(), Mutex::default());
+        Ok(Self { settings, router, envelope, fixed_topics, batch_bytes_max, producers })
+    }
+
+    /// The producer of that kind, a new one if there is none.
+    fn producer(&self, kind: Kind) -> Result<Arc<Producer>, String> {
+        let mut producers = self.producers();
+        let place = &mut producers[kind as usize];
+        if let Some(producer) = place {
+            return Ok(Arc::clone(producer));
+        }
+        let batch_bytes_max = self.batch_bytes_max.load(Ordering::Relaxed);
+        let config = self.settings.client_config(kind, batch_bytes_max);
+        let producer = Arc::new(Producer::create(&config)?);
+        *place = Some(Arc::clone(&producer));
+        Ok(producer)
+    }
+
+    /// A topic takes each of several messages and refused them together: from now on, fewer share
+    /// a record batch.
+    fn make_smaller_batches(&self) {
+        let bytes = self.batch_bytes_max.load(Ordering::Relaxed) / 2;
+        self.batch_bytes_max.store(bytes.max(BATCH_BYTES_MIN), Ordering::Relaxed);
+        tracing::info!(
+            sink = self.settings.name,
+            bytes,
+            "record batches were too large for a topic and are smaller from now on"
+        );
+        // Those in use end when their last call does, with all that they hold delivered.
+        let mut producers = self.producers();
+        for kind in [Kind::Free, Kind::Ordered] {
+            producers[kind as usize] = None;
+        }
+    }
+
+    /// Ends a producer with all that it holds; the next call makes a new one. Messages of other
+    /// calls go with it: a producer that gave one up may leave a gap, and those behind it must not
+    /// be sent.
+    fn retire(&self, kind: Kind, producer: &Arc<Producer>) {
+        let mut producers = self.producers();
+        let place = &mut producers[kind as usize];
+        if place.as_ref().is_some_and(|current| Arc::ptr_eq(current, producer)) {
+            *place = None;
+        }
+        drop(producers);
+        producer.purge();
+    }
+
+    fn producers(&self) -> MutexGuard<'_, [Option<Arc<Producer>>; Kind::ALL.len()]> {
+        self.producers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Sink for KafkaSink {
+    fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
+        let topic = self.router.resolve(&EventView::new(event), verbatim);
+        // Without a topic there is nothing that could be down.
+        topic.unwrap_or(Cow::Borrowed(&self.settings.name))
+    }
+
+    async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
+        let views: Vec<EventView<'_>> = batch.events.iter().map(EventView::new).collect();
+        let mut delivery = Delivery::new(self, batch, &views);
+        delivery.send_all().await;
+        delivery.send_too_large_alone().await;
+        delivery.outcomes()
+    }
+
+    async fn check(&self) -> Result<(), SinkError> {
+        let (settings, topics) = (self.settings.clone(), self.fixed_topics.clone());
+        let checked = tokio::task::spawn_blocking(move || check::check(&settings, &topics));
+        checked
+            .await
+            .unwrap_or_else(|error| Err(error.to_string()))
+            .map_err(|message| SinkError { sink: self.settings.name.clone(), message })
+    }
+
+    async fn close(&self) {
+        let producers = std::mem::take(&mut *self.producers());
+        let flushed = tokio::task::spawn_blocking(move || {
+            producers.iter().flatten().for_each(|producer| producer.flush(CLOSE_TIMEOUT));
+        });
+        drop(flushed.await);
+    }
+}
+
+/// Kafka's own rule for names.
+fn check_topic(name: &str) -> Result<(), &'static str> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    match name {
+        "" | "." | ".." => Err("a topic needs a name other than `.` and `..`"),
+        name if name.len() > 249 => Err("a topic has at most 249 characters"),
+        name if !name.chars().all(legal) => {
+            Err("a topic has ASCII letters, digits, `.`, `_` and `-` only")
+        }
+        _ => Ok(()),
+    }
+}

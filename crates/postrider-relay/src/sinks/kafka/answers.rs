@@ -1,0 +1,106 @@
+//! What Kafka's answer to a message means.
+
+use rdkafka::types::RDKafkaErrorCode as Code;
+
+/// The meaning of an error code for one message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// No broker will ever take this message.
+    Rejected,
+    /// The record batch that the message travelled in is too large for the topic: another message
+    /// of it may be the reason.
+    TooLarge,
+    /// The topic does not exist or cannot.
+    NoTopic,
+    /// Our credentials or rights.
+    Credentials,
+    /// Behind a failure of another message: nothing was said about this one.
+    Untried,
+    /// The brokers are unavailable, or something else that is not about the message.
+    Down,
+}
+
+pub(super) fn meaning(code: Code) -> Meaning {
+    match code {
+        Code::InvalidMessage
+        | Code::InvalidRecord
+        | Code::InvalidTimestamp
+        | Code::PolicyViolation
+        | Code::UnsupportedForMessageFormat => Meaning::Rejected,
+        Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidMessageSize => {
+            Meaning::TooLarge
+        }
+        Code::UnknownTopic
+        | Code::UnknownTopicOrPartition
+        | Code::UnknownPartition
+        | Code::UnknownTopicId
+        | Code::InvalidTopic => Meaning::NoTopic,
+        Code::Authentication
+        | Code::SaslAuthenticationFailed
+        | Code::TopicAuthorizationFailed
+        | Code::ClusterAuthorizationFailed
+        | Code::TransactionalIdAuthorizationFailed
+        | Code::UnsupportedSASLMechanism => Meaning::Credentials,
+        // The producer stopped for good, was told to drop its messages, or lost its place in the
+        // sequence. The next producer starts afresh.
+        Code::PurgeQueue
+        | Code::PurgeInflight
+        | Code::Fatal
+        | Code::GaplessGuarantee
+        | Code::State
+        | Code::InvalidDifferentRecord
+        | Code::OutOfOrderSequenceNumber
+        | Code::UnknownProducerId
+        | Code::InvalidProducerEpoch
+        | Code::ProducerFenced => Meaning::Untried,
+        _ => Meaning::Down,
+    }
+}
+
+/// Whether the producer is of no use after this.
+pub(super) fn ends_producer(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Fatal
+            | Code::GaplessGuarantee
+            | Code::State
+            | Code::OutOfOrderSequenceNumber
+            | Code::UnknownProducerId
+            | Code::InvalidProducerEpoch
+            | Code::ProducerFenced
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_mean_what_the_specification_says() {
+        for (codes, wanted) in [
+            (&[Code::InvalidRecord, Code::PolicyViolation][..], Meaning::Rejected),
+            (&[Code::MessageSizeTooLarge, Code::MessageBatchTooLarge], Meaning::TooLarge),
+            (&[Code::UnknownTopic, Code::InvalidTopic], Meaning::NoTopic),
+            (&[Code::Authentication, Code::TopicAuthorizationFailed], Meaning::Credentials),
+            (
+                &[Code::PurgeQueue, Code::PurgeInflight, Code::InvalidDifferentRecord],
+                Meaning::Untried,
+            ),
+            (
+                &[
+                    Code::MessageTimedOut,
+                    Code::AllBrokersDown,
+                    Code::BrokerTransportFailure,
+                    Code::NotEnoughReplicas,
+                    Code::LeaderNotAvailable,
+                    Code::KafkaStorageError,
+                ],
+                Meaning::Down,
+            ),
+        ] {
+            for code in codes {
+                assert_eq!(meaning(*code), wanted, "{code:?}");
+            }
+        }
+    }
+}

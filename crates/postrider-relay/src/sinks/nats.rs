@@ -1,0 +1,279 @@
+//! Messages to NATS JetStream, each acknowledged by its stream.
+//!
+//! The event id is the `Nats-Msg-Id`: a stream drops a repeat within its window. Where order is
+//! kept, a key's next message is published when the one before it is acknowledged.
+
+mod link;
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_nats::header::{HeaderName, HeaderValue};
+use async_nats::{HeaderMap, Subject};
+use async_trait::async_trait;
+use postrider::Event;
+use tokio::sync::Mutex;
+
+use self::link::{Answer, Link, Lost, Server};
+use super::runs::{all_down, down, in_runs};
+use crate::message::{Envelope, EnvelopeSettings, Message};
+use crate::routes::{RouteSettings, Router};
+use crate::sink::{Batch, Outcome, Sink, SinkError};
+use crate::template::{percent_encoded, verbatim};
+use crate::view::EventView;
+
+/// Of CloudEvents attributes in NATS headers.
+const ATTRIBUTE_PREFIX: &str = "ce-";
+/// Headers that tell a stream what to do; an event that carries them must not.
+const CONTROL_PREFIX: &str = "nats-";
+
+/// Settings of a NATS sink.
+#[derive(Clone)]
+pub struct NatsSettings {
+    /// Name in the configuration.
+    pub name: String,
+    /// `nats://user:password@host:port`, several separated by commas; `tls://` for TLS.
+    pub url: String,
+    /// File with a JWT and its key, as `nsc` writes it.
+    pub credentials: Option<PathBuf>,
+    /// Certificates to trust in PEM form, beside those of the system.
+    pub ca: Option<PathBuf>,
+    /// Template of the subject of what no route takes.
+    pub subject: Option<String>,
+    /// Routes to other subjects.
+    pub routes: Vec<RouteSettings>,
+    /// What a message looks like.
+    pub envelope: EnvelopeSettings,
+    /// Time to connect, and for one acknowledgement.
+    pub timeout: Duration,
+}
+
+impl NatsSettings {
+    /// The defaults, for one subject.
+    pub fn new(name: &str, url: &str, subject: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            url: url.to_owned(),
+            credentials: None,
+            ca: None,
+            subject: Some(subject.to_owned()),
+            routes: Vec::new(),
+            envelope: EnvelopeSettings::default(),
+            timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Delivers to NATS JetStream.
+pub struct NatsSink {
+    name: String,
+    timeout: Duration,
+    server: Server,
+    router: Router,
+    envelope: Envelope,
+    /// Subjects that the configuration names in full.
+    fixed_subjects: Vec<String>,
+    /// Made when first needed, and again after a loss.
+    link: Mutex<Option<Arc<Link>>>,
+}
+
+impl NatsSink {
+    /// Checks the settings and makes the sink; connects to nothing.
+    ///
+    /// # Errors
+    /// Names the setting that is wrong.
+    pub fn new(settings: NatsSettings) -> Result<Self, SinkError> {
+        let fail = |message: String| SinkError { sink: settings.name.clone(), message };
+        let router = Router::new("subject", settings.subject.as_deref(), &settings.routes);
+        let router = router.map_err(&fail)?;
+        let mut fixed_subjects = Vec::new();
+        for (setting, template) in router.templates() {
+            check_subject(&template.outline("x"))
+                .map_err(|error| fail(format!("{setting} is `{}`: {error}", template.text())))?;
+            fixed_subjects.extend(template.fixed().map(str::to_owned));
+        }
+        Ok(Self {
+            server: Server::new(&settings).map_err(&fail)?,
+            envelope: Envelope::new(&settings.envelope).map_err(&fail)?,
+            router,
+            fixed_subjects,
+            link: Mutex::default(),
+            timeout: settings.timeout,
+            name: settings.name,
+        })
+    }
+
+    /// The connection, a new one if there is none that works.
+    async fn link(&self, deadline: Instant) -> Result<Arc<Link>, Lost> {
+        let mut place = self.link.lock().await;
+        if let Some(link) = place.as_ref().filter(|link| link.works()) {
+            return Ok(Arc::clone(link));
+        }
+        *place = None;
+        let link = Arc::new(self.server.connect(deadline).await?);
+        *place = Some(Arc::clone(&link));
+        Ok(link)
+    }
+
+    /// The next call makes a new connection: this one failed, or was silent up to the deadline.
+    async fn forget(&self, link: &Arc<Link>) {
+        let mut place = self.link.lock().await;
+        if place.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
+            *place = None;
+        }
+    }
+
+    /// What is to be published, and where; or what becomes of an event that cannot be.
+    fn letter<'a>(&'a self, view: &'a EventView<'a>) -> Result<Letter<'a>, Outcome> {
+        let rejected = |error: String| Outcome::Rejected { error, detail: None };
+        let subject = self.router.resolve(view, verbatim)?;
+        check_subject(&subject)
+            .map_err(|error| rejected(format!("the event makes subject `{subject}`: {error}")))?;
+        let payload = Cow::Borrowed(view.event.payload.as_str());
+        let message = self.envelope.message(view, payload, ATTRIBUTE_PREFIX).map_err(rejected)?;
+        Ok(Letter {
+            subject: Subject::from(subject.as_ref()),
+            headers: headers(view.event, &message).map_err(rejected)?,
+            body: message.body,
+        })
+    }
+
+    async fn send(&self, link: &Link, letter: &Letter<'_>) -> Outcome {
+        let body = letter.body.as_bytes().to_vec();
+        match link.publish(letter.subject.clone(), letter.headers.clone(), body).await {
+            Answer::Stored => Outcome::Delivered,
+            Answer::Refused(error) => Outcome::Rejected { error, detail: None },
+            Answer::Lost(lost) => lost.outcome(),
+            Answer::NoStream => {
+                let subject = letter.subject.as_str();
+                // A fixed subject is a matter of configuration, and every event waits; one that an
+                // event names is a matter of this event.
+                match self.fixed_subjects.iter().any(|fixed| fixed == subject) {
+                    true => down(no_stream(subject)),
+                    false => Outcome::Rejected { error: no_stream(subject), detail: None },
+                }
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Sink for NatsSink {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Subjects are as many as there are events; the servers are one.
+    fn destination<'a>(&'a self, _event: &'a Event) -> Cow<'a, str> {
+        Cow::Borrowed(&self.server.addresses)
+    }
+
+    async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
+        if !batch.may_start() {
+            return vec![Outcome::Untried; batch.events.len()];
+        }
+        let views: Vec<EventView<'_>> = batch.events.iter().map(EventView::new).collect();
+        let letters: Vec<_> = views.iter().map(|view| self.letter(view)).collect();
+        let link = match self.link(batch.deadline).await {
+            Ok(link) => link,
+            Err(lost) => return all_down(&lost.outcome(), batch.events.len()),
+        };
+        let (link, letters) = (&link, &letters);
+        let outcomes = in_runs(&batch, |index, _| async move {
+            match &letters[index] {
+                Ok(letter) => self.send(link, letter).await,
+                Err(outcome) => outcome.clone(),
+            }
+        });
+        let outcomes = outcomes.await;
+        if Instant::now() >= batch.deadline || !link.works() {
+            self.forget(link).await;
+        }
+        outcomes
+    }
+
+    async fn check(&self) -> Result<(), SinkError> {
+        let fail = |message| SinkError { sink: self.name.clone(), message };
+        let link = self.server.connect(Instant::now() + self.timeout).await;
+        let link = link.map_err(|lost| fail(lost.explain()))?;
+        for subject in &self.fixed_subjects {
+            if !link.has_stream(subject).await.map_err(|lost| fail(lost.explain()))? {
+                return Err(fail(no_stream(subject)));
+            }
+        }
+        Ok(())
+    }
+
+    async fn close(&self) {
+        if let Some(link) = self.link.lock().await.take() {
+            link.close().await;
+        }
+    }
+}
+
+/// A message with its way.
+struct Letter<'a> {
+    subject: Subject,
+    headers: HeaderMap,
+    body: Cow<'a, str>,
+}
+
+fn headers(event: &Event, message: &Message<'_>) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    let content_type = [("content-type", message.content_type.as_ref())];
+    let named = message.headers.iter().map(|(name, value)| (&**name, &**value));
+    for (name, value) in named.chain(content_type) {
+        let start = name.get(..CONTROL_PREFIX.len());
+        if start.is_some_and(|start| start.eq_ignore_ascii_case(CONTROL_PREFIX)) {
+            continue;
+        }
+        let header: HeaderName = name
+            .parse()
+            .map_err(|error| format!("NATS does not carry a header named `{name}`: {error}"))?;
+        headers.insert(header, header_value(value));
+    }
+    headers.insert("Nats-Msg-Id", header_value(&event.event_id));
+    Ok(headers)
+}
+
+/// A value is one line; a line end is percent-encoded.
+fn header_value(text: &str) -> HeaderValue {
+    let plain = text.parse::<HeaderValue>();
+    plain.unwrap_or_else(|_| HeaderValue::from(percent_encoded(text).as_ref()))
+}
+
+/// The rule for names to publish to.
+fn check_subject(subject: &str) -> Result<(), &'static str> {
+    let wild = |token: &str| token == "*" || token == ">";
+    match subject {
+        subject if subject.chars().any(|c| c.is_whitespace() || c.is_control()) => {
+            Err("a subject has no spaces")
+        }
+        subject if subject.split('.').any(str::is_empty) => {
+            Err("no part of a subject between two dots may be empty")
+        }
+        subject if subject.split('.').any(wild) => Err("one cannot publish to `*` or `>`"),
+        _ => Ok(()),
+    }
+}
+
+fn no_stream(subject: &str) -> String {
+    format!("no stream takes subject `{subject}`; add one, or correct `subject` of the sink")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_that_cannot_be_published_to_are_refused() {
+        for subject in ["", "a..b", ".a", "a b", "a.*", "a.>", "a\n"] {
+            assert!(check_subject(subject).is_err(), "{subject:?}");
+        }
+        for subject in ["a", "order.Größe", "a.b*c"] {
+            assert_eq!(check_subject(subject), Ok(()));
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! A connection to RabbitMQ with its channels.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use lapin::options::{ConfirmSelectOptions, ExchangeDeclareOptions};
+use lapin::tcp::OwnedTLSConfig;
+use lapin::types::FieldTable;
+use lapin::uri::AMQPUri;
+use lapin::{Channel, Connection, ConnectionProperties, ErrorKind, ExchangeKind};
+
+use crate::sink::Outcome;
+
+/// Channels that are kept for the next call.
+const IDLE_CHANNELS_MAX: usize = 8;
+/// Exchanges that are remembered as existing.
+const EXCHANGES_MAX: usize = 1_000;
+/// Time for a polite goodbye.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// AMQP's numbers.
+const ACCESS_REFUSED: u16 = 403;
+const NOT_FOUND: u16 = 404;
+const NOT_ALLOWED: u16 = 530;
+
+/// Where the broker is.
+pub(super) struct Server {
+    uri: AMQPUri,
+    ca: Option<String>,
+    timeout: Duration,
+}
+
+impl Server {
+    pub(super) fn new(url: &str, ca: Option<&Path>, timeout: Duration) -> Result<Self, String> {
+        crate::tls::install_provider();
+        // Without the URL: it holds the password.
+        let uri: AMQPUri = url.parse().map_err(|error| {
+            format!("`url` must be amqp:// or amqps://user:password@host:port/vhost: {error}")
+        })?;
+        let read = |path: &Path| {
+            std::fs::read_to_string(path)
+                .map_err(|error| format!("tls.ca `{}` cannot be read: {error}", path.display()))
+        };
+        Ok(Self { uri, ca: ca.map(read).transpose()?, timeout })
+    }
+
+    pub(super) async fn connect(&self, deadline: Instant) -> Result<Link, Lost> {
+        let properties = ConnectionProperties::default().with_connection_name("postrider".into());
+        let tls = OwnedTLSConfig { identity: None, cert_chain: self.ca.clone() };
+        let until = deadline.min(Instant::now() + self.timeout);
+        let connecting = async {
+            let runtime = lapin::runtime::default_runtime()?;
+            Connection::connect_uri_with_config(self.uri.clone(), properties, tls, runtime).await
+        };
+        let connection = tokio::time::timeout_at(until.into(), connecting)
+            .await
+            .map_err(|_| Lost::silent(&format!("{} does not answer", self.address())))?
+            .map_err(|error| Lost::from(error).at(&self.address()))?;
+        Ok(Link { connection, idle: Mutex::default(), exchanges: Mutex::default() })
+    }
+
+    /// For the operator, with the setting that it is about.
+    pub(super) fn explain(&self, lost: &Lost) -> String {
+        match lost.refusal {
+            true => format!("{}; check user, password and vhost in `url`", lost.error),
+            false => format!("{}; check `url` and `tls`", lost.error),
+        }
+    }
+
+    fn address(&self) -> String {
+        format!("{}:{}", self.uri.authority.host, self.uri.authority.port)
+    }
+}
+
+/// Why there is no answer from the broker.
+#[derive(Debug, Clone)]
+pub(super) struct Lost {
+    error: String,
+    /// The broker refused our login or rights.
+    refusal: bool,
+}
+
+impl Lost {
+    fn silent(error: &str) -> Self {
+        Self { error: error.to_owned(), refusal: false }
+    }
+
+    fn at(self, address: &str) -> Self {
+        Self { error: format!("{address}: {}", self.error), ..self }
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        let error = self.error.clone();
+        Outcome::Down { error, retry_after: None, credentials: self.refusal }
+    }
+}
+
+impl From<lapin::Error> for Lost {
+    fn from(error: lapin::Error) -> Self {
+        let refusal = matches!(protocol_error(&error), Some(ACCESS_REFUSED | NOT_ALLOWED));
+        Self { error: error.to_string(), refusal }
+    }
+}
+
+fn protocol_error(error: &lapin::Error) -> Option<u16> {
+    match error.kind() {
+        ErrorKind::ProtocolError(error) => Some(error.get_id()),
+        _ => None,
+    }
+}
+
+/// A connection.
+pub(super) struct Link {
+    connection: Connection,
+    /// Channels that confirm, between two calls. A call has one to itself: an error closes it, and
+    /// other calls go on.
+    idle: Mutex<Vec<Channel>>,
+    /// Exchanges that were there when they were looked for. To publish to one that is not would
+    /// close the channel under every other message.
+    exchanges: Mutex<HashSet<String>>,
+}
+
+impl Link {
+    pub(super) fn works(&self) -> bool {
+        self.connection.status().connected()
+    }
+
+    pub(super) async fn channel(&self, deadline: Instant) -> Result<Channel, Lost> {
+        if let Some(channel) = locked(&self.idle).pop() {
+            return Ok(channel);
+        }
+        let opening = async {
+            let channel = self.connection.create_channel().await?;
+            channel.confirm_select(ConfirmSelectOptions::default()).await?;
+            Ok(channel)
+        };
+        match tokio::time::timeout_at(deadline.into(), opening).await {
+            Ok(opened) => opened.map_err(|error: lapin::Error| Lost::from(error)),
+            Err(_) => Err(Lost::silent("the broker opens no channel")),
+        }
+    }
+
+    /// For the next call, if it still works; an exchange may be gone if not.
+    pub(super) fn give_back(&self, channel: Channel) {
+        if !channel.status().connected() {
+            return locked(&self.exchanges).clear();
+        }
+        let mut idle = locked(&self.idle);
+        if idle.len() < IDLE_CHANNELS_MAX {
+            idle.push(channel);
+        }
+    }
+
+    pub(super) async fn has_exchange(&self, name: &str, until: Instant) -> Result<bool, Lost> {
+        // The default exchange is always there, and may not be declared.
+        if name.is_empty() || locked(&self.exchanges).contains(name) {
+            return Ok(true);
+        }
+        let looking = async {
+            // One that is not there closes the channel on which it was looked for.
+            let channel = self.connection.create_channel().await?;
+            let passive = ExchangeDeclareOptions { passive: true, ..Default::default() };
+            let (kind, arguments) = (ExchangeKind::Direct, FieldTable::default());
+            channel.exchange_declare(name.into(), kind, passive, arguments).await
+        };
+        let found = tokio::time::timeout_at(until.into(), looking).await;
+        match found.map_err(|_| Lost::silent("the broker does not answer"))? {
+            Ok(()) => {
+                let mut exchanges = locked(&self.exchanges);
+                if exchanges.len() < EXCHANGES_MAX {
+                    exchanges.insert(name.to_owned());
+                }
+                Ok(true)
+            }
+            Err(error) if protocol_error(&error) == Some(NOT_FOUND) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) async fn close(&self) {
+        let closing = self.connection.close(200, "closed".into());
+        drop(tokio::time::timeout(CLOSE_TIMEOUT, closing).await);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,10 @@
+//! The sinks on real servers: the suite that all of them pass, and what each has of its own.
+
+mod kafka_own;
+mod nats_own;
+mod rabbitmq_own;
+
+postrider_testkit::sink_conformance!(http: postrider_testkit::sinks::HttpDestination);
+postrider_testkit::sink_conformance!(kafka: postrider_testkit::sinks::KafkaDestination);
+postrider_testkit::sink_conformance!(nats: postrider_testkit::sinks::NatsDestination);
+postrider_testkit::sink_conformance!(rabbitmq: postrider_testkit::sinks::RabbitDestination);

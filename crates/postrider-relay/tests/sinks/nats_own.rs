@@ -1,0 +1,82 @@
+//! What the NATS sink has of its own: subjects, streams, TLS.
+
+use postrider::Event;
+use postrider_relay::sinks::{NatsSettings, NatsSink};
+use postrider_relay::{Outcome, Sink};
+use postrider_testkit::relay::held_event;
+use postrider_testkit::sinks::{Destination, NatsDestination, deliver, events_of_keys};
+
+async fn stream(test: &str) -> Option<NatsDestination> {
+    NatsDestination::shared(&format!("{}::{test}", module_path!())).await
+}
+
+fn sink(settings: NatsSettings) -> NatsSink {
+    NatsSink::new(settings).expect("settings in order")
+}
+
+/// A configuration error: nothing is a dead letter because of it, and `run --check` finds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configured_subject_that_no_stream_takes_is_down_and_named() {
+    let Some(stream) = stream("missing").await else { return };
+    let sink = sink(NatsSettings { subject: Some("no.such".to_owned()), ..stream.settings() });
+    let error = sink.check().await.unwrap_err().to_string();
+    assert!(error.contains("under-test") && error.contains("`no.such`"), "{error}");
+    assert!(error.contains("`subject`"), "{error}");
+    let outcomes = deliver(&sink, &events_of_keys(1, 20, 20), false).await;
+    let downs = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Down { .. })).count();
+    assert_eq!(downs, 5, "enough for a breaker; the others are not to blame: {outcomes:?}");
+    stream.remove().await;
+}
+
+/// An error of these events: the others arrive.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subject_that_an_event_makes_and_no_stream_takes_is_a_rejection_of_that_event() {
+    let Some(stream) = stream("templated").await else { return };
+    let template = stream.name.replace("test-", "{aggregate_type}-") + ".{event_type}";
+    let sink = sink(NatsSettings { subject: Some(template), ..stream.settings() });
+    let event = |id, of: &str| Event { aggregate_type: of.to_owned(), ..held_event(id) };
+    let events = [event(1, "test"), event(2, "nobody"), event(3, "a b"), event(4, "test")];
+    let outcomes = deliver(&sink, &events, false).await;
+    assert_eq!([&outcomes[0], &outcomes[3]], [&Outcome::Delivered; 2]);
+    for (outcome, words) in [(&outcomes[1], "no stream"), (&outcomes[2], "no spaces")] {
+        let Outcome::Rejected { error, .. } = outcome else { panic!("{outcomes:?}") };
+        assert!(error.contains(words), "{error}");
+    }
+    stream.remove().await;
+}
+
+/// Headers that tell a stream what to do would let an event empty it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_cannot_give_orders_to_the_stream() {
+    let Some(stream) = stream("orders").await else { return };
+    let sink = sink(stream.settings());
+    let orders = r#"{"Nats-Rollup":"all","Nats-Expected-Last-Sequence":"99","note":"a\nb"}"#;
+    let event = Event { headers: Some(orders.to_owned()), ..held_event(1) };
+    assert_eq!(deliver(&sink, &[event], false).await, [Outcome::Delivered]);
+    let headers = stream.arrived().await.remove(0).headers;
+    assert!(!headers.contains_key("nats-rollup"), "{headers:?}");
+    assert_eq!(headers["note"], "a%0Ab", "a header is one line");
+    stream.remove().await;
+}
+
+/// Larger than the server takes at all: known before it is sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_above_the_servers_limit_is_rejected() {
+    let Some(stream) = stream("payload").await else { return };
+    let sink = sink(stream.settings());
+    let large = Event { payload: "x".repeat(2_000_000), ..held_event(1) };
+    let outcomes = deliver(&sink, &[large, held_event(2)], false).await;
+    assert!(matches!(outcomes[0], Outcome::Rejected { .. }), "{outcomes:?}");
+    assert_eq!(outcomes[1], Outcome::Delivered);
+    stream.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_tls_is_named_with_its_setting() {
+    let Some(stream) = stream("tls").await else { return };
+    let url = stream.url.replace("nats://", "tls://");
+    let error = sink(NatsSettings { url, ..stream.settings() }).check().await.unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("under-test") && error.contains("check `"), "{error}");
+    stream.remove().await;
+}

@@ -1,0 +1,101 @@
+//! What the RabbitMQ sink has of its own: exchanges, routing keys, logins.
+
+use postrider::Event;
+use postrider_relay::sinks::{RabbitSettings, RabbitSink};
+use postrider_relay::{Outcome, Sink};
+use postrider_testkit::relay::held_event;
+use postrider_testkit::sinks::{Destination, RabbitDestination, deliver, events_of_keys};
+
+async fn exchange(test: &str) -> Option<RabbitDestination> {
+    RabbitDestination::shared(&format!("{}::{test}", module_path!())).await
+}
+
+fn sink(settings: RabbitSettings) -> RabbitSink {
+    RabbitSink::new(settings).expect("settings in order")
+}
+
+/// A configuration error: nothing is a dead letter because of it, and `run --check` finds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configured_exchange_that_does_not_exist_is_down_and_named() {
+    let Some(exchange) = exchange("missing").await else { return };
+    let sink = sink(RabbitSettings { exchange: "no-such".to_owned(), ..exchange.settings() });
+    let error = sink.check().await.unwrap_err().to_string();
+    assert!(error.contains("under-test") && error.contains("`no-such`"), "{error}");
+    assert!(error.contains("`exchange`"), "{error}");
+    let outcomes = deliver(&sink, &events_of_keys(1, 20, 20), false).await;
+    let downs = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Down { .. })).count();
+    assert_eq!(downs, 5, "enough for a breaker; the others are not to blame: {outcomes:?}");
+    exchange.remove().await;
+}
+
+/// An error of these events: the others of the call arrive, on the same channel.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exchange_that_an_event_names_and_nobody_declared_is_a_rejection_of_that_event() {
+    let Some(exchange) = exchange("templated").await else { return };
+    let template = exchange.name.replace("test-", "{aggregate_type}-");
+    let sink = sink(RabbitSettings { exchange: template, ..exchange.settings() });
+    let event = |id, of: &str| Event { aggregate_type: of.to_owned(), ..held_event(id) };
+    let events = [event(1, "test"), event(2, "nobody"), event(3, "test")];
+    let outcomes = deliver(&sink, &events, false).await;
+    assert_eq!([&outcomes[0], &outcomes[2]], [&Outcome::Delivered; 2]);
+    let Outcome::Rejected { error, .. } = &outcomes[1] else { panic!("{outcomes:?}") };
+    assert!(error.contains("nobody-"), "{error}");
+    exchange.remove().await;
+}
+
+/// The name of a queue is a routing key of the default exchange.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_default_exchange_leads_to_a_queue_by_its_name() {
+    let Some(exchange) = exchange("default").await else { return };
+    let sink = sink(RabbitSettings {
+        exchange: String::new(),
+        routing_key: Some(exchange.name.clone()),
+        ..exchange.settings()
+    });
+    sink.check().await.unwrap();
+    let outcomes = deliver(&sink, &events_of_keys(1, 3, 3), false).await;
+    assert_eq!(outcomes, vec![Outcome::Delivered; 3]);
+    assert_eq!(exchange.arrived().await.len(), 3);
+    exchange.remove().await;
+}
+
+/// AMQP writes the length of a routing key in one byte.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_routing_key_that_is_too_long_is_a_rejection_of_that_event() {
+    let Some(exchange) = exchange("long").await else { return };
+    let sink = sink(exchange.settings());
+    let long = Event { event_type: "世".repeat(100), ..held_event(1) };
+    let outcomes = deliver(&sink, &[long, held_event(2)], false).await;
+    let Outcome::Rejected { error, .. } = &outcomes[0] else { panic!("{outcomes:?}") };
+    assert!(error.contains("300 bytes") && error.contains("255"), "{error}");
+    assert_eq!(outcomes[1], Outcome::Delivered);
+    exchange.remove().await;
+}
+
+/// At start by `run --check`, later as an alert; never as a dead letter.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_password_or_vhost_is_named_without_being_shown() {
+    let Some(exchange) = exchange("password").await else { return };
+    for url in [
+        exchange.url.replace("postrider@", "hunter2@"),
+        exchange.url.replace("%2f", "no-such-vhost-hunter2"),
+    ] {
+        let sink = sink(RabbitSettings { url, ..exchange.settings() });
+        let error = sink.check().await.unwrap_err().to_string();
+        assert!(error.contains("under-test") && error.contains("`url`"), "{error}");
+        assert!(!error.contains(":hunter2"), "{error}");
+        let outcomes = deliver(&sink, &events_of_keys(1, 2, 2), false).await;
+        assert!(matches!(outcomes[0], Outcome::Down { credentials: true, .. }), "{outcomes:?}");
+    }
+    exchange.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_tls_is_named_with_its_setting() {
+    let Some(exchange) = exchange("tls").await else { return };
+    let url = exchange.url.replace("amqp://", "amqps://");
+    let error = sink(RabbitSettings { url, ..exchange.settings() }).check().await.unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("under-test") && error.contains("`tls`"), "{error}");
+    exchange.remove().await;
+}

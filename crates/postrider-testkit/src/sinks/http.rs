@@ -1,0 +1,130 @@
+//! A receiver of its own by HTTP.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use postrider::Event;
+use postrider_relay::Sink;
+use postrider_relay::sinks::{HttpSettings, HttpSink};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+use super::{Arrived, Capabilities, Destination, settings_name};
+use crate::{Answer, HttpTarget, Received, eventually};
+
+/// A body that the receiver answers with 422.
+const REFUSED: &str = "refuse this";
+
+/// An HTTP server in the test's own process, with a door in front of it that can be closed.
+pub struct HttpDestination {
+    target: HttpTarget,
+    door: SocketAddr,
+    open: Mutex<CancellationToken>,
+}
+
+impl HttpDestination {
+    async fn create() -> Self {
+        let target = HttpTarget::start().await;
+        target.answer_by(|request| match request.body.as_str() {
+            REFUSED => Answer::status(422),
+            _ => Answer::ok(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (door, open) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let destination = Self { target, door, open: Mutex::new(open) };
+        destination.serve(listener);
+        destination
+    }
+
+    fn serve(&self, listener: TcpListener) {
+        let upstream = self.target.url().replace("http://", "");
+        let open = self.open.lock().unwrap().clone();
+        tokio::spawn(open.clone().run_until_cancelled_owned(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let upstream = upstream.clone();
+                tokio::spawn(open.clone().run_until_cancelled_owned(async move {
+                    let mut server = TcpStream::connect(upstream).await?;
+                    tokio::io::copy_bidirectional(&mut client, &mut server).await
+                }));
+            }
+        }));
+    }
+
+    /// Connections end, and new ones are refused.
+    fn close(&self) {
+        self.open.lock().unwrap().cancel();
+    }
+}
+
+impl Drop for HttpDestination {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+#[async_trait(?Send)]
+impl Destination for HttpDestination {
+    const CAPABILITIES: Capabilities =
+        Capabilities { payload_bytes_max: 4 * 1024 * 1024, recognises_repeats: false };
+
+    async fn shared(_test: &str) -> Option<Self> {
+        Some(Self::create().await)
+    }
+
+    async fn private(_test: &str) -> Option<Self> {
+        Some(Self::create().await)
+    }
+
+    fn sink(&self) -> Arc<dyn Sink> {
+        let url = format!("http://{}/events", self.door);
+        Arc::new(HttpSink::new(HttpSettings::new(settings_name(), &url)).unwrap())
+    }
+
+    fn refused(&self, event: Event) -> Event {
+        Event { payload: REFUSED.to_owned(), ..event }
+    }
+
+    async fn arrived(&self) -> Vec<Arrived> {
+        let taken = |request: &Received| request.body != REFUSED;
+        self.target.received().into_iter().filter(taken).map(arrived).collect()
+    }
+
+    async fn stop(&self) {
+        self.close();
+    }
+
+    async fn kill(&self) {
+        self.close();
+    }
+
+    async fn start(&self) {
+        let what = "the port is free again";
+        let listener = eventually(what, async || TcpListener::bind(self.door).await.ok()).await;
+        *self.open.lock().unwrap() = CancellationToken::new();
+        self.serve(listener);
+    }
+
+    async fn remove(self) {}
+}
+
+/// The sink writes what a header cannot carry percent-encoded.
+fn arrived(request: Received) -> Arrived {
+    let decoded = |(name, value): (&String, &String)| (name.clone(), percent_decoded(value));
+    Arrived {
+        event_id: request.header("postrider-event-id").to_owned(),
+        headers: request.headers.iter().map(decoded).collect(),
+        payload: request.body,
+    }
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut pieces = text.split('%');
+    let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
+    for piece in pieces {
+        let (code, rest) = piece.split_at(2);
+        bytes.push(u8::from_str_radix(code, 16).unwrap());
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).unwrap()
+}

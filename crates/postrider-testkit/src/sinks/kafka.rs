@@ -1,0 +1,164 @@
+//! A topic of its own on Kafka.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use postrider::Event;
+use postrider_relay::Sink;
+use postrider_relay::sinks::{KafkaSettings, KafkaSink};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{BorrowedMessage, Headers, Message};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+use super::{Arrived, Capabilities, Destination, settings_name};
+use crate::{PATIENCE, PrivateServer, eventually, skip};
+
+const VARIABLE: &str = "KAFKA_BROKERS";
+const PARTITIONS: i32 = 3;
+/// The topic takes less than the sink would send, so that it is the broker who refuses.
+const TOPIC_BYTES_MAX: usize = 600_000;
+
+/// A topic with three partitions.
+pub struct KafkaDestination {
+    /// Where the brokers are.
+    pub brokers: String,
+    /// Name of the topic.
+    pub topic: String,
+    server: Option<PrivateServer>,
+}
+
+impl KafkaDestination {
+    async fn create(brokers: String, server: Option<PrivateServer>) -> Self {
+        let topic = format!("test-{}", uuid::Uuid::new_v4());
+        create_topic(&brokers, &topic).await;
+        Self { brokers, topic, server }
+    }
+
+    /// Settings of a sink that delivers here.
+    pub fn settings(&self) -> KafkaSettings {
+        KafkaSettings::new(&settings_name(), &self.brokers, &self.topic)
+    }
+
+    fn server(&self) -> &PrivateServer {
+        self.server.as_ref().expect("only a private server may be disturbed")
+    }
+}
+
+#[async_trait(?Send)]
+impl Destination for KafkaDestination {
+    const CAPABILITIES: Capabilities =
+        Capabilities { payload_bytes_max: 500_000, recognises_repeats: false };
+
+    async fn shared(test: &str) -> Option<Self> {
+        let Ok(brokers) = std::env::var(VARIABLE) else {
+            skip(test, &format!("the variable {VARIABLE} is not set"));
+            return None;
+        };
+        Some(Self::create(brokers, None).await)
+    }
+
+    async fn private(test: &str) -> Option<Self> {
+        let server = PrivateServer::of("kafka", VARIABLE, test).await?;
+        Some(Self::create(server.url.clone(), Some(server)).await)
+    }
+
+    fn sink(&self) -> Arc<dyn Sink> {
+        Arc::new(KafkaSink::new(self.settings()).unwrap())
+    }
+
+    fn refused(&self, event: Event) -> Event {
+        Event { payload: "x".repeat(TOPIC_BYTES_MAX + 50_000), ..event }
+    }
+
+    async fn arrived(&self) -> Vec<Arrived> {
+        let (brokers, topic) = (self.brokers.clone(), self.topic.clone());
+        tokio::task::spawn_blocking(move || read_topic(&brokers, &topic)).await.unwrap()
+    }
+
+    async fn stop(&self) {
+        self.server().stop().await;
+    }
+
+    async fn kill(&self) {
+        self.server().kill().await;
+    }
+
+    async fn start(&self) {
+        self.server().restart().await;
+    }
+
+    async fn remove(self) {
+        if self.server.is_none() {
+            let removed = admin(&self.brokers).delete_topics(&[&self.topic], &options()).await;
+            drop(removed);
+        }
+    }
+}
+
+/// Creates a topic and waits until the broker serves it.
+async fn create_topic(brokers: &str, name: &str) {
+    let bytes_max = TOPIC_BYTES_MAX.to_string();
+    let topic = NewTopic::new(name, PARTITIONS, TopicReplication::Fixed(1))
+        .set("max.message.bytes", &bytes_max);
+    let admin = admin(brokers);
+    let created = admin.create_topics(&[topic], &options()).await.unwrap();
+    created.into_iter().next().unwrap().unwrap();
+    eventually("the topic has a leader for each partition", async || {
+        let metadata = admin.inner().fetch_metadata(Some(name), PATIENCE).ok()?;
+        let partitions = metadata.topics().first()?.partitions();
+        (partitions.len() == 3 && partitions.iter().all(|p| p.leader() >= 0)).then_some(())
+    })
+    .await;
+}
+
+fn admin(brokers: &str) -> AdminClient<DefaultClientContext> {
+    ClientConfig::new().set("bootstrap.servers", brokers).create().unwrap()
+}
+
+fn options() -> AdminOptions {
+    AdminOptions::new().operation_timeout(Some(PATIENCE))
+}
+
+/// Everything up to the end of each partition as it is now.
+fn read_topic(brokers: &str, topic: &str) -> Vec<Arrived> {
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", brokers)
+        .set("group.id", "nobody")
+        .set("enable.auto.commit", "false")
+        .create()
+        .unwrap();
+    let (mut assignment, mut left) = (TopicPartitionList::new(), 0);
+    for partition in 0..PARTITIONS {
+        let (low, high) = consumer.fetch_watermarks(topic, partition, PATIENCE).unwrap();
+        left += high - low;
+        assignment.add_partition_offset(topic, partition, Offset::Offset(low)).unwrap();
+    }
+    consumer.assign(&assignment).unwrap();
+    let mut arrived = Vec::new();
+    while left > 0 {
+        let message = consumer.poll(PATIENCE).expect("a message in time").unwrap();
+        arrived.push(read_message(&message));
+        left -= 1;
+    }
+    arrived
+}
+
+fn read_message(message: &BorrowedMessage<'_>) -> Arrived {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let headers: BTreeMap<String, String> = message
+        .headers()
+        .into_iter()
+        .flat_map(Headers::iter)
+        .map(|header| (header.key.to_lowercase(), text(header.value.unwrap_or_default())))
+        .collect();
+    let key = message.key().map(text);
+    assert_eq!(key.as_ref(), headers.get("postrider-aggregate-id"), "the key is the aggregate id");
+    Arrived {
+        event_id: headers["postrider-event-id"].clone(),
+        headers,
+        payload: message.payload().map(text).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,126 @@
+//! A stream of its own on NATS JetStream.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_nats::jetstream::consumer::{AckPolicy, pull};
+use async_nats::jetstream::stream;
+use async_nats::jetstream::{self, Context};
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use postrider::Event;
+use postrider_relay::Sink;
+use postrider_relay::sinks::{NatsSettings, NatsSink};
+
+use super::{Arrived, Capabilities, Destination, settings_name};
+use crate::{PrivateServer, skip};
+
+const VARIABLE: &str = "NATS_URL";
+/// The stream takes less than the server would, so that it is the stream that refuses.
+const MESSAGE_BYTES_MAX: usize = 600_000;
+
+/// A stream with the subjects below one name.
+pub struct NatsDestination {
+    /// Where the server is.
+    pub url: String,
+    /// Name of the stream, and first part of its subjects.
+    pub name: String,
+    server: Option<PrivateServer>,
+}
+
+impl NatsDestination {
+    async fn create(url: String, server: Option<PrivateServer>) -> Self {
+        let name = format!("test-{}", uuid::Uuid::new_v4());
+        let config = stream::Config {
+            name: name.clone(),
+            subjects: vec![format!("{name}.>")],
+            max_message_size: i32::try_from(MESSAGE_BYTES_MAX).unwrap(),
+            ..stream::Config::default()
+        };
+        connect(&url).await.create_stream(config).await.unwrap();
+        Self { url, name, server }
+    }
+
+    /// Settings of a sink that delivers here, the event type as the last part of the subject.
+    pub fn settings(&self) -> NatsSettings {
+        let subject = format!("{}.{{event_type}}", self.name);
+        NatsSettings::new(&settings_name(), &self.url, &subject)
+    }
+
+    fn server(&self) -> &PrivateServer {
+        self.server.as_ref().expect("only a private server may be disturbed")
+    }
+}
+
+#[async_trait(?Send)]
+impl Destination for NatsDestination {
+    const CAPABILITIES: Capabilities =
+        Capabilities { payload_bytes_max: 500_000, recognises_repeats: true };
+
+    async fn shared(test: &str) -> Option<Self> {
+        let Ok(url) = std::env::var(VARIABLE) else {
+            skip(test, &format!("the variable {VARIABLE} is not set"));
+            return None;
+        };
+        Some(Self::create(url, None).await)
+    }
+
+    async fn private(test: &str) -> Option<Self> {
+        let server = PrivateServer::of("nats", VARIABLE, test).await?;
+        Some(Self::create(server.url.clone(), Some(server)).await)
+    }
+
+    fn sink(&self) -> Arc<dyn Sink> {
+        Arc::new(NatsSink::new(self.settings()).unwrap())
+    }
+
+    fn refused(&self, event: Event) -> Event {
+        Event { payload: "x".repeat(MESSAGE_BYTES_MAX + 50_000), ..event }
+    }
+
+    async fn arrived(&self) -> Vec<Arrived> {
+        let jetstream = connect(&self.url).await;
+        let mut stream = jetstream.get_stream(&self.name).await.unwrap();
+        let count = usize::try_from(stream.info().await.unwrap().state.messages).unwrap();
+        let config = pull::Config { ack_policy: AckPolicy::None, ..pull::Config::default() };
+        let consumer = stream.create_consumer(config).await.unwrap();
+        let messages = consumer.messages().await.unwrap();
+        messages.take(count).map(|message| read_message(&message.unwrap())).collect().await
+    }
+
+    async fn stop(&self) {
+        self.server().stop().await;
+    }
+
+    async fn kill(&self) {
+        self.server().kill().await;
+    }
+
+    async fn start(&self) {
+        self.server().restart().await;
+    }
+
+    async fn remove(self) {
+        if self.server.is_none() {
+            connect(&self.url).await.delete_stream(&self.name).await.unwrap();
+        }
+    }
+}
+
+async fn connect(url: &str) -> Context {
+    jetstream::new(async_nats::connect(url).await.unwrap())
+}
+
+fn read_message(message: &jetstream::Message) -> Arrived {
+    let found = message.headers.as_ref().unwrap();
+    let headers: BTreeMap<String, String> = found
+        .iter()
+        .map(|(name, values)| (name.to_string().to_lowercase(), values[0].as_str().to_owned()))
+        .collect();
+    assert_eq!(headers["nats-msg-id"], headers["postrider-event-id"]);
+    Arrived {
+        event_id: headers["postrider-event-id"].clone(),
+        headers,
+        payload: String::from_utf8(message.payload.to_vec()).unwrap(),
+    }
+}
