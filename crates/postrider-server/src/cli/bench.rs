@@ -36,16 +36,6 @@ pub(crate) enum SinkKind {
     Kafka,
 }
 
-impl SinkKind {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Null => "null",
-            Self::Http => "http",
-            Self::Kafka => "kafka",
-        }
-    }
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct EventArgs {
     /// Bytes of payload per event
@@ -74,9 +64,9 @@ pub(crate) struct SinkArgs {
     /// Kafka: brokers, HOST:PORT and more with commas
     #[arg(long, default_value = "localhost:9092", value_name = "LIST")]
     pub(crate) brokers: String,
-    /// Kafka: topic
-    #[arg(long, default_value = "postrider-bench", value_name = "NAME")]
-    pub(crate) topic: String,
+    /// Kafka: a topic that exists [default: one that the bench makes and deletes]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) topic: Option<String>,
     /// HTTP: URL to post to [default: a target that the bench starts inside itself]
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,

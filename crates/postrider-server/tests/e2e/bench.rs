@@ -238,11 +238,31 @@ async fn a_bench_that_is_interrupted_drops_its_tables(place: Place) {
 }
 
 #[tokio::test]
+async fn kafka_is_fed_through_a_topic_that_is_gone_afterwards() {
+    let test = "bench::kafka_is_fed_through_a_topic_that_is_gone_afterwards";
+    let Ok(brokers) = std::env::var("KAFKA_BROKERS") else {
+        return postrider_testkit::skip(test, "the variable KAFKA_BROKERS is not set");
+    };
+    let place = Place { kind: StoreKind::Sqlite, test };
+    let Some(bench) = Bench::open(place).await else { return };
+    let kafka = ["--sink", "kafka", "--brokers", &brokers, "--claim", "lanes"];
+    let found = bench.run(&[&["drain", "--events", "2000"][..], &kafka[..]].concat()).await;
+    sound(&found);
+    assert_eq!((&found["acks"], &found["order_violations"]), (&"all".into(), &0.into()));
+    assert!(found["broker"].as_str().unwrap().starts_with("Kafka 4."), "{found:#}");
+    assert!(found["sink_limit_events_per_s"].as_f64() > Some(0.0), "{found:#}");
+
+    let absent = ["--topic", "postrider-bench-no-such-topic"];
+    let common = ["--store", &bench.db.url, "bench", "drain", "--events", "10"];
+    let ran = bench.site.run(&[&common[..], &kafka[..], &absent[..]].concat()).await;
+    let _ = ran.exits(1).says(&["no-such-topic", "does not exist"]);
+}
+
+#[tokio::test]
 async fn what_cannot_be_measured_is_refused_at_once() {
     let site = Installation::new(BINARY, "");
     for (args, words) in [
         (&["drain", "--claim", "pigeon"][..], &["--claim", "pigeon", "rows"][..]),
-        (&["drain", "--sink", "kafka"], &["--sink kafka", "null or http"]),
         (&["drain", "--sink", "pigeon"], &["pigeon", "null, http, kafka"]),
         (&["drain", "--events", "0"], &["--events"]),
         (&["drain", "--outbox", "no such name"], &["no such name"]),

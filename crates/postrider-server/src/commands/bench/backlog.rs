@@ -81,7 +81,7 @@ async fn measure(
     let later = maker.clone().keys_named(args.event.keys, "later-").deliver_after(NOT_YET);
     stage.fill(&outbox, &later, not_yet_due).await?;
     stage.fill(&outbox, &maker, due).await?;
-    let sinks = Sinks::null();
+    let sinks = Sinks::Null;
     let mut plan = Plan::new(&outbox, &sinks, args.claim, args.batch, 1);
     plan.one_at_a_time = true;
     stage.claims.restart();

@@ -33,7 +33,7 @@ struct Details {
 }
 
 pub(super) async fn blocked_keys(stage: &Stage, args: &BlockedKeysArgs) -> Result<Report, Failure> {
-    let sinks = Sinks::prepare(&args.sink).await?;
+    let sinks = Sinks::prepare(stage, &args.sink).await?;
     let outbox = stage.outbox("").await?;
     let idle = relays::idle_bytes(stage, &plan(args, &outbox, &sinks)).await?;
     // Once before and once after: the first run of a process is not its fastest.

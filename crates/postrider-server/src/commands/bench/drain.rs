@@ -28,7 +28,7 @@ struct Details {
 }
 
 pub(super) async fn drain(stage: &Stage, args: &DrainArgs) -> Result<Report, Failure> {
-    let sinks = Sinks::prepare(&args.sink).await?;
+    let sinks = Sinks::prepare(stage, &args.sink).await?;
     let outbox = stage.outbox("").await?;
     let plan = Plan::new(&outbox, &sinks, args.relay.claim, args.relay.batch, args.relays);
     let idle = relays::idle_bytes(stage, &plan).await?;

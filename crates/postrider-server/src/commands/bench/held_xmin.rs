@@ -61,7 +61,7 @@ impl ClaimTimes {
 pub(super) async fn held_xmin(stage: &Stage, args: &HeldXminArgs) -> Result<Report, Failure> {
     let load = &args.load;
     let events = paced::events(args.rate, args.seconds)?;
-    let sinks = Sinks::prepare(&load.sink).await?;
+    let sinks = Sinks::prepare(stage, &load.sink).await?;
     let outbox = stage.outbox("").await?;
     let plan = Plan::new(&outbox, &sinks, load.relay.claim, load.relay.batch, load.relays);
     let idle = relays::idle_bytes(stage, &plan).await?;

@@ -13,6 +13,7 @@ mod drain;
 mod event;
 mod facts;
 mod held_xmin;
+mod kafka;
 mod latency;
 mod limit;
 mod machine;

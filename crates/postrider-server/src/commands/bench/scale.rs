@@ -39,7 +39,7 @@ struct Case {
 }
 
 pub(super) async fn scale(stage: &Stage, args: &ScaleArgs) -> Result<Report, Failure> {
-    let sinks = Sinks::prepare(&args.sink).await?;
+    let sinks = Sinks::prepare(stage, &args.sink).await?;
     let (mut cases, mut watches): (Vec<Case>, Vec<Watch>) = (Vec::new(), Vec::new());
     let (mut idle, mut rss_max) = (0, 0);
     for relays in args.relays.iter().copied() {

@@ -17,7 +17,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::checker::Checker;
 use super::event::sample;
+use super::kafka;
 use super::schedule::Times;
+use super::stage::Stage;
 use crate::cli::{SinkArgs, SinkKind};
 use crate::commands::Failure;
 
@@ -31,6 +33,7 @@ const FEED_EVENTS_MAX: u64 = 10_000;
 /// Requests at the same time of the HTTP sink.
 const HTTP_CONCURRENCY: usize = 64;
 const HTTP_TIMEOUT: Duration = Duration::from_secs(10);
+const OWN_TARGET: &str = "in this process";
 
 /// What a sink is, for the report.
 #[derive(Debug, Clone, Serialize)]
@@ -39,72 +42,84 @@ pub(super) struct SinkFacts {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) target: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) topic: Option<String>,
-    /// Replicas that acknowledge a message.
+    pub(super) broker: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) acks: Option<&'static str>,
 }
 
 /// Opens the sink that was asked for, once per relay: a relay closes its sink when it stops.
-pub(super) struct Sinks {
-    kind: SinkKind,
-    /// Where to: a URL, or Kafka's brokers.
-    url: String,
-    /// Of Kafka.
-    topic: String,
-    /// The target that this process runs itself, for as long as the bench.
-    _target: Option<AbortOnDropHandle<()>>,
+pub(super) enum Sinks {
+    Null,
+    Http {
+        url: String,
+        /// The target that this process runs itself, for as long as the bench.
+        own: Option<AbortOnDropHandle<()>>,
+    },
+    Kafka {
+        brokers: String,
+        topic: String,
+        version: String,
+    },
 }
 
 impl Sinks {
-    pub(super) async fn prepare(args: &SinkArgs) -> Result<Self, Failure> {
-        let (url, target) = match (args.sink, &args.url) {
-            (SinkKind::Kafka, _) => (args.brokers.clone(), None),
+    pub(super) async fn prepare(stage: &Stage, args: &SinkArgs) -> Result<Self, Failure> {
+        let sinks = match (args.sink, &args.url) {
+            (SinkKind::Null, _) => Self::Null,
+            (SinkKind::Http, Some(url)) => Self::Http { url: url.clone(), own: None },
             (SinkKind::Http, None) => {
-                let (url, target) = start_target().await.map_err(|error| {
+                let (url, own) = start_target().await.map_err(|error| {
                     Failure::Partly(format!("no HTTP target could be started: {error}"))
                 })?;
-                (url, Some(target))
+                Self::Http { url, own: Some(own) }
             }
-            (_, url) => (url.clone().unwrap_or_default(), None),
+            (SinkKind::Kafka, _) => {
+                let brokers = args.brokers.clone();
+                let topic = match &args.topic {
+                    Some(topic) => topic.clone(),
+                    None => stage.topic(&brokers).await?,
+                };
+                let version = kafka::broker_version(&brokers).await;
+                Self::Kafka { brokers, topic, version }
+            }
         };
-        let sinks = Self { kind: args.sink, url, topic: args.topic.clone(), _target: target };
         sinks.open()?.check().await?;
         Ok(sinks)
     }
 
-    /// For benches that measure nothing beyond the store.
-    pub(super) fn null() -> Self {
-        Self { kind: SinkKind::Null, url: String::new(), topic: String::new(), _target: None }
-    }
-
     pub(super) fn open(&self) -> Result<Arc<dyn Sink>, Failure> {
-        Ok(match self.kind {
-            SinkKind::Http => Arc::new(HttpSink::new(HttpSettings {
+        Ok(match self {
+            Self::Null => Arc::new(NullSink::new("bench")),
+            Self::Http { url, .. } => Arc::new(HttpSink::new(HttpSettings {
                 timeout: HTTP_TIMEOUT,
                 host_concurrency_max: HTTP_CONCURRENCY,
-                ..HttpSettings::new("bench", &self.url)
+                ..HttpSettings::new("bench", url)
             })?),
-            SinkKind::Kafka => {
-                Arc::new(KafkaSink::new(KafkaSettings::new("bench", &self.url, &self.topic))?)
+            Self::Kafka { brokers, topic, .. } => {
+                Arc::new(KafkaSink::new(KafkaSettings::new("bench", brokers, topic))?)
             }
-            SinkKind::Null => Arc::new(NullSink::new("bench")),
         })
     }
 
     pub(super) fn is_null(&self) -> bool {
-        self.kind == SinkKind::Null
+        matches!(self, Self::Null)
     }
 
     pub(super) fn facts(&self) -> SinkFacts {
-        let own = self._target.is_some().then(|| "in this process".to_owned());
-        let target = own.or_else(|| (!self.url.is_empty()).then(|| self.url.clone()));
-        let kafka = self.kind == SinkKind::Kafka;
-        SinkFacts {
-            sink: self.kind.as_str(),
-            target,
-            topic: kafka.then(|| self.topic.clone()),
-            acks: kafka.then_some("all"),
+        let none = SinkFacts { sink: "null", target: None, broker: None, acks: None };
+        match self {
+            Self::Null => none,
+            Self::Http { url, own } => {
+                let target = own.as_ref().map_or_else(|| url.clone(), |_| OWN_TARGET.to_owned());
+                SinkFacts { sink: "http", target: Some(target), ..none }
+            }
+            Self::Kafka { brokers, version, .. } => SinkFacts {
+                sink: "kafka",
+                target: Some(brokers.clone()),
+                broker: Some(version.clone()),
+                // The sink has no setting for it.
+                acks: Some("all"),
+            },
         }
     }
 

@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 use super::bare::Bare;
 use super::claims::Claims;
 use super::event::Maker;
+use super::kafka;
 use crate::commands::{Failure, connect};
 use crate::config::ConfigError;
 
@@ -36,6 +37,7 @@ pub(super) struct Stage {
 enum Made {
     Outbox(Outbox),
     Table(String),
+    Topic { brokers: String, name: String },
 }
 
 impl Stage {
@@ -81,6 +83,15 @@ impl Stage {
         self.made().push(Made::Table(table.clone()));
         self.bare.create_plain_table(&table).await?;
         Ok(table)
+    }
+
+    /// Makes a Kafka topic with a name that nothing else has.
+    pub(super) async fn topic(&self, brokers: &str) -> Result<String, Failure> {
+        let unique = uuid::Uuid::new_v4().simple().to_string();
+        let name = format!("postrider-bench-{}", &unique[..8]);
+        self.made().push(Made::Topic { brokers: brokers.to_owned(), name: name.clone() });
+        kafka::create_topic(brokers, &name).await?;
+        Ok(name)
     }
 
     /// A name that nothing has. What is there is somebody's: it would be filled, emptied and dropped.
@@ -136,6 +147,7 @@ impl Stage {
                     self.store.drop_outbox(&outbox).await.map_err(Failure::from)
                 }
                 Made::Table(table) => self.bare.drop_table(&table).await,
+                Made::Topic { brokers, name } => kafka::delete_topic(&brokers, &name).await,
             };
             outcome = outcome.and(dropped);
         }
