@@ -3,6 +3,7 @@
 mod kafka_own;
 mod nats_own;
 mod rabbitmq_own;
+mod relay_outage;
 
 postrider_testkit::sink_conformance!(http: postrider_testkit::sinks::HttpDestination);
 postrider_testkit::sink_conformance!(kafka: postrider_testkit::sinks::KafkaDestination);
