@@ -1,11 +1,12 @@
 //! A broker that is killed while a relay drains an outbox in lanes: nothing lost, no order broken.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::NewEvent;
 use postrider::store::{ClaimMode, StoreKind};
-use postrider_relay::{OutboxConfig, Preset};
+use postrider_relay::{OutboxConfig, Preset, RateLimit};
 use postrider_testkit::relay::{RunningRelay, quick_config, quick_preset};
 use postrider_testkit::sinks::{
     Arrived, Destination, KafkaDestination, NatsDestination, RabbitDestination,
@@ -13,7 +14,7 @@ use postrider_testkit::sinks::{
 use postrider_testkit::{TempFolder, TestDb, eventually};
 
 const KEYS: usize = 20;
-const EVENTS: usize = 6_000;
+const EVENTS: usize = 4_000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_killed_during_a_drain_in_lanes_loses_nothing_and_breaks_no_order() {
@@ -48,9 +49,11 @@ async fn killed_during_a_drain<D: Destination>(test: &str) {
         }
     }
     let (folder, sink) = (TempFolder::new(), destination.sink());
-    // Small batches, so that the broker dies with most of them still to come.
+    // Held back, so that the broker dies with most of them still to come.
+    let rate = RateLimit::new(800.0, 50).map(Arc::new).unwrap();
     let preset = Preset { batch: 50, idle_poll: Duration::from_millis(200), ..quick_preset() };
     let outbox = OutboxConfig {
+        rate: Some(rate),
         deliver_timeout: Duration::from_secs(5),
         ..OutboxConfig::new(db.outbox.clone(), preset, sink)
     };
