@@ -40,7 +40,7 @@ async fn killed_during_a_drain<D: Destination>(test: &str) {
         let events: Vec<NewEvent> = (0..500)
             .map(|n| {
                 let key = format!("key-{}", (chunk * 500 + n) % KEYS);
-                NewEvent::new("account", key, "Moved", "{}")
+                NewEvent::new("account", key, "OrderPlaced", "{}")
             })
             .collect();
         for id in db.append(&events).await {
