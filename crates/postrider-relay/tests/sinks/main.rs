@@ -1,8 +1,12 @@
 //! The sinks on real servers: the suite that all of them pass, and what each has of its own.
 
+// A test fails by panicking: here an unwrap is the assertion that the step before it worked.
+#![allow(clippy::unwrap_used)]
+
 mod kafka_own;
 mod nats_own;
 mod rabbitmq_own;
+mod relay_outage;
 
 postrider_testkit::sink_conformance!(http: postrider_testkit::sinks::HttpDestination);
 postrider_testkit::sink_conformance!(kafka: postrider_testkit::sinks::KafkaDestination);
