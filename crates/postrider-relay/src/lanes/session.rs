@@ -24,6 +24,9 @@ use crate::policy::Settlement;
 /// some ten milliseconds.
 const SETTLE_ROWS_MAX: usize = 5_000;
 
+/// Settles at the same time: one waits for the disk while the other works.
+const SETTLERS: usize = 2;
+
 pub(super) struct Session {
     pub(super) pipeline: Arc<Lanes>,
     pub(super) held: Held,
@@ -89,14 +92,18 @@ impl Session {
             });
         }
         drop(sender);
-        let settling = tokio::spawn(Arc::clone(&self).settle_all(receiver));
+        let receiver = Arc::new(tokio::sync::Mutex::new(receiver));
+        let mut settling = JoinSet::new();
+        for _ in 0..SETTLERS {
+            settling.spawn(Arc::clone(&self).settle_all(Arc::clone(&receiver)));
+        }
         let watch = tokio::spawn(Arc::clone(&self).watch_lease(ended.clone()));
 
         let mut reader = Reader::new(Arc::clone(&self));
         reader.run(stop).await;
         ended.cancel();
         while workers.join_next().await.is_some() {}
-        drop(settling.await);
+        while settling.join_next().await.is_some() {}
         watch.abort();
         reader.release_all().await
     }
@@ -172,15 +179,25 @@ impl Session {
         self.settle(vec![outcomes]).await;
     }
 
-    async fn settle_all(self: Arc<Self>, mut outcomes: mpsc::UnboundedReceiver<Outcomes>) {
-        while let Some(first) = outcomes.recv().await {
-            let (mut batches, mut rows) = (vec![first], 0);
-            while rows < SETTLE_ROWS_MAX
-                && let Ok(next) = outcomes.try_recv()
-            {
-                rows += next.delivered.len();
-                batches.push(next);
-            }
+    /// Takes what has come in and settles it together, until no more can come. The rows of two
+    /// settles are never the same ones, so their order does not matter.
+    async fn settle_all(
+        self: Arc<Self>,
+        outcomes: Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<Outcomes>>>,
+    ) {
+        loop {
+            let batches = {
+                let mut outcomes = outcomes.lock().await;
+                let Some(first) = outcomes.recv().await else { return };
+                let (mut batches, mut rows) = (vec![first], 0);
+                while rows < SETTLE_ROWS_MAX
+                    && let Ok(next) = outcomes.try_recv()
+                {
+                    rows += next.delivered.len();
+                    batches.push(next);
+                }
+                batches
+            };
             let work = AssertUnwindSafe(self.settle(batches));
             if work.catch_unwind().await.is_err() {
                 self.lost.cancel();
