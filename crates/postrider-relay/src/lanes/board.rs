@@ -7,6 +7,10 @@
 //! are not kept but passed over: only the first one's id is remembered, and when the head is done,
 //! the key catches up by reading its rows again.
 
+mod intake;
+mod outcomes;
+mod parking;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -197,121 +201,6 @@ impl Board {
         self.queues.len() - 1
     }
 
-    // Rows in.
-
-    /// Takes rows of a read in id order; `full`: there may be more behind them. Answers how many
-    /// are new: neither known nor passed over.
-    pub(super) fn offer(&mut self, rows: Vec<LaneRow>, full: bool, now: Instant) -> usize {
-        let (mut new, mut passed) = (0, HashMap::new());
-        for row in rows {
-            self.read_to = self.read_to.max(row.event.id);
-            if self.slots.contains_key(&row.event.id) || !self.lanes().contains(row.lane) {
-                continue;
-            }
-            let key = self.hash(&row.event);
-            match self.blocked.get_mut(&key) {
-                Some(blocked) => {
-                    blocked.pass_over(row.event.id);
-                    if blocked.passed >= HIDE_AFTER {
-                        self.hide(key, Key::from(&row.event));
-                    } else if full {
-                        passed.entry(key).or_insert_with(|| Key::from(&row.event));
-                    }
-                }
-                None => {
-                    self.admit(row, key, now);
-                    new += 1;
-                }
-            }
-        }
-        if new == 0 {
-            // The next read must not bring the same rows again, and nothing else.
-            passed.into_iter().for_each(|(hash, key)| self.hide(hash, key));
-        }
-        new
-    }
-
-    fn hide(&mut self, hash: KeyHash, key: Key) {
-        if self.hidden >= HIDDEN_MAX {
-            return;
-        }
-        if let Some(blocked) = self.blocked.get_mut(&hash)
-            && blocked.hidden.is_none()
-        {
-            blocked.hidden = Some(key);
-            self.hidden += 1;
-        }
-    }
-
-    /// Takes heads that were read again, because they are due; ids that were not found are gone.
-    pub(super) fn offer_heads(&mut self, ids: &[i64], rows: Vec<LaneRow>, now: Instant) {
-        let mut gone: std::collections::BTreeSet<i64> = ids.iter().copied().collect();
-        for row in rows {
-            gone.remove(&row.event.id);
-            let Some(slot) = self.slots.get(&row.event.id) else { continue };
-            let key = slot.key;
-            self.slots.remove(&row.event.id);
-            self.admit(row, key, now);
-        }
-        for id in gone {
-            let Some(slot) = self.slots.remove(&id) else { continue };
-            if self.blocked.get(&slot.key).is_some_and(|blocked| blocked.head == Some(id)) {
-                // Somebody else removed it. Whose rows wait behind it is not known here.
-                self.unblock_unknown(slot.key);
-            }
-        }
-    }
-
-    /// Takes rows of keys that catch up. `full`: there are more behind the last one.
-    pub(super) fn offer_catch_up(
-        &mut self,
-        asked: &[CatchUp],
-        rows: Vec<LaneRow>,
-        full: bool,
-        now: Instant,
-    ) {
-        let read_to = rows.last().map(|row| row.event.id);
-        let mut from = HashMap::new();
-        for catch_up in asked {
-            let hash = self.hash_key(&catch_up.key);
-            from.insert(hash, catch_up.from);
-            if let Some(blocked) = self.blocked.get_mut(&hash) {
-                // What comes now is no longer behind; what is passed over below is again.
-                blocked.first_passed = None;
-                blocked.passed = 0;
-            }
-        }
-        for row in rows {
-            let (id, key) = (row.event.id, self.hash(&row.event));
-            // Before the first that was passed over there is at most the head, which was delivered
-            // and settled while this was read.
-            let behind = from.get(&key).is_some_and(|from| id >= *from);
-            if !behind || self.slots.contains_key(&id) || !self.lanes().contains(row.lane) {
-                continue;
-            }
-            match self.blocked.get_mut(&key) {
-                Some(blocked) if blocked.head.is_some() || blocked.parked.is_some() => {
-                    blocked.pass_over(id);
-                }
-                _ => self.admit(row, key, now),
-            }
-        }
-        for catch_up in asked {
-            let hash = self.hash_key(&catch_up.key);
-            let Some(blocked) = self.blocked.get_mut(&hash) else { continue };
-            match (full, read_to) {
-                (true, Some(id)) => {
-                    blocked.first_passed.get_or_insert(id + 1);
-                    if blocked.head.is_none() && blocked.parked.is_none() {
-                        self.catching_up.insert(hash, catch_up.key.clone());
-                    }
-                }
-                _ if blocked.head.is_none() && blocked.parked.is_none() => self.release(hash),
-                _ => {}
-            }
-        }
-    }
-
     fn admit(&mut self, row: LaneRow, key: KeyHash, now: Instant) {
         let LaneRow { event, lane, due_in, busy } = row;
         let wait = if busy { due_in.max(BUSY_WAIT) } else { due_in };
@@ -442,72 +331,6 @@ impl Board {
         }
     }
 
-    // Outcomes.
-
-    /// An event was delivered: its key goes on at once, its row is known until it is settled.
-    pub(super) fn delivered(&mut self, event: &Event) {
-        self.go_on(event);
-    }
-
-    /// An event was not delivered and keeps its row. Answers whether it waits for another try.
-    pub(super) fn not_delivered(&mut self, event: &Event) -> Standing {
-        let Some(slot) = self.slots.get(&event.id) else { return Standing::PassedOver };
-        let (key, lane) = (slot.key, slot.lane);
-        if self.leaving.contains(lane) {
-            return Standing::PassedOver;
-        }
-        if self.failing_key == FailingKey::Skip {
-            return Standing::Waits;
-        }
-        match self.blocked.get_mut(&key) {
-            Some(blocked)
-                if blocked.parked.is_some()
-                    || blocked.head.is_some_and(|head| head != event.id) =>
-            {
-                blocked.pass_over(event.id);
-                Standing::PassedOver
-            }
-            _ => {
-                self.block(key, lane, event.id);
-                Standing::Waits
-            }
-        }
-    }
-
-    /// The row of an event is settled and gone.
-    pub(super) fn settled(&mut self, id: i64) {
-        self.unload(id);
-        self.slots.remove(&id);
-    }
-
-    /// The row of an event that waits is as it will be read again.
-    pub(super) fn waits(&mut self, id: i64, delay: Duration, now: Instant) {
-        self.unload(id);
-        if self.slots.get(&id).is_some_and(|slot| self.leaving.contains(slot.lane)) {
-            self.slots.remove(&id);
-        }
-        if self.slots.contains_key(&id) {
-            self.due.push(Reverse((now + delay, id)));
-        }
-    }
-
-    /// A head is dead: the key goes on, unless it is parked.
-    pub(super) fn dead(&mut self, event: &Event) {
-        self.go_on(event);
-    }
-
-    fn go_on(&mut self, event: &Event) {
-        let Some(key) = self.slots.get(&event.id).map(|slot| slot.key) else { return };
-        let Some(blocked) = self.blocked.get_mut(&key) else { return };
-        if blocked.head != Some(event.id) {
-            return;
-        }
-        blocked.head = None;
-        if blocked.parked.is_none() {
-            self.catching_up.insert(key, Key::from(event));
-        }
-    }
-
     fn block(&mut self, key: KeyHash, lane: u8, id: i64) {
         if self.failing_key != FailingKey::Skip {
             let blocked = self.blocked.entry(key).or_default();
@@ -531,58 +354,6 @@ impl Board {
             .is_some_and(|blocked| blocked.first_passed.is_some() || blocked.hidden.is_some());
         self.sweep |= passed;
         self.release(key);
-    }
-
-    // Parked keys.
-
-    /// Notes of stopped keys so far: what a list of them that is read from now on may lack.
-    pub(super) fn park_notes(&self) -> u64 {
-        self.park_notes
-    }
-
-    /// These keys are stopped in the database, and no others that were noted before the list was
-    /// read.
-    pub(super) fn park(&mut self, keys: &[Key], notes_before: u64) {
-        let parked: HashMap<KeyHash, &Key> =
-            keys.iter().map(|key| (self.hash_key(key), key)).collect();
-        let listed = Some(Parked::Noted(notes_before));
-        let released: Vec<KeyHash> = self
-            .blocked
-            .iter()
-            .filter(|(hash, blocked)| {
-                blocked.parked.is_some() && blocked.parked <= listed && !parked.contains_key(hash)
-            })
-            .map(|(hash, _)| *hash)
-            .collect();
-        for hash in released {
-            if let Some(blocked) = self.blocked.get_mut(&hash) {
-                blocked.parked = None;
-                if blocked.head.is_none() {
-                    self.unblock_unknown(hash);
-                }
-            }
-        }
-        for hash in parked.into_keys() {
-            self.blocked.entry(hash).or_default().parked.get_or_insert(Parked::Noted(notes_before));
-        }
-    }
-
-    /// A key is stopped from now on, in the database soon.
-    pub(super) fn park_key_of(&mut self, event: &Event) {
-        let key = self.hash(event);
-        let lane = self.slots.get(&event.id).map_or(0, |slot| slot.lane);
-        let blocked = self.blocked.entry(key).or_default();
-        blocked.parked = Some(Parked::Pending);
-        blocked.lane = lane;
-    }
-
-    /// It is in the database now.
-    pub(super) fn note_parked(&mut self, key: &Key) {
-        self.park_notes += 1;
-        let (hash, notes) = (self.hash_key(key), self.park_notes);
-        if let Some(blocked) = self.blocked.get_mut(&hash) {
-            blocked.parked = Some(Parked::Noted(notes));
-        }
     }
 
     // Figures.

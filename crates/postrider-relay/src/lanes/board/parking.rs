@@ -1,0 +1,60 @@
+//! Keys that are stopped until an operator releases them.
+
+use std::collections::HashMap;
+
+use postrider::Event;
+use postrider::store::Key;
+
+use super::{Board, KeyHash, Parked};
+
+impl Board {
+    /// Notes of stopped keys so far: what a list of them that is read from now on may lack.
+    pub(in crate::lanes) fn park_notes(&self) -> u64 {
+        self.park_notes
+    }
+
+    /// These keys are stopped in the database, and no others that were noted before the list was
+    /// read.
+    pub(in crate::lanes) fn park(&mut self, keys: &[Key], notes_before: u64) {
+        let parked: HashMap<KeyHash, &Key> =
+            keys.iter().map(|key| (self.hash_key(key), key)).collect();
+        let listed = Some(Parked::Noted(notes_before));
+        let released: Vec<KeyHash> = self
+            .blocked
+            .iter()
+            .filter(|(hash, blocked)| {
+                blocked.parked.is_some() && blocked.parked <= listed && !parked.contains_key(hash)
+            })
+            .map(|(hash, _)| *hash)
+            .collect();
+        for hash in released {
+            if let Some(blocked) = self.blocked.get_mut(&hash) {
+                blocked.parked = None;
+                if blocked.head.is_none() {
+                    self.unblock_unknown(hash);
+                }
+            }
+        }
+        for hash in parked.into_keys() {
+            self.blocked.entry(hash).or_default().parked.get_or_insert(Parked::Noted(notes_before));
+        }
+    }
+
+    /// A key is stopped from now on, in the database soon.
+    pub(in crate::lanes) fn park_key_of(&mut self, event: &Event) {
+        let key = self.hash(event);
+        let lane = self.slots.get(&event.id).map_or(0, |slot| slot.lane);
+        let blocked = self.blocked.entry(key).or_default();
+        blocked.parked = Some(Parked::Pending);
+        blocked.lane = lane;
+    }
+
+    /// It is in the database now.
+    pub(in crate::lanes) fn note_parked(&mut self, key: &Key) {
+        self.park_notes += 1;
+        let (hash, notes) = (self.hash_key(key), self.park_notes);
+        if let Some(blocked) = self.blocked.get_mut(&hash) {
+            blocked.parked = Some(Parked::Noted(notes));
+        }
+    }
+}
