@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use chrono::Utc;
 use futures_util::FutureExt;
 use postrider::Event;
-use postrider::store::{DeadReason, DownDestination};
+use postrider::store::{DeadReason, DownDestination, Key};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::alert::{Alert, Alerts, Severity};
-use crate::config::OutboxConfig;
+use crate::config::{FailingKey, OutboxConfig};
 use crate::gate::Gate;
 use crate::health::{Health, Turn};
 use crate::heart::{Heart, Held};
@@ -73,11 +73,20 @@ impl Courier {
     pub(crate) async fn carry(&self, held: &Held, events: Vec<Event>, keep_order: bool) -> Carried {
         let started = Instant::now();
         let (mut good, mut settled) = (Vec::with_capacity(events.len()), Vec::new());
+        // Where a dead event stops its key, those behind it in this batch stop too.
+        let parks = keep_order && self.config.failing_key == FailingKey::Park;
+        let mut parked: HashSet<Key> = HashSet::new();
         for event in events {
+            if !parked.is_empty() && parked.contains(&Key::from(&event)) {
+                let behind = Settlement::Deferred { delay: Duration::ZERO, error: None };
+                settled.push((event, behind));
+                continue;
+            }
             match examine(&event, &self.config.preset) {
                 None => good.push(event),
                 Some(settlement) => {
                     self.tell_integrity(&event, &settlement);
+                    parked.extend(parks.then(|| Key::from(&event)));
                     settled.push((event, settlement));
                 }
             }

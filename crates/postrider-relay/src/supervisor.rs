@@ -78,13 +78,14 @@ impl Supervisor {
                 let mode = roll.mode(name);
                 (mode, mode.is_some_and(|mode| roll.all_in_epoch(name, mode.epoch)))
             };
-            if mode.is_some() && announced != mode {
-                announced = mode;
-                self.announce(mode);
-            }
-            // Only with the next roll does everybody else's answer count.
-            else if let Some(mode) = mode.filter(|mode| all_there && self.fits(*mode)) {
-                return Some(mode);
+            match mode {
+                // Only with the next roll does everybody else's answer count.
+                Some(mode) if announced != Some(mode) => {
+                    announced = Some(mode);
+                    self.announce(mode);
+                }
+                Some(mode) if all_there && self.fits(mode) => return Some(mode),
+                _ => {}
             }
             stop.run_until_cancelled(rolls.changed()).await?.ok()?;
         }
@@ -95,9 +96,8 @@ impl Supervisor {
         self.config.claim.is_none_or(|claim| claim == mode.claim)
     }
 
-    fn announce(&self, mode: Option<Mode>) {
+    fn announce(&self, mode: Mode) {
         let name = self.config.outbox.name();
-        let Some(mode) = mode else { return };
         if self.fits(mode) {
             self.heart.announce(name, Some(serving(&self.config, mode)));
             return;

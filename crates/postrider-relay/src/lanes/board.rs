@@ -65,6 +65,11 @@ enum Parked {
 }
 
 impl Blocked {
+    /// Nothing of it may be sent but its head.
+    fn waits(&self) -> bool {
+        self.head.is_some() || self.parked.is_some()
+    }
+
     fn pass_over(&mut self, id: i64) {
         self.first_passed = Some(self.first_passed.map_or(id, |first| first.min(id)));
         self.passed += 1;
@@ -271,15 +276,27 @@ impl Board {
         self.take(alone, 1, usize::MAX).pop()
     }
 
-    /// Heads whose time has come, at most `max`.
-    pub(super) fn due_heads(&mut self, now: Instant, max: usize) -> Vec<i64> {
-        let mut ids = Vec::new();
-        while ids.len() < max && self.due.peek().is_some_and(|Reverse((at, _))| *at <= now) {
-            let Some(Reverse((_, id))) = self.due.pop() else { break };
+    /// Heads whose time has come, within the limits; one over-large event in any case.
+    pub(super) fn due_heads(
+        &mut self,
+        now: Instant,
+        rows_max: usize,
+        bytes_max: usize,
+    ) -> Vec<i64> {
+        let (mut ids, mut bytes) = (Vec::new(), 0);
+        while ids.len() < rows_max
+            && let Some(Reverse((at, id))) = self.due.peek().copied()
+            && at <= now
+        {
             // Not one of a lane that was left, nor one that became due in another way.
-            if self.slots.get(&id).is_some_and(|slot| !slot.loaded) {
+            if let Some(slot) = self.slots.get(&id).filter(|slot| !slot.loaded) {
+                bytes += slot.bytes;
+                if bytes > bytes_max && !ids.is_empty() {
+                    break;
+                }
                 ids.push(id);
             }
+            self.due.pop();
         }
         ids.sort_unstable();
         ids.dedup();
@@ -312,7 +329,7 @@ impl Board {
         while found.len() < max {
             let Some((hash, key)) = self.catching_up.pop_first() else { break };
             let Some(blocked) = self.blocked.get(&hash) else { continue };
-            if blocked.head.is_some() || blocked.parked.is_some() {
+            if blocked.waits() {
                 continue;
             }
             match blocked.first_passed {

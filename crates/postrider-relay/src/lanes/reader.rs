@@ -9,6 +9,7 @@ use postrider::store::{ClaimLimit, Cursor, Database, Lane, LaneSet};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::board::Board;
 use super::ownership::{fair_share, surplus};
 use super::session::Session;
 use crate::config::OutboxConfig;
@@ -149,13 +150,18 @@ impl Reader {
         self.session.wake_workers();
         self.send_alone().await?;
         self.calm_down().await?;
-        if more || self.session.board().catches_up() {
+        let (full, catches_up, next_due) = {
+            let board = self.session.board();
+            (!self.has_room(&board), board.catches_up(), board.next_due())
+        };
+        if !full && (more || catches_up) {
             return Ok(Next::AtOnce);
         }
         let idle_poll = self.config().preset.idle_poll;
         let poll = self.poll.min(idle_poll);
         self.poll = (self.poll * 2).min(idle_poll);
-        let next_due = self.session.board().next_due();
+        // Without room, the settle that makes some wakes this up.
+        let next_due = next_due.filter(|_| !full);
         let due_in = next_due.map(|at| at.saturating_duration_since(Instant::now()));
         Ok(Next::Wait(due_in.map_or(poll, |due| due.min(poll))))
     }
@@ -248,36 +254,55 @@ impl Reader {
         released.is_ok()
     }
 
+    /// Reads heads that are due, as far as there is room.
     async fn read_heads(&mut self) -> Result<(), StoreError> {
         loop {
             let now = Instant::now();
-            let ids = self.session.board().due_heads(now, AGAIN_MAX);
+            let ids = {
+                let mut board = self.session.board();
+                match self.has_room(&board) {
+                    true => board.due_heads(now, AGAIN_MAX, self.batch_bytes_max()),
+                    false => Vec::new(),
+                }
+            };
             if ids.is_empty() {
                 return Ok(());
             }
-            let read = self.store().read_ids(&self.config().outbox, &ids).await;
-            let rows = match read {
-                Ok(rows) => rows,
+            let read = async {
+                let rows = self.store().read_ids(&self.config().outbox, &ids).await?;
+                self.note_flight(rows.iter().map(|row| row.event.id).max()).await?;
+                Ok(rows)
+            };
+            match read.await {
+                Ok(rows) => self.session.board().offer_heads(&ids, rows, Instant::now()),
                 Err(error) => {
                     self.session.board().due_again(&ids, now);
                     return Err(error);
                 }
-            };
-            self.note_flight(rows.iter().map(|row| row.event.id).max()).await?;
-            self.session.board().offer_heads(&ids, rows, Instant::now());
+            }
         }
     }
 
     async fn read_catch_ups(&mut self) -> Result<(), StoreError> {
-        let asked = self.session.board().catch_ups(AGAIN_MAX);
+        let asked = {
+            let mut board = self.session.board();
+            match self.has_room(&board) {
+                true => board.catch_ups(AGAIN_MAX),
+                false => Vec::new(),
+            }
+        };
         let Some(from) = asked.iter().map(|catch_up| catch_up.from).min() else { return Ok(()) };
         let to = self.session.board().read_to().max(self.cursor.low);
         let keys: Vec<_> = asked.iter().map(|catch_up| catch_up.key.clone()).collect();
         let limit = self.limit();
-        let read = self.store().read_keys(&self.config().outbox, &keys, from, to, limit).await;
-        match read {
+        let read = async {
+            let read =
+                self.store().read_keys(&self.config().outbox, &keys, from, to, limit).await?;
+            self.note_flight(read.rows.last().map(|row| row.event.id)).await?;
+            Ok(read)
+        };
+        match read.await {
             Ok(read) => {
-                self.note_flight(read.rows.last().map(|row| row.event.id)).await?;
                 let now = Instant::now();
                 self.session.board().offer_catch_up(&asked, read.rows, read.full, now);
                 Ok(())
@@ -298,14 +323,7 @@ impl Reader {
         let (lanes, known, hidden) = {
             let mut board = self.session.board();
             let down = self.session.pipeline.courier.health.rest(Instant::now()).is_some();
-            let rows_max = match self.careful.is_empty() {
-                true => LOAD_ROWS_MAX,
-                false => CAREFUL_ROWS as usize,
-            };
-            let bytes_max =
-                usize::try_from(2 * self.config().batch_bytes_max).unwrap_or(usize::MAX);
-            if board.load_rows() >= rows_max
-                || board.load_bytes() >= bytes_max
+            if !self.has_room(&board)
                 || board.waiting() >= WAITING_ROWS_MAX
                 // With everything down, what waits is enough to find out when it is back.
                 || (down && board.waiting() > 0)
@@ -329,7 +347,12 @@ impl Reader {
         if found == 0 {
             return Ok(false);
         }
-        self.note_flight(read.rows.last().map(|row| row.event.id)).await?;
+        if let Err(error) = self.note_flight(read.rows.last().map(|row| row.event.id)).await {
+            // The cursor has passed these rows, and nobody knows them: nothing of their keys may go
+            // before they are read again.
+            self.session.board().sweep = true;
+            return Err(error);
+        }
         let new = {
             let mut board = self.session.board();
             let new = board.offer(read.rows, full, Instant::now());
@@ -416,7 +439,20 @@ impl Reader {
         Ok(())
     }
 
+    /// Whether more may be read: queued and in flight is limited in rows and bytes.
+    fn has_room(&self, board: &Board) -> bool {
+        let rows_max = match self.careful.is_empty() {
+            true => LOAD_ROWS_MAX,
+            false => CAREFUL_ROWS as usize,
+        };
+        board.load_rows() < rows_max && board.load_bytes() < 2 * self.batch_bytes_max()
+    }
+
     // Shorthands.
+
+    fn batch_bytes_max(&self) -> usize {
+        usize::try_from(self.config().batch_bytes_max).unwrap_or(usize::MAX / 2)
+    }
 
     fn config(&self) -> &OutboxConfig {
         &self.session.pipeline.config

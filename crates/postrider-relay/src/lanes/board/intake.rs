@@ -88,12 +88,20 @@ impl Board {
         let mut from = HashMap::new();
         for catch_up in asked {
             let hash = self.hash_key(&catch_up.key);
-            from.insert(hash, catch_up.from);
-            if let Some(blocked) = self.blocked.get_mut(&hash) {
-                // What comes now is no longer behind; what is passed over below is again.
-                blocked.first_passed = None;
-                blocked.passed = 0;
+            let Some(blocked) = self.blocked.get_mut(&hash) else { continue };
+            if blocked.waits() {
+                continue;
             }
+            // While this was read, an earlier one may have been passed over, behind a head that has
+            // come and gone. Then the key catches up from there.
+            if blocked.first_passed != Some(catch_up.from) {
+                self.catching_up.insert(hash, catch_up.key.clone());
+                continue;
+            }
+            // What comes now is no longer behind; what is passed over below is again.
+            from.insert(hash, catch_up.from);
+            blocked.first_passed = None;
+            blocked.passed = 0;
         }
         for row in rows {
             let (id, key) = (row.event.id, self.hash(&row.event));
@@ -104,23 +112,24 @@ impl Board {
                 continue;
             }
             match self.blocked.get_mut(&key) {
-                Some(blocked) if blocked.head.is_some() || blocked.parked.is_some() => {
-                    blocked.pass_over(id);
-                }
+                Some(blocked) if blocked.waits() => blocked.pass_over(id),
                 _ => self.admit(row, key, now),
             }
         }
         for catch_up in asked {
             let hash = self.hash_key(&catch_up.key);
-            let Some(blocked) = self.blocked.get_mut(&hash) else { continue };
+            let Some(blocked) = self.blocked.get_mut(&hash).filter(|_| from.contains_key(&hash))
+            else {
+                continue;
+            };
             match (full, read_to) {
                 (true, Some(id)) => {
                     blocked.first_passed.get_or_insert(id + 1);
-                    if blocked.head.is_none() && blocked.parked.is_none() {
+                    if !blocked.waits() {
                         self.catching_up.insert(hash, catch_up.key.clone());
                     }
                 }
-                _ if blocked.head.is_none() && blocked.parked.is_none() => self.release(hash),
+                _ if !blocked.waits() => self.release(hash),
                 _ => {}
             }
         }

@@ -45,6 +45,10 @@ fn take(board: &mut Board) -> Vec<i64> {
     board.take(WORKER, 100, usize::MAX).iter().map(|event| event.id).collect()
 }
 
+fn due(board: &mut Board, now: Instant) -> Vec<i64> {
+    board.due_heads(now, 10, usize::MAX)
+}
+
 fn key(name: &str) -> Key {
     Key::from(&event(0, name))
 }
@@ -85,9 +89,9 @@ fn behind_a_head_everything_waits_and_comes_after_it() {
     assert_eq!(take(&mut board), [3], "2 is passed over");
     board.offer(vec![row(4, "a")], false, now);
     assert_eq!(take(&mut board), [0; 0]);
-    assert!(board.due_heads(now, 10).is_empty(), "not yet");
+    assert!(due(&mut board, now).is_empty(), "not yet");
     let later = now + Duration::from_secs(1);
-    assert_eq!(board.due_heads(later, 10), [1]);
+    assert_eq!(due(&mut board, later), [1]);
     board.offer_heads(&[1], vec![row(1, "a")], later);
     assert_eq!(take(&mut board), [1]);
     deliver(&mut board, 1, "a");
@@ -148,6 +152,62 @@ fn a_head_that_was_settled_during_the_catch_up_is_not_sent_again() {
     assert_eq!(take(&mut board), [2, 4]);
 }
 
+/// Two of the key are in flight while the rest is read. The first fails, so the second is passed
+/// over: it comes before what was just read, also when its head is done by then.
+#[test]
+fn what_is_passed_over_during_a_catch_up_is_not_overtaken_by_it() {
+    for head_is_done in [false, true] {
+        let (mut board, now) = (board(FailingKey::Block), Instant::now());
+        board.offer(vec![row(1, "a")], false, now);
+        take(&mut board);
+        fail(&mut board, 1, "a", now);
+        board.offer((2..=5).map(|id| row(id, "a")).collect(), false, now);
+        board.offer_heads(&[1], vec![row(1, "a")], now);
+        take(&mut board);
+        deliver(&mut board, 1, "a");
+        let asked = board.catch_ups(10);
+        board.offer_catch_up(&asked, vec![row(2, "a"), row(3, "a")], true, now);
+        assert_eq!(take(&mut board), [2, 3]);
+        let asked = board.catch_ups(10);
+        assert_eq!(asked, [CatchUp { key: key("a"), from: 4 }]);
+        fail(&mut board, 2, "a", now);
+        fail(&mut board, 3, "a", now);
+        if head_is_done {
+            board.offer_heads(&[2], vec![row(2, "a")], now);
+            assert_eq!(take(&mut board), [2]);
+            deliver(&mut board, 2, "a");
+        }
+        board.offer_catch_up(&asked, vec![row(4, "a"), row(5, "a")], false, now);
+        assert_eq!(take(&mut board), [0; 0], "3 comes first");
+        if !head_is_done {
+            board.offer_heads(&[2], vec![row(2, "a")], now);
+            assert_eq!(take(&mut board), [2]);
+            deliver(&mut board, 2, "a");
+        }
+        let asked = board.catch_ups(10);
+        assert_eq!(asked, [CatchUp { key: key("a"), from: 3 }]);
+        board.offer_catch_up(&asked, (3..=5).map(|id| row(id, "a")).collect(), false, now);
+        assert_eq!(take(&mut board), [3, 4, 5]);
+    }
+}
+
+#[test]
+fn heads_that_are_due_together_are_read_within_the_limits() {
+    let (mut board, now) = (board(FailingKey::Skip), Instant::now());
+    let rows: Vec<LaneRow> = (1..=4)
+        .map(|id| {
+            let mut row = LaneRow { due_in: Duration::from_secs(1), ..row(id, "a") };
+            row.event.payload = "x".repeat(1_000);
+            row
+        })
+        .collect();
+    board.offer(rows, false, now);
+    let later = now + Duration::from_secs(1);
+    assert_eq!(board.due_heads(later, 10, 3_000), [1, 2]);
+    assert_eq!(board.due_heads(later, 10, 10), [3], "one in any case");
+    assert_eq!(board.due_heads(later, 10, usize::MAX), [4]);
+}
+
 #[test]
 fn a_failed_read_of_heads_and_keys_is_repeated() {
     let (mut board, now) = (board(FailingKey::Block), Instant::now());
@@ -155,10 +215,10 @@ fn a_failed_read_of_heads_and_keys_is_repeated() {
     board.take(WORKER, 1, usize::MAX);
     fail(&mut board, 1, "a", now);
     let later = now + Duration::from_secs(2);
-    assert_eq!(board.due_heads(later, 10), [1]);
-    assert_eq!(board.due_heads(later, 10), [0; 0], "being read");
+    assert_eq!(due(&mut board, later), [1]);
+    assert_eq!(due(&mut board, later), [0; 0], "being read");
     board.due_again(&[1], later);
-    assert_eq!(board.due_heads(later, 10), [1]);
+    assert_eq!(due(&mut board, later), [1]);
     board.offer_heads(&[1], vec![row(1, "a")], later);
     take(&mut board);
     deliver(&mut board, 1, "a");
@@ -218,8 +278,8 @@ fn an_event_that_is_not_due_or_busy_is_a_head() {
     let busy = LaneRow { busy: true, ..row(2, "b") };
     board.offer(vec![later, busy, row(3, "a"), row(4, "b")], false, now);
     assert_eq!(take(&mut board), [0; 0]);
-    assert_eq!(board.due_heads(now + BUSY_WAIT, 10), [2]);
-    assert_eq!(board.due_heads(now + Duration::from_secs(9), 10), [1]);
+    assert_eq!(due(&mut board, now + BUSY_WAIT), [2]);
+    assert_eq!(due(&mut board, now + Duration::from_secs(9)), [1]);
 }
 
 #[test]
@@ -231,7 +291,7 @@ fn where_keys_are_skipped_only_the_failed_event_waits() {
     deliver(&mut board, 2, "a");
     board.offer(vec![row(3, "a")], false, now);
     assert_eq!(take(&mut board), [3]);
-    assert_eq!(board.due_heads(now + Duration::from_secs(1), 10), [1]);
+    assert_eq!(due(&mut board, now + Duration::from_secs(1)), [1]);
 }
 
 #[test]
@@ -286,7 +346,7 @@ fn a_lane_is_left_when_nothing_of_it_is_in_flight() {
     assert_eq!(board.left(), lane);
     board.forget(lane);
     assert!(!board.lanes().contains(0) && board.lanes().contains(1));
-    assert_eq!(board.due_heads(now + Duration::from_secs(9), 10), [0; 0]);
+    assert_eq!(due(&mut board, now + Duration::from_secs(9)), [0; 0]);
     board.serve(LaneSet::ALL);
     assert!(board.sweep, "a lane that comes back is read from the beginning");
 }
