@@ -12,6 +12,7 @@ on_each_store!(
     events_of_a_key_arrive_in_order_through_retries,
     a_failing_key_blocks_nobody_else_and_goes_on_when_its_head_is_dead,
     a_parked_key_stops_until_an_operator_releases_it,
+    a_key_is_parked_behind_an_event_that_fails_its_integrity_check,
     a_skipped_event_is_overtaken_by_those_behind_it,
     an_event_that_is_not_due_holds_back_its_key_only,
     an_outage_spends_no_attempt_and_breaks_no_order,
@@ -127,6 +128,26 @@ async fn a_parked_key_stops_until_an_operator_releases_it(db: TestDb) {
     relay.stop().await;
     assert_eq!(sink.log().out_of_order(), [0; 0]);
     assert_eq!(db.count("").await, 0);
+}
+
+/// The event is never sent, and those behind it are in the same batch.
+async fn a_key_is_parked_behind_an_event_that_fails_its_integrity_check(db: TestDb) {
+    use_lanes(&db).await;
+    let ids = db.append(&vec![of_key("bad", "Moved"); 3]).await;
+    let forge = format!("UPDATE orders_outbox SET payload = '[]' WHERE id = {}", ids[0]);
+    db.execute(&forge).await;
+    let good = db.append(&in_turn(2, 2)).await;
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
+    let outbox = OutboxConfig {
+        failing_key: FailingKey::Park,
+        ..OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone())
+    };
+    let relay = RunningRelay::on(&db.store, quick_config(&folder), outbox);
+    eventually("it is dead", async || (db.count("_dlq").await == 1).then_some(())).await;
+    sink.until_delivered(good.len()).await;
+    relay.stop().await;
+    assert_eq!(sink.log().distinct(), good.len(), "those behind it stay");
+    assert_eq!(db.count("").await, 2);
 }
 
 async fn a_skipped_event_is_overtaken_by_those_behind_it(db: TestDb) {
