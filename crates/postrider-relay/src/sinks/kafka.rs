@@ -127,6 +127,14 @@ impl Sink for KafkaSink {
         topic.unwrap_or(Cow::Borrowed(&self.settings.name))
     }
 
+    fn only_destination(&self) -> Option<&str> {
+        let every_one_is_fixed = self.fixed_topics.len() == self.router.templates().count();
+        match self.fixed_topics.as_slice() {
+            [only] if every_one_is_fixed => Some(only),
+            _ => None,
+        }
+    }
+
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
         let views: Vec<EventView<'_>> = batch.events.iter().map(EventView::new).collect();
         let mut delivery = Delivery::new(self, batch, &views);

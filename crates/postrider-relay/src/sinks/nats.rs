@@ -170,6 +170,10 @@ impl Sink for NatsSink {
         Cow::Borrowed(&self.server.addresses)
     }
 
+    fn only_destination(&self) -> Option<&str> {
+        Some(&self.server.addresses)
+    }
+
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
         if !batch.may_start() {
             return vec![Outcome::Untried; batch.events.len()];

@@ -209,6 +209,10 @@ impl Sink for RabbitSink {
         exchange.unwrap_or(Cow::Borrowed(&self.settings.name))
     }
 
+    fn only_destination(&self) -> Option<&str> {
+        self.exchange.fixed()
+    }
+
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
         if !batch.may_start() {
             return vec![Outcome::Untried; batch.events.len()];

@@ -1,5 +1,6 @@
 //! Claim mode `lanes` with one relay: order per key, and what happens to a key that fails.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::store::{ClaimMode, Key};
@@ -7,6 +8,8 @@ use postrider::{Event, NewEvent};
 use postrider_relay::{Backoff, FailingKey, OutboxConfig, Preset};
 use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
 use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 on_each_store!(
     events_of_a_key_arrive_in_order_through_retries,
@@ -30,6 +33,35 @@ pub(crate) fn of_key(key: &str, event_type: &str) -> NewEvent {
 /// So many events for each of so many keys, in turn.
 pub(crate) fn in_turn(keys: usize, each: usize) -> Vec<NewEvent> {
     (0..keys * each).map(|n| of_key(&format!("key-{}", n % keys), "Moved")).collect()
+}
+
+/// Appends as fast as the sink takes, until it is stopped.
+pub(crate) struct Traffic {
+    stop: CancellationToken,
+    task: JoinHandle<usize>,
+}
+
+impl Traffic {
+    pub(crate) fn start(db: &TestDb, sink: &Arc<ScriptedSink>) -> Self {
+        let (db, sink, stop) = (db.clone(), Arc::clone(sink), CancellationToken::new());
+        let stopped = stop.clone();
+        let task = tokio::spawn(async move {
+            let mut appended = 0;
+            while !stopped.is_cancelled() {
+                appended += db.append(&in_turn(25, 4)).await.len();
+                // Some of it is always on its way.
+                sink.until_delivered(appended - 50).await;
+            }
+            appended
+        });
+        Self { stop, task }
+    }
+
+    /// Answers how many it appended.
+    pub(crate) async fn stop(self) -> usize {
+        self.stop.cancel();
+        self.task.await.unwrap()
+    }
 }
 
 pub(crate) async fn use_lanes(db: &TestDb) {

@@ -7,7 +7,7 @@ use postrider_relay::{OutboxConfig, RelayConfig};
 use postrider_testkit::relay::{RunningRelay, ScriptedSink, quick_config, quick_preset};
 use postrider_testkit::{TempFolder, TestDb, eventually, on_each_server, on_each_store};
 
-use crate::lanes::{in_turn, use_lanes};
+use crate::lanes::{Traffic, in_turn, use_lanes};
 
 mod each_server {
     use super::*;
@@ -50,15 +50,7 @@ async fn relays_that_join_and_leave_share_fairly_and_break_no_order(db: TestDb) 
     use_lanes(&db).await;
     let (folder, pace) = (TempFolder::new(), Duration::from_micros(200));
     let sink = ScriptedSink::delivering().paced(pace).shared();
-    let traffic = tokio::spawn({
-        let db = db.clone();
-        async move {
-            for _ in 0..60 {
-                db.append(&in_turn(25, 4)).await;
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        }
-    });
+    let traffic = Traffic::start(&db, &sink);
     let first = RunningRelay::quick(&db, &folder, &sink);
     until_owned(&db, &[64]).await;
     let second = RunningRelay::quick(&db, &folder, &sink);
@@ -69,11 +61,11 @@ async fn relays_that_join_and_leave_share_fairly_and_break_no_order(db: TestDb) 
     until_owned(&db, &[32, 32]).await;
     second.stop().await;
     until_owned(&db, &[64]).await;
-    traffic.await.unwrap();
-    sink.until_delivered(6000).await;
+    let appended = traffic.stop().await;
+    sink.until_delivered(appended).await;
     third.stop().await;
     assert_eq!(sink.log().out_of_order(), [0; 0]);
-    assert_eq!(sink.log().delivered().len(), 6000, "a hand-over delivers nothing twice");
+    assert_eq!(sink.log().delivered().len(), appended, "a hand-over delivers nothing twice");
     assert_eq!(db.count("").await, 0);
     db.assert_balanced().await;
 }

@@ -10,7 +10,7 @@ use postrider_testkit::relay::{
 use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 use tokio_util::sync::CancellationToken;
 
-use crate::lanes::in_turn;
+use crate::lanes::{Traffic, in_turn};
 
 on_each_store!(
     a_change_of_mode_under_traffic_loses_nothing_and_delivers_nothing_twice,
@@ -23,35 +23,27 @@ async fn a_change_of_mode_under_traffic_loses_nothing_and_delivers_nothing_twice
     let (folder, pace) = (TempFolder::new(), Duration::from_micros(300));
     let sink = ScriptedSink::delivering().paced(pace).shared();
     let relays = [(); 2].map(|()| RunningRelay::quick(&db, &folder, &sink));
-    let traffic = tokio::spawn({
-        let db = db.clone();
-        async move {
-            for _ in 0..40 {
-                db.append(&in_turn(10, 5)).await;
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        }
-    });
+    let traffic = Traffic::start(&db, &sink);
     for (claim, delivered) in
         [(ClaimMode::Lanes, 300), (ClaimMode::Rows, 700), (ClaimMode::Lanes, 1_100)]
     {
         sink.until_delivered(delivered).await;
         db.store.set_mode(&db.outbox, claim, "olga").await.unwrap();
     }
-    traffic.await.unwrap();
-    sink.until_delivered(2_000).await;
+    let appended = traffic.stop().await;
+    sink.until_delivered(appended).await;
     // In the last mode, order is kept.
     let from = sink.log().delivered().len();
     eventually("all are settled", async || (db.count("").await == 0).then_some(())).await;
     let lanes = "SELECT count(*) FROM postrider_lanes WHERE owner IS NOT NULL";
     eventually("lanes have owners", async || (db.integer(lanes).await == 64).then_some(())).await;
     db.append(&in_turn(10, 20)).await;
-    sink.until_delivered(2_200).await;
+    sink.until_delivered(appended + 200).await;
     for relay in relays {
         relay.stop().await;
     }
     let log = sink.log();
-    assert_eq!(log.delivered().len(), 2_200, "each once");
+    assert_eq!(log.delivered().len(), appended + 200, "each once");
     let late: Vec<i64> = log.out_of_order();
     assert!(late.iter().all(|id| !log.delivered()[from..].contains(id)), "{late:?}");
     db.assert_balanced().await;

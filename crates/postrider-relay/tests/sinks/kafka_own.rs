@@ -233,3 +233,15 @@ async fn a_topic_that_takes_small_record_batches_gets_them() {
     assert_eq!(waiting.len(), 0, "all arrived within a few calls");
     topic.remove().await;
 }
+
+/// While the only destination is down, the relay looks at nothing but probes; it has to know.
+#[test]
+fn a_sink_with_one_fixed_topic_says_so() {
+    let settings = KafkaSettings::new("k", "127.0.0.1:1", "orders");
+    assert_eq!(sink(settings.clone()).only_destination(), Some("orders"));
+    let by_event = KafkaSettings { topic: Some("{aggregate_type}".to_owned()), ..settings.clone() };
+    assert_eq!(sink(by_event).only_destination(), None);
+    let refunds = RouteSettings { to: "refunds".to_owned(), ..RouteSettings::default() };
+    let two = KafkaSettings { routes: vec![refunds], ..settings };
+    assert_eq!(sink(two).only_destination(), None);
+}
