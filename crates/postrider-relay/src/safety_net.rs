@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chrono::Utc;
-use postrider::store::{Database, Death, DlqFilter, ImportEntry, Lease, Result};
+use postrider::store::{CountLimit, Database, Death, DlqFilter, ImportEntry, Lease, Result};
 use postrider::{Event, Outbox, StoreError};
 
 use crate::alert::{Alert, Alerts, Severity};
@@ -124,8 +124,8 @@ impl SafetyNet {
     /// Dead letters that nobody deals with: looked at after each move, and by upkeep.
     async fn check_unresolved(&self, outbox: &Outbox) {
         let filter = DlqFilter { resolved: Some(false), ..DlqFilter::default() };
-        match self.store.dead_letter_count(outbox, &filter).await {
-            Ok(count) => self.tell_unresolved(outbox, count),
+        match self.store.dead_letter_count(outbox, &filter, CountLimit::default()).await {
+            Ok(counted) => self.tell_unresolved(outbox, counted.count),
             // Upkeep looks again.
             Err(error) => tracing::debug!(outbox = outbox.name(), %error, "not counted"),
         }

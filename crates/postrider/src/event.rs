@@ -330,14 +330,19 @@ impl Event {
 
 /// `SHA-256(request_id | event_type | payload)` in hex, joined by `|`; no request id is empty.
 pub fn content_hash(request_id: Option<&str>, event_type: &str, payload: &str) -> String {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut hasher = Sha256::new();
     hasher.update(request_id.unwrap_or_default());
     hasher.update(b"|");
     hasher.update(event_type);
     hasher.update(b"|");
     hasher.update(payload);
-    hasher.finalize().iter().fold(String::with_capacity(64), |mut text, byte| {
+    hex(&hasher.finalize())
+}
+
+/// Bytes in hex.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         text.push(char::from(HEX[usize::from(byte >> 4)]));
         text.push(char::from(HEX[usize::from(byte & 15)]));
         text

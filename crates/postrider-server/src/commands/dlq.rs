@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use postrider::store::{DeadLetter, DlqFilter, Imported, Page};
+use postrider::store::{CountLimit, DeadLetter, DlqFilter, Imported, Page};
 use postrider::{Outbox, StoreError};
 use postrider_relay::backup;
 use serde::Serialize;
@@ -38,14 +38,15 @@ fn filter(args: FilterArgs) -> DlqFilter {
         resolved: args.resolved,
         since: args.since,
         until: args.until,
+        ..DlqFilter::default()
     }
 }
 
 async fn list(opened: &Opened, args: FilterArgs, page: &PageArgs) -> Result<(), Failure> {
     let outbox = opened.outbox(args.outbox.as_deref())?;
     let filter = filter(args);
-    let below = Page { before_id: page.before, limit: page.limit };
-    let entries = opened.store.dead_letters(&outbox, &filter, below).await?;
+    let below = Page::first(page.limit).below(page.before);
+    let entries = opened.store.dead_letters(&outbox, &filter, below).await?.rows;
     if page.json {
         return output::print_json(&entries);
     }
@@ -75,7 +76,8 @@ async fn list(opened: &Opened, args: FilterArgs, page: &PageArgs) -> Result<(), 
         return output::print("no dead letters\n");
     }
     table.print()?;
-    let total = opened.store.dead_letter_count(&outbox, &filter).await?;
+    let total =
+        opened.store.dead_letter_count(&outbox, &filter, CountLimit::default()).await?.count;
     output::print(&format!("{} of {} shown\n", entries.len(), number(total)))
 }
 
@@ -194,11 +196,12 @@ async fn act_on_filter(
         resolved: Some(false),
         since: f.since,
         until: f.until,
+        ..DlqFilter::default()
     };
     let mut before_id = None;
     loop {
-        let page = Page { before_id, limit: ACT_PAGE };
-        let entries = opened.store.dead_letters(outbox, &filter, page).await?;
+        let page = Page::first(ACT_PAGE).below(before_id);
+        let entries = opened.store.dead_letters(outbox, &filter, page).await?.rows;
         let Some(last) = entries.last() else { return Ok(()) };
         before_id = Some(last.id);
         for entry in &entries {

@@ -12,9 +12,15 @@ pub(crate) async fn events(context: &Context, command: EventsCommand) -> Result<
     match command {
         EventsCommand::List { outbox, status, event_type, aggregate_type, aggregate_id, page } => {
             let outbox = opened.outbox(outbox.as_deref())?;
-            let filter = EventFilter { status, event_type, aggregate_type, aggregate_id };
-            let below = Page { before_id: page.before, limit: page.limit };
-            let events = opened.store.events(&outbox, &filter, below).await?;
+            let filter = EventFilter {
+                status,
+                event_type,
+                aggregate_type,
+                aggregate_id,
+                ..EventFilter::default()
+            };
+            let below = Page::first(page.limit).below(page.before);
+            let events = opened.store.events(&outbox, &filter, below).await?.rows;
             match page.json {
                 true => output::print_json(&events),
                 false => print_list(&events, page.limit),

@@ -298,7 +298,7 @@ pub async fn a_parked_key_stays_until_an_operator_releases_it(db: TestDb) {
     let again = store.release_key(outbox, &long, "ann").await;
     assert!(matches!(again, Err(StoreError::Refused(_))), "{again:?}");
     assert_eq!(store.parked_keys(outbox).await.unwrap().len(), 2);
-    let audit = store.audit(10).await.unwrap();
+    let audit = db.trail().await;
     assert_eq!(audit.len(), 1, "what was refused is not recorded as done");
     assert_eq!((audit[0].operator.as_str(), audit[0].action.as_str()), ("ann", "release_key"));
 }
@@ -359,7 +359,7 @@ pub async fn a_change_of_the_claim_mode_is_counted_and_recorded(db: TestDb) {
     let spec = OutboxSpec { claim: ClaimMode::Lanes, ..OutboxSpec::new(outbox.clone()) };
     store.migrate(&[spec]).await.unwrap();
     assert_eq!((mode().await.claim, mode().await.epoch), (ClaimMode::Rows, 3), "not by migrating");
-    let audit = store.audit(10).await.unwrap();
+    let audit = db.trail().await;
     assert!(audit.iter().all(|entry| entry.operator == "ann" && entry.action == "set_claim"));
     assert_eq!((audit[0].target.as_str(), audit[0].outbox.as_str()), ("rows", "orders"));
 

@@ -10,13 +10,11 @@ use sqlx::{MySql, Row};
 
 use super::MysqlStore;
 use super::append::signed;
+use crate::StoreError;
 use crate::event::{fit, limits};
-use crate::store::{
-    Attempt, AuditEntry, BookLine, Books, DeadLetter, Desk, DlqFilter, EventFilter, EventRecord,
-    ImportEntry, Imported, Page, Result, Statistics, TypeStatistics, books_from_lines,
-    parse_stored, refuse_acting_on,
-};
+use crate::store::*;
 use crate::{Outbox, Status};
+use std::time::Duration;
 
 #[async_trait]
 impl Desk for MysqlStore {
@@ -60,7 +58,7 @@ impl Desk for MysqlStore {
         outbox: &Outbox,
         filter: &EventFilter,
         page: Page,
-    ) -> Result<Vec<EventRecord>> {
+    ) -> Result<Listed<EventRecord>> {
         let statement = match filter.status {
             Some(Status::Completed) => include_str!("sql/archived_events.sql"),
             _ => include_str!("sql/events.sql"),
@@ -74,19 +72,44 @@ impl Desk for MysqlStore {
             .bind(i64::from(page.limit))
             .fetch_all(&self.pool)
             .await?;
-        rows.iter().map(event_record).collect()
+        Ok(listed(
+            rows.iter().map(event_record).collect::<Result<_>>()?,
+            page,
+            |row: &EventRecord| row.id,
+        ))
     }
 
     async fn event(&self, outbox: &Outbox, id: i64) -> Result<Option<EventRecord>> {
-        let page = Page { before_id: Some(id.saturating_add(1)), limit: 1 };
+        let page = Page::first(1).below(Some(id.saturating_add(1)));
         for status in [None, Some(Status::Completed)] {
             let filter = EventFilter { status, ..EventFilter::default() };
             let found = self.events(outbox, &filter, page).await?;
-            if let Some(record) = found.into_iter().find(|record| record.id == id) {
+            if let Some(record) = found.rows.into_iter().find(|record| record.id == id) {
                 return Ok(Some(record));
             }
         }
         Ok(None)
+    }
+
+    async fn event_count(&self, _: &Outbox, _: &EventFilter, _: CountLimit) -> Result<Counted> {
+        Err(StoreError::Refused("on its way".to_owned()))
+    }
+
+    async fn event_by_identity(&self, _: &Outbox, _: &str, _: Duration) -> Result<Identified> {
+        Err(StoreError::Refused("on its way".to_owned()))
+    }
+
+    async fn dead_letter_groups(
+        &self,
+        _: &Outbox,
+        _: &DlqFilter,
+        _: Page,
+    ) -> Result<DeadLetterGroups> {
+        Err(StoreError::Refused("on its way".to_owned()))
+    }
+
+    async fn resend(&self, _: &Outbox, _: i64, _: &Edit, _: &str, _: &str) -> Result<Resent> {
+        Err(StoreError::Refused("on its way".to_owned()))
     }
 
     async fn attempts(&self, outbox: &Outbox, event_id: &str) -> Result<Vec<Attempt>> {
@@ -112,18 +135,28 @@ impl Desk for MysqlStore {
         outbox: &Outbox,
         filter: &DlqFilter,
         page: Page,
-    ) -> Result<Vec<DeadLetter>> {
+    ) -> Result<Listed<DeadLetter>> {
         let query = sqlx::query(outbox.sql(include_str!("sql/dlq_list.sql")));
         let rows = bind_filter(query, page.before_id, filter)
             .bind(i64::from(page.limit))
             .fetch_all(&self.pool)
             .await?;
-        rows.iter().map(dead_letter).collect()
+        Ok(listed(
+            rows.iter().map(dead_letter).collect::<Result<_>>()?,
+            page,
+            |row: &DeadLetter| row.id,
+        ))
     }
 
-    async fn dead_letter_count(&self, outbox: &Outbox, filter: &DlqFilter) -> Result<i64> {
+    async fn dead_letter_count(
+        &self,
+        outbox: &Outbox,
+        filter: &DlqFilter,
+        _: CountLimit,
+    ) -> Result<Counted> {
         let query = sqlx::query(outbox.sql(include_str!("sql/dlq_count.sql")));
-        Ok(bind_filter(query, None, filter).fetch_one(&self.pool).await?.try_get(0)?)
+        let count = bind_filter(query, None, filter).fetch_one(&self.pool).await?.try_get(0)?;
+        Ok(Counted { count, at_least: false })
     }
 
     async fn dead_letter(&self, outbox: &Outbox, id: i64) -> Result<Option<DeadLetter>> {
@@ -205,14 +238,16 @@ impl Desk for MysqlStore {
         Ok(Imported::Restored)
     }
 
-    async fn audit(&self, limit: u32) -> Result<Vec<AuditEntry>> {
+    async fn audit(&self, _: &AuditFilter, page: Page) -> Result<Listed<AuditEntry>> {
         let rows = sqlx::query(include_str!("sql/audit_list.sql"))
-            .bind(i64::from(limit))
+            .bind(i64::from(page.limit))
             .fetch_all(&self.pool)
             .await?;
-        rows.iter()
+        let rows = rows
+            .iter()
             .map(|row| {
                 Ok(AuditEntry {
+                    id: 0,
                     at: row.try_get(0)?,
                     operator: row.try_get(1)?,
                     action: row.try_get(2)?,
@@ -221,8 +256,15 @@ impl Desk for MysqlStore {
                     detail: row.try_get(5)?,
                 })
             })
-            .collect()
+            .collect::<Result<_>>()?;
+        Ok(listed(rows, page, |row: &AuditEntry| row.id))
     }
+}
+
+fn listed<T>(rows: Vec<T>, page: Page, id: impl Fn(&T) -> i64) -> Listed<T> {
+    let full = rows.len() >= page.limit as usize;
+    let next = rows.last().filter(|_| full).map(id);
+    Listed { rows, complete: true, next, as_of: Utc::now() }
 }
 
 /// Locks an entry that can be acted on, or says why it cannot.
@@ -332,6 +374,7 @@ fn dead_letter(row: &MySqlRow) -> Result<DeadLetter> {
         reason: parse_stored("reason", &row.try_get::<String, _>(10)?)?,
         error_message: row.try_get(11)?,
         error_detail: row.try_get(12)?,
+        fingerprint: String::new(),
         failed_at: row.try_get(13)?,
         retry_count: row.try_get(14)?,
         max_retries: row.try_get(15)?,

@@ -8,7 +8,9 @@
 mod append;
 mod claim;
 mod desk;
+mod jobs;
 mod lanes;
+mod pauses;
 mod schema;
 mod settle;
 mod store;

@@ -6,7 +6,9 @@
 
 mod append;
 mod desk;
+mod jobs;
 mod lanes;
+mod pauses;
 mod schema;
 mod store;
 mod upkeep;

@@ -12,7 +12,9 @@
 mod append;
 mod claim;
 mod desk;
+mod jobs;
 mod lanes;
+mod pauses;
 mod schema;
 mod store;
 mod upkeep;

@@ -1,4 +1,4 @@
-//! What a database must do for Postrider: four traits, one per user of them.
+//! What a database must do for Postrider: traits, one per user of them.
 //!
 //! | trait | used by | holds |
 //! |---|---|---|
@@ -6,6 +6,8 @@
 //! | [`Store`] | the relay's loop | leases, claim, settle, release |
 //! | [`Upkeep`] | one relay at a time | recovery, clean-up, folding of the books |
 //! | [`Desk`] | operators: CLI, REST, page | books, lists, dead letters, audit |
+//! | [`Jobs`] | operators, and who runs the jobs | bulk actions, step by step |
+//! | [`Pauses`] | operators, and every heartbeat | what is paused |
 //!
 //! Rules that hold for every implementation, and that the conformance suite of
 //! `postrider-testkit` checks:
@@ -19,11 +21,15 @@
 
 mod books;
 mod claim;
+mod dead_letter;
 mod desk;
 mod horizon;
+mod jobs;
 mod lane_search;
 mod lanes;
 mod lease;
+mod listing;
+mod pauses;
 mod schema;
 mod settle;
 mod upkeep;
@@ -31,12 +37,16 @@ mod upkeep;
 pub(crate) use books::books_from_lines;
 pub use books::{BookLine, Books, Statistics, TypeStatistics};
 pub use claim::{ClaimLimit, Claimed, Cursor};
-pub use desk::{
-    Attempt, AuditEntry, DeadLetter, DeadReason, Desk, DlqFilter, EventFilter, EventRecord,
-    ImportEntry, Imported, Page,
+pub use dead_letter::{
+    DeadLetter, DeadLetterGroup, DeadLetterGroups, DeadReason, DlqFilter, Edit, GROUP_HOURS_MAX,
+    GROUP_TYPES_MAX, ImportEntry, Imported, ORIGINAL_HEADER, Resent,
 };
+pub use desk::{Attempt, AuditEntry, AuditFilter, Desk, EventFilter, EventRecord, Identified};
 pub(crate) use desk::{parse_stored, refuse_acting_on};
 pub use horizon::Horizon;
+pub use jobs::{
+    CANARY_MAX, Canary, Job, JobFilter, JobState, JobWork, Jobs, NewJob, REPLAY_HEADER,
+};
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) use lane_search::up_to_limit;
 pub use lanes::{
@@ -47,6 +57,8 @@ pub(crate) use lanes::{
     COUNT_ROWS_MAX, FoundLane, choose_lanes, mode_of, parse_serving, serving_text,
 };
 pub use lease::{Lease, RelayIdentity, RelayPulse};
+pub use listing::{COUNT_MAX, CountLimit, Counted, Listed, Page, SEARCH_BUDGET};
+pub use pauses::{Pause, PauseKind, Pauses};
 pub use schema::{Schema, SchemaState, ServerFacts, versions};
 pub(crate) use schema::{leave_newer_tables, schema_verdict};
 pub use settle::{BRANCHES_MAX, Death, Deferral, Delivery, Failure, OnSuccess, Settled};
@@ -101,8 +113,8 @@ pub struct Capabilities {
 }
 
 /// Everything that a database does for Postrider.
-pub trait Database: Schema + Store + Lanes + Upkeep + Desk {}
-impl<T: Schema + Store + Lanes + Upkeep + Desk> Database for T {}
+pub trait Database: Schema + Store + Lanes + Upkeep + Desk + Jobs + Pauses {}
+impl<T: Schema + Store + Lanes + Upkeep + Desk + Jobs + Pauses> Database for T {}
 
 /// The relay's side of a store.
 #[async_trait]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::desk::DeadReason;
+use super::DeadReason;
 use crate::event::Event;
 
 /// A delivered event.
