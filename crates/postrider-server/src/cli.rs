@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod token;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +15,8 @@ pub(crate) use bench::{
     AppendBenchArgs, BacklogArgs, BenchCommand, BlockedKeysArgs, DrainArgs, EventArgs,
     HeldXminArgs, LatencyArgs, LoadArgs, OutputArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind,
 };
+
+pub(crate) use token::TokenCommand;
 
 use crate::config::parse_time;
 
@@ -75,6 +78,11 @@ pub(crate) enum Command {
     Reconcile(ReadArgs),
     /// Look for what keeps events from being delivered, and say what to do about it
     Doctor(DoctorArgs),
+    /// Make tokens for the API
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Print the OpenAPI document of the API
+    Openapi,
     /// Print the commented default configuration
     Config,
     /// Measure speed, latency and memory, against what the database and the sink can give

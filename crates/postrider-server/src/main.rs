@@ -49,6 +49,8 @@ async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Outbox(command) => commands::outbox::outbox(&context, &command).await,
         Command::Reconcile(args) => commands::reconcile::reconcile(&context, &args).await,
         Command::Doctor(args) => commands::doctor::doctor(&context, &args).await,
+        Command::Token(command) => commands::token::token(command),
+        Command::Openapi => output::print(&http::document()),
         Command::Config => output::print(config::DEFAULT),
         Command::Bench(command) => commands::bench::bench(&context, command).await,
         Command::Chaos(command) => commands::chaos::chaos(&context, command).await,

@@ -129,7 +129,7 @@ async fn the_relay_does_its_work(db: TestDb, url: String) {
     store.release_lost(&outbox, &lease, &[]).await.unwrap();
     store.has_suspect(&outbox).await.unwrap();
     store.claim_suspect(&outbox, &lease).await.unwrap();
-    assert_eq!(store.move_marked(&outbox, 10).await.unwrap(), [claimed[3].id]);
+    assert_eq!(store.move_marked(&outbox, 10, 200_000).await.unwrap(), [claimed[3].id]);
     let recovery = Recovery { dead: &[], live: &[], stalled_after: Duration::from_secs(300) };
     store.recover(&outbox, &recovery).await.unwrap();
     store.fold_books(&outbox, 100).await.unwrap();
@@ -172,7 +172,7 @@ async fn a_viewer_reads_and_changes_nothing(db: TestDb, url: String) {
     let letters = store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap().rows;
     store.attempts(&db.outbox, &letters[0].event_id).await.unwrap();
     assert_eq!(store.audit(&Default::default(), page).await.unwrap().rows.len(), 4);
-    store.blocked_keys(&db.outbox, 10).await.unwrap();
+    store.blocked_keys(&db.outbox, 10, 200_000).await.unwrap();
     store.modes().await.unwrap();
     store.retry(&db.outbox, letters[0].id, "eve", "").await.expect_err("a viewer only looks");
 }

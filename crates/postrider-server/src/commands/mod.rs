@@ -12,6 +12,7 @@ pub(crate) mod outbox;
 pub(crate) mod reconcile;
 pub(crate) mod run;
 pub(crate) mod stats;
+pub(crate) mod token;
 
 use std::path::PathBuf;
 use std::sync::Arc;

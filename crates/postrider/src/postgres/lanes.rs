@@ -11,8 +11,8 @@ use super::PostgresStore;
 use super::desk::audit;
 use super::store::{decode, settled};
 use crate::store::{
-    BlockedKey, COUNT_ROWS_MAX, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneRead,
-    LaneRow, LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of,
+    BlockedKey, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneOwner, LaneRead, LaneRow,
+    LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of,
 };
 use crate::{Outbox, StoreError};
 
@@ -80,6 +80,20 @@ impl Lanes for PostgresStore {
             .await?;
         tx.commit().await?;
         Ok(taken.into_iter().map(|take| take.lane).collect())
+    }
+
+    async fn lane_owners(&self, outbox: &Outbox) -> Result<Vec<LaneOwner>> {
+        let rows: Vec<(i16, Option<String>, i32)> =
+            sqlx::query_as(include_str!("sql/lane_owners.sql"))
+                .bind(outbox.name())
+                .fetch_all(&self.pool)
+                .await?;
+        let owner = |(lane, relay_id, crash_count): (i16, _, _)| LaneOwner {
+            lane: u8::try_from(lane).unwrap_or(u8::MAX),
+            relay_id,
+            crash_count,
+        };
+        Ok(rows.into_iter().map(owner).collect())
     }
 
     async fn release_lanes(&self, outbox: &Outbox, lease: &Lease, lanes: &[Lane]) -> Result<()> {
@@ -233,7 +247,12 @@ impl Lanes for PostgresStore {
         Ok(())
     }
 
-    async fn blocked_keys(&self, outbox: &Outbox, limit: u32) -> Result<Vec<BlockedKey>> {
+    async fn blocked_keys(
+        &self,
+        outbox: &Outbox,
+        limit: u32,
+        count_rows_max: i64,
+    ) -> Result<Vec<BlockedKey>> {
         let mut tx = self.pool.begin().await?;
         // Other than the relay's statements, this one joins sets.
         sqlx::raw_sql("SET LOCAL enable_hashjoin = on; SET LOCAL enable_sort = on")
@@ -242,7 +261,7 @@ impl Lanes for PostgresStore {
         let rows = sqlx::query(outbox.sql(include_str!("sql/blocked_keys.sql")))
             .bind(outbox.name())
             .bind(i64::from(limit))
-            .bind(COUNT_ROWS_MAX)
+            .bind(count_rows_max)
             .fetch_all(&mut *tx)
             .await?;
         let blocked = |row: &PgRow| {

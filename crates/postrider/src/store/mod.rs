@@ -50,12 +50,10 @@ pub use jobs::{
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) use lane_search::up_to_limit;
 pub use lanes::{
-    BlockedKey, ClaimMode, DownDestination, Key, LANES, Lane, LaneRead, LaneRow, LaneSet, Lanes,
-    Mode, Serving, Share,
+    BlockedKey, ClaimMode, DownDestination, Key, LANES, Lane, LaneOwner, LaneRead, LaneRow,
+    LaneSet, Lanes, Mode, Serving, Share,
 };
-pub(crate) use lanes::{
-    COUNT_ROWS_MAX, FoundLane, choose_lanes, mode_of, parse_serving, serving_text,
-};
+pub(crate) use lanes::{FoundLane, choose_lanes, mode_of, parse_serving, serving_text};
 pub use lease::{Lease, RelayIdentity, RelayPulse};
 pub use listing::{COUNT_MAX, CountLimit, Counted, Listed, Page, SEARCH_BUDGET};
 pub use pauses::{Pause, PauseKind, Pauses};

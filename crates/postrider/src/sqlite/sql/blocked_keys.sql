@@ -25,7 +25,7 @@ keys AS MATERIALIZED (
 ),
 scanned AS MATERIALIZED (
     SELECT id, aggregate_type, aggregate_id FROM "{outbox}" NOT INDEXED
-    WHERE id >= (SELECT coalesce(min(coalesce(head_id, 0)), 0) FROM keys) ORDER BY id LIMIT $3
+    WHERE id >= (SELECT min(coalesce(head_id, 0)) FROM keys) ORDER BY id LIMIT $3
 ),
 counted AS MATERIALIZED (
     SELECT s.aggregate_type, s.aggregate_id, count(*) AS waiting, min(s.id) AS first_id

@@ -1,40 +1,66 @@
-//! `POST /api/v1/outboxes/{name}/events`: append one event, or a list of them as a whole.
+//! Appending: one event, or a list of them as a whole.
 
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use postrider::{AppendError, Appended, NewEvent, StoreError};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use super::ServerState;
-use super::problem::Problem;
+use utoipa::ToSchema;
+
 use crate::config::parse_time;
+use crate::http::ServerState;
+use crate::http::extract::{InPath, read_body, require_type};
+use crate::http::problem::Problem;
 
 /// Events per request.
 const EVENTS_MAX: usize = 10_000;
 
-#[derive(Debug, Deserialize)]
+/// An event to append.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Incoming {
+pub(super) struct NewEventBody {
+    /// First half of the ordering key.
+    #[schema(min_length = 1)]
     aggregate_type: String,
+    /// Second half of the ordering key.
+    #[schema(min_length = 1)]
     aggregate_id: String,
+    /// What happened.
+    #[schema(min_length = 1)]
     event_type: String,
     /// Any JSON value, kept as it was written.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<serde_json::Value>)]
     payload: Option<Box<RawValue>>,
     /// Or a text that is not JSON.
     payload_text: Option<String>,
+    /// A second event with this id is answered as a duplicate.
     request_id: Option<String>,
+    /// Sent along with the event.
     #[serde(default)]
     headers: BTreeMap<String, String>,
+    /// Deliveries tried, instead of the outbox's number.
+    #[schema(minimum = 1, maximum = 1000)]
     max_retries: Option<i32>,
+    /// Holds the first delivery back, such as `30s`.
     deliver_after: Option<String>,
+    /// A dead letter after this time, such as `1h`.
     expires_after: Option<String>,
+}
+
+/// One event, or a list of up to 10,000 that is appended as a whole.
+#[derive(ToSchema)]
+#[serde(untagged)]
+// Only described here: the body is read by hand, so that a list's events are named in errors.
+#[allow(dead_code, reason = "a schema of the document")]
+pub(super) enum OneOrMany {
+    One(NewEventBody),
+    Many(Vec<NewEventBody>),
 }
 
 /// `null` is a payload like any other; an option alone would take it for absent.
@@ -42,28 +68,44 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawV
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
-#[derive(Debug, Serialize)]
-struct Answer {
+/// An event that was appended, or had been before.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AppendedBody {
+    /// Row id; of a duplicate, the first one's.
     id: i64,
+    /// Identity; absent for a duplicate.
     #[serde(skip_serializing_if = "Option::is_none")]
     event_id: Option<String>,
+    /// An event with this request id was appended before.
     duplicate: bool,
 }
 
+/// The answer has the form of the request.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum AppendedOneOrMany {
+    One(AppendedBody),
+    Many(Vec<AppendedBody>),
+}
+
+/// Append one event, or a list of them as a whole.
+#[utoipa::path(
+    post, path = "/api/v1/outboxes/{outbox}/events", tag = "events",
+    params(("outbox" = String, Path, description = "Name of the outbox")),
+    request_body = OneOrMany,
+    responses(
+        (status = 201, description = "Appended", body = AppendedOneOrMany),
+        (status = 200, description = "All of it had been appended before", body = AppendedOneOrMany),
+    )
+)]
 pub(super) async fn append(
     State(state): State<ServerState>,
-    Path(name): Path<String>,
-    body: Body,
+    InPath(name): InPath<String>,
+    request: Request,
 ) -> Result<Response, Problem> {
-    let Some(outbox) = state.outboxes.iter().find(|outbox| outbox.name() == name) else {
-        let names: Vec<&str> = state.outboxes.iter().map(|outbox| outbox.name()).collect();
-        let detail = format!("there is no outbox `{name}`; there is: {}", names.join(", "));
-        return Err(Problem::new(404, detail));
-    };
-    let limit = state.body_bytes_max;
-    let body = axum::body::to_bytes(body, limit)
-        .await
-        .map_err(|_| Problem::new(413, format!("the body is larger than {limit} bytes")))?;
+    let outbox = &state.served(&name)?.outbox;
+    require_type(&request, "application/json")?;
+    let body = read_body(request, state.body_bytes_max).await?;
     let (incoming, many) = parse(&body)?;
     let events = incoming
         .into_iter()
@@ -77,19 +119,20 @@ pub(super) async fn append(
 
     let created = appended.iter().any(|answer| !answer.is_duplicate());
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-    let mut answers: Vec<Answer> = appended.into_iter().map(answer).collect();
-    Ok(match many {
-        true => (status, Json(answers)).into_response(),
-        false => (status, Json(answers.pop())).into_response(),
-    })
+    let mut answers: Vec<AppendedBody> = appended.into_iter().map(answer).collect();
+    let answer = match answers.pop() {
+        Some(only) if !many => AppendedOneOrMany::One(only),
+        last => AppendedOneOrMany::Many(answers.into_iter().chain(last).collect()),
+    };
+    Ok((status, Json(answer)).into_response())
 }
 
 /// One object, or a list of them.
-fn parse(body: &[u8]) -> Result<(Vec<Incoming>, bool), Problem> {
+fn parse(body: &[u8]) -> Result<(Vec<NewEventBody>, bool), Problem> {
     let many = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
     let parsed = match many {
-        true => serde_json::from_slice::<Vec<Incoming>>(body),
-        false => serde_json::from_slice::<Incoming>(body).map(|one| vec![one]),
+        true => serde_json::from_slice::<Vec<NewEventBody>>(body),
+        false => serde_json::from_slice::<NewEventBody>(body).map(|one| vec![one]),
     };
     let events = parsed.map_err(|error| match error.is_data() {
         true => Problem::new(422, format!("the body is no event: {error}")),
@@ -101,7 +144,7 @@ fn parse(body: &[u8]) -> Result<(Vec<Incoming>, bool), Problem> {
     }
 }
 
-fn event(incoming: Incoming) -> Result<NewEvent, String> {
+fn event(incoming: NewEventBody) -> Result<NewEvent, String> {
     let payload = match (incoming.payload, incoming.payload_text) {
         (Some(json), None) => json.get().to_owned(),
         (None, Some(text)) => text,
@@ -128,10 +171,12 @@ fn event(incoming: Incoming) -> Result<NewEvent, String> {
     Ok(event)
 }
 
-fn answer(appended: Appended) -> Answer {
+fn answer(appended: Appended) -> AppendedBody {
     match appended {
-        Appended::New { id, event_id } => Answer { id, event_id: Some(event_id), duplicate: false },
-        Appended::Duplicate { id } => Answer { id, event_id: None, duplicate: true },
+        Appended::New { id, event_id } => {
+            AppendedBody { id, event_id: Some(event_id), duplicate: false }
+        }
+        Appended::Duplicate { id } => AppendedBody { id, event_id: None, duplicate: true },
     }
 }
 
