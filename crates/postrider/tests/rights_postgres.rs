@@ -129,7 +129,7 @@ async fn the_relay_does_its_work(db: TestDb, url: String) {
     store.release_lost(&outbox, &lease, &[]).await.unwrap();
     store.has_suspect(&outbox).await.unwrap();
     store.claim_suspect(&outbox, &lease).await.unwrap();
-    assert_eq!(store.move_marked(&outbox, 10, 200_000).await.unwrap(), [claimed[3].id]);
+    assert_eq!(store.move_marked(&outbox, 10).await.unwrap(), [claimed[3].id]);
     let recovery = Recovery { dead: &[], live: &[], stalled_after: Duration::from_secs(300) };
     store.recover(&outbox, &recovery).await.unwrap();
     store.fold_books(&outbox, 100).await.unwrap();

@@ -9,6 +9,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod api;
+mod api_access;
+mod api_contract;
+mod api_operations;
+mod api_roles;
+mod api_stream;
+mod caller;
 mod bad_input;
 mod bench;
 mod chaos;

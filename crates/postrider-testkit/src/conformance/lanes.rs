@@ -243,7 +243,7 @@ pub async fn rows_that_were_only_read_are_settled(db: TestDb) {
     let attempts = store.attempts(outbox, &event(2).event_id).await.unwrap();
     assert_eq!(attempts.len(), 1);
     assert_eq!(attempts[0].relay_id, "relay-a", "who tried it is known without a mark on the row");
-    assert_eq!(store.move_marked(outbox, 10, 200_000).await.unwrap(), [appended[4]]);
+    assert_eq!(store.move_marked(outbox, 10).await.unwrap(), [appended[4]]);
     assert_eq!((db.count("_archive").await, db.count("_dlq").await), (1, 2));
     db.assert_balanced().await;
 }
