@@ -301,18 +301,7 @@ impl Event {
     /// # Errors
     /// If the column does not hold a JSON object.
     pub fn headers(&self) -> Result<BTreeMap<String, String>, String> {
-        let Some(text) = self.headers.as_deref() else {
-            return Ok(BTreeMap::new());
-        };
-        let map: BTreeMap<String, serde_json::Value> = serde_json::from_str(text)
-            .map_err(|error| format!("headers are not a JSON object: {error}"))?;
-        Ok(map
-            .into_iter()
-            .map(|(name, value)| match value {
-                serde_json::Value::String(text) => (name, text),
-                other => (name, other.to_string()),
-            })
-            .collect())
+        headers(self.headers.as_deref())
     }
 
     /// Whether the stored hash fits the content; `None` where no hash is stored.
@@ -326,6 +315,20 @@ impl Event {
     pub fn weight_bytes(&self) -> usize {
         self.payload.len() + self.headers.as_ref().map_or(0, String::len) + 256
     }
+}
+
+/// See [`Event::headers`].
+pub(crate) fn headers(stored: Option<&str>) -> Result<BTreeMap<String, String>, String> {
+    let Some(text) = stored else { return Ok(BTreeMap::new()) };
+    let map: BTreeMap<String, serde_json::Value> = serde_json::from_str(text)
+        .map_err(|error| format!("headers are not a JSON object: {error}"))?;
+    Ok(map
+        .into_iter()
+        .map(|(name, value)| match value {
+            serde_json::Value::String(text) => (name, text),
+            other => (name, other.to_string()),
+        })
+        .collect())
 }
 
 /// `SHA-256(request_id | event_type | payload)` in hex, joined by `|`; no request id is empty.

@@ -30,13 +30,18 @@ pub fn fingerprint(reason: DeadReason, message: &str) -> String {
 /// with a digit in it (numbers, ids, UUIDs, times) or of hex digits alone becomes `#`. A status of
 /// three digits stays.
 pub fn error_kind(message: &str) -> String {
-    let chars: Vec<char> = message.chars().take(MESSAGE_CHARS_MAX).collect();
+    // Without NUL, as the tables hold it.
+    let chars = message.chars().filter(|c| *c != '\0').take(MESSAGE_CHARS_MAX);
+    let chars: Vec<char> = chars.collect();
     let mut kind = String::with_capacity(chars.len());
     let mut last_word = String::new();
     let mut at = 0;
     while at < chars.len() {
         if let Some(end) = quoted_until(&chars, at) {
-            kind.push('…');
+            // A quote within is written twice.
+            if !kind.ends_with('…') {
+                kind.push('…');
+            }
             at = end;
         } else if chars[at].is_alphanumeric() {
             let end = word_until(&chars, at);

@@ -12,6 +12,7 @@ mod jobs;
 mod lanes;
 mod pauses;
 mod schema;
+mod search;
 mod settle;
 mod store;
 mod upkeep;

@@ -10,6 +10,7 @@ mod jobs;
 mod lanes;
 mod pauses;
 mod schema;
+mod search;
 mod store;
 mod upkeep;
 

@@ -36,7 +36,7 @@ impl Lanes for SqliteStore {
             .await
             .on(self)?;
         let detail = format!("mode epoch {epoch}");
-        audit(&mut tx, operator, "set_claim", outbox, &claim, &detail).await?;
+        audit(&mut tx, operator, "set_claim", outbox.name(), &claim, &detail).await?;
         tx.commit().await.on(self)?;
         mode_of(&claim, epoch)
     }
@@ -243,8 +243,15 @@ impl Lanes for SqliteStore {
         if released.rows_affected() == 0 {
             return Err(key.not_parked());
         }
-        audit(&mut tx, operator, "release_key", outbox, &key.aggregate_id, &key.aggregate_type)
-            .await?;
+        audit(
+            &mut tx,
+            operator,
+            "release_key",
+            outbox.name(),
+            &key.aggregate_id,
+            &key.aggregate_type,
+        )
+        .await?;
         tx.commit().await.on(self)
     }
 

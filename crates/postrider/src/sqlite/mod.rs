@@ -16,6 +16,7 @@ mod jobs;
 mod lanes;
 mod pauses;
 mod schema;
+mod search;
 mod store;
 mod upkeep;
 

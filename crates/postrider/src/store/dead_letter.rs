@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::{Counted, Result};
+use crate::{AppendError, Appended, NewEvent, StoreError};
 
 /// Why an event was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -268,4 +269,48 @@ pub struct Resent {
     pub id: i64,
     /// Its identity, which is new.
     pub event_id: String,
+}
+
+/// The new event that an edited dead letter becomes.
+pub(crate) fn edited(letter: &DeadLetter, edit: &Edit) -> Result<NewEvent> {
+    let refuse = |why: String| StoreError::Refused(format!("dead letter {}: {why}", letter.id));
+    if edit.is_empty() {
+        let why = "the edit changes nothing; to send it again as it is, retry it".to_owned();
+        return Err(refuse(why));
+    }
+    let or = |new: &Option<String>, old: &str| new.clone().unwrap_or_else(|| old.to_owned());
+    let mut event = NewEvent::new(
+        or(&edit.aggregate_type, &letter.aggregate_type),
+        or(&edit.aggregate_id, &letter.aggregate_id),
+        or(&edit.event_type, &letter.event_type),
+        or(&edit.payload, &letter.payload),
+    );
+    let headers = crate::event::headers(letter.headers.as_deref())
+        .map_err(|why| refuse(format!("its {why}")))?;
+    event.headers = headers;
+    for (name, value) in &edit.headers {
+        match value {
+            Some(value) => event.headers.insert(name.clone(), value.clone()),
+            None => event.headers.remove(name),
+        };
+    }
+    event.headers.insert(ORIGINAL_HEADER.to_owned(), letter.event_id.clone());
+    // The old request id stands for the old content, but some outboxes ask for one.
+    event.request_id = letter.request_id.as_ref().map(|_| event.event_id.to_string());
+    event.max_retries = letter.max_retries;
+    event.validate().map_err(|error| refuse(format!("it cannot be sent like this: {error}")))?;
+    Ok(event)
+}
+
+/// What an append of an edited event answered.
+pub(crate) fn resent(appended: Result<Appended, AppendError>) -> Result<Resent> {
+    match appended {
+        Ok(Appended::New { id, event_id }) => Ok(Resent { id, event_id }),
+        // Its request id is its own new identity.
+        Ok(Appended::Duplicate { id }) => {
+            Err(StoreError::Refused(format!("the edited event is known already, as event {id}")))
+        }
+        Err(AppendError::Invalid(error)) => Err(StoreError::Refused(error.to_string())),
+        Err(AppendError::Database(error)) => Err(error.into()),
+    }
 }

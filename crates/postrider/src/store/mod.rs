@@ -23,7 +23,9 @@ mod books;
 mod claim;
 mod dead_letter;
 mod desk;
+mod grouping;
 mod horizon;
+pub(crate) mod job_step;
 mod jobs;
 mod lane_search;
 mod lanes;
@@ -31,6 +33,7 @@ mod lease;
 mod listing;
 mod pauses;
 mod schema;
+pub(crate) mod search;
 mod settle;
 mod upkeep;
 
@@ -41,8 +44,10 @@ pub use dead_letter::{
     DeadLetter, DeadLetterGroup, DeadLetterGroups, DeadReason, DlqFilter, Edit, GROUP_HOURS_MAX,
     GROUP_TYPES_MAX, ImportEntry, Imported, ORIGINAL_HEADER, Resent,
 };
+pub(crate) use dead_letter::{edited, resent};
 pub use desk::{Attempt, AuditEntry, AuditFilter, Desk, EventFilter, EventRecord, Identified};
 pub(crate) use desk::{parse_stored, refuse_acting_on};
+pub(crate) use grouping::{Bunch, Grouped, groups};
 pub use horizon::Horizon;
 pub use jobs::{
     CANARY_MAX, Canary, Job, JobFilter, JobState, JobWork, Jobs, NewJob, REPLAY_HEADER,
@@ -60,6 +65,7 @@ pub use pauses::{Pause, PauseKind, Pauses};
 pub use schema::{Schema, SchemaState, ServerFacts, versions};
 pub(crate) use schema::{leave_newer_tables, schema_verdict};
 pub use settle::{BRANCHES_MAX, Death, Deferral, Delivery, Failure, OnSuccess, Settled};
+pub(crate) use upkeep::fingerprints;
 pub use upkeep::{Cleaned, Recovery, Retention, Upkeep};
 
 use async_trait::async_trait;

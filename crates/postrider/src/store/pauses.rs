@@ -24,6 +24,14 @@ impl PauseKind {
             Self::Sink => "sink",
         }
     }
+
+    /// What a line of the audit trail about it has as its outbox.
+    pub(crate) fn outbox(self, name: &str) -> &str {
+        match self {
+            Self::Outbox => name,
+            Self::Sink => "",
+        }
+    }
 }
 
 impl std::str::FromStr for PauseKind {
