@@ -125,7 +125,11 @@ fn ends_within_a_line(file: &mut File) -> io::Result<bool> {
     Ok(last != *b"\n")
 }
 
-fn line(record: &Record) -> io::Result<String> {
+/// A record as a line of the file, without the line end.
+///
+/// # Errors
+/// If it cannot be written as JSON.
+pub fn line(record: &Record) -> io::Result<String> {
     let text = serde_json::to_string(record)?;
     let line =
         Line { sha256: sha256(&text), record: serde_json::value::RawValue::from_string(text)? };
@@ -153,9 +157,16 @@ pub struct Contents {
 /// # Errors
 /// If the file cannot be read at all.
 pub fn read(path: &Path) -> io::Result<Contents> {
+    read_from(io::BufReader::new(File::open(path)?))
+}
+
+/// The same, from wherever it comes.
+///
+/// # Errors
+/// If it cannot be read to its end.
+pub fn read_from(reader: impl BufRead) -> io::Result<Contents> {
     let mut contents = Contents::default();
     let mut closed: HashSet<(String, i64)> = HashSet::new();
-    let reader = io::BufReader::new(File::open(path)?);
     for (index, line) in reader.split(b'\n').enumerate() {
         let line = line?;
         if line.is_empty() {

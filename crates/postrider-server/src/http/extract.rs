@@ -6,6 +6,7 @@ use axum::http::header;
 use axum::http::request::Parts;
 use chrono::{DateTime, Datelike, Utc};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 
 use super::ServerState;
 use super::problem::Problem;
@@ -52,7 +53,11 @@ impl<T: DeserializeOwned> FromRequest<ServerState> for InBody<T> {
     }
 }
 
+/// Reads a JSON object. Serde alone would also take a list of values, in the order of the fields.
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8], what: &str) -> Result<T, Problem> {
+    if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+        return Err(Problem::new(422, format!("{what} does not fit: it is a list, not an object")));
+    }
     serde_json::from_slice(body).map_err(|error| match error.is_data() {
         true => Problem::new(422, format!("{what} does not fit: {error}")),
         false => Problem::new(400, format!("{what} is not valid JSON: {error}")),
@@ -75,6 +80,16 @@ pub(crate) fn require_type(request: &Request, allowed: &str) -> Result<(), Probl
         true => Ok(()),
         false => Err(Problem::new(415, format!("send the body as `Content-Type: {allowed}`"))),
     }
+}
+
+/// A field that is an object, for `deserialize_with`: see [`parse`].
+pub(crate) fn object<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let fields = serde_json::Map::deserialize(deserializer)?;
+    T::deserialize(serde_json::Value::Object(fields)).map_err(serde::de::Error::custom)
 }
 
 /// Longest text of a filter, note or name.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -32,6 +32,9 @@ const NOTHING_HERE: &str = "there is nothing at this path; GET /api/v1/openapi.j
 const WRONG_METHOD: &str = "this path does not know the method; see GET /api/v1/openapi.json";
 /// Where events are appended.
 pub(crate) const APPEND_PATH: &str = "/api/v1/outboxes/{outbox}/events";
+/// Where a backup file is uploaded, and the time for that: it has many events.
+const IMPORT_PATH: &str = "/api/v1/dead-letters/import";
+const IMPORT_TIMEOUT: Duration = Duration::from_secs(600);
 /// Time for the database to answer a probe. A store waits longer for a connection than those who
 /// probe wait for an answer.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -112,8 +115,16 @@ fn router(state: ServerState) -> Router {
 }
 
 /// Cuts off what takes too long. A change may have been made by then or not; a repeat tells.
-async fn in_time(State(state): State<ServerState>, request: Request, next: Next) -> Response {
-    let limit = state.request_timeout;
+async fn in_time(
+    State(state): State<ServerState>,
+    path: MatchedPath,
+    request: Request,
+    next: Next,
+) -> Response {
+    let limit = match path.as_str() {
+        IMPORT_PATH => IMPORT_TIMEOUT,
+        _ => state.request_timeout,
+    };
     match tokio::time::timeout(limit, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {

@@ -26,7 +26,12 @@ async fn a_wrong_missing_or_expired_token_opens_nothing(place: Place) {
     let past = format!("{past} 2020-01-01T00:00:00Z");
     let args = ["token", "new", "--name", "ci", "--role", "operator", "--expires", "1h", "--json"];
     let soon = scene.site.run(&args).await.exits(0).json();
-    scene.site.run(&["token", "new", "--name", "a b", "--role", "viewer"]).await.exits(2).says(&["a b"]);
+    scene
+        .site
+        .run(&["token", "new", "--name", "a b", "--role", "viewer"])
+        .await
+        .exits(2)
+        .says(&["a b"]);
     write_tokens(&scene, &["# who may", &line, &past, soon["line"].as_str().unwrap()]);
     // Of the two that are configured here, one comes by the environment.
     scene.configure(&Settings::new().api("tokens_file", "tokens").api("tokens", "env:E2E_TOKENS"));
@@ -42,7 +47,9 @@ async fn a_wrong_missing_or_expired_token_opens_nothing(place: Place) {
         let answer = Caller { daemon: &daemon, token }.call("GET", "/api/v1/whoami", "").await;
         assert_problem(&answer, status, word, &format!("{token:?}"));
     }
-    for (token, name) in [(viewer.as_str(), "vera"), (&other, "envy"), (soon["token"].as_str().unwrap(), "ci")] {
+    for (token, name) in
+        [(viewer.as_str(), "vera"), (&other, "envy"), (soon["token"].as_str().unwrap(), "ci")]
+    {
         let me = Caller::with(&daemon, token).get("/api/v1/whoami").await;
         assert_eq!((&me["name"], &me["way"]), (&name.into(), &"token".into()), "{me}");
     }
@@ -55,7 +62,8 @@ async fn a_token_that_is_taken_out_of_the_file_stops_working_while_the_daemon_ru
     let (old, old_line) = new_token(&scene, "old", "admin").await;
     let (new, new_line) = new_token(&scene, "new", "viewer").await;
     write_tokens(&scene, &[&old_line]);
-    scene.configure(&Settings::new().api("tokens_file", "tokens"));
+    let settings = Settings::new().api("sign_in_failures_per_min", 10_000);
+    scene.configure(&settings.api("tokens_file", "tokens"));
     let daemon = scene.site.start().await;
     let status = async |token: &str| {
         Caller::with(&daemon, token).call("GET", "/api/v1/whoami", "").await.status
@@ -71,10 +79,7 @@ async fn a_token_that_is_taken_out_of_the_file_stops_working_while_the_daemon_ru
     .await;
     assert_eq!(status(&old).await, 200, "a mistake in the file locks nobody out");
     write_tokens(&scene, &[&new_line]);
-    eventually("the file is read again", async || {
-        (status(&new).await == 200).then_some(())
-    })
-    .await;
+    eventually("the file is read again", async || (status(&new).await == 200).then_some(())).await;
     assert_eq!(status(&old).await, 401);
     let headers = [("cookie", cookie.as_str())];
     let session = send(daemon.address(), "GET", "/api/v1/whoami", &headers, "").await.unwrap();
@@ -148,7 +153,8 @@ async fn without_a_token_this_machine_is_local_and_pages_of_other_sites_change_n
     assert_eq!((&me["name"], &me["role"]), (&"local".into(), &"admin".into()));
     let sign_in = daemon.post("/api/v1/session", r#"{"token":"x"}"#).await;
     assert_problem(&sign_in, 409, "no tokens", "signing in");
-    let (pause, json_type) = ("/api/v1/outboxes/orders/pause", ("content-type", "application/json"));
+    let (pause, json_type) =
+        ("/api/v1/outboxes/orders/pause", ("content-type", "application/json"));
     for (headers, word) in [
         (vec![json_type, ("host", "evil.example")], "loopback"),
         (vec![json_type, ("origin", "http://evil.example")], "another site"),
@@ -163,7 +169,10 @@ async fn without_a_token_this_machine_is_local_and_pages_of_other_sites_change_n
     let header = |name: &str| answer.headers.get(name).cloned().unwrap_or_default();
     assert!(header("content-security-policy").contains("default-src 'none'"), "{answer:?}");
     assert_eq!(header("x-content-type-options"), "nosniff");
-    assert_eq!((header("x-frame-options"), header("cache-control")), ("DENY".into(), "no-store".into()));
+    assert_eq!(
+        (header("x-frame-options"), header("cache-control")),
+        ("DENY".into(), "no-store".into())
+    );
     daemon.stop().await;
 }
 
@@ -247,7 +256,9 @@ async fn what_does_not_fit_is_a_problem_document_and_never_a_fault(place: Place)
     }
     for sql in ["'", "' OR '1'='1", "x'; DROP TABLE orders_outbox; --", "%", "_", "\\", "\""] {
         let sql: String = sql.bytes().map(|byte| format!("%{byte:02x}")).collect();
-        for field in ["event_type", "aggregate_type", "aggregate_id", "event_id", "request_id", "error"] {
+        for field in
+            ["event_type", "aggregate_type", "aggregate_id", "event_id", "request_id", "error"]
+        {
             for status in ["COMPLETED", "PENDING"] {
                 let path = format!("{list}?status={status}&{field}={sql}");
                 let found = me.get(&path).await;

@@ -116,7 +116,10 @@ async fn every_route_asks_for_its_role_and_no_route_is_forgotten(place: Place) {
     }
     for path in ["/metrics", "/api/v1/whoami"] {
         assert_eq!(daemon.get(path).await.unwrap().status, 401, "{path} without a token");
-        assert_eq!(Caller { daemon: &daemon, token: viewer }.call("GET", path, "").await.status, 200);
+        assert_eq!(
+            Caller { daemon: &daemon, token: viewer }.call("GET", path, "").await.status,
+            200
+        );
     }
     daemon.stop().await;
 }

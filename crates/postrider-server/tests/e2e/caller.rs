@@ -41,7 +41,7 @@ impl<'a> Caller<'a> {
     /// Posts what must be accepted.
     #[track_caller]
     pub(crate) fn post(&self, path: &str, body: &Value) -> impl Future<Output = Value> {
-        self.expect("POST", path, &body.to_string(), 200)
+        self.expect("POST", path, body.to_string(), 200)
     }
 
     /// Calls, and fails unless the status is that.
@@ -50,12 +50,12 @@ impl<'a> Caller<'a> {
         &self,
         method: &str,
         path: &str,
-        body: &str,
+        body: impl Into<String>,
         status: u16,
     ) -> impl Future<Output = Value> {
-        let place = std::panic::Location::caller();
+        let (place, body) = (std::panic::Location::caller(), body.into());
         async move {
-            let answer = self.call(method, path, body).await;
+            let answer = self.call(method, path, &body).await;
             assert_eq!(answer.status, status, "{method} {path} at {place}: {answer:#?}");
             answer.json()
         }

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use crate::config::parse_time;
 use crate::http::ServerState;
-use crate::http::extract::{InPath, read_body, require_type};
+use crate::http::extract::{InPath, parse, read_body, require_type};
 use crate::http::problem::Problem;
 
 /// Events per request.
@@ -40,6 +40,7 @@ pub(super) struct NewEventBody {
     /// Or a text that is not JSON.
     payload_text: Option<String>,
     /// A second event with this id is answered as a duplicate.
+    #[schema(min_length = 1)]
     request_id: Option<String>,
     /// Sent along with the event.
     #[serde(default)]
@@ -106,7 +107,7 @@ pub(super) async fn append(
     let outbox = &state.served(&name)?.outbox;
     require_type(&request, "application/json")?;
     let body = read_body(request, state.body_bytes_max).await?;
-    let (incoming, many) = parse(&body)?;
+    let (incoming, many) = parse_events(&body)?;
     let events = incoming
         .into_iter()
         .enumerate()
@@ -128,20 +129,22 @@ pub(super) async fn append(
 }
 
 /// One object, or a list of them.
-fn parse(body: &[u8]) -> Result<(Vec<NewEventBody>, bool), Problem> {
+fn parse_events(body: &[u8]) -> Result<(Vec<NewEventBody>, bool), Problem> {
     let many = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
-    let parsed = match many {
-        true => serde_json::from_slice::<Vec<NewEventBody>>(body),
-        false => serde_json::from_slice::<NewEventBody>(body).map(|one| vec![one]),
-    };
-    let events = parsed.map_err(|error| match error.is_data() {
-        true => Problem::new(422, format!("the body is no event: {error}")),
-        false => Problem::new(400, format!("the body is not valid JSON: {error}")),
-    })?;
-    match events.len() {
-        1..=EVENTS_MAX => Ok((events, many)),
-        n => Err(Problem::new(422, format!("{n} events; allowed is 1 to {EVENTS_MAX}"))),
+    if !many {
+        return Ok((vec![parse(body, "the event")?], many));
     }
+    let texts = serde_json::from_slice::<Vec<&RawValue>>(body);
+    let texts =
+        texts.map_err(|error| Problem::new(400, format!("the body is not valid JSON: {error}")))?;
+    if !(1..=EVENTS_MAX).contains(&texts.len()) {
+        let detail = format!("{} events; allowed is 1 to {EVENTS_MAX}", texts.len());
+        return Err(Problem::new(422, detail));
+    }
+    let event = |(index, text): (usize, &&RawValue)| {
+        parse(text.get().as_bytes(), &format!("event {index}"))
+    };
+    Ok((texts.iter().enumerate().map(event).collect::<Result<_, _>>()?, many))
 }
 
 fn event(incoming: NewEventBody) -> Result<NewEvent, String> {

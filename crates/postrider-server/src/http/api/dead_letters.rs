@@ -97,55 +97,73 @@ impl DeadLetterFilterBody {
     }
 }
 
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(default, deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct DeadLetterQuery {
-    /// Only this identity.
-    event_id: Option<String>,
-    /// Only errors of this kind.
-    fingerprint: Option<String>,
-    /// Only this event type.
-    event_type: Option<String>,
-    /// Only this aggregate type.
-    aggregate_type: Option<String>,
-    /// Only this aggregate.
-    aggregate_id: Option<String>,
-    /// Only errors that contain this text.
-    error: Option<String>,
-    /// Only this reason.
-    #[param(inline)]
-    reason: Option<Reason>,
-    /// Only resolved, or only unresolved.
-    resolved: Option<bool>,
-    /// Given up at or after.
-    since: Option<DateTime<Utc>>,
-    /// Given up before.
-    until: Option<DateTime<Utc>>,
-    /// Only ids below this: `next` of the page before.
-    before: Option<i64>,
-    /// Rows at most; 50 if absent.
-    #[param(minimum = 1, maximum = 500)]
-    limit: Option<u32>,
+/// A query with the filter's fields, and what a list needs beside them. Serde cannot flatten a struct
+/// and refuse unknown fields at the same time.
+macro_rules! dead_letter_query {
+    ($(#[$about:meta])* $name:ident { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Default, Deserialize, IntoParams)]
+        #[serde(default, deny_unknown_fields)]
+        #[into_params(parameter_in = Query)]
+        pub(super) struct $name {
+            /// Only this identity.
+            event_id: Option<String>,
+            /// Only errors of this kind.
+            fingerprint: Option<String>,
+            /// Only this event type.
+            event_type: Option<String>,
+            /// Only this aggregate type.
+            aggregate_type: Option<String>,
+            /// Only this aggregate.
+            aggregate_id: Option<String>,
+            /// Only errors that contain this text.
+            error: Option<String>,
+            /// Only this reason.
+            #[param(inline)]
+            reason: Option<Reason>,
+            /// Only resolved, or only unresolved.
+            resolved: Option<bool>,
+            /// Given up at or after.
+            since: Option<DateTime<Utc>>,
+            /// Given up before.
+            until: Option<DateTime<Utc>>,
+            $($(#[$attribute])* $field: $type,)*
+        }
+
+        impl $name {
+            pub(super) fn filter(self) -> Result<DlqFilter, Problem> {
+                let resolved = self.resolved;
+                let filter = DeadLetterFilterBody {
+                    event_id: self.event_id,
+                    fingerprint: self.fingerprint,
+                    event_type: self.event_type,
+                    aggregate_type: self.aggregate_type,
+                    aggregate_id: self.aggregate_id,
+                    error: self.error,
+                    reason: self.reason,
+                    since: self.since,
+                    until: self.until,
+                };
+                Ok(DlqFilter { resolved, ..filter.checked()? })
+            }
+        }
+    };
 }
 
-impl DeadLetterQuery {
-    pub(super) fn filter(self) -> Result<DlqFilter, Problem> {
-        let resolved = self.resolved;
-        let filter = DeadLetterFilterBody {
-            event_id: self.event_id,
-            fingerprint: self.fingerprint,
-            event_type: self.event_type,
-            aggregate_type: self.aggregate_type,
-            aggregate_id: self.aggregate_id,
-            error: self.error,
-            reason: self.reason,
-            since: self.since,
-            until: self.until,
-        };
-        Ok(DlqFilter { resolved, ..filter.checked()? })
+dead_letter_query!(
+    /// One page of dead letters.
+    DeadLetterPage {
+        /// Only ids below this: `next` of the page before.
+        before: Option<i64>,
+        /// Rows at most; 50 if absent.
+        #[param(minimum = 1, maximum = 500)]
+        limit: Option<u32>,
     }
-}
+);
+dead_letter_query!(
+    /// All dead letters that fit.
+    DeadLetterSelection {}
+);
 
 /// A dead letter in a list; the payload is shown with the dead letter alone.
 #[derive(Debug, Serialize, ToSchema)]
@@ -215,13 +233,13 @@ pub(super) struct DeadLetterStory {
 /// Dead letters, newest first.
 #[utoipa::path(
     get, path = "/api/v1/outboxes/{outbox}/dead-letters", tag = "dead letters",
-    params(("outbox" = String, Path, description = "Name of the outbox"), DeadLetterQuery),
+    params(("outbox" = String, Path, description = "Name of the outbox"), DeadLetterPage),
     responses((status = 200, description = "A page", body = Rows<DeadLetterRow>))
 )]
 pub(super) async fn list(
     State(state): State<ServerState>,
     InPath(outbox): InPath<String>,
-    InQuery(query): InQuery<DeadLetterQuery>,
+    InQuery(query): InQuery<DeadLetterPage>,
 ) -> Result<Json<Rows<DeadLetterRow>>, Problem> {
     let outbox = &state.served(&outbox)?.outbox;
     let page = page(&state, query.before, query.limit)?;
@@ -232,13 +250,13 @@ pub(super) async fn list(
 /// How many dead letters fit, as far as there is time to count.
 #[utoipa::path(
     get, path = "/api/v1/outboxes/{outbox}/dead-letters/count", tag = "dead letters",
-    params(("outbox" = String, Path, description = "Name of the outbox"), DeadLetterQuery),
+    params(("outbox" = String, Path, description = "Name of the outbox"), DeadLetterSelection),
     responses((status = 200, description = "The count", body = Count))
 )]
 pub(super) async fn count(
     State(state): State<ServerState>,
     InPath(outbox): InPath<String>,
-    InQuery(query): InQuery<DeadLetterQuery>,
+    InQuery(query): InQuery<DeadLetterSelection>,
 ) -> Result<Json<Count>, Problem> {
     let outbox = &state.served(&outbox)?.outbox;
     let limit = count_limit(&state);
@@ -309,13 +327,13 @@ pub(super) struct Groups {
 /// Dead letters by the kind of their error.
 #[utoipa::path(
     get, path = "/api/v1/outboxes/{outbox}/dead-letters/groups", tag = "dead letters",
-    params(("outbox" = String, Path, description = "Name of the outbox"), DeadLetterQuery),
+    params(("outbox" = String, Path, description = "Name of the outbox"), DeadLetterPage),
     responses((status = 200, description = "The groups", body = Groups))
 )]
 pub(super) async fn groups(
     State(state): State<ServerState>,
     InPath(outbox): InPath<String>,
-    InQuery(query): InQuery<DeadLetterQuery>,
+    InQuery(query): InQuery<DeadLetterPage>,
 ) -> Result<Json<Groups>, Problem> {
     let outbox = &state.served(&outbox)?.outbox;
     let page = page(&state, query.before, query.limit)?;

@@ -87,58 +87,75 @@ impl EventFilterBody {
     }
 }
 
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(default, deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct EventQuery {
-    /// Only this state; `COMPLETED` searches the archive.
-    #[param(inline)]
-    status: Option<EventStatus>,
-    /// Only this event type.
-    event_type: Option<String>,
-    /// Only this aggregate type.
-    aggregate_type: Option<String>,
-    /// Only this aggregate.
-    aggregate_id: Option<String>,
-    /// Only this identity.
-    event_id: Option<String>,
-    /// Only this request id.
-    request_id: Option<String>,
-    /// Only with a last error that contains this text.
-    error: Option<String>,
-    /// Appended at or after.
-    created_since: Option<DateTime<Utc>>,
-    /// Appended before.
-    created_until: Option<DateTime<Utc>>,
-    /// Archived events: delivered at or after.
-    delivered_since: Option<DateTime<Utc>>,
-    /// Archived events: delivered before.
-    delivered_until: Option<DateTime<Utc>>,
-    /// Only ids below this: `next` of the page before.
-    before: Option<i64>,
-    /// Rows at most; 50 if absent.
-    #[param(minimum = 1, maximum = 500)]
-    limit: Option<u32>,
+/// A query with the filter's fields, and what a list needs beside them. Serde cannot flatten a struct
+/// and refuse unknown fields at the same time.
+macro_rules! event_query {
+    ($(#[$about:meta])* $name:ident { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Default, Deserialize, IntoParams)]
+        #[serde(default, deny_unknown_fields)]
+        #[into_params(parameter_in = Query)]
+        pub(super) struct $name {
+            /// Only this state; `COMPLETED` searches the archive.
+            #[param(inline)]
+            status: Option<EventStatus>,
+            /// Only this event type.
+            event_type: Option<String>,
+            /// Only this aggregate type.
+            aggregate_type: Option<String>,
+            /// Only this aggregate.
+            aggregate_id: Option<String>,
+            /// Only this identity.
+            event_id: Option<String>,
+            /// Only this request id.
+            request_id: Option<String>,
+            /// Only with a last error that contains this text.
+            error: Option<String>,
+            /// Appended at or after.
+            created_since: Option<DateTime<Utc>>,
+            /// Appended before.
+            created_until: Option<DateTime<Utc>>,
+            /// Archived events: delivered at or after.
+            delivered_since: Option<DateTime<Utc>>,
+            /// Archived events: delivered before.
+            delivered_until: Option<DateTime<Utc>>,
+            $($(#[$attribute])* $field: $type,)*
+        }
+
+        impl $name {
+            fn filter(self) -> Result<EventFilter, Problem> {
+                let (status, error) = (self.status.map(Status::from), text("error", self.error)?);
+                let filter = EventFilterBody {
+                    event_type: self.event_type,
+                    aggregate_type: self.aggregate_type,
+                    aggregate_id: self.aggregate_id,
+                    event_id: self.event_id,
+                    request_id: self.request_id,
+                    created_since: self.created_since,
+                    created_until: self.created_until,
+                    delivered_since: self.delivered_since,
+                    delivered_until: self.delivered_until,
+                };
+                Ok(EventFilter { status, error, ..filter.checked()? })
+            }
+        }
+    };
 }
 
-impl EventQuery {
-    fn filter(self) -> Result<EventFilter, Problem> {
-        let (status, error) = (self.status, self.error);
-        let filter = EventFilterBody {
-            event_type: self.event_type,
-            aggregate_type: self.aggregate_type,
-            aggregate_id: self.aggregate_id,
-            event_id: self.event_id,
-            request_id: self.request_id,
-            created_since: self.created_since,
-            created_until: self.created_until,
-            delivered_since: self.delivered_since,
-            delivered_until: self.delivered_until,
-        };
-        let error = text("error", error)?;
-        Ok(EventFilter { status: status.map(Status::from), error, ..filter.checked()? })
+event_query!(
+    /// One page of events.
+    EventPage {
+        /// Only ids below this: `next` of the page before.
+        before: Option<i64>,
+        /// Rows at most; 50 if absent.
+        #[param(minimum = 1, maximum = 500)]
+        limit: Option<u32>,
     }
-}
+);
+event_query!(
+    /// All events that fit.
+    EventSelection {}
+);
 
 /// An event in a list; the payload is shown with the event alone.
 #[derive(Debug, Serialize, ToSchema)]
@@ -269,13 +286,13 @@ pub(super) struct EventStory {
 /// Live events, or archived ones with `status=COMPLETED`; newest first.
 #[utoipa::path(
     get, path = "/api/v1/outboxes/{outbox}/events", tag = "events",
-    params(("outbox" = String, Path, description = "Name of the outbox"), EventQuery),
+    params(("outbox" = String, Path, description = "Name of the outbox"), EventPage),
     responses((status = 200, description = "A page", body = Rows<EventRow>))
 )]
 pub(super) async fn list(
     State(state): State<ServerState>,
     InPath(outbox): InPath<String>,
-    InQuery(query): InQuery<EventQuery>,
+    InQuery(query): InQuery<EventPage>,
 ) -> Result<Json<Rows<EventRow>>, Problem> {
     let outbox = &state.served(&outbox)?.outbox;
     let page = page(&state, query.before, query.limit)?;
@@ -286,13 +303,13 @@ pub(super) async fn list(
 /// How many events fit, as far as there is time to count.
 #[utoipa::path(
     get, path = "/api/v1/outboxes/{outbox}/events/count", tag = "events",
-    params(("outbox" = String, Path, description = "Name of the outbox"), EventQuery),
+    params(("outbox" = String, Path, description = "Name of the outbox"), EventSelection),
     responses((status = 200, description = "The count", body = Count))
 )]
 pub(super) async fn count(
     State(state): State<ServerState>,
     InPath(outbox): InPath<String>,
-    InQuery(query): InQuery<EventQuery>,
+    InQuery(query): InQuery<EventSelection>,
 ) -> Result<Json<Count>, Problem> {
     let outbox = &state.served(&outbox)?.outbox;
     let counted = state.store.event_count(outbox, &query.filter()?, count_limit(&state)).await?;

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, Utc};
 use postrider::StoreError;
 use postrider::store::{Canary, Job, JobFilter, JobState, JobWork, NewJob};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::dead_letters::DeadLetterFilterBody;
@@ -15,7 +15,7 @@ use super::events::EventFilterBody;
 use super::pages::{Count, Note, count_limit, note, page};
 use crate::http::ServerState;
 use crate::http::access::Caller;
-use crate::http::extract::{InBody, InPath, InQuery, text};
+use crate::http::extract::{InBody, InPath, InQuery, object, text};
 use crate::http::problem::Problem;
 
 /// What a job does to which entries.
@@ -24,17 +24,17 @@ use crate::http::problem::Problem;
 pub(super) enum WorkBody {
     /// Sends unresolved dead letters again.
     DlqRetry {
-        #[serde(default)]
+        #[serde(deserialize_with = "object")]
         filter: DeadLetterFilterBody,
     },
     /// Resolves dead letters by hand.
     DlqResolve {
-        #[serde(default)]
+        #[serde(deserialize_with = "object")]
         filter: DeadLetterFilterBody,
     },
     /// Sends archived events again, with their identity.
     Replay {
-        #[serde(default)]
+        #[serde(deserialize_with = "object")]
         filter: EventFilterBody,
         /// Into another outbox, such as one branch of a fan-out; absent is the outbox itself.
         into: Option<String>,
@@ -65,10 +65,17 @@ pub(super) struct NewJobBody {
     /// Events per second at most.
     #[schema(minimum = 1, maximum = 1_000_000)]
     rate: Option<u32>,
+    #[serde(default, deserialize_with = "canary")]
     canary: Option<CanaryBody>,
     /// Only count what it would act on.
     #[serde(default)]
     dry_run: bool,
+}
+
+fn canary<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CanaryBody>, D::Error> {
+    let fields = Option::<serde_json::Map<String, serde_json::Value>>::deserialize(deserializer)?;
+    let read = |fields| CanaryBody::deserialize(serde_json::Value::Object(fields));
+    fields.map(read).transpose().map_err(serde::de::Error::custom)
 }
 
 /// What a job would act on now.

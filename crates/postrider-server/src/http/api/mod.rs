@@ -16,6 +16,7 @@ mod relays;
 mod session;
 mod sinks;
 mod stream;
+mod transfer;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -25,7 +26,7 @@ use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
-use utoipa::openapi::{ContentBuilder, PathItem, Ref, RefOr, ResponseBuilder};
+use utoipa::openapi::{ContentBuilder, PathItem, Ref, RefOr, Response, ResponseBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -64,6 +65,7 @@ fn viewer() -> OpenApiRouter<ServerState> {
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::count))
         .routes(routes!(dead_letters::groups))
+        .routes(routes!(transfer::export))
         .routes(routes!(dead_letters::show))
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::show))
@@ -94,7 +96,7 @@ fn operator() -> OpenApiRouter<ServerState> {
 }
 
 fn admin() -> OpenApiRouter<ServerState> {
-    OpenApiRouter::new().routes(routes!(outboxes::set_claim))
+    OpenApiRouter::new().routes(routes!(outboxes::set_claim)).routes(routes!(transfer::import))
 }
 
 /// Signing in and out: whoever comes here is not known yet.
@@ -130,6 +132,8 @@ pub(crate) fn document() -> String {
         components.add_security_scheme("token", SecurityScheme::Http(bearer));
         let cookie = ApiKey::Cookie(ApiKeyValue::new(COOKIE));
         components.add_security_scheme("session", SecurityScheme::ApiKey(cookie));
+        let failures = failures().map(|(name, response)| (name.to_owned(), RefOr::T(response)));
+        components.responses.extend(failures);
     }
     let parts = [
         (None, open()),
@@ -156,35 +160,43 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     [get, put, post, delete].into_iter().filter_map(Option::as_mut)
 }
 
+/// How a route can fail: status, name in the document, when.
+const FAILURES: [(&str, &str, &str); 11] = [
+    ("400", "BadRequest", "The request cannot be understood"),
+    ("401", "Unauthorized", "No token, or one that is wrong or expired"),
+    ("403", "Forbidden", "The role is not enough, or a page of another site asks"),
+    ("404", "NotFound", "There is no such thing"),
+    ("413", "TooLarge", "The body is too large"),
+    ("415", "WrongType", "The body has another content type"),
+    ("422", "DoesNotFit", "The body does not fit"),
+    ("429", "TooMany", "Too many requests; `Retry-After` says when to come back"),
+    ("500", "Refused", "The database refused; the log of the server has its words"),
+    ("503", "Unavailable", "The database does not answer right now, or too many ask"),
+    ("504", "NotInTime", "No answer in time; whether a change was made is not known"),
+];
+
+fn failures() -> impl Iterator<Item = (&'static str, Response)> {
+    FAILURES.into_iter().map(|(_, name, description)| {
+        let schema = RefOr::Ref(Ref::from_schema_name("Problem"));
+        let content = ContentBuilder::new().schema(Some(schema)).build();
+        let response = ResponseBuilder::new().description(description);
+        (name, response.content("application/problem+json", content).build())
+    })
+}
+
 /// Adds what holds for every route: who may call it, and how it can fail.
 fn describe(operation: &mut Operation, path: &str, role: Option<Role>) {
     let needs = |scheme| role.map(|role| SecurityRequirement::new(scheme, [role.as_str()]));
     operation.security = role.map(|_| ["token", "session"].into_iter().filter_map(needs).collect());
-    let mut problems = vec![
-        (400, "The request cannot be understood"),
-        (401, "No token, or one that is wrong or expired"),
-        (403, "The role is not enough, or the request comes from a page of another site"),
-        (429, "Too many requests; `Retry-After` says when to come back"),
-        (500, "The database refused; the server's log has its words"),
-        (503, "The database does not answer right now"),
-        (504, "No answer in time; whether a change was made is not known"),
-    ];
-    if operation.request_body.is_some() {
-        problems.push((413, "The body is too large"));
-        problems.push((415, "The body has another content type"));
-        problems.push((422, "The body does not fit"));
-    }
-    if path.contains('{') {
-        problems.push((404, "There is no such thing"));
-    }
-    for (status, description) in problems {
-        let schema = RefOr::Ref(Ref::from_schema_name("Problem"));
-        let content = ContentBuilder::new().schema(Some(schema)).build();
-        let response = ResponseBuilder::new()
-            .description(description)
-            .content("application/problem+json", content)
-            .build();
-        let responses = &mut operation.responses.responses;
-        responses.entry(status.to_string()).or_insert(RefOr::T(response));
+    for (status, name, _) in FAILURES {
+        let possible = match status {
+            "404" => path.contains('{'),
+            "413" | "415" | "422" => operation.request_body.is_some(),
+            _ => true,
+        };
+        if possible {
+            let response = RefOr::Ref(Ref::from_response_name(name));
+            operation.responses.responses.entry(status.to_owned()).or_insert(response);
+        }
     }
 }
