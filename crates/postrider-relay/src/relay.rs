@@ -15,6 +15,7 @@ use crate::alert::{Channel, Dispatcher, LogChannel};
 use crate::backup::Backup;
 use crate::config::{OutboxConfig, RelayConfig};
 use crate::heart::{self, Heart};
+use crate::jobs;
 use crate::safety_net::SafetyNet;
 use crate::settling::Settler;
 use crate::sink::Sink;
@@ -154,6 +155,16 @@ impl Relay {
             stopping.run_until_cancelled(upkeep.run(rolls)).await;
         });
 
+        let jobs = jobs::keep_running(
+            Arc::clone(&self.store),
+            names,
+            self.config.host.clone(),
+            heart.rolls(),
+            self.waker.clone(),
+        );
+        // The next runner goes on after what is cut off here.
+        let jobs = AbortOnDropHandle::new(tokio::spawn(jobs));
+
         let alone = Arc::new(RwLock::new(()));
         let mut pipelines = JoinSet::new();
         for config in self.outboxes.iter().cloned() {
@@ -183,7 +194,7 @@ impl Relay {
         )));
 
         stop.cancelled().await;
-        drop(hints);
+        drop((hints, jobs));
         tracing::info!("stopping: finishing what is in flight");
         let deadline = self.config.stop_timeout;
         // Whether every pipeline ended with no row held.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use chrono::Utc;
 use postrider::store::{CountLimit, Database, Death, DlqFilter, ImportEntry, Lease, Result};
-use postrider::{Event, Outbox, StoreError};
+use postrider::{Event, Outbox, StoreError, fingerprint};
 
 use crate::alert::{Alert, Alerts, Severity};
 use crate::backup::{Backup, Record};
@@ -179,7 +179,7 @@ impl SafetyNet {
         .increment(1);
         self.alerts.raise(Alert {
             severity: Severity::Critical,
-            kind: format!("dead-letter/{name}/{}", fingerprint(&death.message)),
+            kind: format!("dead-letter/{name}/{}", fingerprint(death.reason, &death.message)),
             title: format!("Dead letter in outbox {name} ({reason})"),
             fields: fields(event, death),
             event: None,
@@ -237,19 +237,6 @@ fn fields(event: &Event, death: &Death) -> Vec<(&'static str, String)> {
         ("error", death.message.chars().take(300).collect()),
         ("failed_at", Utc::now().to_rfc3339()),
     ]
-}
-
-/// Errors that differ only in numbers, ids or quoted values are one kind of error.
-fn fingerprint(message: &str) -> String {
-    let mut text = String::new();
-    for c in message.chars().take(200) {
-        match c {
-            '0'..='9' if text.ends_with('#') => {}
-            '0'..='9' => text.push('#'),
-            other => text.push(other),
-        }
-    }
-    text
 }
 
 fn import_entry(event: &Event, death: &Death) -> ImportEntry {

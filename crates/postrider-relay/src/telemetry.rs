@@ -52,6 +52,10 @@ pub const DESTINATION_WINDOW: &str = "postrider_destination_window";
 pub const ALERTS: &str = "postrider_alerts_total";
 /// Alerts that a channel did not take.
 pub const ALERTS_FAILED: &str = "postrider_alerts_failed_total";
+/// Whether an operator paused the outbox or its sink (gauge, 0 or 1).
+pub const PAUSED: &str = "postrider_outbox_paused";
+/// Dead letters sent again by rule.
+pub const AUTO_RETRIED: &str = "postrider_outbox_auto_retried_total";
 /// Whether this relay holds its lease (gauge, 0 or 1).
 pub const LEASE_HELD: &str = "postrider_relay_lease_held";
 
@@ -68,9 +72,11 @@ pub(crate) fn start(outbox: &str) {
         BACKUP,
         CRITICAL,
         FENCED,
+        AUTO_RETRIED,
     ] {
         metrics::counter!(name, "outbox" => outbox.to_owned()).absolute(0);
     }
+    metrics::gauge!(PAUSED, "outbox" => outbox.to_owned()).set(0.0);
 }
 
 /// The same for what is counted per sink.
@@ -111,5 +117,7 @@ pub fn describe() {
     describe_gauge!(DESTINATION_WINDOW, "Events at once for the slowest destination; 0: no limit");
     describe_counter!(ALERTS, "Alerts sent");
     describe_counter!(ALERTS_FAILED, "Alerts that a channel did not take");
+    describe_gauge!(PAUSED, "Whether an operator paused the outbox or its sink");
+    describe_counter!(AUTO_RETRIED, "Dead letters sent again by rule");
     describe_gauge!(LEASE_HELD, "Whether this relay holds its lease");
 }

@@ -11,6 +11,7 @@ use postrider::{Outbox, StoreError};
 use tokio::sync::watch;
 
 use crate::alert::{Alert, Severity};
+use crate::auto_retry::AutoRetrier;
 use crate::config::{OutboxConfig, RelayConfig};
 use crate::heart::Roll;
 use crate::safety_net::SafetyNet;
@@ -79,10 +80,12 @@ impl Upkeep {
     pub(crate) async fn run(&self, mut rolls: watch::Receiver<Roll>) {
         let mut recover = Every::new(self.config.recover_every);
         let mut fold = Every::new(self.config.fold_every);
+        let mut retry = Every::new(self.config.fold_every);
         let mut marked = Every::new(self.config.move_marked_every);
         let mut clean_up_at = next_clean_up(&self.config, Utc::now());
         let mut wakes = Wakes::default();
         let mut shares = ShareWatch::default();
+        let mut retriers = self.retriers();
         let shortest = self.config.fold_every.min(self.config.move_marked_every);
         loop {
             tokio::select! {
@@ -102,6 +105,9 @@ impl Upkeep {
             }
             if fold.due() {
                 self.log("folding the books", self.fold().await);
+            }
+            if retry.due() {
+                self.log("automatic retry", self.auto_retry(&mut retriers).await);
             }
             if marked.due() {
                 self.log("moving marked rows", self.move_marked().await);
@@ -184,6 +190,23 @@ impl Upkeep {
         Ok(rows)
     }
 
+    fn retriers(&self) -> Vec<(Outbox, AutoRetrier)> {
+        let of = |config: &OutboxConfig| {
+            let outbox = config.outbox.clone();
+            let rules = config.auto_retry.clone().into_iter();
+            rules.map(move |rule| (outbox.clone(), AutoRetrier::new(rule))).collect::<Vec<_>>()
+        };
+        self.outboxes.iter().flat_map(of).collect()
+    }
+
+    async fn auto_retry(&self, retriers: &mut [(Outbox, AutoRetrier)]) -> Result<(), StoreError> {
+        let mut result = Ok(());
+        for (outbox, retrier) in retriers {
+            result = retrier.round(self.store.as_ref(), outbox).await.and(result);
+        }
+        result
+    }
+
     async fn fold(&self) -> Result<(), StoreError> {
         let mut result = Ok(());
         for outbox in &self.outboxes {
@@ -194,6 +217,8 @@ impl Upkeep {
 
     async fn fold_one(&self, outbox: &Outbox) -> Result<(), StoreError> {
         self.store.fold_books(outbox, self.config.chunk).await?;
+        // Those that a relay of an older version wrote; nearly always none.
+        self.store.fingerprint_dead_letters(outbox, self.config.chunk).await?;
         let statistics = self.store.statistics(outbox).await?;
         let gauge = |metric, value: i64| {
             metrics::gauge!(metric, "outbox" => outbox.name().to_owned()).set(value as f64);
@@ -222,6 +247,7 @@ impl Upkeep {
             let rows = ids.len();
             tracing::info!(outbox = outbox.name(), rows, "marked rows moved to the dead letters");
             self.safety_net.close(outbox, &ids).await;
+            self.store.fingerprint_dead_letters(outbox, self.config.chunk).await?;
         }
     }
 

@@ -166,8 +166,14 @@ impl Counting for DlqSearch<'_> {
 #[async_trait]
 impl Grouped for DlqSearch<'_> {
     async fn bunches(&self, ids: Range<i64>) -> Result<Vec<Bunch>> {
-        let sql = self.sql(include_str!("sql/dlq_groups.sql"));
-        let rows = bind_dlq(sqlx::query(sql), self.filter)
+        let query = match self.filter.is_open_only() {
+            true => sqlx::query(self.outbox.sql(include_str!("sql/dlq_groups_open.sql"))),
+            false => {
+                let sql = self.sql(include_str!("sql/dlq_groups.sql"));
+                bind_dlq(sqlx::query(sql), self.filter)
+            }
+        };
+        let rows = query
             .bind(ids.start)
             .bind(ids.end)
             .fetch_all(&self.store.readers)

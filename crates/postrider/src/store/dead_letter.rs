@@ -145,6 +145,13 @@ pub struct DlqFilter {
     pub until: Option<DateTime<Utc>>,
 }
 
+impl DlqFilter {
+    /// All unresolved ones, and nothing else is asked for.
+    pub(crate) fn is_open_only(&self) -> bool {
+        *self == Self { resolved: Some(false), ..Self::default() }
+    }
+}
+
 /// An event from a backup file, to be put into the dead-letter table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportEntry {

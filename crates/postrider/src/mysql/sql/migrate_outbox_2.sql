@@ -3,4 +3,6 @@
 ALTER TABLE `{outbox}_dlq`
     ADD COLUMN fingerprint VARCHAR(16) NOT NULL DEFAULT '',
     ADD INDEX `{outbox}_dlq_kind` (fingerprint),
+    -- All that the groups of unresolved ones need.
+    ADD INDEX `{outbox}_dlq_groups` (resolved, id, fingerprint, event_type, failed_at),
     ADD INDEX `{outbox}_dlq_event` (event_id);
