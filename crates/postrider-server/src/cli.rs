@@ -12,8 +12,9 @@ use postrider::Status;
 use postrider::store::{ClaimMode, DeadReason};
 
 pub(crate) use bench::{
-    AppendBenchArgs, BacklogArgs, BenchCommand, BlockedKeysArgs, DrainArgs, EventArgs,
-    HeldXminArgs, LatencyArgs, LoadArgs, OutputArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind,
+    ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BlockedKeysArgs, DrainArgs,
+    EventArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutputArgs, RelayArgs, ScaleArgs, SinkArgs,
+    SinkKind,
 };
 
 pub(crate) use token::TokenCommand;

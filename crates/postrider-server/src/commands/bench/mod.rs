@@ -3,6 +3,7 @@
 //! Each run makes tables of its own in the given store and drops them at the end, also after Ctrl-C.
 //! Each also measures, in the same run, what the figure is to be compared with.
 
+mod api;
 mod append;
 mod backlog;
 mod bare;
@@ -71,6 +72,7 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::HeldXmin(args) => held_xmin::held_xmin(stage, args).await,
         BenchCommand::Scale(args) => scale::scale(stage, args).await,
         BenchCommand::Backlog(args) => backlog::backlog(stage, args).await,
+        BenchCommand::Api(args) => api::api(stage, args).await,
     }
 }
 
@@ -83,6 +85,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::HeldXmin(args) => (&args.load.output, args.load.relay.claim),
         BenchCommand::Scale(args) => (&args.output, args.relay.claim),
         BenchCommand::Backlog(args) => (&args.output, args.claim),
+        BenchCommand::Api(args) => (&args.output, ClaimMode::default()),
     }
 }
 
