@@ -22,8 +22,8 @@ struct Line {
 
 /// Blocked keys shown at most.
 const BLOCKED_KEYS_MAX: u32 = 100;
-/// Rows among which what waits behind them is counted.
-const COUNT_ROWS_MAX: i64 = 200_000;
+/// Rows among which they are looked for.
+const ROWS_MAX: i64 = 200_000;
 
 pub(crate) async fn stats(context: &Context, args: &ReadArgs) -> Result<(), Failure> {
     let opened = context.open().await?;
@@ -35,7 +35,7 @@ pub(crate) async fn stats(context: &Context, args: &ReadArgs) -> Result<(), Fail
         let mode = modes.iter().find(|(name, _)| name == outbox.name()).map(|(_, mode)| *mode);
         let blocked_keys = match mode.map(|mode| mode.claim) {
             Some(ClaimMode::Lanes) => {
-                opened.store.blocked_keys(&outbox, BLOCKED_KEYS_MAX, COUNT_ROWS_MAX).await?
+                opened.store.blocked_keys(&outbox, BLOCKED_KEYS_MAX, ROWS_MAX).await?
             }
             _ => Vec::new(),
         };

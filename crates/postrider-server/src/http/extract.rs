@@ -110,6 +110,16 @@ pub(crate) fn text(name: &str, value: Option<String>) -> Result<Option<String>, 
     Ok(Some(value))
 }
 
+/// An identity or a fingerprint: no store has one with other characters, and some cannot compare.
+pub(crate) fn ascii(name: &str, value: Option<String>) -> Result<Option<String>, Problem> {
+    match text(name, value)? {
+        Some(value) if !value.is_ascii() => {
+            Err(Problem::new(400, format!("`{name}` has only ASCII characters")))
+        }
+        value => Ok(value),
+    }
+}
+
 /// A time that every store can compare with.
 pub(crate) fn time(
     name: &str,

@@ -248,6 +248,7 @@ async fn what_does_not_fit_is_a_problem_document_and_never_a_fault(place: Place)
         ("GET", &format!("{list}?before=x"), "", 400, "before"),
         ("GET", &format!("{list}?status=LOST"), "", 400, "PENDING"),
         ("GET", &format!("{list}?event_type=%00"), "", 400, "NUL"),
+        ("GET", &format!("{list}?event_id=%C3%A4"), "", 400, "ASCII"),
         ("GET", &format!("{list}?created_since=yesterday"), "", 400, "query"),
         ("GET", &format!("{list}?created_since=%2B20000-01-01T00:00:00Z"), "", 400, "9999"),
     ] {

@@ -255,9 +255,9 @@ impl Lanes for MysqlStore {
         &self,
         outbox: &Outbox,
         limit: u32,
-        count_rows_max: i64,
+        rows_max: i64,
     ) -> Result<Vec<BlockedKey>> {
-        let mut blocked = self.heads(outbox, limit).await?;
+        let mut blocked = self.heads(outbox, limit, rows_max).await?;
         let parked: Vec<(String, String)> =
             sqlx::query_as(include_str!("sql/parked_keys_some.sql"))
                 .bind(outbox.name())
@@ -269,7 +269,7 @@ impl Lanes for MysqlStore {
                 true;
         }
         let mut blocked: Vec<_> = blocked.into_values().collect();
-        let first_ids = self.count_waiting(outbox, &mut blocked, count_rows_max).await?;
+        let first_ids = self.count_waiting(outbox, &mut blocked, rows_max).await?;
         blocked.sort_by_key(|blocked| {
             let first = blocked.head_id.or_else(|| first_ids.get(&blocked.key).copied());
             (first.is_none(), first, blocked.key.clone())
@@ -281,9 +281,15 @@ impl Lanes for MysqlStore {
 
 impl MysqlStore {
     /// The event in front of each key that has one which was tried and waits.
-    async fn heads(&self, outbox: &Outbox, limit: u32) -> Result<BTreeMap<Key, BlockedKey>> {
+    async fn heads(
+        &self,
+        outbox: &Outbox,
+        limit: u32,
+        rows_max: i64,
+    ) -> Result<BTreeMap<Key, BlockedKey>> {
         type Head = (i64, String, String, Option<String>, i32, Option<DateTime<Utc>>);
         let rows: Vec<Head> = sqlx::query_as(outbox.sql(include_str!("sql/blocked_heads.sql")))
+            .bind(rows_max)
             .bind(limit)
             .fetch_all(&self.pool)
             .await?;
@@ -310,7 +316,7 @@ impl MysqlStore {
         &self,
         outbox: &Outbox,
         blocked: &mut [BlockedKey],
-        count_rows_max: i64,
+        rows_max: i64,
     ) -> Result<HashMap<Key, i64>> {
         let Some(from) = blocked.iter().map(|blocked| blocked.head_id.unwrap_or(0)).min() else {
             return Ok(HashMap::new());
@@ -318,7 +324,7 @@ impl MysqlStore {
         let (scanned, to): (i64, Option<i64>) =
             sqlx::query_as(outbox.sql(include_str!("sql/blocked_range.sql")))
                 .bind(from)
-                .bind(count_rows_max)
+                .bind(rows_max)
                 .fetch_one(&self.pool)
                 .await?;
         let keys = json!(
@@ -336,7 +342,7 @@ impl MysqlStore {
                 .bind(&keys)
                 .fetch_all(&self.pool)
                 .await?;
-        blocked.iter_mut().for_each(|blocked| blocked.more = scanned >= count_rows_max);
+        blocked.iter_mut().for_each(|blocked| blocked.more = scanned >= rows_max);
         let mut first_ids = HashMap::new();
         for (position, waiting, first_id) in counts {
             // Counted from 1.

@@ -258,7 +258,7 @@ impl Lanes for PostgresStore {
         &self,
         outbox: &Outbox,
         limit: u32,
-        count_rows_max: i64,
+        rows_max: i64,
     ) -> Result<Vec<BlockedKey>> {
         let mut tx = self.pool.begin().await?;
         // Other than the relay's statements, this one joins sets.
@@ -268,7 +268,7 @@ impl Lanes for PostgresStore {
         let rows = sqlx::query(outbox.sql(include_str!("sql/blocked_keys.sql")))
             .bind(outbox.name())
             .bind(i64::from(limit))
-            .bind(count_rows_max)
+            .bind(rows_max)
             .fetch_all(&mut *tx)
             .await?;
         let blocked = |row: &PgRow| {

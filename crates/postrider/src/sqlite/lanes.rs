@@ -259,12 +259,12 @@ impl Lanes for SqliteStore {
         &self,
         outbox: &Outbox,
         limit: u32,
-        count_rows_max: i64,
+        rows_max: i64,
     ) -> Result<Vec<BlockedKey>> {
         let rows = sqlx::query(outbox.sql(include_str!("sql/blocked_keys.sql")))
             .bind(outbox.name())
             .bind(limit)
-            .bind(count_rows_max)
+            .bind(rows_max)
             .fetch_all(&self.readers)
             .await
             .on(self)?;

@@ -362,13 +362,14 @@ pub trait Lanes: Send + Sync {
     /// parked.
     async fn release_key(&self, outbox: &Outbox, key: &Key, operator: &str) -> Result<()>;
 
-    /// Keys that do not get on, those with the oldest event first, at most `limit`. What waits
-    /// behind them is counted among so many rows.
+    /// Keys that do not get on, those with the oldest event first, at most `limit`. They are looked
+    /// for among the rows that are due next, and what waits behind them is counted, in at most
+    /// `rows_max` rows each.
     async fn blocked_keys(
         &self,
         outbox: &Outbox,
         limit: u32,
-        count_rows_max: i64,
+        rows_max: i64,
     ) -> Result<Vec<BlockedKey>>;
 }
 

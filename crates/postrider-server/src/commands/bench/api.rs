@@ -4,13 +4,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use postrider::store::{ClaimLimit, Cursor, Database, DeadReason, Death, RelayIdentity};
 use postrider::{Appender, Outbox};
 use postrider_relay::Waker;
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::details;
@@ -31,6 +37,8 @@ const TARGET_MS: f64 = 50.0;
 const DEATHS: u32 = 1_000;
 /// Events are not due within the run, so that nothing moves while it measures.
 const NOT_YET: Duration = Duration::from_secs(24 * 3_600);
+/// Every request for statistics asks the database; otherwise one in two seconds does.
+const FEED_EVERY: Duration = Duration::from_millis(1);
 /// Kinds of errors among the dead letters.
 const ERRORS: [&str; 8] = [
     "HTTP 422 from the partner: amount 17 is too small",
@@ -87,7 +95,7 @@ pub(super) async fn api(stage: &Stage, args: &ApiBenchArgs) -> Result<Report, Fa
 
     let stop = stage.stop.child_token();
     let address = serve(stage, &outbox, stop.clone()).await?;
-    let client = Client::new(address, &outbox)?;
+    let client = Client::connect(address, &outbox).await?;
     let asks = client.asks().await?;
     let bar = bar("asking", asks.len() as u64 * u64::from(args.requests));
     let mut kinds = Vec::new();
@@ -172,7 +180,7 @@ async fn serve(
         waker: Waker::default(),
         metrics: PrometheusBuilder::new().build_recorder().handle(),
         access: http::access::Access::new(&server, &api)?,
-        feed: http::Feed::new(api.stream_every.0, api.stream_clients_max),
+        feed: http::Feed::new(FEED_EVERY, api.stream_clients_max),
         reconciler: http::Reconciler::default(),
         body_bytes_max: server.body_bytes_max,
         import_bytes_max: api.import_bytes_max,
@@ -185,35 +193,44 @@ async fn serve(
     Ok(address)
 }
 
+/// One connection that is kept open, as a browser does.
 struct Client {
-    http: reqwest::Client,
-    base: String,
+    connection: Mutex<SendRequest<Full<Bytes>>>,
+    host: String,
     outbox: String,
 }
 
 impl Client {
-    fn new(address: SocketAddr, outbox: &Outbox) -> Result<Self, Failure> {
-        let http = reqwest::Client::builder().no_proxy().build();
-        let http = http.map_err(|error| Failure::Partly(format!("no HTTP client: {error}")))?;
-        let base = format!("http://{address}/api/v1");
-        Ok(Self { http, base, outbox: format!("/outboxes/{}", outbox.name()) })
+    async fn connect(address: SocketAddr, outbox: &Outbox) -> Result<Self, Failure> {
+        let failed = |error: &dyn std::fmt::Display| Failure::Partly(format!("no client: {error}"));
+        let stream = TcpStream::connect(address).await.map_err(|error| failed(&error))?;
+        let shaken = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = shaken.map_err(|error| failed(&error))?;
+        tokio::spawn(connection);
+        let outbox = format!("/outboxes/{}", outbox.name());
+        Ok(Self { connection: Mutex::new(sender), host: address.to_string(), outbox })
     }
 
     async fn send(&self, ask: &Ask) -> Result<Value, Failure> {
-        let url = format!("{}{}", self.base, ask.path);
-        let request = match &ask.body {
-            None => self.http.get(url),
-            Some(body) => {
-                let request = self.http.post(url).header("content-type", "application/json");
-                request.body(body.to_string())
-            }
+        let failed = |error: &dyn std::fmt::Display| {
+            Failure::Partly(format!("{} ({}): {error}", ask.kind, ask.path))
         };
-        let failed = |error: reqwest::Error| Failure::Partly(format!("{}: {error}", ask.path));
-        let answer = request.send().await.map_err(failed)?;
-        let (status, text) = (answer.status(), answer.text().await.map_err(failed)?);
+        let body = ask.body.as_ref().map(Value::to_string);
+        let request = Request::builder()
+            .method(if body.is_some() { "POST" } else { "GET" })
+            .uri(format!("/api/v1{}", ask.path))
+            .header("host", &self.host)
+            .header("content-type", "application/json")
+            .body(Full::from(body.unwrap_or_default()))
+            .map_err(|error| failed(&error))?;
+        let mut connection = self.connection.lock().await;
+        connection.ready().await.map_err(|error| failed(&error))?;
+        let answer = connection.send_request(request).await.map_err(|error| failed(&error))?;
+        let (status, body) = (answer.status(), answer.into_body().collect().await);
+        let body = body.map_err(|error| failed(&error))?.to_bytes();
         match status.is_success() {
-            true => Ok(serde_json::from_str(&text).unwrap_or_default()),
-            false => Err(Failure::Partly(format!("{}: {status}: {text}", ask.path))),
+            true => Ok(serde_json::from_slice(&body).unwrap_or_default()),
+            false => Err(failed(&format!("{status}: {}", String::from_utf8_lossy(&body)))),
         }
     }
 

@@ -14,7 +14,7 @@ use super::events::{AttemptRow, Content};
 use super::pages::{Count, Note, Rows, count_limit, note, page};
 use crate::http::ServerState;
 use crate::http::access::Caller;
-use crate::http::extract::{InBody, InPath, InQuery, text, time};
+use crate::http::extract::{InBody, InPath, InQuery, ascii, text, time};
 use crate::http::problem::Problem;
 
 /// Why an event was given up.
@@ -83,8 +83,8 @@ pub(super) struct DeadLetterFilterBody {
 impl DeadLetterFilterBody {
     pub(super) fn checked(self) -> Result<DlqFilter, Problem> {
         Ok(DlqFilter {
-            event_id: text("event_id", self.event_id)?,
-            fingerprint: text("fingerprint", self.fingerprint)?,
+            event_id: ascii("event_id", self.event_id)?,
+            fingerprint: ascii("fingerprint", self.fingerprint)?,
             event_type: text("event_type", self.event_type)?,
             aggregate_type: text("aggregate_type", self.aggregate_type)?,
             aggregate_id: text("aggregate_id", self.aggregate_id)?,

@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::dead_letters::DeadLetterRow;
 use super::pages::{Count, Rows, count_limit, page};
 use crate::http::ServerState;
-use crate::http::extract::{InPath, InQuery, text, time};
+use crate::http::extract::{InPath, InQuery, ascii, text, time};
 use crate::http::problem::Problem;
 
 /// State of an event; `COMPLETED` ones are in the archive.
@@ -76,7 +76,7 @@ impl EventFilterBody {
             event_type: text("event_type", self.event_type)?,
             aggregate_type: text("aggregate_type", self.aggregate_type)?,
             aggregate_id: text("aggregate_id", self.aggregate_id)?,
-            event_id: text("event_id", self.event_id)?,
+            event_id: ascii("event_id", self.event_id)?,
             request_id: text("request_id", self.request_id)?,
             error: None,
             created_since: time("created_since", self.created_since)?,
@@ -375,7 +375,7 @@ pub(super) async fn by_identity(
     InPath((name, event_id)): InPath<(String, String)>,
 ) -> Result<Json<IdentityStory>, Problem> {
     let outbox = &state.served(&name)?.outbox;
-    let event_id = text("event_id", Some(event_id))?.unwrap_or_default();
+    let event_id = ascii("event_id", Some(event_id))?.unwrap_or_default();
     let found = state.store.event_by_identity(outbox, &event_id, state.list_budget).await?;
     let attempts = state.store.attempts(outbox, &event_id).await?;
     Ok(Json(IdentityStory {

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, Utc};
 use postrider::StoreError;
-use postrider::store::{Canary, Job, JobFilter, JobState, JobWork, NewJob};
+use postrider::store::{CANARY_MAX, Canary, Job, JobFilter, JobState, JobWork, NewJob};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -17,6 +17,11 @@ use crate::http::ServerState;
 use crate::http::access::Caller;
 use crate::http::extract::{InBody, InPath, InQuery, object, text};
 use crate::http::problem::Problem;
+
+/// Events per second that a job may be limited to.
+const RATE_MAX: u32 = 1_000_000;
+/// Seconds that the first few of a job may take.
+const CANARY_WITHIN_S_MAX: u32 = 86_400;
 
 /// What a job does to which entries.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -75,7 +80,17 @@ pub(super) struct NewJobBody {
 fn canary<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CanaryBody>, D::Error> {
     let fields = Option::<serde_json::Map<String, serde_json::Value>>::deserialize(deserializer)?;
     let read = |fields| CanaryBody::deserialize(serde_json::Value::Object(fields));
-    fields.map(read).transpose().map_err(serde::de::Error::custom)
+    let canary = fields.map(read).transpose().map_err(serde::de::Error::custom)?;
+    let fits = |canary: &CanaryBody| {
+        (1..=CANARY_MAX).contains(&canary.count)
+            && (1..=CANARY_WITHIN_S_MAX).contains(&canary.within_s)
+    };
+    match canary.as_ref().is_none_or(fits) {
+        true => Ok(canary),
+        false => Err(serde::de::Error::custom(format!(
+            "canary: `count` is 1 to {CANARY_MAX}, `within_s` 1 to {CANARY_WITHIN_S_MAX}"
+        ))),
+    }
 }
 
 /// What a job would act on now.
@@ -205,6 +220,10 @@ pub(super) async fn create(
         let counted = counted.map_err(not_possible)?;
         let preview = Preview { dry_run: true, would_act_on: counted.into() };
         return Ok(Json(preview).into_response());
+    }
+    if body.rate.is_some_and(|rate| !(1..=RATE_MAX).contains(&rate)) {
+        let detail = format!("`rate` is not in 1 to {RATE_MAX} events per second");
+        return Err(Problem::new(422, detail));
     }
     let canary = |CanaryBody { count, within_s }| Canary { count, within_s };
     let job = NewJob {

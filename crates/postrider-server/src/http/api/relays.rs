@@ -15,9 +15,9 @@ use crate::http::access::Caller;
 use crate::http::extract::{InBody, InPath};
 use crate::http::problem::Problem;
 
-/// Blocked keys shown at most, and rows among which what waits behind them is counted.
+/// Blocked keys shown at most, and rows among which they are looked for.
 const BLOCKED_KEYS_MAX: u32 = 100;
-const COUNT_ROWS_MAX: i64 = 20_000;
+const ROWS_MAX: i64 = 10_000;
 
 /// A destination to which a relay sends nothing but probes: its breaker is open.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -203,7 +203,7 @@ pub(super) async fn blocked_keys(
     InPath(name): InPath<String>,
 ) -> Result<Json<Vec<BlockedKeyBody>>, Problem> {
     let outbox = &state.served(&name)?.outbox;
-    let blocked = state.store.blocked_keys(outbox, BLOCKED_KEYS_MAX, COUNT_ROWS_MAX).await?;
+    let blocked = state.store.blocked_keys(outbox, BLOCKED_KEYS_MAX, ROWS_MAX).await?;
     Ok(Json(blocked.into_iter().map(BlockedKeyBody::from).collect()))
 }
 
