@@ -191,6 +191,30 @@ pub struct ImportEntry {
     pub created_at: DateTime<Utc>,
 }
 
+impl From<DeadLetter> for ImportEntry {
+    fn from(letter: DeadLetter) -> Self {
+        Self {
+            original_id: letter.original_id,
+            event_id: letter.event_id,
+            request_id: letter.request_id,
+            aggregate_type: letter.aggregate_type,
+            aggregate_id: letter.aggregate_id,
+            event_type: letter.event_type,
+            payload: letter.payload,
+            headers: letter.headers,
+            content_hash: letter.content_hash,
+            reason: letter.reason,
+            error_message: letter.error_message,
+            error_detail: letter.error_detail,
+            failed_at: letter.failed_at,
+            retry_count: letter.retry_count,
+            max_retries: letter.max_retries,
+            redrive_count: letter.redrive_count,
+            created_at: letter.event_created_at,
+        }
+    }
+}
+
 /// What became of one entry of a backup file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
