@@ -12,6 +12,25 @@ const LOOK_ROWS: u32 = 50;
 /// Looks of one rule in one round of upkeep.
 const LOOKS_MAX: usize = 20;
 
+/// Bytes that a compiled expression may need; a larger one is refused.
+const PATTERN_BYTES_MAX: usize = 1024 * 1024;
+
+/// A regular expression for error messages. Matching takes time in proportion to the message.
+#[derive(Debug, Clone)]
+pub struct ErrorPattern(regex::Regex);
+
+impl ErrorPattern {
+    /// Compiles an expression.
+    ///
+    /// # Errors
+    /// If it is none, or too large.
+    pub fn new(expression: &str) -> Result<Self, String> {
+        let mut builder = regex::RegexBuilder::new(expression);
+        let regex = builder.size_limit(PATTERN_BYTES_MAX).build();
+        regex.map(Self).map_err(|error| error.to_string())
+    }
+}
+
 /// When a dead letter is sent again without an operator.
 #[derive(Debug, Clone)]
 pub struct AutoRetry {
@@ -20,7 +39,7 @@ pub struct AutoRetry {
     /// Only errors that contain this text, in any case.
     pub error: Option<String>,
     /// Only errors that this expression finds.
-    pub error_regex: Option<regex::Regex>,
+    pub error_regex: Option<ErrorPattern>,
     /// Only this reason.
     pub reason: Option<DeadReason>,
     /// Only this event type.
@@ -37,7 +56,7 @@ impl AutoRetry {
     /// Whether a dead letter is due, on the database's clock.
     fn is_due(&self, letter: &DeadLetter, now: chrono::DateTime<chrono::Utc>) -> bool {
         let sent = u32::try_from(letter.redrive_count).unwrap_or(u32::MAX);
-        let fits = self.error_regex.as_ref().is_none_or(|r| r.is_match(&letter.error_message));
+        let fits = self.error_regex.as_ref().is_none_or(|r| r.0.is_match(&letter.error_message));
         let age = (now - letter.failed_at).to_std().unwrap_or_default();
         fits && sent < self.times && age >= self.delay(sent)
     }

@@ -125,11 +125,16 @@ fn ends_within_a_line(file: &mut File) -> io::Result<bool> {
     Ok(last != *b"\n")
 }
 
-/// A record as a line of the file, without the line end.
+/// Writes one line, for a file or stream of the caller's own. It counts once the caller has
+/// flushed it.
 ///
 /// # Errors
-/// If it cannot be written as JSON.
-pub fn line(record: &Record) -> io::Result<String> {
+/// If it cannot be written.
+pub fn write(out: &mut dyn Write, record: &Record) -> io::Result<()> {
+    writeln!(out, "{}", line(record)?)
+}
+
+fn line(record: &Record) -> io::Result<String> {
     let text = serde_json::to_string(record)?;
     let line =
         Line { sha256: sha256(&text), record: serde_json::value::RawValue::from_string(text)? };
@@ -143,7 +148,8 @@ fn sha256(text: &str) -> String {
 /// What a backup file holds.
 #[derive(Debug, Default)]
 pub struct Contents {
-    /// Events that are not closed, with the name of their outbox, in the order written.
+    /// Events that are not closed, with the name of their outbox, in the order of their row ids: a
+    /// retry of all of them keeps the order of each key.
     pub open: Vec<(String, ImportEntry)>,
     /// Events that are closed.
     pub closed: usize,
@@ -160,10 +166,10 @@ pub fn read(path: &Path) -> io::Result<Contents> {
     read_from(io::BufReader::new(File::open(path)?))
 }
 
-/// The same, from wherever it comes.
+/// As [`read`], from a stream.
 ///
 /// # Errors
-/// If it cannot be read to its end.
+/// If the stream ends with an error.
 pub fn read_from(reader: impl BufRead) -> io::Result<Contents> {
     let mut contents = Contents::default();
     let mut closed: HashSet<(String, i64)> = HashSet::new();
@@ -183,6 +189,7 @@ pub fn read_from(reader: impl BufRead) -> io::Result<Contents> {
     let before = contents.open.len();
     contents.open.retain(|(outbox, event)| !closed.contains(&(outbox.clone(), event.original_id)));
     contents.closed = before - contents.open.len();
+    contents.open.sort_by(|(a, x), (b, y)| (a, x.original_id).cmp(&(b, y.original_id)));
     Ok(contents)
 }
 

@@ -42,7 +42,7 @@ mod view;
 mod waker;
 mod window;
 
-pub use auto_retry::AutoRetry;
+pub use auto_retry::{AutoRetry, ErrorPattern};
 pub use config::{FailingKey, OutboxConfig, RelayConfig};
 pub use fan_out::{BranchSettings, FanOut};
 pub use gate::Place;

@@ -11,6 +11,7 @@ use postrider_relay::sinks::{ChatSink, LogSink, NullSink};
 use postrider_relay::{Backoff, FanOut, OutboxConfig, Preset, RateLimit, RelayConfig, Sink};
 
 use super::ConfigError;
+use super::auto_retry::AutoRetrySection;
 use super::file::{AlertSection, Config, OnSuccessWord, OutboxSection, SinkSection};
 use super::value::{Time, parse_time};
 
@@ -222,6 +223,8 @@ fn outbox(
         }
         config.share = share;
     }
+    let rules = section.auto_retry.iter().map(AutoRetrySection::build);
+    config.auto_retry = rules.collect::<Result<_, String>>().map_err(&invalid)?;
     if config.batches_max == 0 || config.batches_max > 64 {
         return Err(invalid(format!("batches_max = {}: allowed is 1 to 64", config.batches_max)));
     }

@@ -9,6 +9,7 @@ use postrider_relay::FailingKey;
 use serde::Deserialize;
 
 use super::ConfigError;
+use super::auto_retry::AutoRetrySection;
 use super::brokers::{KafkaSection, NatsSection, RabbitSection};
 use super::sink::{ChatSection, FanOutSection, HttpSection, RateSection, RedisSection};
 use super::value::{Secret, Time};
@@ -146,6 +147,8 @@ pub(crate) struct OutboxSection {
     pub(crate) claim: Option<ClaimMode>,
     pub(crate) failing_key: Option<FailingKey>,
     pub(crate) share: Option<Share>,
+    #[serde(default)]
+    pub(crate) auto_retry: Vec<AutoRetrySection>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]

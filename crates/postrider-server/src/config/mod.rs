@@ -1,5 +1,6 @@
 //! The configuration: default < file < environment < flags.
 
+mod auto_retry;
 mod brokers;
 mod build;
 mod file;

@@ -9,7 +9,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use chrono::Utc;
 use futures_util::stream::try_unfold;
-use postrider::store::{DeadLetter, DlqFilter, Imported, Page};
+use postrider::store::{DlqFilter, Imported, Page};
 use postrider::{Outbox, StoreError};
 use postrider_relay::backup::{self, Contents, Record};
 use serde::Serialize;
@@ -66,20 +66,12 @@ async fn some_lines(
 ) -> std::io::Result<(Bytes, Option<i64>)> {
     let page = Page::first(EXPORT_ROWS).below(before).within(EXPORT_BUDGET);
     let listed = state.store.dead_letters(outbox, filter, page).await.map_err(broken_off)?;
-    let mut lines = String::new();
+    let mut lines = Vec::new();
     for letter in listed.rows {
-        lines.push_str(&line(outbox, letter)?);
-        lines.push('\n');
+        let (outbox, event) = (outbox.name().to_owned(), Box::new(letter.into()));
+        backup::write(&mut lines, &Record::Dead { outbox, written_at: Utc::now(), event })?;
     }
     Ok((lines.into(), listed.next))
-}
-
-fn line(outbox: &Outbox, letter: DeadLetter) -> std::io::Result<String> {
-    backup::line(&Record::Dead {
-        outbox: outbox.name().to_owned(),
-        written_at: Utc::now(),
-        event: Box::new(letter.into()),
-    })
 }
 
 fn broken_off(error: StoreError) -> std::io::Error {
