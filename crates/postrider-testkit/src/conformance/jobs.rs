@@ -21,7 +21,7 @@ pub(crate) fn retry_all() -> NewJob {
 
 fn new_job(work: JobWork) -> NewJob {
     let (operator, note) = ("ann".to_owned(), "they are back".to_owned());
-    NewJob { work, operator, note, rate: None, canary: None }
+    NewJob { work, operator, note, rate: None, canary: None, request_key: None }
 }
 
 impl TestDb {
@@ -410,4 +410,21 @@ pub async fn a_replay_goes_into_the_outbox_that_it_names(db: TestDb) {
     db.assert_balanced().await;
     let live = there.store.events(&child, &EventFilter::default(), Page::first(5)).await.unwrap();
     assert!(live.rows.iter().all(|event| event.status == Status::Pending));
+}
+
+/// Whoever never heard that the job was made asks again, and finds it; no second one is made.
+pub async fn a_request_key_makes_one_job_however_often_the_answer_is_lost(db: TestDb) {
+    let keyed = NewJob { request_key: Some("ann/night-1".to_owned()), ..retry_all() };
+    assert_eq!(db.store.job_by_request_key("ann/night-1").await.unwrap(), None);
+    let made = db.store.create_job(&db.outbox, &keyed).await.unwrap();
+    let again = db.store.create_job(&db.outbox, &keyed).await.unwrap_err();
+    assert!(matches!(&again, StoreError::Refused(why) if why.contains("ann/night-1")), "{again:?}");
+    let known = db.store.job_by_request_key("ann/night-1").await.unwrap().unwrap();
+    assert_eq!(known.id, made.id);
+    db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
+    db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
+    assert_eq!(db.store.jobs(&JobFilter::default(), None, 9).await.unwrap().len(), 3, "none else");
+    let long = NewJob { request_key: Some("x".repeat(201)), ..retry_all() };
+    let error = db.store.create_job(&db.outbox, &long).await.unwrap_err();
+    assert!(matches!(error, StoreError::Refused(why) if why.contains("200")));
 }

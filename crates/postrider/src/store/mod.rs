@@ -51,6 +51,7 @@ pub(crate) use grouping::{Bunch, Grouped, groups};
 pub use horizon::Horizon;
 pub use jobs::{
     CANARY_MAX, Canary, Job, JobFilter, JobState, JobWork, Jobs, NewJob, REPLAY_HEADER,
+    REQUEST_KEY_MAX,
 };
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) use lane_search::up_to_limit;
