@@ -22,6 +22,7 @@ mod late_commits;
 mod log_sink;
 mod message;
 mod modes;
+mod operators;
 mod outage;
 mod pipeline;
 mod policy;
