@@ -73,10 +73,10 @@ impl OutboxConfig {
     }
 
     /// What the store is told of a delivered event.
-    pub(crate) fn delivery(&self, event: &Event) -> Delivery {
+    pub(crate) fn delivery(&self, event: Event) -> Delivery {
         // Delivered means that its branches were found before, by the same rule.
         let fan_out = self.fan_out.as_ref();
-        let branches = fan_out.and_then(|fan_out| fan_out.branches(event).ok()).unwrap_or(0);
+        let branches = fan_out.and_then(|fan_out| fan_out.branches(&event).ok()).unwrap_or(0);
         Delivery { branches, ..Delivery::from(event) }
     }
 

@@ -111,6 +111,9 @@ pub(crate) struct LatencyArgs {
     /// Seconds to measure
     #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) seconds: u32,
+    /// Seconds at the same rate before that, which do not count: connections are made meanwhile
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=3_600))]
+    pub(crate) warm_up: u32,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
 }

@@ -8,6 +8,7 @@ mod append;
 mod desk;
 mod lanes;
 mod schema;
+mod settle;
 mod store;
 mod upkeep;
 

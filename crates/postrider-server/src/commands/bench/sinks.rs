@@ -214,6 +214,14 @@ impl Sink for Watched {
         self.inner.destination(event)
     }
 
+    fn only_destination(&self) -> Option<&str> {
+        self.inner.only_destination()
+    }
+
+    fn enters_each(&self) -> bool {
+        self.inner.enters_each()
+    }
+
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
         let outcomes = match batch.events.iter().any(|event| self.fails(event)) {
             true => self.deliver_around_failing(batch).await,
