@@ -366,6 +366,9 @@ pub(crate) struct N19Args {
     /// Calls among them that the API will always refuse
     #[arg(long, default_value_t = 52, value_name = "N")]
     pub(crate) poison: u64,
+    /// Claim mode of the relay: rows or lanes
+    #[arg(long, default_value_t = ClaimMode::Lanes, value_name = "MODE")]
+    pub(crate) claim: ClaimMode,
     /// Events per claim
     #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) batch: u32,

@@ -8,8 +8,8 @@ use postrider_relay::FailingKey;
 use serde::Deserialize;
 
 use super::ConfigError;
-use super::brokers::{KafkaSection, NatsSection, RabbitSection};
-use super::sink::{ChatSection, FanOutSection, HttpSection, RateSection, RedisSection};
+use super::brokers::{KafkaSection, NatsSection, RabbitSection, RedisSection};
+use super::sink::{ChatSection, FanOutSection, HttpSection, RateSection};
 use super::value::{Secret, Time};
 
 #[derive(Debug, Clone, Deserialize)]

@@ -13,6 +13,10 @@ mod drain;
 mod event;
 mod facts;
 mod held_xmin;
+#[cfg(feature = "kafka")]
+mod kafka;
+#[cfg(not(feature = "kafka"))]
+#[path = "no_kafka.rs"]
 mod kafka;
 mod latency;
 mod limit;
