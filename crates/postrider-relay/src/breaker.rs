@@ -136,7 +136,7 @@ impl Breaker {
         let probed = self.end_probe(event.id);
         match outcome {
             // They say nothing about the destination.
-            Outcome::Untried | Outcome::NoRoute { .. } => None,
+            Outcome::Untried | Outcome::NoRoute { .. } | Outcome::Unfit { .. } => None,
             Outcome::Down { retry_after, .. } => self.went_down(event, *retry_after, sent_at, now),
             Outcome::Delivered | Outcome::Rejected { .. } | Outcome::Retry { .. } => {
                 if *outcome == Outcome::Delivered {

@@ -107,7 +107,8 @@ impl Health {
         sent_at: Instant,
         now: Instant,
     ) -> Option<Turn> {
-        let silent = matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. });
+        let silent =
+            matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. } | Outcome::Unfit { .. });
         let mut breakers = self.lock();
         // What says nothing about a destination makes none known.
         if silent && !breakers.contains_key(destination) {
