@@ -12,7 +12,8 @@ use postrider::store::{ClaimMode, DeadReason};
 
 pub(crate) use bench::{
     AppendBenchArgs, BacklogArgs, BenchCommand, BlockedKeysArgs, DrainArgs, EventArgs,
-    HeldXminArgs, LatencyArgs, LoadArgs, OutputArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind,
+    HeldXminArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, RelayArgs, ScaleArgs, SinkArgs,
+    SinkKind,
 };
 
 use crate::config::parse_time;
