@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use chrono::Utc;
@@ -18,9 +19,10 @@ use crate::config::{FailingKey, OutboxConfig};
 use crate::gate::Gate;
 use crate::health::{Health, Turn};
 use crate::heart::{Heart, Held};
+use crate::monitor::Observations;
 use crate::policy::{Settlement, decide, examine};
 use crate::sink::{Batch, Outcome};
-use crate::telemetry;
+use crate::telemetry::{self, label};
 
 /// Time that a sink gets beyond its deadline to answer.
 const DEADLINE_GRACE: Duration = Duration::from_secs(2);
@@ -32,6 +34,9 @@ pub(crate) struct Courier {
     pub(crate) heart: Arc<Heart>,
     pub(crate) health: Health,
     pub(crate) alerts: Alerts,
+    pub(crate) observations: Arc<Observations>,
+    /// Destinations that refuse our credentials.
+    pub(crate) refusing: Mutex<HashSet<String>>,
     /// A destination that was down takes events again.
     pub(crate) came_back: Notify,
     /// The stop deadline has passed: start nothing, wait for nothing.
@@ -72,6 +77,9 @@ impl Courier {
     /// when the one before it was delivered.
     pub(crate) async fn carry(&self, held: &Held, events: Vec<Event>, keep_order: bool) -> Carried {
         let started = Instant::now();
+        if let Some(newest) = events.iter().map(|event| event.claimed_at).max() {
+            self.observations.clock.heard(newest, Utc::now(), started);
+        }
         let (mut good, mut settled) = (Vec::with_capacity(events.len()), Vec::new());
         // Where a dead event stops its key, those behind it in this batch stop too.
         let parks = keep_order && self.config.failing_key == FailingKey::Park;
@@ -179,7 +187,9 @@ impl Courier {
         if health.open && *outcome == Outcome::Untried {
             health.probe_in = self.health.defer(&destination, event.id, now);
         }
-        decide(outcome, event, &health, &self.config.preset, rand::random())
+        let settlement = decide(outcome, event, &health, &self.config.preset, rand::random());
+        self.observations.tally.decided(&settlement, now);
+        settlement
     }
 
     /// An answer of a destination: its breaker hears of it, and so do people.
@@ -192,6 +202,7 @@ impl Courier {
         sent_at: Instant,
     ) {
         let now = Instant::now();
+        self.observations.tally.heard(event, outcome, now);
         if let Some(turn) = self.health.record(destination, event, outcome, took, sent_at, now) {
             self.tell_turn(destination, outcome, turn);
         }
@@ -237,7 +248,7 @@ impl Courier {
             self.deliver_all(&order, events, gate).await
         };
         metrics::histogram!(telemetry::DELIVER_SECONDS,
-            "outbox" => self.config.outbox.name().to_owned())
+            label::OUTBOX => self.config.outbox.name().to_owned())
         .record(started.elapsed().as_secs_f64());
         outcomes
     }
@@ -358,7 +369,7 @@ impl Courier {
 
     fn labels(&self) -> [(&'static str, String); 2] {
         let (outbox, sink) = (self.config.outbox.name(), self.config.sink.name());
-        [("outbox", outbox.to_owned()), ("sink", sink.to_owned())]
+        [(label::OUTBOX, outbox.to_owned()), (label::SINK, sink.to_owned())]
     }
 
     fn tell_integrity(&self, event: &Event, settlement: &Settlement) {
@@ -366,7 +377,11 @@ impl Courier {
             return;
         };
         let name = self.config.outbox.name();
-        metrics::counter!(telemetry::INTEGRITY_FAILURE, "outbox" => name.to_owned()).increment(1);
+        metrics::counter!(telemetry::INTEGRITY_FAILURE, label::OUTBOX => name.to_owned())
+            .increment(1);
+        if !self.config.preset.alerts.integrity {
+            return;
+        }
         self.alerts.raise(Alert {
             severity: Severity::Critical,
             kind: format!("integrity/{name}/{}", event.id),
@@ -384,7 +399,9 @@ impl Courier {
     fn tell_turn(&self, destination: &str, outcome: &Outcome, turn: Turn) {
         let (outbox, sink) = (self.config.outbox.name(), self.config.sink.name());
         let labels = self.labels();
-        metrics::gauge!(telemetry::DESTINATION_OPEN, &labels).set(self.health.open_count() as f64);
+        let open = self.health.open_count();
+        self.observations.open.store(open, Ordering::Relaxed);
+        metrics::gauge!(telemetry::DESTINATION_OPEN, &labels).set(open as f64);
         let opened = u64::from(turn == Turn::WentDown);
         metrics::counter!(telemetry::DESTINATION_OPENED, &labels).increment(opened);
         match (turn, outcome) {
@@ -413,15 +430,29 @@ impl Courier {
         }
     }
 
+    /// Somebody must act on refused credentials; that they did shows by any other answer.
     fn tell_credentials(&self, destination: &str, outcome: &Outcome) {
-        let Outcome::Down { credentials: true, error, .. } = outcome else { return };
+        if matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. }) {
+            return;
+        }
         let sink = self.config.sink.name();
-        self.alerts.raise(Alert {
-            severity: Severity::Critical,
-            kind: format!("credentials/{sink}/{destination}"),
-            title: format!("Sink {sink}: {destination} refuses our credentials"),
-            fields: vec![("error", error.clone())],
-            event: None,
-        });
+        let kind = format!("credentials/{sink}/{destination}");
+        let mut refusing = self.refusing.lock().unwrap_or_else(PoisonError::into_inner);
+        match outcome {
+            Outcome::Down { credentials: true, error, .. } => {
+                refusing.insert(destination.to_owned());
+                self.alerts.begin(Alert {
+                    severity: Severity::Critical,
+                    kind,
+                    title: format!("Sink {sink}: {destination} refuses our credentials"),
+                    fields: vec![("error", error.clone())],
+                    event: None,
+                });
+            }
+            _ if refusing.remove(destination) => {
+                self.alerts.end(kind, format!("Sink {sink}: {destination} takes our credentials"));
+            }
+            _ => {}
+        }
     }
 }

@@ -19,6 +19,7 @@ mod health;
 mod heart;
 mod lanes;
 pub mod message;
+pub mod monitor;
 pub mod policy;
 pub mod preset;
 mod rate;
@@ -33,7 +34,13 @@ pub mod sinks;
 mod supervisor;
 pub mod telemetry;
 pub mod template;
-#[cfg(any(feature = "http", feature = "redis", feature = "rabbitmq", feature = "nats"))]
+#[cfg(any(
+    feature = "http",
+    feature = "email",
+    feature = "redis",
+    feature = "rabbitmq",
+    feature = "nats"
+))]
 mod tls;
 mod upkeep;
 mod view;
@@ -44,6 +51,7 @@ pub use config::{FailingKey, OutboxConfig, RelayConfig};
 pub use fan_out::{BranchSettings, FanOut};
 pub use gate::Place;
 pub use health::{Health, HealthView, Turn};
+pub use monitor::Thresholds;
 pub use preset::{Backoff, Preset};
 pub use rate::RateLimit;
 pub use relay::{Relay, RelayError};

@@ -8,6 +8,7 @@ use postrider_relay::FailingKey;
 use serde::Deserialize;
 
 use super::ConfigError;
+use super::alerts::{AlertSection, ThresholdsSection};
 use super::brokers::{KafkaSection, NatsSection, RabbitSection};
 use super::sink::{ChatSection, FanOutSection, HttpSection, RateSection, RedisSection};
 use super::value::{Secret, Time};
@@ -70,7 +71,8 @@ pub(crate) struct RelaySection {
     pub(crate) stalled_after: Option<Time>,
     pub(crate) fold_every: Option<Time>,
     pub(crate) move_marked_every: Option<Time>,
-    pub(crate) unresolved_alert_at: Option<u32>,
+    pub(crate) monitor_every: Option<Time>,
+    pub(crate) report_every: Option<Time>,
     pub(crate) clean_up_at: Option<String>,
     pub(crate) time_zone: Option<String>,
     pub(crate) backup_folder: Option<PathBuf>,
@@ -106,6 +108,8 @@ pub(crate) struct OutboxSection {
     pub(crate) claim: Option<ClaimMode>,
     pub(crate) failing_key: Option<FailingKey>,
     pub(crate) share: Option<Share>,
+    #[serde(default)]
+    pub(crate) alerts: ThresholdsSection,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -143,16 +147,6 @@ impl SinkSection {
             Self::Outbox(_) => None,
         }
     }
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-pub(crate) enum AlertSection {
-    Discord {
-        url: Secret,
-        #[serde(default)]
-        payloads: bool,
-    },
 }
 
 impl Config {

@@ -1,5 +1,6 @@
 //! The configuration: default < file < environment < flags.
 
+mod alerts;
 mod brokers;
 mod build;
 mod file;

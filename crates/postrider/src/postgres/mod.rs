@@ -10,6 +10,7 @@ mod lanes;
 mod schema;
 mod store;
 mod upkeep;
+mod watch;
 
 use std::str::FromStr;
 use std::time::Duration;

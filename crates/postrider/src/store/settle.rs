@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+
 use super::desk::DeadReason;
 use crate::event::Event;
 
@@ -14,6 +16,8 @@ pub struct Delivery {
     pub version: i64,
     /// Fan-out: the branches that take it, a bit each.
     pub branches: u64,
+    /// When the event was inserted, for measuring how long it took.
+    pub created_at: DateTime<Utc>,
 }
 
 impl Delivery {
@@ -25,7 +29,7 @@ impl Delivery {
 
 impl From<&Event> for Delivery {
     fn from(event: &Event) -> Self {
-        Self { id: event.id, version: event.version, branches: 0 }
+        Self { id: event.id, version: event.version, branches: 0, created_at: event.created_at }
     }
 }
 
