@@ -42,6 +42,7 @@ pub mod template;
     feature = "nats"
 ))]
 mod tls;
+mod trace;
 mod upkeep;
 mod view;
 mod waker;
@@ -57,5 +58,6 @@ pub use rate::RateLimit;
 pub use relay::{Relay, RelayError};
 pub use routes::{RouteSettings, Router};
 pub use sink::{Batch, Outcome, Sink, SinkError};
+pub use trace::TraceSettings;
 pub use view::EventView;
 pub use waker::Waker;

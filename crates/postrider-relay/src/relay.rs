@@ -22,6 +22,7 @@ use crate::settling::Settler;
 use crate::sink::Sink;
 use crate::supervisor::{self, Supervisor};
 use crate::telemetry;
+use crate::trace::{self, TraceSettings};
 use crate::upkeep::Upkeep;
 use crate::waker::Waker;
 
@@ -51,6 +52,7 @@ pub struct Relay {
     channels: Vec<Subscription>,
     alert_settings: AlertSettings,
     book: Arc<AlertBook>,
+    traces: Option<TraceSettings>,
     waker: Waker,
 }
 
@@ -64,6 +66,7 @@ impl Relay {
             channels: vec![Subscription { reports: true, ..Subscription::new(LogChannel) }],
             alert_settings: AlertSettings::default(),
             book: Arc::default(),
+            traces: None,
             waker: Waker::default(),
         }
     }
@@ -86,6 +89,13 @@ impl Relay {
     #[must_use]
     pub fn alert_settings(mut self, settings: AlertSettings) -> Self {
         self.alert_settings = settings;
+        self
+    }
+
+    /// Sends a span per delivery attempt to an OpenTelemetry collector.
+    #[must_use]
+    pub fn traces(mut self, settings: TraceSettings) -> Self {
+        self.traces = Some(settings);
         self
     }
 
@@ -137,6 +147,13 @@ impl Relay {
         let (alerts, dispatcher) = Dispatcher::new(self.channels, self.alert_settings);
         let dispatcher = dispatcher.into_book(Arc::clone(&self.book));
         let dispatcher = tokio::spawn(dispatcher.run(stop_alerts.clone()));
+        let (tracer, exporting) = match self.traces {
+            Some(settings) => {
+                let (tracer, exporter) = trace::start(settings, &self.config.host);
+                (Some(tracer), Some(tokio::spawn(exporter.run(stop_alerts.clone()))))
+            }
+            None => (None, None),
+        };
         let heart = Heart::new(serving);
         let beating = {
             let (heart, store) = (Arc::clone(&heart), Arc::clone(&self.store));
@@ -199,6 +216,7 @@ impl Relay {
                 heart: Arc::clone(&heart),
                 alerts: alerts.clone(),
                 observations,
+                tracer: tracer.clone(),
                 waker: self.waker.clone(),
                 alone: Arc::clone(&alone),
                 suspects_every: self.config.heartbeat_every,
@@ -242,6 +260,9 @@ impl Relay {
         stop_alerts.cancel();
         if timeout(GRACE, AbortOnDropHandle::new(dispatcher)).await.is_err() {
             tracing::error!("alerts left unsent at the stop");
+        }
+        if let Some(exporting) = exporting {
+            drop(timeout(GRACE, AbortOnDropHandle::new(exporting)).await);
         }
         tracing::info!("stopped");
         Ok(())

@@ -22,6 +22,7 @@ use crate::lanes::Lanes;
 use crate::monitor::Observations;
 use crate::rows::Rows;
 use crate::settling::Settler;
+use crate::trace::Tracer;
 use crate::waker::Waker;
 
 pub(crate) struct Supervisor {
@@ -30,6 +31,7 @@ pub(crate) struct Supervisor {
     pub(crate) heart: Arc<Heart>,
     pub(crate) alerts: Alerts,
     pub(crate) observations: Arc<Observations>,
+    pub(crate) tracer: Option<Tracer>,
     pub(crate) waker: Waker,
     pub(crate) alone: Arc<RwLock<()>>,
     pub(crate) suspects_every: Duration,
@@ -136,6 +138,7 @@ impl Supervisor {
             health: Health::of(self.config.sink.as_ref(), &self.config.preset),
             alerts: self.alerts.clone(),
             observations: Arc::clone(&self.observations),
+            tracer: self.tracer.clone(),
             refusing: Mutex::default(),
             came_back: Notify::new(),
             abort: self.settler.abort.clone(),

@@ -70,6 +70,11 @@ pub const ALERTS_WAITING: &str = "postrider_alerts_waiting";
 /// Whether this relay holds its lease (gauge, 0 or 1).
 pub const LEASE_HELD: &str = "postrider_relay_lease_held";
 
+/// Spans that the collector took.
+pub const SPANS: &str = "postrider_spans_total";
+/// Spans that were dropped: too many at once, or the collector is away.
+pub const SPANS_DROPPED: &str = "postrider_spans_dropped_total";
+
 /// The labels. None has values that events or strangers can make up without end.
 pub mod label {
     /// Name of the outbox.
@@ -202,6 +207,8 @@ pub fn describe() {
     describe_counter!(ALERTS_FAILED, "Tries of a message that failed");
     describe_counter!(ALERTS_DROPPED, "Messages given up");
     describe_gauge!(ALERTS_WAITING, "Messages that wait for their channel");
+    describe_counter!(SPANS, "Spans that the collector took");
+    describe_counter!(SPANS_DROPPED, "Spans that were dropped");
     describe_gauge!(LEASE_HELD, "Whether this relay holds its lease");
 }
 

@@ -11,6 +11,7 @@ pub(super) fn title(message: &Message) -> String {
 }
 
 /// The first line: how bad, and what.
+#[cfg(any(feature = "http", feature = "email"))]
 pub(super) fn headline(message: &Message) -> String {
     match message.state {
         MessageState::Raised => format!("[{}] {}", message.severity.as_str(), message.title),
@@ -25,12 +26,14 @@ pub(super) fn one_line(fields: &[(&'static str, String)]) -> String {
     fields.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-/// A line per field. Only a message that comes late says when it was written.
+/// A line per field.
+#[cfg(any(feature = "http", feature = "email"))]
 pub(super) fn lines(fields: &[(&'static str, String)]) -> String {
     fields.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
 }
 
 /// Cut to what the other side takes, at a character.
+#[cfg(feature = "http")]
 pub(super) fn cut(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max).collect()
 }

@@ -34,5 +34,6 @@ mod settling;
 mod sharing;
 mod stopping;
 mod telemetry;
+mod traces;
 mod upkeep;
 mod waking;

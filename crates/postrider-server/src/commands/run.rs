@@ -83,6 +83,9 @@ impl Daemon {
 
         let mut relay =
             Relay::new(Arc::clone(&store), built.relay).alert_settings(built.alert_settings);
+        if let Some(traces) = built.traces {
+            relay = relay.traces(traces);
+        }
         for outbox in built.outboxes {
             relay = relay.outbox(outbox);
         }

@@ -8,11 +8,13 @@ use postrider::store::OnSuccess;
 use postrider::{Dedupe, Outbox, OutboxSpec};
 use postrider_relay::alert::{AlertSettings, Subscription};
 use postrider_relay::sinks::{ChatSink, LogSink, NullSink};
-use postrider_relay::{Backoff, FanOut, OutboxConfig, Preset, RateLimit, RelayConfig, Sink};
+use postrider_relay::{
+    Backoff, FanOut, OutboxConfig, Preset, RateLimit, RelayConfig, Sink, TraceSettings,
+};
 
 use super::ConfigError;
 use super::alerts::channels;
-use super::file::{Config, OnSuccessWord, OutboxSection, SinkSection};
+use super::file::{Config, OnSuccessWord, OutboxSection, SinkSection, TelemetrySection};
 use super::value::{Time, parse_time};
 
 /// Everything that a relay needs.
@@ -21,6 +23,7 @@ pub(crate) struct Built {
     pub(crate) outboxes: Vec<OutboxConfig>,
     pub(crate) channels: Vec<Subscription>,
     pub(crate) alert_settings: AlertSettings,
+    pub(crate) traces: Option<TraceSettings>,
 }
 
 impl Built {
@@ -76,8 +79,18 @@ impl Config {
         let usual = AlertSettings::default();
         let cool_down = self.relay.alert_cool_down.map_or(usual.cool_down, |time| time.0);
         let alert_settings = AlertSettings { cool_down, ..usual };
-        Ok(Built { relay: relay(&self)?, outboxes, channels, alert_settings })
+        let traces = traces(&self.telemetry)?;
+        Ok(Built { relay: relay(&self)?, outboxes, channels, alert_settings, traces })
     }
+}
+
+fn traces(section: &TelemetrySection) -> Result<Option<TraceSettings>, ConfigError> {
+    let Some(endpoint) = &section.otlp_endpoint else { return Ok(None) };
+    let headers = section.otlp_headers.iter();
+    let headers = headers.map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
+    TraceSettings::new(endpoint.expose(), headers, section.trace_ratio.unwrap_or(1.0))
+        .map(Some)
+        .map_err(|error| ConfigError::Invalid(format!("[telemetry] {error}")))
 }
 
 fn relay(config: &Config) -> Result<RelayConfig, ConfigError> {

@@ -1,5 +1,6 @@
 //! The configuration file's form. Meaning, unit and default of each key are in `default.toml`.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -22,6 +23,8 @@ pub(crate) struct Config {
     pub(crate) server: ServerSection,
     #[serde(default)]
     pub(crate) relay: RelaySection,
+    #[serde(default)]
+    pub(crate) telemetry: TelemetrySection,
     #[serde(default)]
     pub(crate) outbox: Vec<OutboxSection>,
     #[serde(default)]
@@ -78,6 +81,14 @@ pub(crate) struct RelaySection {
     pub(crate) backup_folder: Option<PathBuf>,
     pub(crate) backup_bytes_max: Option<u64>,
     pub(crate) alert_cool_down: Option<Time>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TelemetrySection {
+    pub(crate) otlp_endpoint: Option<Secret>,
+    pub(crate) otlp_headers: BTreeMap<String, Secret>,
+    pub(crate) trace_ratio: Option<f64>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

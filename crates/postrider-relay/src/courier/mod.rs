@@ -1,33 +1,33 @@
 //! The way of one batch: verify → hold back → deliver → decide. The same in every claim mode.
 
+mod tell;
+
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use chrono::Utc;
 use futures_util::FutureExt;
 use postrider::Event;
-use postrider::store::{DeadReason, DownDestination, Key};
+use postrider::store::Key;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::alert::{Alert, Alerts, Severity};
+use crate::alert::Alerts;
 use crate::config::{FailingKey, OutboxConfig};
 use crate::gate::Gate;
-use crate::health::{Health, Turn};
+use crate::health::Health;
 use crate::heart::{Heart, Held};
 use crate::monitor::Observations;
 use crate::policy::{Settlement, decide, examine};
 use crate::sink::{Batch, Outcome};
 use crate::telemetry::{self, label};
+use crate::trace::{Spans, Tracer};
 
 /// Time that a sink gets beyond its deadline to answer.
 const DEADLINE_GRACE: Duration = Duration::from_secs(2);
-/// Of an error, what the list of relays shows.
-const ERROR_SHOWN_CHARS: usize = 200;
 
 pub(crate) struct Courier {
     pub(crate) config: OutboxConfig,
@@ -35,6 +35,8 @@ pub(crate) struct Courier {
     pub(crate) health: Health,
     pub(crate) alerts: Alerts,
     pub(crate) observations: Arc<Observations>,
+    /// Where spans go, if anywhere.
+    pub(crate) tracer: Option<Tracer>,
     /// Destinations that refuse our credentials.
     pub(crate) refusing: Mutex<HashSet<String>>,
     /// A destination that was down takes events again.
@@ -100,14 +102,18 @@ impl Courier {
             }
         }
         let (probes, held_back) = self.hold_back(&mut good, keep_order, started);
-        let gate = Gate::new(self, started);
+        let spans = Spans::begin(self.tracer.as_ref(), &self.config, &mut good);
+        let gate = Gate::new(self, started, &spans);
         let outcomes = self.deliver(held, &good, keep_order, &gate).await;
         let took = started.elapsed();
         for (event, outcome) in good.iter().zip(&outcomes) {
             if !gate.was_told(event) {
                 self.heard(&self.destination(event), event, outcome, took, started);
+                spans.end(event, outcome, started);
             }
         }
+        drop(gate);
+        spans.restore(&mut good);
         drop(probes);
         let window = if self.health.any_limited() { self.health.window_min() } else { None };
         metrics::gauge!(telemetry::DESTINATION_WINDOW, &self.labels())
@@ -370,89 +376,5 @@ impl Courier {
     fn labels(&self) -> [(&'static str, String); 2] {
         let (outbox, sink) = (self.config.outbox.name(), self.config.sink.name());
         [(label::OUTBOX, outbox.to_owned()), (label::SINK, sink.to_owned())]
-    }
-
-    fn tell_integrity(&self, event: &Event, settlement: &Settlement) {
-        let Settlement::Dead { reason: DeadReason::Integrity, message, .. } = settlement else {
-            return;
-        };
-        let name = self.config.outbox.name();
-        metrics::counter!(telemetry::INTEGRITY_FAILURE, label::OUTBOX => name.to_owned())
-            .increment(1);
-        if !self.config.preset.alerts.integrity {
-            return;
-        }
-        self.alerts.raise(Alert {
-            severity: Severity::Critical,
-            kind: format!("integrity/{name}/{}", event.id),
-            title: format!("Integrity failure in outbox {name}"),
-            fields: vec![
-                ("id", event.id.to_string()),
-                ("event_id", event.event_id.clone()),
-                ("type", event.event_type.clone()),
-                ("error", message.clone()),
-            ],
-            event: None,
-        });
-    }
-
-    fn tell_turn(&self, destination: &str, outcome: &Outcome, turn: Turn) {
-        let (outbox, sink) = (self.config.outbox.name(), self.config.sink.name());
-        let labels = self.labels();
-        let open = self.health.open_count();
-        self.observations.open.store(open, Ordering::Relaxed);
-        metrics::gauge!(telemetry::DESTINATION_OPEN, &labels).set(open as f64);
-        let opened = u64::from(turn == Turn::WentDown);
-        metrics::counter!(telemetry::DESTINATION_OPENED, &labels).increment(opened);
-        match (turn, outcome) {
-            (Turn::WentDown, Outcome::Down { error, .. }) => {
-                tracing::warn!(
-                    outbox,
-                    sink,
-                    destination,
-                    error,
-                    "destination is down: events wait, no attempts are spent"
-                );
-                let down = DownDestination {
-                    sink: sink.to_owned(),
-                    destination: destination.to_owned(),
-                    since: Utc::now(),
-                    error: error.chars().take(ERROR_SHOWN_CHARS).collect(),
-                };
-                self.heart.note_down(outbox, down);
-            }
-            (Turn::WentDown, _) => {}
-            (Turn::CameBack { after }, _) => {
-                self.heart.note_back(outbox, destination);
-                tracing::info!(outbox, sink, destination, ?after, "destination is back");
-                self.came_back.notify_one();
-            }
-        }
-    }
-
-    /// Somebody must act on refused credentials; that they did shows by any other answer.
-    fn tell_credentials(&self, destination: &str, outcome: &Outcome) {
-        if matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. }) {
-            return;
-        }
-        let sink = self.config.sink.name();
-        let kind = format!("credentials/{sink}/{destination}");
-        let mut refusing = self.refusing.lock().unwrap_or_else(PoisonError::into_inner);
-        match outcome {
-            Outcome::Down { credentials: true, error, .. } => {
-                refusing.insert(destination.to_owned());
-                self.alerts.begin(Alert {
-                    severity: Severity::Critical,
-                    kind,
-                    title: format!("Sink {sink}: {destination} refuses our credentials"),
-                    fields: vec![("error", error.clone())],
-                    event: None,
-                });
-            }
-            _ if refusing.remove(destination) => {
-                self.alerts.end(kind, format!("Sink {sink}: {destination} takes our credentials"));
-            }
-            _ => {}
-        }
     }
 }
