@@ -119,6 +119,10 @@ pub struct RelayConfig {
     pub stalled_after: Duration,
     /// Between folds of the books, and refreshes of the gauges.
     pub fold_every: Duration,
+    /// Between looks of the monitor.
+    pub monitor_every: Duration,
+    /// Between reports; zero is never.
+    pub report_every: Duration,
     /// Between tries to move marked rows to the dead letters.
     pub move_marked_every: Duration,
     /// Hour and minute of the nightly clean-up.
@@ -127,8 +131,6 @@ pub struct RelayConfig {
     pub time_zone: chrono_tz::Tz,
     /// Rows per statement of house-keeping.
     pub chunk: u32,
-    /// Unresolved dead letters of an outbox from which on there is an alert.
-    pub unresolved_alert_at: i64,
     /// Folder of the backup file.
     pub backup_folder: PathBuf,
     /// Size at which the backup file is rotated.
@@ -145,11 +147,12 @@ impl Default for RelayConfig {
             recover_every: Duration::from_secs(300),
             stalled_after: Duration::from_secs(300),
             fold_every: Duration::from_secs(5),
+            monitor_every: Duration::from_secs(60),
+            report_every: Duration::from_secs(600),
             move_marked_every: Duration::from_secs(30),
             clean_up_at: (2, 0),
             time_zone: chrono_tz::UTC,
             chunk: 5_000,
-            unresolved_alert_at: 10,
             backup_folder: PathBuf::from("postrider-data/dead-letters"),
             backup_bytes_max: 64 * 1024 * 1024,
         }

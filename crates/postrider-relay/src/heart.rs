@@ -36,8 +36,10 @@ pub(crate) struct Roll {
     pub(crate) live: Vec<String>,
     /// Relays that are fenced, with rows that may not be recovered yet.
     pub(crate) dead: Vec<String>,
-    /// This relay does the house-keeping.
+    /// This relay does the house-keeping that is not about one outbox.
     pub(crate) leader: bool,
+    /// This relay.
+    me: String,
     /// What each of the live relays works on, in the order of their ids.
     serving: Vec<(String, Vec<Serving>)>,
     /// The claim mode of each outbox, by name.
@@ -53,6 +55,15 @@ impl Roll {
     /// The live relays that work on an outbox, in the order of their ids.
     pub(crate) fn serving<'a>(&'a self, outbox: &'a str) -> Vec<&'a str> {
         self.entries(outbox).map(|(relay, _)| relay).collect()
+    }
+
+    /// Whether this relay keeps house for an outbox and watches its tables: the first of those that
+    /// serve it, because the leader of all may not know it. Nobody's outbox is the leader's.
+    pub(crate) fn leads(&self, outbox: &str) -> bool {
+        match self.entries(outbox).map(|(relay, _)| relay).min() {
+            Some(first) => first == self.me,
+            None => self.leader,
+        }
     }
 
     /// Whether no live relay holds anything of an older mode of the outbox.
@@ -266,6 +277,7 @@ impl Heart {
         // After the pulses: a relay that is not on the list of a mode's epoch joined later than it.
         roll.modes = store.modes().await?.into_iter().collect();
         roll.leader = roll.live.iter().min() == Some(&current.relay_id);
+        roll.me = current.relay_id;
         self.roll.send_replace(roll);
         Ok(())
     }

@@ -19,6 +19,7 @@ mod health;
 mod heart;
 mod lanes;
 pub mod message;
+pub mod monitor;
 pub mod policy;
 pub mod preset;
 mod rate;
@@ -33,8 +34,15 @@ pub mod sinks;
 mod supervisor;
 pub mod telemetry;
 pub mod template;
-#[cfg(any(feature = "http", feature = "redis", feature = "rabbitmq", feature = "nats"))]
+#[cfg(any(
+    feature = "http",
+    feature = "email",
+    feature = "redis",
+    feature = "rabbitmq",
+    feature = "nats"
+))]
 mod tls;
+mod trace;
 mod upkeep;
 mod view;
 mod waker;
@@ -44,10 +52,12 @@ pub use config::{FailingKey, OutboxConfig, RelayConfig};
 pub use fan_out::{BranchSettings, FanOut};
 pub use gate::Place;
 pub use health::{Health, HealthView, Turn};
+pub use monitor::Thresholds;
 pub use preset::{Backoff, Preset};
 pub use rate::RateLimit;
 pub use relay::{Relay, RelayError};
 pub use routes::{RouteSettings, Router};
 pub use sink::{Batch, Outcome, Sink, SinkError};
+pub use trace::TraceSettings;
 pub use view::EventView;
 pub use waker::Waker;

@@ -73,9 +73,12 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Outbox(OutboxCommand),
     /// Check the books: appended = delivered + dead + pending. Exits with 3 if they do not balance
-    Reconcile(ReadArgs),
+    Reconcile(ReconcileArgs),
     /// Look for what keeps events from being delivered, and say what to do about it
     Doctor(DoctorArgs),
+    /// Try the channels for alerts
+    #[command(subcommand)]
+    Alert(AlertCommand),
     /// Print the commented default configuration
     Config,
     /// Measure speed, latency and memory, against what the database and the sink can give
@@ -160,7 +163,35 @@ pub(crate) struct ReadArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ReconcileArgs {
+    #[command(flatten)]
+    pub(crate) read: ReadArgs,
+    /// Check again and again, a line per round; ends with 3 when a difference stays for two rounds
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Time between rounds
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = parse_time, requires = "watch")]
+    pub(crate) every: Duration,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AlertCommand {
+    /// Send a test message to each channel, and show what each answered
+    Test {
+        /// Only this channel
+        #[arg(long, value_name = "NAME")]
+        channel: Option<String>,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
+    /// Transactions open for longer than this are named: they hold back vacuum
+    #[arg(long, default_value = "5m", value_name = "TIME", value_parser = parse_time)]
+    pub(crate) long_transaction: Duration,
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,

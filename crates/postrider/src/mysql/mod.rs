@@ -13,6 +13,7 @@ mod schema;
 mod settle;
 mod store;
 mod upkeep;
+mod watch;
 mod writers;
 
 use std::str::FromStr;

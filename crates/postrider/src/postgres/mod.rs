@@ -11,6 +11,7 @@ mod schema;
 mod settle;
 mod store;
 mod upkeep;
+mod watch;
 
 use std::str::FromStr;
 use std::time::Duration;

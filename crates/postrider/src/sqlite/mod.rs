@@ -16,6 +16,7 @@ mod lanes;
 mod schema;
 mod store;
 mod upkeep;
+mod watch;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What a database must do for Postrider: four traits, one per user of them.
+//! What a database must do for Postrider: traits, one per user of them.
 //!
 //! | trait | used by | holds |
 //! |---|---|---|
@@ -6,6 +6,7 @@
 //! | [`Store`] | the relay's loop | leases, claim, settle, release |
 //! | [`Upkeep`] | one relay at a time | recovery, clean-up, folding of the books |
 //! | [`Desk`] | operators: CLI, REST, page | books, lists, dead letters, audit |
+//! | [`Watch`] | the monitor, `doctor` | bounded looks at tables and server |
 //!
 //! Rules that hold for every implementation, and that the conformance suite of
 //! `postrider-testkit` checks:
@@ -27,6 +28,7 @@ mod lease;
 mod schema;
 mod settle;
 mod upkeep;
+mod watch;
 
 pub(crate) use books::books_from_lines;
 pub use books::{BookLine, Books, Statistics, TypeStatistics};
@@ -51,6 +53,8 @@ pub use schema::{Schema, SchemaState, ServerFacts, versions};
 pub(crate) use schema::{leave_newer_tables, schema_verdict};
 pub use settle::{BRANCHES_MAX, Death, Deferral, Delivery, Failure, OnSuccess, Settled};
 pub use upkeep::{Cleaned, Recovery, Retention, Upkeep};
+pub use watch::{AtLeast, Composition, Finding, StateCount, Verdict, Watch};
+pub(crate) use watch::{Made, Part, major_minor, missing_parts, parts};
 
 use async_trait::async_trait;
 use tokio::sync::mpsc;
@@ -101,8 +105,8 @@ pub struct Capabilities {
 }
 
 /// Everything that a database does for Postrider.
-pub trait Database: Schema + Store + Lanes + Upkeep + Desk {}
-impl<T: Schema + Store + Lanes + Upkeep + Desk> Database for T {}
+pub trait Database: Schema + Store + Lanes + Upkeep + Desk + Watch {}
+impl<T: Schema + Store + Lanes + Upkeep + Desk + Watch> Database for T {}
 
 /// The relay's side of a store.
 #[async_trait]

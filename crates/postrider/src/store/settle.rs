@@ -16,7 +16,7 @@ pub struct Delivery {
     pub version: i64,
     /// What happened: for the books.
     pub event_type: String,
-    /// When it was appended: for the books.
+    /// When it was appended: for the books, and for how long it took.
     pub created_at: DateTime<Utc>,
     /// Fan-out: the branches that take it, a bit each.
     pub branches: u64,
