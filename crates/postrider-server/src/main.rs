@@ -53,6 +53,7 @@ async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Outbox(command) => commands::outbox::outbox(&context, &command).await,
         Command::Reconcile(args) => commands::reconcile::reconcile(&context, &args).await,
         Command::Doctor(args) => commands::doctor::doctor(&context, &args).await,
+        Command::Alert(command) => commands::alert::alert(&context, &command).await,
         Command::Config => output::print(config::DEFAULT),
         Command::Bench(command) => commands::bench::bench(&context, command).await,
         Command::Chaos(command) => commands::chaos::chaos(&context, command).await,
