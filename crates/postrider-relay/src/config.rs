@@ -77,10 +77,10 @@ impl OutboxConfig {
     }
 
     /// What the store is told of a delivered event.
-    pub(crate) fn delivery(&self, event: &Event) -> Delivery {
+    pub(crate) fn delivery(&self, event: Event) -> Delivery {
         // Delivered means that its branches were found before, by the same rule.
         let fan_out = self.fan_out.as_ref();
-        let branches = fan_out.and_then(|fan_out| fan_out.branches(event).ok()).unwrap_or(0);
+        let branches = fan_out.and_then(|fan_out| fan_out.branches(&event).ok()).unwrap_or(0);
         Delivery { branches, ..Delivery::from(event) }
     }
 
@@ -123,6 +123,10 @@ pub struct RelayConfig {
     pub stalled_after: Duration,
     /// Between folds of the books, and refreshes of the gauges.
     pub fold_every: Duration,
+    /// Between looks of the monitor.
+    pub monitor_every: Duration,
+    /// Between reports; zero is never.
+    pub report_every: Duration,
     /// Between tries to move marked rows to the dead letters.
     pub move_marked_every: Duration,
     /// Hour and minute of the nightly clean-up.
@@ -131,8 +135,6 @@ pub struct RelayConfig {
     pub time_zone: chrono_tz::Tz,
     /// Rows per statement of house-keeping.
     pub chunk: u32,
-    /// Unresolved dead letters of an outbox from which on there is an alert.
-    pub unresolved_alert_at: i64,
     /// Folder of the backup file.
     pub backup_folder: PathBuf,
     /// Size at which the backup file is rotated.
@@ -149,11 +151,12 @@ impl Default for RelayConfig {
             recover_every: Duration::from_secs(300),
             stalled_after: Duration::from_secs(300),
             fold_every: Duration::from_secs(5),
+            monitor_every: Duration::from_secs(60),
+            report_every: Duration::from_secs(600),
             move_marked_every: Duration::from_secs(30),
             clean_up_at: (2, 0),
             time_zone: chrono_tz::UTC,
             chunk: 5_000,
-            unresolved_alert_at: 10,
             backup_folder: PathBuf::from("postrider-data/dead-letters"),
             backup_bytes_max: 64 * 1024 * 1024,
         }

@@ -12,19 +12,21 @@ use postrider::Event;
 use crate::courier::Courier;
 use crate::health::Entry;
 use crate::sink::{Batch, Outcome};
+use crate::trace::Spans;
 
 /// The gate of one call.
 pub(crate) struct Gate<'a> {
     courier: &'a Courier,
     /// When the call's events were claimed, as far as it is known.
     claimed: Instant,
+    spans: &'a Spans,
     /// Events whose answer was told already.
     told: Mutex<HashSet<i64>>,
 }
 
 impl<'a> Gate<'a> {
-    pub(crate) fn new(courier: &'a Courier, claimed: Instant) -> Self {
-        Self { courier, claimed, told: Mutex::default() }
+    pub(crate) fn new(courier: &'a Courier, claimed: Instant, spans: &'a Spans) -> Self {
+        Self { courier, claimed, spans, told: Mutex::default() }
     }
 
     pub(crate) async fn enter(
@@ -83,6 +85,11 @@ impl<'a> Gate<'a> {
         self.told().contains(&event.id)
     }
 
+    /// Whether the sink has told no answer at all.
+    pub(crate) fn told_nothing(&self) -> bool {
+        self.told().is_empty()
+    }
+
     fn told(&self) -> std::sync::MutexGuard<'_, HashSet<i64>> {
         self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -112,6 +119,7 @@ impl Place<'_> {
         let Some(inside) = &self.inside else { return };
         let Inside { gate, event, destination, sent_at } = inside;
         gate.courier.heard(destination, event, outcome, gate.claimed.elapsed(), *sent_at);
+        gate.spans.end(event, outcome, *sent_at);
         gate.told().insert(event.id);
     }
 }

@@ -36,8 +36,10 @@ pub(crate) struct Roll {
     pub(crate) live: Vec<String>,
     /// Relays that are fenced, with rows that may not be recovered yet.
     pub(crate) dead: Vec<String>,
-    /// This relay does the house-keeping.
+    /// This relay does the house-keeping that is not about one outbox.
     pub(crate) leader: bool,
+    /// This relay.
+    me: String,
     /// What each of the live relays works on, in the order of their ids.
     serving: Vec<(String, Vec<Serving>)>,
     /// The claim mode of each outbox, by name.
@@ -63,6 +65,15 @@ impl Roll {
     /// The live relays that work on an outbox, in the order of their ids.
     pub(crate) fn serving<'a>(&'a self, outbox: &'a str) -> Vec<&'a str> {
         self.entries(outbox).map(|(relay, _)| relay).collect()
+    }
+
+    /// Whether this relay keeps house for an outbox and watches its tables: the first of those that
+    /// serve it, because the leader of all may not know it. Nobody's outbox is the leader's.
+    pub(crate) fn leads(&self, outbox: &str) -> bool {
+        match self.entries(outbox).map(|(relay, _)| relay).min() {
+            Some(first) => first == self.me,
+            None => self.leader,
+        }
     }
 
     /// Whether no live relay holds anything of an older mode of the outbox.
@@ -278,6 +289,7 @@ impl Heart {
         let pauses = store.pauses().await?.into_iter();
         roll.pauses = pauses.map(|pause| (pause.kind, pause.name)).collect();
         roll.leader = roll.live.iter().min() == Some(&current.relay_id);
+        roll.me = current.relay_id;
         self.roll.send_replace(roll);
         Ok(())
     }

@@ -21,6 +21,7 @@ mod heart;
 mod jobs;
 mod lanes;
 pub mod message;
+pub mod monitor;
 pub mod policy;
 pub mod preset;
 mod rate;
@@ -35,8 +36,15 @@ pub mod sinks;
 mod supervisor;
 pub mod telemetry;
 pub mod template;
-#[cfg(any(feature = "http", feature = "redis", feature = "rabbitmq", feature = "nats"))]
+#[cfg(any(
+    feature = "http",
+    feature = "email",
+    feature = "redis",
+    feature = "rabbitmq",
+    feature = "nats"
+))]
 mod tls;
+mod trace;
 mod upkeep;
 mod view;
 mod waker;
@@ -47,10 +55,12 @@ pub use config::{FailingKey, OutboxConfig, RelayConfig};
 pub use fan_out::{BranchSettings, FanOut};
 pub use gate::Place;
 pub use health::{Health, HealthView, Turn};
+pub use monitor::Thresholds;
 pub use preset::{Backoff, Preset};
 pub use rate::RateLimit;
 pub use relay::{Relay, RelayError};
 pub use routes::{RouteSettings, Router};
 pub use sink::{Batch, Outcome, Sink, SinkError};
+pub use trace::TraceSettings;
 pub use view::EventView;
 pub use waker::Waker;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use postrider::store::OnSuccess;
 
+use crate::monitor::Thresholds;
+
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// The wait before the next attempt: `first · factorⁿ⁻¹` after failure `n`, at most `max`.
@@ -55,6 +57,8 @@ pub struct Preset {
     pub outage_spends_attempts: bool,
     /// After this time without any success, tries are charged again.
     pub outage_max: Duration,
+    /// From when on something is worth an alert.
+    pub alerts: Thresholds,
 }
 
 impl Preset {
@@ -72,6 +76,7 @@ impl Preset {
             max_age: None,
             outage_spends_attempts: false,
             outage_max: DAY,
+            alerts: Thresholds::API_CALL,
         }
     }
 
@@ -84,6 +89,7 @@ impl Preset {
             max_retries: 3,
             on_success: OnSuccess::Archive,
             require_hash: true,
+            alerts: Thresholds::PEOPLE,
             ..Self::api_call()
         }
     }
@@ -97,6 +103,7 @@ impl Preset {
             backoff: doubling(2, 10 * 60),
             max_retries: 5,
             on_success: OnSuccess::Archive,
+            alerts: Thresholds::BROKER,
             ..Self::api_call()
         }
     }
@@ -111,6 +118,7 @@ impl Preset {
             backoff: Backoff { first: wait, factor: 1.0, max: wait, jitter: 0.0 },
             max_retries: 5,
             on_success: OnSuccess::Archive,
+            alerts: Thresholds::PEOPLE,
             ..Self::api_call()
         }
     }

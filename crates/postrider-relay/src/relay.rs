@@ -1,6 +1,7 @@
 //! The relay: all outboxes of one process.
 
-use std::sync::{Arc, Mutex};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::store::{ClaimMode, Database, SchemaState, Serving, Share};
@@ -11,16 +12,18 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::alert::{Channel, Dispatcher, LogChannel};
+use crate::alert::{AlertBook, AlertSettings, Dispatcher, LogChannel, Subscription};
 use crate::backup::Backup;
 use crate::config::{OutboxConfig, RelayConfig};
 use crate::heart::{self, Heart};
 use crate::jobs;
+use crate::monitor::{Monitor, Observations, Thresholds};
 use crate::safety_net::SafetyNet;
 use crate::settling::Settler;
 use crate::sink::Sink;
 use crate::supervisor::{self, Supervisor};
 use crate::telemetry;
+use crate::trace::{self, TraceSettings};
 use crate::upkeep::Upkeep;
 use crate::waker::Waker;
 
@@ -47,8 +50,10 @@ pub struct Relay {
     store: Arc<dyn Database>,
     config: RelayConfig,
     outboxes: Vec<OutboxConfig>,
-    channels: Vec<Box<dyn Channel>>,
-    cool_down: Duration,
+    channels: Vec<Subscription>,
+    alert_settings: AlertSettings,
+    book: Arc<AlertBook>,
+    traces: Option<TraceSettings>,
     waker: Waker,
 }
 
@@ -59,8 +64,10 @@ impl Relay {
             store,
             config,
             outboxes: Vec::new(),
-            channels: vec![Box::new(LogChannel)],
-            cool_down: Duration::from_secs(300),
+            channels: vec![Subscription { reports: true, ..Subscription::new(LogChannel) }],
+            alert_settings: AlertSettings::default(),
+            book: Arc::default(),
+            traces: None,
             waker: Waker::default(),
         }
     }
@@ -74,16 +81,28 @@ impl Relay {
 
     /// Adds a channel for alerts; the log always is one.
     #[must_use]
-    pub fn alert_channel(mut self, channel: Box<dyn Channel>) -> Self {
+    pub fn alert_channel(mut self, channel: Subscription) -> Self {
         self.channels.push(channel);
         self
     }
 
-    /// Alerts of one kind within this time are summed up in one message.
+    /// How alerts are sent.
     #[must_use]
-    pub fn alert_cool_down(mut self, cool_down: Duration) -> Self {
-        self.cool_down = cool_down;
+    pub fn alert_settings(mut self, settings: AlertSettings) -> Self {
+        self.alert_settings = settings;
         self
+    }
+
+    /// Sends a span per delivery attempt to an OpenTelemetry collector.
+    #[must_use]
+    pub fn traces(mut self, settings: TraceSettings) -> Self {
+        self.traces = Some(settings);
+        self
+    }
+
+    /// What is wrong now and what was.
+    pub fn alert_book(&self) -> Arc<AlertBook> {
+        Arc::clone(&self.book)
     }
 
     /// Wakes the relay after an append in the same process.
@@ -126,8 +145,16 @@ impl Relay {
         let _stop = stop.clone().drop_guard();
         let [abort, stop_upkeep, stop_heart, stop_alerts] =
             std::array::from_fn(|_| ended.child_token());
-        let (alerts, dispatcher) = Dispatcher::new(self.channels, self.cool_down);
+        let (alerts, dispatcher) = Dispatcher::new(self.channels, self.alert_settings);
+        let dispatcher = dispatcher.into_book(Arc::clone(&self.book));
         let dispatcher = tokio::spawn(dispatcher.run(stop_alerts.clone()));
+        let (tracer, exporting) = match self.traces {
+            Some(settings) => {
+                let (tracer, exporter) = trace::start(settings, &self.config.host);
+                (Some(tracer), Some(tokio::spawn(exporter.run(stop_alerts.clone()))))
+            }
+            None => (None, None),
+        };
         let heart = Heart::new(serving);
         let beating = {
             let (heart, store) = (Arc::clone(&heart), Arc::clone(&self.store));
@@ -140,8 +167,8 @@ impl Relay {
             store: Arc::clone(&self.store),
             backup,
             alerts: alerts.clone(),
-            unresolved_alert_at: self.config.unresolved_alert_at,
-            piled_up: Mutex::default(),
+            thresholds: thresholds(&self.outboxes),
+            rolls: heart.rolls(),
         });
         let upkeep = Upkeep {
             store: Arc::clone(&self.store),
@@ -164,10 +191,26 @@ impl Relay {
         );
         // The next runner goes on after what is cut off here.
         let jobs = AbortOnDropHandle::new(tokio::spawn(jobs));
+        let observed: Vec<_> = self
+            .outboxes
+            .iter()
+            .map(|config| (config.clone(), Arc::<Observations>::default()))
+            .collect();
+        let monitor = Monitor {
+            store: Arc::clone(&self.store),
+            config: self.config.clone(),
+            outboxes: observed.clone(),
+            alerts: alerts.clone(),
+        };
+        let (rolls, stopping) = (heart.rolls(), stop_upkeep.clone());
+        // It only reads.
+        let monitoring = AbortOnDropHandle::new(tokio::spawn(async move {
+            stopping.run_until_cancelled(monitor.run(rolls)).await;
+        }));
 
         let alone = Arc::new(RwLock::new(()));
         let mut pipelines = JoinSet::new();
-        for config in self.outboxes.iter().cloned() {
+        for (config, observations) in observed {
             telemetry::start(config.outbox.name());
             telemetry::start_sink(config.outbox.name(), config.sink.name());
             let supervisor = Supervisor {
@@ -176,11 +219,14 @@ impl Relay {
                     store: Arc::clone(&self.store),
                     heart: Arc::clone(&heart),
                     safety_net: Arc::clone(&safety_net),
+                    observations: Arc::clone(&observations),
                     waker: self.waker.clone(),
                     abort: abort.clone(),
                 },
                 heart: Arc::clone(&heart),
                 alerts: alerts.clone(),
+                observations,
+                tracer: tracer.clone(),
                 waker: self.waker.clone(),
                 alone: Arc::clone(&alone),
                 suspects_every: self.config.heartbeat_every,
@@ -207,6 +253,7 @@ impl Relay {
         }
         close_sinks(&self.outboxes).await;
         stop_upkeep.cancel();
+        drop(monitoring);
         drop(timeout(GRACE, AbortOnDropHandle::new(keeping)).await);
         stop_heart.cancel();
         let lease = timeout(GRACE, AbortOnDropHandle::new(beating)).await;
@@ -223,6 +270,9 @@ impl Relay {
         stop_alerts.cancel();
         if timeout(GRACE, AbortOnDropHandle::new(dispatcher)).await.is_err() {
             tracing::error!("alerts left unsent at the stop");
+        }
+        if let Some(exporting) = exporting {
+            drop(timeout(GRACE, AbortOnDropHandle::new(exporting)).await);
         }
         tracing::info!("stopped");
         Ok(())
@@ -254,6 +304,11 @@ impl Relay {
         }
         Ok(serving)
     }
+}
+
+fn thresholds(outboxes: &[OutboxConfig]) -> HashMap<String, Thresholds> {
+    let of = |config: &OutboxConfig| (config.outbox.name().to_owned(), config.preset.alerts);
+    outboxes.iter().map(of).collect()
 }
 
 /// Waits for all pipelines; takes those that ended out of the set.

@@ -201,9 +201,10 @@ impl Rows {
 
     fn count_claim(&self, events: usize, started: Instant) {
         let name = self.config.outbox.name().to_owned();
-        metrics::histogram!(telemetry::CLAIM_SECONDS, "outbox" => name.clone())
+        metrics::histogram!(telemetry::CLAIM_SECONDS, telemetry::label::OUTBOX => name.clone())
             .record(started.elapsed().as_secs_f64());
-        metrics::counter!(telemetry::CLAIMED, "outbox" => name).increment(events as u64);
+        metrics::counter!(telemetry::CLAIMED, telemetry::label::OUTBOX => name)
+            .increment(events as u64);
     }
 
     /// Works on a batch beside the claims.

@@ -3,27 +3,32 @@
 //! A row is never removed unless the first rung took it. Whichever rung fails, the row is still in
 //! the outbox: marked `DEAD_LETTER` where it can be written, held and recovered otherwise.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::Utc;
 use postrider::store::{CountLimit, Database, Death, DlqFilter, ImportEntry, Lease, Result};
 use postrider::{Event, Outbox, StoreError, fingerprint};
 
+use tokio::sync::watch;
+
 use crate::alert::{Alert, Alerts, Severity};
 use crate::backup::{Backup, Record};
+use crate::heart::Roll;
+use crate::monitor::Thresholds;
+use crate::monitor::judge::{Watched, judge_unresolved};
 use crate::settling::Settler;
-use crate::telemetry;
+use crate::telemetry::{self, label};
 
 pub(crate) struct SafetyNet {
     pub(crate) store: Arc<dyn Database>,
     pub(crate) backup: Arc<Backup>,
     pub(crate) alerts: Alerts,
-    /// Unresolved dead letters of an outbox from which on there is an alert.
-    pub(crate) unresolved_alert_at: i64,
-    /// Outboxes for which it was raised and is not over.
-    pub(crate) piled_up: Mutex<HashSet<String>>,
+    /// By name of the outbox.
+    pub(crate) thresholds: HashMap<String, Thresholds>,
+    /// Who watches the tables.
+    pub(crate) rolls: watch::Receiver<Roll>,
 }
 
 impl SafetyNet {
@@ -40,6 +45,7 @@ impl SafetyNet {
         loop {
             match self.store.settle_dead(outbox, lease, &deaths).await {
                 Ok(_) => {
+                    count_attempts(outbox, &deaths);
                     dead.iter().for_each(|(event, death)| self.tell(outbox, event, death));
                     self.check_unresolved(outbox).await;
                     return Ok(());
@@ -84,13 +90,14 @@ impl SafetyNet {
         let place = self.backup.path();
         match written {
             Ok(()) => {
-                metrics::counter!(telemetry::BACKUP, "outbox" => name.to_owned()).increment(1);
+                metrics::counter!(telemetry::BACKUP, label::OUTBOX => name.to_owned()).increment(1);
                 tracing::error!(outbox = name, id = event.id, event_id = event.event_id, %cause,
                     file = %place.display(), "dead-letter table failed; event is in the backup file");
                 self.tell_backup(outbox, event, death, cause);
             }
             Err(error) => {
-                metrics::counter!(telemetry::CRITICAL, "outbox" => name.to_owned()).increment(1);
+                metrics::counter!(telemetry::CRITICAL, label::OUTBOX => name.to_owned())
+                    .increment(1);
                 tracing::error!(outbox = name, id = event.id, event_id = event.event_id, %cause,
                     %error, "dead-letter table and backup file failed; the event is in the outbox");
                 self.tell_critical(outbox, event, death, cause, &error);
@@ -111,7 +118,10 @@ impl SafetyNet {
         let death = [death];
         loop {
             match self.store.mark_dead(outbox, lease, &death).await {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    count_attempts(outbox, &death);
+                    return Ok(());
+                }
                 Err(StoreError::LeaseLost) => {
                     settler.heart.lost();
                     return Err(StoreError::LeaseLost);
@@ -121,8 +131,12 @@ impl SafetyNet {
         }
     }
 
-    /// Dead letters that nobody deals with: looked at after each move, and by upkeep.
+    /// Dead letters that nobody deals with: looked at after each move by the relay that watches the
+    /// tables; what others move, it sees when it folds the books.
     async fn check_unresolved(&self, outbox: &Outbox) {
+        if !self.rolls.borrow().leads(outbox.name()) {
+            return;
+        }
         let filter = DlqFilter { resolved: Some(false), ..DlqFilter::default() };
         match self.store.dead_letter_count(outbox, &filter, CountLimit::default()).await {
             Ok(counted) => self.tell_unresolved(outbox, counted.count),
@@ -131,26 +145,18 @@ impl SafetyNet {
         }
     }
 
-    /// Tells when there are too many, once, and when that is over.
+    /// Says whether there are too many, as often as somebody looks.
     pub(crate) fn tell_unresolved(&self, outbox: &Outbox, count: i64) {
         let name = outbox.name();
-        let mut piled_up = self.piled_up.lock().unwrap_or_else(PoisonError::into_inner);
-        let alert = |severity, title| Alert {
-            severity,
-            kind: format!("unresolved/{name}/{}", severity.as_str()),
-            title,
-            fields: vec![("unresolved", count.to_string())],
-            event: None,
-        };
-        if count >= self.unresolved_alert_at {
-            if piled_up.insert(name.to_owned()) {
-                let title = format!("Outbox {name} has {count} unresolved dead letters");
-                self.alerts.raise(alert(Severity::Critical, title));
-            }
-        } else if piled_up.remove(name) {
-            let title = format!("Over: outbox {name} has {count} unresolved dead letters");
-            self.alerts.raise(alert(Severity::Info, title));
+        let verdict = judge_unresolved(name, count, self.thresholds(outbox).unresolved_at);
+        match verdict.holds {
+            true => self.alerts.begin(verdict.alert(name)),
+            false => self.alerts.end(Watched::Unresolved.kind(name), verdict.title),
         }
+    }
+
+    fn thresholds(&self, outbox: &Outbox) -> Thresholds {
+        self.thresholds.get(outbox.name()).copied().unwrap_or(Thresholds::API_CALL)
     }
 
     /// Rows that upkeep moved since: the file says so too.
@@ -174,9 +180,12 @@ impl SafetyNet {
     /// Every dead letter alerts at once; the cool-down sums up those of one fingerprint.
     fn tell(&self, outbox: &Outbox, event: &Event, death: &Death) {
         let (name, reason) = (outbox.name(), death.reason.as_str());
-        metrics::counter!(telemetry::DLQ, "outbox" => name.to_owned(),
-            "event_type" => event.event_type.clone(), "reason" => reason)
+        metrics::counter!(telemetry::DLQ, label::OUTBOX => name.to_owned(),
+            label::EVENT_TYPE => telemetry::event_type(&event.event_type), label::REASON => reason)
         .increment(1);
+        if !self.thresholds(outbox).dead_letters {
+            return;
+        }
         self.alerts.raise(Alert {
             severity: Severity::Critical,
             kind: format!("dead-letter/{name}/{}", fingerprint(death.reason, &death.message)),
@@ -187,6 +196,9 @@ impl SafetyNet {
     }
 
     fn tell_backup(&self, outbox: &Outbox, event: &Event, death: &Death, cause: &StoreError) {
+        if !self.thresholds(outbox).backups {
+            return;
+        }
         let name = outbox.name();
         let mut fields = fields(event, death);
         fields.push(("cause", cause.to_string()));
@@ -210,6 +222,9 @@ impl SafetyNet {
         cause: &StoreError,
         file_error: &std::io::Error,
     ) {
+        if !self.thresholds(outbox).critical_failures {
+            return;
+        }
         let name = outbox.name();
         let mut fields = fields(event, death);
         fields.push(("table", cause.to_string()));
@@ -224,6 +239,13 @@ impl SafetyNet {
             event: Some(Box::new(event.clone())),
         });
     }
+}
+
+/// The last attempt of an event failed like those before it.
+fn count_attempts(outbox: &Outbox, deaths: &[Death]) {
+    let attempted = deaths.iter().filter(|death| death.attempted).count();
+    metrics::counter!(telemetry::FAILED, label::OUTBOX => outbox.name().to_owned())
+        .increment(attempted as u64);
 }
 
 fn fields(event: &Event, death: &Death) -> Vec<(&'static str, String)> {

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use chrono::Utc;
 use postrider::store::{
     Database, Death, Deferral, Delivery, Failure, Key, Lease, OnSuccess, Result, Settled,
 };
@@ -15,9 +16,10 @@ use tokio_util::sync::CancellationToken;
 use crate::config::OutboxConfig;
 use crate::fan_out::FanOut;
 use crate::heart::Heart;
+use crate::monitor::Observations;
 use crate::policy::Settlement;
 use crate::safety_net::SafetyNet;
-use crate::telemetry;
+use crate::telemetry::{self, label};
 use crate::waker::Waker;
 
 /// Waits between repeats of a write double from the first to the second.
@@ -28,6 +30,7 @@ pub(crate) struct Settler {
     pub(crate) store: Arc<dyn Database>,
     pub(crate) heart: Arc<Heart>,
     pub(crate) safety_net: Arc<SafetyNet>,
+    pub(crate) observations: Arc<Observations>,
     /// For the outboxes of branches.
     pub(crate) waker: Waker,
     /// The stop deadline has passed: give up what cannot be written.
@@ -48,6 +51,13 @@ impl Work {
             Self::Delivered(rows, _) | Self::FannedOut(rows, ..) => rows.len(),
             Self::Failed(rows) => rows.len(),
             Self::Deferred(rows) => rows.len(),
+        }
+    }
+
+    fn delivered(&self, range: Range<usize>) -> &[Delivery] {
+        match self {
+            Self::Delivered(rows, _) | Self::FannedOut(rows, ..) => &rows[range],
+            Self::Failed(_) | Self::Deferred(_) => &[],
         }
     }
 
@@ -93,7 +103,7 @@ impl Settler {
         for (event, settlement) in settled {
             let (id, version) = (event.id, event.version);
             match settlement {
-                Settlement::Delivered => delivered.push(config.delivery(&event)),
+                Settlement::Delivered => delivered.push(config.delivery(event)),
                 Settlement::Failed { delay, error } => {
                     failed.push(Failure { id, version, delay, error, took });
                 }
@@ -160,13 +170,14 @@ impl Settler {
             let started = Instant::now();
             match work.write(range.clone(), self.store.as_ref(), outbox, lease).await {
                 Ok(settled) => {
-                    metrics::histogram!(telemetry::SETTLE_SECONDS, "outbox" => outbox.name().to_owned())
+                    metrics::histogram!(telemetry::SETTLE_SECONDS, label::OUTBOX => outbox.name().to_owned())
                         .record(started.elapsed().as_secs_f64());
-                    metrics::counter!(work.metric(), "outbox" => outbox.name().to_owned())
+                    metrics::counter!(work.metric(), label::OUTBOX => outbox.name().to_owned())
                         .increment(settled.rows);
                     let missing = (range.len() as u64).saturating_sub(settled.rows);
-                    metrics::counter!(telemetry::FENCED, "outbox" => outbox.name().to_owned())
+                    metrics::counter!(telemetry::FENCED, label::OUTBOX => outbox.name().to_owned())
                         .increment(missing);
+                    self.measure_age(outbox, work.delivered(range));
                     wait = REPEAT_WAIT.0;
                 }
                 Err(StoreError::LeaseLost) => {
@@ -181,6 +192,18 @@ impl Settler {
             }
         }
         Ok(())
+    }
+
+    /// How long events took from their insert to here, on the database's clock.
+    fn measure_age(&self, outbox: &Outbox, delivered: &[Delivery]) {
+        if delivered.is_empty() {
+            return;
+        }
+        let (name, now) = (outbox.name().to_owned(), self.observations.clock.at(Utc::now()));
+        let ages = metrics::histogram!(telemetry::END_TO_END_SECONDS, label::OUTBOX => name);
+        for row in delivered {
+            ages.record((now - row.created_at).to_std().unwrap_or_default().as_secs_f64());
+        }
     }
 
     /// Waits before a repeat; `Err` when there is no point in one. While the database is away no

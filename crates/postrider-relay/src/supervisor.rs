@@ -8,8 +8,8 @@
 //! A pause works the same way, without a new mode: what is in flight is finished, claimed rows and
 //! lanes are given back, and nothing begins until the pause is over.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use postrider::store::{ClaimMode, Mode, Serving};
@@ -22,9 +22,11 @@ use crate::courier::Courier;
 use crate::health::Health;
 use crate::heart::{Heart, Roll};
 use crate::lanes::Lanes;
+use crate::monitor::Observations;
 use crate::rows::Rows;
 use crate::settling::Settler;
 use crate::telemetry;
+use crate::trace::Tracer;
 use crate::waker::Waker;
 
 pub(crate) struct Supervisor {
@@ -32,6 +34,8 @@ pub(crate) struct Supervisor {
     pub(crate) settler: Settler,
     pub(crate) heart: Arc<Heart>,
     pub(crate) alerts: Alerts,
+    pub(crate) observations: Arc<Observations>,
+    pub(crate) tracer: Option<Tracer>,
     pub(crate) waker: Waker,
     pub(crate) alone: Arc<RwLock<()>>,
     pub(crate) suspects_every: Duration,
@@ -123,14 +127,16 @@ impl Supervisor {
 
     fn announce(&self, mode: Mode) {
         let name = self.config.outbox.name();
+        let kind = format!("claim-mode/{name}");
         if self.fits(mode) {
             self.heart.announce(name, Some(serving(&self.config, mode)));
+            self.alerts.end(kind, format!("Outbox {name} is served by this relay"));
             return;
         }
         self.heart.announce(name, None);
-        self.alerts.raise(Alert {
+        self.alerts.begin(Alert {
             severity: Severity::Critical,
-            kind: format!("claim-mode/{name}"),
+            kind,
             title: format!("Outbox {name} is not served by this relay"),
             fields: vec![(
                 "error",
@@ -149,11 +155,16 @@ impl Supervisor {
         claim: ClaimMode,
         stop: CancellationToken,
     ) -> impl Future<Output = bool> + Send + 'static {
+        // What the pipeline before this one knew of destinations went with it.
+        self.observations.open.store(0, Ordering::Relaxed);
         let courier = Courier {
             config: self.config.clone(),
             heart: Arc::clone(&self.heart),
             health: Health::of(self.config.sink.as_ref(), &self.config.preset),
             alerts: self.alerts.clone(),
+            observations: Arc::clone(&self.observations),
+            tracer: self.tracer.clone(),
+            refusing: Mutex::default(),
             came_back: Notify::new(),
             abort: self.settler.abort.clone(),
         };

@@ -1,9 +1,14 @@
-//! Names of all metrics, in one place.
+//! Names and labels of all metrics, in one place.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
 
 use metrics::{describe_counter, describe_gauge, describe_histogram};
 
 /// Events that are PENDING, PROCESSING or FAILED (gauge, from the books).
 pub const PENDING: &str = "postrider_outbox_pending";
+/// Events that failed and wait for another attempt (gauge, at least that many).
+pub const FAILED_ROWS: &str = "postrider_outbox_failed_rows";
 /// Age of the oldest live event (gauge, seconds).
 pub const OLDEST_AGE: &str = "postrider_outbox_oldest_age_seconds";
 /// Dead letters that nobody resolved (gauge).
@@ -12,7 +17,7 @@ pub const DLQ_UNRESOLVED: &str = "postrider_outbox_dlq_unresolved";
 pub const CLAIMED: &str = "postrider_outbox_claimed_total";
 /// Events delivered and settled.
 pub const PROCESSED: &str = "postrider_outbox_processed_total";
-/// Attempts spent without delivery.
+/// Attempts spent without delivery, the last one of an event included.
 pub const FAILED: &str = "postrider_outbox_failed_total";
 /// Events given back without spending an attempt.
 pub const DEFERRED: &str = "postrider_outbox_deferred_total";
@@ -28,16 +33,22 @@ pub const BACKUP: &str = "postrider_outbox_backup_total";
 pub const CRITICAL: &str = "postrider_outbox_critical_failure_total";
 /// Settled rows that were not this relay's any more.
 pub const FENCED: &str = "postrider_outbox_fenced_total";
+/// Share of this relay's attempts in the last 5 minutes that are retries (gauge, 0 to 1).
+pub const RETRY_RATE: &str = "postrider_outbox_retry_rate";
 /// Duration of a claim (seconds).
 pub const CLAIM_SECONDS: &str = "postrider_claim_seconds";
 /// Duration of a delivery call (seconds).
 pub const DELIVER_SECONDS: &str = "postrider_deliver_seconds";
 /// Duration of a settle (seconds).
 pub const SETTLE_SECONDS: &str = "postrider_settle_seconds";
+/// From the insert of an event until it is settled as delivered (seconds).
+pub const END_TO_END_SECONDS: &str = "postrider_end_to_end_seconds";
 /// Lanes that this relay owns (gauge).
 pub const LANES_OWNED: &str = "postrider_outbox_lanes_owned";
 /// Keys that wait behind an event that does not get through (gauge, claim mode `lanes`).
 pub const BLOCKED_KEYS: &str = "postrider_outbox_blocked_keys";
+/// Share of this relay's calls in the last 5 minutes that found the destination up (gauge, 0 to 1).
+pub const DESTINATION_AVAILABILITY: &str = "postrider_destination_availability";
 /// Destinations of a sink that are down (gauge).
 pub const DESTINATION_OPEN: &str = "postrider_destination_open";
 /// How often a destination went down.
@@ -48,16 +59,77 @@ pub const DESTINATION_PROBES: &str = "postrider_destination_probes_total";
 pub const DESTINATION_HELD_BACK: &str = "postrider_destination_held_back_total";
 /// Events at the same time that the slowest destination gets (gauge, 0: no limit).
 pub const DESTINATION_WINDOW: &str = "postrider_destination_window";
-/// Alerts sent, by channel.
+/// Messages that a channel took.
 pub const ALERTS: &str = "postrider_alerts_total";
-/// Alerts that a channel did not take.
+/// Tries of a message that failed.
 pub const ALERTS_FAILED: &str = "postrider_alerts_failed_total";
 /// Whether an operator paused the outbox or its sink (gauge, 0 or 1).
 pub const PAUSED: &str = "postrider_outbox_paused";
 /// Dead letters sent again by rule.
 pub const AUTO_RETRIED: &str = "postrider_outbox_auto_retried_total";
+/// Messages given up: too many at once, refused, or not sent for a day.
+pub const ALERTS_DROPPED: &str = "postrider_alerts_dropped_total";
+/// Messages that wait for their channel (gauge).
+pub const ALERTS_WAITING: &str = "postrider_alerts_waiting";
 /// Whether this relay holds its lease (gauge, 0 or 1).
 pub const LEASE_HELD: &str = "postrider_relay_lease_held";
+
+/// Spans that the collector took.
+pub const SPANS: &str = "postrider_spans_total";
+/// Spans that were dropped: too many at once, or the collector is away.
+pub const SPANS_DROPPED: &str = "postrider_spans_dropped_total";
+
+/// The labels. None has values that events or strangers can make up without end.
+pub mod label {
+    /// Name of the outbox.
+    pub const OUTBOX: &str = "outbox";
+    /// Name of the sink.
+    pub const SINK: &str = "sink";
+    /// Event type; beyond the first 100 of a process, `other`.
+    pub const EVENT_TYPE: &str = "event_type";
+    /// Why an event is a dead letter.
+    pub const REASON: &str = "reason";
+    /// Name of the channel for alerts.
+    pub const CHANNEL: &str = "channel";
+}
+
+/// Upper ends of the buckets of a duration, in seconds: from half a millisecond to a minute.
+const DURATION_BUCKETS: [f64; 14] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
+/// Of the time from insert to delivery, which an outage makes hours: from 5 ms to a day.
+const END_TO_END_BUCKETS: [f64; 16] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 300.0, 1_800.0, 21_600.0,
+    86_400.0,
+];
+
+/// The histograms with their buckets, for the recorder.
+pub const HISTOGRAMS: [(&str, &[f64]); 4] = [
+    (CLAIM_SECONDS, &DURATION_BUCKETS),
+    (DELIVER_SECONDS, &DURATION_BUCKETS),
+    (SETTLE_SECONDS, &DURATION_BUCKETS),
+    (END_TO_END_SECONDS, &END_TO_END_BUCKETS),
+];
+
+/// Event types that have a label of their own.
+const EVENT_TYPES_MAX: usize = 100;
+
+/// The label of an event type: programs may make up types as they like, a metric must not grow with
+/// them.
+pub(crate) fn event_type(name: &str) -> String {
+    static KNOWN: Mutex<Option<HashSet<String>>> = Mutex::new(None);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    bounded(known.get_or_insert_default(), name, EVENT_TYPES_MAX)
+}
+
+fn bounded(known: &mut HashSet<String>, name: &str, max: usize) -> String {
+    if !known.contains(name) {
+        if known.len() >= max {
+            return "other".to_owned();
+        }
+        known.insert(name.to_owned());
+    }
+    name.to_owned()
+}
 
 /// Shows the counters of an outbox from the start: an alert rule cannot see a counter that appears
 /// with its first event.
@@ -74,25 +146,45 @@ pub(crate) fn start(outbox: &str) {
         FENCED,
         AUTO_RETRIED,
     ] {
-        metrics::counter!(name, "outbox" => outbox.to_owned()).absolute(0);
+        metrics::counter!(name, label::OUTBOX => outbox.to_owned()).absolute(0);
     }
-    metrics::gauge!(PAUSED, "outbox" => outbox.to_owned()).set(0.0);
+    for name in [RETRY_RATE, PAUSED] {
+        metrics::gauge!(name, label::OUTBOX => outbox.to_owned()).set(0.0);
+    }
+}
+
+/// What the tables show, on a relay that does not watch them any more: not a number, which is less
+/// than what the relay that does watch them says.
+pub(crate) fn forget_store(outbox: &str) {
+    for name in [PENDING, FAILED_ROWS, OLDEST_AGE, DLQ_UNRESOLVED] {
+        metrics::gauge!(name, label::OUTBOX => outbox.to_owned()).set(f64::NAN);
+    }
 }
 
 /// The same for what is counted per sink.
 pub(crate) fn start_sink(outbox: &str, sink: &str) {
-    let labels = [("outbox", outbox.to_owned()), ("sink", sink.to_owned())];
+    let labels = [(label::OUTBOX, outbox.to_owned()), (label::SINK, sink.to_owned())];
     for name in [DESTINATION_OPENED, DESTINATION_PROBES, DESTINATION_HELD_BACK] {
         metrics::counter!(name, &labels).absolute(0);
     }
     for name in [DESTINATION_OPEN, DESTINATION_WINDOW] {
         metrics::gauge!(name, &labels).set(0.0);
     }
+    metrics::gauge!(DESTINATION_AVAILABILITY, &labels).set(1.0);
+}
+
+/// The same for what is counted per channel.
+pub(crate) fn start_channel(channel: &str) {
+    for name in [ALERTS, ALERTS_FAILED, ALERTS_DROPPED] {
+        metrics::counter!(name, label::CHANNEL => channel.to_owned()).absolute(0);
+    }
+    metrics::gauge!(ALERTS_WAITING, label::CHANNEL => channel.to_owned()).set(0.0);
 }
 
 /// Describes all metrics to the recorder that is installed.
 pub fn describe() {
     describe_gauge!(PENDING, "Events that are PENDING, PROCESSING or FAILED, from the books");
+    describe_gauge!(FAILED_ROWS, "Events that failed and wait for another attempt, at least");
     describe_gauge!(OLDEST_AGE, "Age of the oldest live event in seconds");
     describe_gauge!(DLQ_UNRESOLVED, "Dead letters that nobody resolved");
     describe_counter!(CLAIMED, "Events claimed");
@@ -105,19 +197,41 @@ pub fn describe() {
     describe_counter!(BACKUP, "Dead letters written to the backup file");
     describe_counter!(CRITICAL, "Dead letters that neither table nor file could take");
     describe_counter!(FENCED, "Settled rows that were not this relay's any more");
+    describe_gauge!(RETRY_RATE, "Share of the attempts of 5 minutes that are retries");
     describe_histogram!(CLAIM_SECONDS, "Duration of a claim in seconds");
     describe_histogram!(DELIVER_SECONDS, "Duration of a delivery call in seconds");
     describe_histogram!(SETTLE_SECONDS, "Duration of a settle in seconds");
+    describe_histogram!(END_TO_END_SECONDS, "From insert to settled delivery in seconds");
     describe_gauge!(LANES_OWNED, "Lanes that this relay owns");
     describe_gauge!(BLOCKED_KEYS, "Keys that wait behind an event that does not get through");
+    describe_gauge!(DESTINATION_AVAILABILITY, "Share of the calls of 5 minutes that found it up");
     describe_gauge!(DESTINATION_OPEN, "Destinations that are down");
     describe_counter!(DESTINATION_OPENED, "How often a destination went down");
     describe_counter!(DESTINATION_PROBES, "Events sent to a destination that is down");
     describe_counter!(DESTINATION_HELD_BACK, "Events put off because their destination is down");
     describe_gauge!(DESTINATION_WINDOW, "Events at once for the slowest destination; 0: no limit");
-    describe_counter!(ALERTS, "Alerts sent");
-    describe_counter!(ALERTS_FAILED, "Alerts that a channel did not take");
+    describe_counter!(ALERTS, "Messages that a channel took");
+    describe_counter!(ALERTS_FAILED, "Tries of a message that failed");
+    describe_counter!(ALERTS_DROPPED, "Messages given up");
+    describe_gauge!(ALERTS_WAITING, "Messages that wait for their channel");
+    describe_counter!(SPANS, "Spans that the collector took");
+    describe_counter!(SPANS_DROPPED, "Spans that were dropped");
     describe_gauge!(PAUSED, "Whether an operator paused the outbox or its sink");
     describe_counter!(AUTO_RETRIED, "Dead letters sent again by rule");
     describe_gauge!(LEASE_HELD, "Whether this relay holds its lease");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_beyond_the_limit_share_a_label() {
+        let mut known = HashSet::new();
+        let label = |known: &mut HashSet<String>, name: &str| bounded(known, name, 2);
+        assert_eq!(label(&mut known, "A"), "A");
+        assert_eq!(label(&mut known, "B"), "B");
+        assert_eq!(label(&mut known, "C"), "other");
+        assert_eq!(label(&mut known, "A"), "A", "known ones keep their own");
+    }
 }

@@ -1,7 +1,7 @@
-//! House-keeping, by the leader among the relays; recovery by each relay for its own outboxes,
-//! because the leader may not know them.
+//! House-keeping of an outbox, by the first among the relays that serve it; recovery by each relay
+//! for its own outboxes, burials by the leader of all.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,17 +29,17 @@ pub(crate) struct Upkeep {
 }
 
 /// Something that is done every so often.
-struct Every {
+pub(crate) struct Every {
     period: Duration,
     last: Instant,
 }
 
 impl Every {
-    fn new(period: Duration) -> Self {
+    pub(crate) fn new(period: Duration) -> Self {
         Self { period, last: Instant::now() }
     }
 
-    fn due(&mut self) -> bool {
+    pub(crate) fn due(&mut self) -> bool {
         let due = self.last.elapsed() >= self.period;
         if due {
             self.last = Instant::now();
@@ -84,7 +84,7 @@ impl Upkeep {
         let mut marked = Every::new(self.config.move_marked_every);
         let mut clean_up_at = next_clean_up(&self.config, Utc::now());
         let mut wakes = Wakes::default();
-        let mut shares = ShareWatch::default();
+        let (mut shares, mut missed) = (ShareWatch::default(), HashSet::new());
         let mut retriers = self.retriers();
         let shortest = self.config.fold_every.min(self.config.move_marked_every);
         loop {
@@ -93,27 +93,26 @@ impl Upkeep {
                 () = tokio::time::sleep(shortest) => {}
             }
             let roll = rolls.borrow_and_update().clone();
-            self.look_for_unserved_shares(&roll, &mut shares);
+            self.look_for_unserved_shares(&roll, &mut shares, &mut missed);
             // The leader until they are buried, the others until nothing is left for them to do.
             let lease = self.config.lease;
             let news = roll.dead.iter().any(|id| roll.leader || !wakes.is_quiet(id, lease));
             if news || recover.due() {
                 self.log("recovery", self.recover(&roll, &mut wakes).await);
             }
-            if !roll.leader {
-                continue;
-            }
+            let led = |config: &&OutboxConfig| roll.leads(config.outbox.name());
+            let led: Vec<&OutboxConfig> = self.outboxes.iter().filter(led).collect();
             if fold.due() {
-                self.log("folding the books", self.fold().await);
+                self.log("folding the books", self.fold(&led).await);
             }
             if retry.due() {
-                self.log("automatic retry", self.auto_retry(&mut retriers).await);
+                self.log("automatic retry", self.auto_retry(&led, &mut retriers).await);
             }
             if marked.due() {
-                self.log("moving marked rows", self.move_marked().await);
+                self.log("moving marked rows", self.move_marked(&led).await);
             }
             if Utc::now() >= clean_up_at {
-                let cleaned = self.clean_up().await;
+                let cleaned = self.clean_up(&led).await;
                 clean_up_at = match cleaned {
                     Ok(()) => next_clean_up(&self.config, Utc::now()),
                     Err(_) => Utc::now() + CLEAN_UP_REPEAT,
@@ -130,15 +129,36 @@ impl Upkeep {
     }
 
     /// Rows of a share that no live relay takes would wait for ever, with everything looking well.
-    fn look_for_unserved_shares(&self, roll: &Roll, watch: &mut ShareWatch) {
+    fn look_for_unserved_shares(
+        &self,
+        roll: &Roll,
+        watch: &mut ShareWatch,
+        missed: &mut HashSet<(String, Share)>,
+    ) {
+        let alerts = &self.safety_net.alerts;
+        let kind = |name: &str, share: Share| format!("unserved-share/{name}/{}", share.index);
         for config in self.outboxes.iter().filter(|config| config.share != Share::WHOLE) {
             let name = config.outbox.name();
+            if !roll.leads(name) {
+                continue;
+            }
             let served: Vec<Share> = roll.entries(name).map(|(_, serving)| serving.share).collect();
-            for share in watch.look(name, config.share.of, &served, Instant::now()) {
+            let unserved = watch.look(name, config.share.of, &served, Instant::now());
+            missed.retain(|(outbox, share)| {
+                let over = outbox == name && !unserved.contains(share);
+                if over {
+                    let Share { of, index } = *share;
+                    let title = format!("Outbox {name}: share {index} of {of} is served again");
+                    alerts.end(kind(name, *share), title);
+                }
+                !over
+            });
+            for share in unserved {
                 let Share { of, index } = share;
-                self.safety_net.alerts.raise(Alert {
+                missed.insert((name.to_owned(), share));
+                alerts.begin(Alert {
                     severity: Severity::Critical,
-                    kind: format!("unserved-share/{name}/{index}"),
+                    kind: kind(name, share),
                     title: format!("Outbox {name}: nobody serves share {index} of {of}"),
                     fields: vec![(
                         "cure",
@@ -156,7 +176,7 @@ impl Upkeep {
         let mut result = Ok(());
         for outbox in &self.outboxes {
             // The trouble of one outbox is not the trouble of the next, here and below.
-            match self.recover_one(&outbox.outbox, roll).await {
+            match self.recover_one(outbox, roll).await {
                 Ok(0) => {}
                 Ok(_) => wakes.disturb(),
                 Err(error) => {
@@ -175,17 +195,21 @@ impl Upkeep {
         Ok(())
     }
 
-    async fn recover_one(&self, outbox: &Outbox, roll: &Roll) -> Result<u64, StoreError> {
+    async fn recover_one(&self, config: &OutboxConfig, roll: &Roll) -> Result<u64, StoreError> {
+        let outbox = &config.outbox;
         let recovery = Recovery {
             dead: &roll.dead,
             live: &roll.live,
             stalled_after: self.config.stalled_after,
         };
         let rows = self.store.recover(outbox, &recovery).await?;
-        metrics::counter!(telemetry::STALLED_RECOVERED, "outbox" => outbox.name().to_owned())
+        metrics::counter!(telemetry::STALLED_RECOVERED, telemetry::label::OUTBOX => outbox.name().to_owned())
             .increment(rows);
         if rows > 0 {
             tracing::warn!(outbox = outbox.name(), rows, "stalled events recovered");
+            if config.preset.alerts.stalled_recovered {
+                self.tell_recovered(outbox, rows);
+            }
         }
         Ok(rows)
     }
@@ -199,29 +223,47 @@ impl Upkeep {
         self.outboxes.iter().flat_map(of).collect()
     }
 
-    async fn auto_retry(&self, retriers: &mut [(Outbox, AutoRetrier)]) -> Result<(), StoreError> {
+    async fn auto_retry(
+        &self,
+        led: &[&OutboxConfig],
+        retriers: &mut [(Outbox, AutoRetrier)],
+    ) -> Result<(), StoreError> {
         let mut result = Ok(());
-        for (outbox, retrier) in retriers {
+        let is_led = |outbox: &Outbox| led.iter().any(|config| config.outbox == *outbox);
+        for (outbox, retrier) in retriers.iter_mut().filter(|(outbox, _)| is_led(outbox)) {
             result = retrier.round(self.store.as_ref(), outbox).await.and(result);
         }
         result
     }
 
-    async fn fold(&self) -> Result<(), StoreError> {
+    fn tell_recovered(&self, outbox: &Outbox, rows: u64) {
+        let name = outbox.name();
+        self.safety_net.alerts.raise(Alert {
+            severity: Severity::Info,
+            kind: format!("stalled-recovered/{name}"),
+            title: format!("Outbox {name}: {rows} events of relays that died were recovered"),
+            fields: vec![("events", rows.to_string())],
+            event: None,
+        });
+    }
+
+    async fn fold(&self, led: &[&OutboxConfig]) -> Result<(), StoreError> {
         let mut result = Ok(());
-        for outbox in &self.outboxes {
-            result = self.fold_one(&outbox.outbox).await.and(result);
+        for outbox in led {
+            result = self.fold_one(outbox).await.and(result);
         }
         result
     }
 
-    async fn fold_one(&self, outbox: &Outbox) -> Result<(), StoreError> {
+    async fn fold_one(&self, config: &OutboxConfig) -> Result<(), StoreError> {
+        let outbox = &config.outbox;
         self.store.fold_books(outbox, self.config.chunk).await?;
         // Those that a relay of an older version wrote; nearly always none.
         self.store.fingerprint_dead_letters(outbox, self.config.chunk).await?;
         let statistics = self.store.statistics(outbox).await?;
         let gauge = |metric, value: i64| {
-            metrics::gauge!(metric, "outbox" => outbox.name().to_owned()).set(value as f64);
+            metrics::gauge!(metric, telemetry::label::OUTBOX => outbox.name().to_owned())
+                .set(value as f64);
         };
         self.safety_net.tell_unresolved(outbox, statistics.unresolved);
         gauge(telemetry::PENDING, statistics.pending);
@@ -230,9 +272,9 @@ impl Upkeep {
         Ok(())
     }
 
-    async fn move_marked(&self) -> Result<(), StoreError> {
+    async fn move_marked(&self, led: &[&OutboxConfig]) -> Result<(), StoreError> {
         let mut result = Ok(());
-        for outbox in &self.outboxes {
+        for outbox in led {
             result = self.move_marked_one(&outbox.outbox).await.and(result);
         }
         result
@@ -251,9 +293,9 @@ impl Upkeep {
         }
     }
 
-    async fn clean_up(&self) -> Result<(), StoreError> {
+    async fn clean_up(&self, led: &[&OutboxConfig]) -> Result<(), StoreError> {
         let mut result = Ok(());
-        for outbox in &self.outboxes {
+        for outbox in led {
             result = self.clean_up_one(outbox).await.and(result);
         }
         result

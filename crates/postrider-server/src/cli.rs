@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use postrider::store::ClaimMode;
 
 pub(crate) use bench::{
     ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BlockedKeysArgs, DrainArgs,
-    EventArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutputArgs, RelayArgs, ScaleArgs, SinkArgs,
-    SinkKind,
+    EventArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, RelayArgs, ScaleArgs,
+    SinkArgs, SinkKind,
 };
 pub(crate) use operator::{
     ActArgs, AuditArgs, By, DlqCommand, EditArgs, EventFilterArgs, EventsCommand, ExportArgs,
@@ -87,7 +88,7 @@ pub(crate) enum Command {
     /// Who did what to which event
     Audit(AuditArgs),
     /// Check the books: appended = delivered + dead + pending. Exits with 3 if they do not balance
-    Reconcile(ReadArgs),
+    Reconcile(ReconcileArgs),
     /// Look for what keeps events from being delivered, and say what to do about it
     Doctor(DoctorArgs),
     /// Make tokens for the API
@@ -95,6 +96,9 @@ pub(crate) enum Command {
     Token(TokenCommand),
     /// Print the OpenAPI document of the API
     Openapi,
+    /// Try the channels for alerts
+    #[command(subcommand)]
+    Alert(AlertCommand),
     /// Print the commented default configuration
     Config,
     /// Measure speed, latency and memory, against what the database and the sink can give
@@ -179,7 +183,35 @@ pub(crate) struct ReadArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ReconcileArgs {
+    #[command(flatten)]
+    pub(crate) read: ReadArgs,
+    /// Check again and again, a line per round; ends with 3 when a difference stays for two rounds
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Time between rounds
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = parse_time, requires = "watch")]
+    pub(crate) every: Duration,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AlertCommand {
+    /// Send a test message to each channel, and show what each answered
+    Test {
+        /// Only this channel
+        #[arg(long, value_name = "NAME")]
+        channel: Option<String>,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
+    /// Transactions open for longer than this are named: they hold back vacuum
+    #[arg(long, default_value = "5m", value_name = "TIME", value_parser = parse_time)]
+    pub(crate) long_transaction: Duration,
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -208,6 +240,9 @@ pub(crate) struct N19Args {
     /// Calls among them that the API will always refuse
     #[arg(long, default_value_t = 52, value_name = "N")]
     pub(crate) poison: u64,
+    /// Claim mode of the relay: rows or lanes
+    #[arg(long, default_value_t = ClaimMode::Lanes, value_name = "MODE")]
+    pub(crate) claim: ClaimMode,
     /// Events per claim
     #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) batch: u32,

@@ -55,6 +55,7 @@ async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Doctor(args) => commands::doctor::doctor(&context, &args).await,
         Command::Token(command) => commands::token::token(command),
         Command::Openapi => output::print(&http::document()),
+        Command::Alert(command) => commands::alert::alert(&context, &command).await,
         Command::Config => output::print(config::DEFAULT),
         Command::Bench(command) => commands::bench::bench(&context, command).await,
         Command::Chaos(command) => commands::chaos::chaos(&context, command).await,

@@ -9,6 +9,7 @@
 //! | [`installation`] | [`Installation`], [`Daemon`]: the real binary, its commands and processes |
 //! | [`private_server`] | [`PrivateServer`]: a database server or broker that a test may kill |
 //! | [`http`] | [`Receiver`](http::Receiver): an HTTP server that answers as a test says |
+//! | [`smtp`] | [`MailServer`](smtp::MailServer): a mail server that takes or refuses as a test says |
 //! | [`sinks`] | the suite that every sink passes, on real servers |
 //! | [`relay`] | [`ScriptedSink`](relay::ScriptedSink), relays with short times, recorded alerts |
 //!
@@ -50,6 +51,7 @@ pub mod proxy;
 pub mod relay;
 pub mod sinks;
 mod skip;
+pub mod smtp;
 mod wait;
 
 pub use db::{TestDb, TestTx};

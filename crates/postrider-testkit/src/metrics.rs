@@ -32,6 +32,12 @@ impl Metrics {
         self.0.iter().filter(fits).map(|sample| sample.value).sum()
     }
 
+    /// The labels that samples of that name have.
+    pub fn labels(&self, name: &str) -> std::collections::BTreeSet<&str> {
+        let of_name = self.0.iter().filter(|sample| sample.name == name);
+        of_name.flat_map(|sample| &sample.labels).map(|(label, _)| label.as_str()).collect()
+    }
+
     /// The names, each once.
     pub fn names(&self) -> std::collections::BTreeSet<&str> {
         self.0.iter().map(|sample| sample.name.as_str()).collect()

@@ -356,7 +356,7 @@ impl Reader {
         let new = {
             let mut board = self.session.board();
             let new = board.offer(read.rows, full, Instant::now());
-            metrics::gauge!(telemetry::BLOCKED_KEYS, "outbox" => self.outbox_name().to_owned())
+            metrics::gauge!(telemetry::BLOCKED_KEYS, telemetry::label::OUTBOX => self.outbox_name().to_owned())
                 .set(board.blocked_keys() as f64);
             new
         };
@@ -364,9 +364,10 @@ impl Reader {
             self.poll = POLL_FIRST;
             self.calm_in = self.calm_in.saturating_sub(new);
             let name = self.outbox_name().to_owned();
-            metrics::histogram!(telemetry::CLAIM_SECONDS, "outbox" => name.clone())
+            metrics::histogram!(telemetry::CLAIM_SECONDS, telemetry::label::OUTBOX => name.clone())
                 .record(started.elapsed().as_secs_f64());
-            metrics::counter!(telemetry::CLAIMED, "outbox" => name).increment(new as u64);
+            metrics::counter!(telemetry::CLAIMED, telemetry::label::OUTBOX => name)
+                .increment(new as u64);
         }
         Ok(full)
     }
@@ -477,7 +478,7 @@ impl Reader {
     }
 
     fn gauge_lanes(&self) {
-        metrics::gauge!(telemetry::LANES_OWNED, "outbox" => self.outbox_name().to_owned())
+        metrics::gauge!(telemetry::LANES_OWNED, telemetry::label::OUTBOX => self.outbox_name().to_owned())
             .set(self.owned.len() as f64);
     }
 }

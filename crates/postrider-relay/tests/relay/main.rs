@@ -5,9 +5,9 @@
 
 mod alerts;
 mod backup;
+mod channels;
 mod chat;
 mod crash;
-mod discord;
 mod failures;
 mod fan_out;
 mod faults;
@@ -22,6 +22,7 @@ mod late_commits;
 mod log_sink;
 mod message;
 mod modes;
+mod monitor;
 mod operators;
 mod outage;
 mod pipeline;
@@ -34,5 +35,6 @@ mod settling;
 mod sharing;
 mod stopping;
 mod telemetry;
+mod traces;
 mod upkeep;
 mod waking;

@@ -69,7 +69,7 @@ async fn a_relay_configured_for_the_old_mode_stops_serving_and_says_so(db: TestD
         ..OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone())
     };
     let relay = Relay::new(db.store.clone(), quick_config(&folder)).outbox(outbox);
-    let stubborn = RunningRelay::start(relay.alert_channel(alerts.boxed()));
+    let stubborn = RunningRelay::start(relay.alert_channel(alerts.subscribed()));
     db.append_orders(3).await;
     sink.until_delivered(3).await;
     db.store.set_mode(&db.outbox, ClaimMode::Lanes, "olga").await.unwrap();

@@ -52,8 +52,8 @@ fn start_in(db: &TestDb, folder: TempFolder) -> Net {
     let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone());
     let relay = Relay::new(Arc::clone(&db.store), quick_config(&folder))
         .outbox(outbox)
-        .alert_channel(vault.boxed())
-        .alert_channel(pager.boxed());
+        .alert_channel(vault.subscribed())
+        .alert_channel(pager.subscribed());
     Net { relay: RunningRelay::start(relay), folder, sink, vault, pager }
 }
 
@@ -140,7 +140,7 @@ async fn with_neither_table_nor_file_the_alert_carries_the_event(db: TestDb) {
     let ids = db.append(&[bad(1), bad(2)]).await;
     until_marked(&db, 2).await;
     for id in &ids {
-        let of_event = |sent: Vec<postrider_relay::alert::Alert>| {
+        let of_event = |sent: Vec<postrider_relay::alert::Message>| {
             let about = ("id", id.to_string());
             sent.into_iter().find(|alert| {
                 alert.title.contains("could be saved nowhere else") && alert.fields.contains(&about)
@@ -206,5 +206,5 @@ async fn dead_letters_that_pile_up_alert_once_and_it_is_told_when_that_is_over(d
     let titles = piled(&net.pager);
     assert_eq!(titles.len(), 2, "{titles:?}");
     assert!(titles[0].starts_with("Outbox orders has 1"), "{titles:?}");
-    assert_eq!(titles[1], "Over: outbox orders has 9 unresolved dead letters");
+    assert_eq!(titles[1], "Outbox orders has 9 unresolved dead letters");
 }

@@ -77,7 +77,7 @@ async fn a_dead_letter_that_cannot_be_marked_is_marked_later(db: TestDb) {
     let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone());
     let relay = Relay::new(Arc::clone(&db.store), quick_config(&folder))
         .outbox(outbox)
-        .alert_channel(pager.boxed());
+        .alert_channel(pager.subscribed());
     let relay = RunningRelay::start(relay);
     pager.until("is in the backup file").await;
     assert_eq!(db.column(id, "status").await.as_deref(), Some("PROCESSING"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use postrider::store::StoreKind;
 use postrider::{Event, NewEvent};
-use postrider_relay::alert::{Alert, Dispatcher, Severity};
+use postrider_relay::alert::{Alert, AlertSettings, Dispatcher, Severity};
 use postrider_relay::{OutboxConfig, Relay, RelayConfig, telemetry};
 use postrider_testkit::conformance::steps::order;
 use postrider_testkit::relay::{
@@ -64,11 +64,12 @@ async fn an_events_life_is_counted() {
     let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone());
     let relay = Relay::new(Arc::clone(&db.store), quick_config(&folder))
         .outbox(outbox)
-        .alert_channel(alerts.boxed());
+        .alert_channel(alerts.subscribed());
     let relay = RunningRelay::start(relay);
     until(telemetry::PROCESSED, here, 3.0).await;
     until(telemetry::CLAIMED, here, 7.0).await;
-    until(telemetry::FAILED, here, 1.0).await;
+    // The last attempt of an event, too: one that failed, one that was refused.
+    until(telemetry::FAILED, here, 2.0).await;
     until(telemetry::DEFERRED, here, 1.0).await;
     until(telemetry::DLQ, "event_type=\"Bad\",reason=\"rejected\"", 1.0).await;
     until(telemetry::DLQ, here, 2.0).await;
@@ -79,8 +80,12 @@ async fn an_events_life_is_counted() {
     let held = async || (value(telemetry::LEASE_HELD, "") == 1.0).then_some(());
     eventually("the lease is held", held).await;
     assert!(value(telemetry::ALERTS, "channel=\"recorded\"") >= 1.0);
-    for seconds in [telemetry::CLAIM_SECONDS, telemetry::DELIVER_SECONDS, telemetry::SETTLE_SECONDS]
-    {
+    for seconds in [
+        telemetry::CLAIM_SECONDS,
+        telemetry::DELIVER_SECONDS,
+        telemetry::SETTLE_SECONDS,
+        telemetry::END_TO_END_SECONDS,
+    ] {
         assert!(value(&format!("{seconds}_count"), here) >= 1.0, "{seconds}");
     }
     relay.stop().await;
@@ -144,9 +149,9 @@ async fn each_rung_of_the_safety_net_is_counted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn alerts_beyond_the_queue_are_counted() {
     recorder();
-    let before = value(telemetry::ALERTS_FAILED, "channel=\"queue\"");
+    let before = value(telemetry::ALERTS_DROPPED, "channel=\"all\"");
     // Nobody takes them.
-    let (alerts, _dispatcher) = Dispatcher::new(Vec::new(), Duration::from_secs(1));
+    let (alerts, _dispatcher) = Dispatcher::new(Vec::new(), AlertSettings::default());
     for number in 0..1_500 {
         alerts.raise(Alert {
             severity: Severity::Info,
@@ -156,7 +161,7 @@ async fn alerts_beyond_the_queue_are_counted() {
             event: None,
         });
     }
-    assert!(value(telemetry::ALERTS_FAILED, "channel=\"queue\"") >= before + 500.0);
+    assert!(value(telemetry::ALERTS_DROPPED, "channel=\"all\"") >= before + 500.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,10 +173,12 @@ async fn alerts_that_cannot_be_sent_are_counted() {
     let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone());
     let relay = Relay::new(Arc::clone(&db.store), quick_config(&folder))
         .outbox(outbox)
-        .alert_channel(deaf.boxed());
+        .alert_channel(deaf.subscribed());
     let relay = RunningRelay::start(relay);
     db.append_orders(1).await;
-    until(telemetry::ALERTS_FAILED, "channel=\"deaf\"", 1.0).await;
+    let failed = || value(telemetry::ALERTS_FAILED, "channel=\"deaf\"");
+    eventually("tries are counted", async || (failed() >= 2.0).then_some(())).await;
     assert_eq!(value(telemetry::ALERTS, "channel=\"deaf\""), 0.0);
+    assert!(value(telemetry::ALERTS_WAITING, "channel=\"deaf\"") >= 1.0);
     relay.stop().await;
 }

@@ -1,6 +1,7 @@
 //! The command line of `postrider bench`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use postrider::store::ClaimMode;
@@ -19,6 +20,8 @@ pub(crate) enum BenchCommand {
     BlockedKeys(BlockedKeysArgs),
     /// Append at a fixed rate while a transaction elsewhere is kept open for the whole run
     HeldXmin(HeldXminArgs),
+    /// Take the destination away under a steady load and bring it back, by commands of yours
+    Outage(OutageArgs),
     /// Drain the same number of events with 1, 2 and 4 relays; count duplicates and order violations
     Scale(ScaleArgs),
     /// Measure the time of one claim with few and with many events waiting
@@ -113,6 +116,9 @@ pub(crate) struct LatencyArgs {
     /// Seconds to measure
     #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) seconds: u32,
+    /// Seconds at the same rate before that, which do not count: connections are made meanwhile
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=3_600))]
+    pub(crate) warm_up: u32,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
 }
@@ -125,6 +131,27 @@ pub(crate) struct HeldXminArgs {
     /// Seconds to measure, once with the transaction and once without
     #[arg(long, default_value_t = 300, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) seconds: u32,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OutageArgs {
+    /// Shell command that takes the destination away, such as `systemctl kill -s KILL kafka`
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) stop: String,
+    /// Shell command that brings it back, and ends when it answers
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) start: String,
+    /// How long it is away
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = super::parse_time)]
+    pub(crate) away: Duration,
+    /// Seconds of deliveries before it goes, and about as many after its return
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    pub(crate) around: u32,
+    /// Events per second, whatever the answers
+    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) rate: u32,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
 }

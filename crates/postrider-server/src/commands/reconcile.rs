@@ -1,10 +1,11 @@
 //! `postrider reconcile`
 
 use chrono::{DateTime, Utc};
-use postrider::store::{BookLine, Books};
+use postrider::store::{BookLine, Books, Database};
+use postrider::{Outbox, StoreError};
 use serde::Serialize;
 
-use crate::cli::ReadArgs;
+use crate::cli::ReconcileArgs;
 use crate::commands::{Context, Failure};
 use crate::output::{self, Table, number};
 
@@ -36,25 +37,103 @@ impl Reconciliation {
             unbalanced: books.into_iter().filter(|window| !window.balanced()).collect(),
         }
     }
+
+    /// Whether some window of it misses the same as it did then.
+    fn is_as_wrong(&self, then: &Self) -> bool {
+        let missing = |books: &Books| {
+            let rest = books.delivered + books.dead + books.pending;
+            (books.window, books.appended.count - rest.count, books.appended.id_sum - rest.id_sum)
+        };
+        let same = |now: &Books| then.unbalanced.iter().any(|old| missing(old) == missing(now));
+        self.outbox == then.outbox && self.unbalanced.iter().any(same)
+    }
 }
 
-pub(crate) async fn reconcile(context: &Context, args: &ReadArgs) -> Result<(), Failure> {
+pub(crate) async fn reconcile(context: &Context, args: &ReconcileArgs) -> Result<(), Failure> {
     let opened = context.open().await?;
-    let mut found = Vec::new();
-    for outbox in opened.outboxes(args.outbox.as_deref())? {
-        let books = opened.store.books(&outbox).await?;
-        found.push(Reconciliation::new(outbox.name(), books));
+    let outboxes = opened.outboxes(args.read.outbox.as_deref())?;
+    if args.watch {
+        return watch(opened.store.as_ref(), &outboxes, args).await;
     }
-    match args.json {
+    let found = look(opened.store.as_ref(), &outboxes).await?;
+    match args.read.json {
         true => output::print_json(&found)?,
         false => print(&found)?,
     }
-    let wrong: Vec<&str> =
-        found.iter().filter(|r| !r.balanced).map(|r| r.outbox.as_str()).collect();
-    match wrong.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::Unbalanced(format!("outbox {}", wrong.join(", ")))),
+    verdict(&found.iter().filter(|r| !r.balanced).collect::<Vec<_>>())
+}
+
+async fn look(
+    store: &dyn Database,
+    outboxes: &[Outbox],
+) -> Result<Vec<Reconciliation>, StoreError> {
+    let mut found = Vec::new();
+    for outbox in outboxes {
+        let books = store.books(outbox).await?;
+        found.push(Reconciliation::new(outbox.name(), books));
     }
+    Ok(found)
+}
+
+fn verdict(wrong: &[&Reconciliation]) -> Result<(), Failure> {
+    let names: Vec<&str> = wrong.iter().map(|r| r.outbox.as_str()).collect();
+    match names.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Unbalanced(format!("outbox {}", names.join(", ")))),
+    }
+}
+
+/// Round after round, until windows differ that differed in the round before, in the same way.
+async fn watch(
+    store: &dyn Database,
+    outboxes: &[Outbox],
+    args: &ReconcileArgs,
+) -> Result<(), Failure> {
+    let mut before: Vec<Reconciliation> = Vec::new();
+    loop {
+        match look(store, outboxes).await {
+            Ok(found) => {
+                tell_round(&found, args.read.json)?;
+                let stays = |now: &&Reconciliation| before.iter().any(|then| now.is_as_wrong(then));
+                let wrong: Vec<_> = found.iter().filter(stays).collect();
+                if !wrong.is_empty() {
+                    if !args.read.json {
+                        print(&found)?;
+                    }
+                    return verdict(&wrong);
+                }
+                before = found;
+            }
+            // A database that is away says nothing about its books.
+            Err(error) if error.is_transient() => {
+                tracing::warn!(%error, "this round saw nothing; trying again");
+            }
+            Err(error) => return Err(error.into()),
+        }
+        tokio::time::sleep(args.every).await;
+    }
+}
+
+/// One line, or one JSON object in a line.
+fn tell_round(found: &[Reconciliation], json: bool) -> Result<(), Failure> {
+    let at = Utc::now();
+    if json {
+        let round = serde_json::json!({ "at": at, "outboxes": found });
+        return output::print(&format!("{round}\n"));
+    }
+    let of_outbox = |r: &Reconciliation| {
+        let books = if r.balanced { "balanced" } else { "DIFFER" };
+        format!(
+            "{} {books} ({} appended, {} delivered, {} dead, {} pending)",
+            r.outbox,
+            number(r.appended.count),
+            number(r.delivered.count),
+            number(r.dead.count),
+            number(r.pending.count)
+        )
+    };
+    let outboxes = found.iter().map(of_outbox).collect::<Vec<_>>().join("; ");
+    output::print(&format!("{}  {outboxes}\n", at.format("%Y-%m-%d %H:%M:%S")))
 }
 
 pub(crate) fn print(found: &[Reconciliation]) -> Result<(), Failure> {

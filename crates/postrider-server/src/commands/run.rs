@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use postrider::Appender;
@@ -15,9 +16,9 @@ use crate::commands::{Context, Failure, connect, require_schema};
 use crate::config::{Config, without_password};
 use crate::{http, output};
 
-/// Seconds, from half a millisecond to a minute.
-const BUCKETS: [f64; 14] =
-    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
+/// How often the recorder sorts new samples of histograms into their buckets. Until then it keeps
+/// each of them, and it would keep them for ever where nobody scrapes.
+const METRICS_UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     let config = context.load()?;
@@ -84,7 +85,10 @@ impl Daemon {
 
         let served = built.outboxes.iter().map(served).collect();
         let mut relay =
-            Relay::new(Arc::clone(&store), built.relay).alert_cool_down(built.alert_cool_down);
+            Relay::new(Arc::clone(&store), built.relay).alert_settings(built.alert_settings);
+        if let Some(traces) = built.traces {
+            relay = relay.traces(traces);
+        }
         for outbox in built.outboxes {
             relay = relay.outbox(outbox);
         }
@@ -98,6 +102,7 @@ impl Daemon {
             waker: relay.waker(),
             metrics,
             access,
+            alerts: relay.alert_book(),
             feed: http::Feed::new(api.stream_every.0, api.stream_clients_max),
             reconciler: http::Reconciler::default(),
             body_bytes_max: server.body_bytes_max,
@@ -134,11 +139,21 @@ fn served(config: &OutboxConfig) -> http::Served {
 
 /// The recorder behind `/metrics`.
 pub(crate) fn install_metrics() -> Result<PrometheusHandle, Failure> {
-    let recorder = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)
-        .and_then(PrometheusBuilder::install_recorder)
-        .map_err(|error| Failure::Usage(format!("metrics cannot be set up: {error}")))?;
+    let failed = |error| Failure::Usage(format!("metrics cannot be set up: {error}"));
+    let mut builder = PrometheusBuilder::new();
+    for (name, buckets) in telemetry::HISTOGRAMS {
+        let matcher = Matcher::Full(name.to_owned());
+        builder = builder.set_buckets_for_metric(matcher, buckets).map_err(failed)?;
+    }
+    let recorder = builder.install_recorder().map_err(failed)?;
     telemetry::describe();
+    let handle = recorder.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(METRICS_UPKEEP_EVERY).await;
+            handle.run_upkeep();
+        }
+    });
     Ok(recorder)
 }
 

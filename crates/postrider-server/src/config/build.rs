@@ -6,21 +6,25 @@ use std::time::Duration;
 
 use postrider::store::OnSuccess;
 use postrider::{Dedupe, Outbox, OutboxSpec};
-use postrider_relay::alert::{Channel, DiscordChannel};
+use postrider_relay::alert::{AlertSettings, Subscription};
 use postrider_relay::sinks::{ChatSink, LogSink, NullSink};
-use postrider_relay::{Backoff, FanOut, OutboxConfig, Preset, RateLimit, RelayConfig, Sink};
+use postrider_relay::{
+    Backoff, FanOut, OutboxConfig, Preset, RateLimit, RelayConfig, Sink, TraceSettings,
+};
 
 use super::ConfigError;
+use super::alerts::channels;
 use super::auto_retry::AutoRetrySection;
-use super::file::{AlertSection, Config, OnSuccessWord, OutboxSection, SinkSection};
+use super::file::{Config, OnSuccessWord, OutboxSection, SinkSection, TelemetrySection};
 use super::value::{Time, parse_time};
 
 /// Everything that a relay needs.
 pub(crate) struct Built {
     pub(crate) relay: RelayConfig,
     pub(crate) outboxes: Vec<OutboxConfig>,
-    pub(crate) channels: Vec<Box<dyn Channel>>,
-    pub(crate) alert_cool_down: Duration,
+    pub(crate) channels: Vec<Subscription>,
+    pub(crate) alert_settings: AlertSettings,
+    pub(crate) traces: Option<TraceSettings>,
 }
 
 impl Built {
@@ -72,10 +76,22 @@ impl Config {
             outboxes.push(config);
         }
         refuse_circles(&outboxes)?;
-        let channels = self.alert.iter().map(channel).collect::<Result<Vec<_>, ConfigError>>()?;
-        let cool_down = self.relay.alert_cool_down.map_or(Duration::from_secs(300), |t| t.0);
-        Ok(Built { relay: relay(&self)?, outboxes, channels, alert_cool_down: cool_down })
+        let channels = channels(&self.alert)?;
+        let usual = AlertSettings::default();
+        let cool_down = self.relay.alert_cool_down.map_or(usual.cool_down, |time| time.0);
+        let alert_settings = AlertSettings { cool_down, ..usual };
+        let traces = traces(&self.telemetry)?;
+        Ok(Built { relay: relay(&self)?, outboxes, channels, alert_settings, traces })
     }
+}
+
+fn traces(section: &TelemetrySection) -> Result<Option<TraceSettings>, ConfigError> {
+    let Some(endpoint) = &section.otlp_endpoint else { return Ok(None) };
+    let headers = section.otlp_headers.iter();
+    let headers = headers.map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
+    TraceSettings::new(endpoint.expose(), headers, section.trace_ratio.unwrap_or(1.0))
+        .map(Some)
+        .map_err(|error| ConfigError::Invalid(format!("[telemetry] {error}")))
 }
 
 fn relay(config: &Config) -> Result<RelayConfig, ConfigError> {
@@ -96,15 +112,20 @@ fn relay(config: &Config) -> Result<RelayConfig, ConfigError> {
         stalled_after: time(section.stalled_after, default.stalled_after),
         fold_every: time(section.fold_every, default.fold_every),
         move_marked_every: time(section.move_marked_every, default.move_marked_every),
-        unresolved_alert_at: section
-            .unresolved_alert_at
-            .map_or(default.unresolved_alert_at, i64::from),
+        monitor_every: time(section.monitor_every, default.monitor_every),
+        report_every: time(section.report_every, default.report_every),
         clean_up_at: clean_up_at(section.clean_up_at.as_deref().unwrap_or("02:00"))?,
         time_zone,
         backup_folder: section.backup_folder.clone().unwrap_or(default.backup_folder.clone()),
         backup_bytes_max: section.backup_bytes_max.unwrap_or(default.backup_bytes_max),
         ..default
     };
+    if built.monitor_every < Duration::from_millis(100) {
+        return Err(ConfigError::Invalid(format!(
+            "[relay] monitor_every = {:?} is too short: each look asks the database; at least 100ms",
+            built.monitor_every
+        )));
+    }
     if built.heartbeat_every * 3 > built.lease {
         return Err(ConfigError::Invalid(format!(
             "[relay] heartbeat_every = {:?} is too long for lease = {:?}: at least three must fit, \
@@ -194,7 +215,8 @@ fn outbox(
             if names.is_empty() { "none".to_owned() } else { names.join(", ") }
         ))
     })?;
-    let preset = overridden(preset, section);
+    let mut preset = overridden(preset, section);
+    preset.alerts = section.alerts.over(preset.alerts).map_err(&invalid)?;
     check(&preset).map_err(&invalid)?;
     let mut config = OutboxConfig::new(outbox, preset, Arc::clone(&target.sink));
     config.rate = target.rate.clone();
@@ -257,6 +279,7 @@ fn overridden(preset: Preset, section: &OutboxSection) -> Preset {
             .outage_spends_attempts
             .unwrap_or(preset.outage_spends_attempts),
         outage_max: time(section.outage_max, preset.outage_max),
+        alerts: preset.alerts,
     }
 }
 
@@ -316,14 +339,4 @@ fn rate(name: &str, section: &SinkSection) -> Result<Option<Arc<RateLimit>>, Con
     RateLimit::new(rate.events_per_s, burst)
         .map(|limit| Some(Arc::new(limit)))
         .map_err(|error| ConfigError::Invalid(format!("[[sink]] `{name}`: rate: {error}")))
-}
-
-fn channel(section: &AlertSection) -> Result<Box<dyn Channel>, ConfigError> {
-    match section {
-        AlertSection::Discord { url, payloads } => {
-            let channel = DiscordChannel::new(url.expose().to_owned(), *payloads)
-                .map_err(|error| ConfigError::Invalid(format!("[[alert]] discord: {error}")))?;
-            Ok(Box::new(channel))
-        }
-    }
 }

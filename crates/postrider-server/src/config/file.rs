@@ -1,5 +1,6 @@
 //! The configuration file's form. Meaning, unit and default of each key are in `default.toml`.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,9 +10,10 @@ use postrider_relay::FailingKey;
 use serde::Deserialize;
 
 use super::ConfigError;
+use super::alerts::{AlertSection, ThresholdsSection};
 use super::auto_retry::AutoRetrySection;
-use super::brokers::{KafkaSection, NatsSection, RabbitSection};
-use super::sink::{ChatSection, FanOutSection, HttpSection, RateSection, RedisSection};
+use super::brokers::{KafkaSection, NatsSection, RabbitSection, RedisSection};
+use super::sink::{ChatSection, FanOutSection, HttpSection, RateSection};
 use super::value::{Secret, Time};
 
 #[derive(Debug, Clone, Deserialize)]
@@ -25,6 +27,8 @@ pub(crate) struct Config {
     pub(crate) api: ApiSection,
     #[serde(default)]
     pub(crate) relay: RelaySection,
+    #[serde(default)]
+    pub(crate) telemetry: TelemetrySection,
     #[serde(default)]
     pub(crate) outbox: Vec<OutboxSection>,
     #[serde(default)]
@@ -111,12 +115,21 @@ pub(crate) struct RelaySection {
     pub(crate) stalled_after: Option<Time>,
     pub(crate) fold_every: Option<Time>,
     pub(crate) move_marked_every: Option<Time>,
-    pub(crate) unresolved_alert_at: Option<u32>,
+    pub(crate) monitor_every: Option<Time>,
+    pub(crate) report_every: Option<Time>,
     pub(crate) clean_up_at: Option<String>,
     pub(crate) time_zone: Option<String>,
     pub(crate) backup_folder: Option<PathBuf>,
     pub(crate) backup_bytes_max: Option<u64>,
     pub(crate) alert_cool_down: Option<Time>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TelemetrySection {
+    pub(crate) otlp_endpoint: Option<Secret>,
+    pub(crate) otlp_headers: BTreeMap<String, Secret>,
+    pub(crate) trace_ratio: Option<f64>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -149,6 +162,8 @@ pub(crate) struct OutboxSection {
     pub(crate) share: Option<Share>,
     #[serde(default)]
     pub(crate) auto_retry: Vec<AutoRetrySection>,
+    #[serde(default)]
+    pub(crate) alerts: ThresholdsSection,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -186,16 +201,6 @@ impl SinkSection {
             Self::Outbox(_) => None,
         }
     }
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-pub(crate) enum AlertSection {
-    Discord {
-        url: Secret,
-        #[serde(default)]
-        payloads: bool,
-    },
 }
 
 impl Config {

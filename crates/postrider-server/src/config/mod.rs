@@ -1,5 +1,6 @@
 //! The configuration: default < file < environment < flags.
 
+mod alerts;
 mod auto_retry;
 mod brokers;
 mod build;
@@ -18,7 +19,7 @@ pub(crate) const DEFAULT: &str = include_str!("default.toml");
 /// Read when no `--config` is given, if it is there.
 const FILE: &str = "postrider.toml";
 const ENVIRONMENT_PREFIX: &str = "POSTRIDER_";
-const ENVIRONMENT_SECTIONS: [&str; 4] = ["store", "server", "api", "relay"];
+const ENVIRONMENT_SECTIONS: [&str; 5] = ["store", "server", "api", "relay", "telemetry"];
 
 /// What is wrong with the configuration.
 #[derive(Debug, thiserror::Error)]

@@ -120,6 +120,10 @@ async fn dead_letters_are_found_grouped_retried_resolved_and_edited(place: Place
     let found = viewer.get(&format!("{OUTBOX}/identities/{identity}")).await;
     assert_eq!(found["events"][0]["status"], "COMPLETED", "{found:#}");
 
+    let alerts = viewer.get("/api/v1/alerts").await;
+    let told: Vec<_> =
+        ["active", "past"].iter().flat_map(|l| alerts[l].as_array().unwrap()).collect();
+    assert!(told.iter().any(|alert| alert["severity"] == "critical"), "dead letters: {alerts:#}");
     let audit = viewer.get("/api/v1/audit?operator=otto").await;
     let actions: Vec<_> =
         audit["rows"].as_array().unwrap().iter().map(|r| r["action"].clone()).collect();

@@ -311,14 +311,14 @@ pub async fn the_runner_works_a_job_through(db: TestDb) {
     db.bury_many(&relay, 20).await;
     let runner = runner(&db, &[db.outbox.clone()]).chunk(6);
     let made = db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
-    let next = runner.next().await.unwrap().unwrap();
+    let next = runner.next(|_| true).await.unwrap().unwrap();
     assert_eq!(next.id, made.id);
     let mut told = Vec::new();
     let mut tell = |job: &Job| told.push(job.done_count);
     let job = runner.run(made.id, &mut tell).await.unwrap().unwrap();
     assert_eq!((job.state, job.done_count), (JobState::Done, 20));
     assert_eq!(told, [0, 6, 12, 18, 20, 20]);
-    assert!(runner.next().await.unwrap().is_none());
+    assert!(runner.next(|_| true).await.unwrap().is_none());
 
     let letters = db.bury_many(&relay, 30).await;
     assert_eq!(letters.len(), 30);
@@ -332,7 +332,7 @@ pub async fn the_runner_works_a_job_through(db: TestDb) {
     let other = Outbox::new("elsewhere").unwrap();
     let stranger = self::runner(&db, &[other]);
     db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
-    assert!(stranger.next().await.unwrap().is_none(), "its outbox is not configured there");
+    assert!(stranger.next(|_| true).await.unwrap().is_none(), "its outbox is not configured there");
 }
 
 fn runner(db: &TestDb, outboxes: &[Outbox]) -> JobRunner {
@@ -388,7 +388,10 @@ pub async fn a_replay_goes_into_the_outbox_that_it_names(db: TestDb) {
     let job = NewJob { canary, ..new_job(work) };
     let made = db.store.create_job(&db.outbox, &job).await.unwrap();
     let only_parent = runner(&db, &[db.outbox.clone()]);
-    assert!(only_parent.next().await.unwrap().is_none(), "the child is not configured there");
+    assert!(
+        only_parent.next(|_| true).await.unwrap().is_none(),
+        "the child is not configured there"
+    );
     let refused = only_parent.run(made.id, &mut |_| {}).await.unwrap_err();
     assert!(refused.to_string().contains(child.name()), "{refused}");
 

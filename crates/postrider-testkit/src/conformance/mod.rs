@@ -70,6 +70,7 @@ macro_rules! store_conformance {
         ]);
         $crate::store_cases!($store, settle: [
             delivered_events_are_removed_and_booked,
+            of_many_delivered_events_only_those_meant_are_removed,
             archived_events_keep_their_fields,
             a_repeated_settle_changes_nothing,
             a_settle_with_another_version_changes_nothing,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
-use postrider_relay::alert::{Alert, Channel};
+use postrider_relay::alert::{Channel, Message, MessageState, NotSent, Severity, Subscription};
 use tokio::sync::watch;
 
 use crate::PATIENCE;
@@ -14,11 +14,13 @@ use crate::PATIENCE;
 pub struct RecordedAlerts {
     name: &'static str,
     payloads: bool,
+    reports: bool,
+    severity_min: Severity,
     /// Sends that still fail before one succeeds.
     failures: Arc<AtomicU32>,
     tries: Arc<AtomicU32>,
     gate: Arc<watch::Sender<bool>>,
-    alerts: Arc<watch::Sender<Vec<Alert>>>,
+    alerts: Arc<watch::Sender<Vec<Message>>>,
 }
 
 impl RecordedAlerts {
@@ -27,6 +29,8 @@ impl RecordedAlerts {
         Self {
             name: "recorded",
             payloads,
+            reports: false,
+            severity_min: Severity::Info,
             failures: Arc::default(),
             tries: Arc::default(),
             gate: Arc::new(watch::Sender::new(true)),
@@ -37,6 +41,18 @@ impl RecordedAlerts {
     /// A channel with a name of its own in the metrics.
     pub fn named(name: &'static str) -> Self {
         Self { name, ..Self::new(false) }
+    }
+
+    /// It gets reports as well.
+    #[must_use]
+    pub fn with_reports(self) -> Self {
+        Self { reports: true, ..self }
+    }
+
+    /// It gets nothing below this.
+    #[must_use]
+    pub fn from(self, severity_min: Severity) -> Self {
+        Self { severity_min, ..self }
     }
 
     /// The next sends fail.
@@ -60,27 +76,44 @@ impl RecordedAlerts {
     }
 
     /// What was sent.
-    pub fn sent(&self) -> Vec<Alert> {
+    pub fn sent(&self) -> Vec<Message> {
         self.alerts.borrow().clone()
     }
 
     /// As the relay takes it.
-    pub fn boxed(&self) -> Box<dyn Channel> {
-        Box::new(self.clone())
+    pub fn subscribed(&self) -> Subscription {
+        Subscription {
+            payloads: self.payloads,
+            reports: self.reports,
+            severity_min: self.severity_min,
+            ..Subscription::new(self.clone())
+        }
     }
 
-    /// Waits for an alert whose title contains the text.
+    /// Waits for a message whose title contains the text.
     ///
     /// # Panics
     /// After [`PATIENCE`], showing what was sent instead.
-    pub async fn until(&self, title: &str) -> Alert {
+    pub async fn until(&self, title: &str) -> Message {
+        self.until_any(title, |message| message.title.contains(title)).await
+    }
+
+    /// The same, for one that says that it is over.
+    pub async fn until_resolved(&self, title: &str) -> Message {
+        let over = |message: &Message| {
+            message.state == MessageState::Resolved && message.title.contains(title)
+        };
+        self.until_any(&format!("resolved: {title}"), over).await
+    }
+
+    async fn until_any(&self, what: &str, fits: impl Fn(&Message) -> bool) -> Message {
         let mut alerts = self.alerts.subscribe();
-        let found = alerts.wait_for(|sent| sent.iter().any(|alert| alert.title.contains(title)));
+        let found = alerts.wait_for(|sent| sent.iter().any(&fits));
         if tokio::time::timeout(PATIENCE, found).await.is_err() {
-            let titles: Vec<_> = self.sent().into_iter().map(|alert| alert.title).collect();
-            panic!("within {PATIENCE:?}, no alert with `{title}` came, but {titles:#?}");
+            let titles: Vec<_> = self.sent().into_iter().map(|m| (m.state, m.title)).collect();
+            panic!("within {PATIENCE:?}, no message with `{what}` came, but {titles:#?}");
         }
-        self.sent().into_iter().find(|alert| alert.title.contains(title)).unwrap()
+        self.sent().into_iter().find(fits).unwrap()
     }
 }
 
@@ -90,20 +123,20 @@ impl Channel for RecordedAlerts {
         self.name
     }
 
-    fn carries_payloads(&self) -> bool {
-        self.payloads
+    fn target(&self) -> &str {
+        "a test"
     }
 
-    async fn send(&self, alert: &Alert) -> Result<(), String> {
+    async fn send(&self, message: &Message) -> Result<String, NotSent> {
         self.tries.fetch_add(1, Ordering::SeqCst);
         drop(self.gate.subscribe().wait_for(|open| *open).await);
         let failing = self
             .failures
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         if failing.is_ok() {
-            return Err("scripted failure".to_owned());
+            return Err(NotSent::for_now("scripted failure"));
         }
-        self.alerts.send_modify(|alerts| alerts.push(alert.clone()));
-        Ok(())
+        self.alerts.send_modify(|alerts| alerts.push(message.clone()));
+        Ok("remembered".to_owned())
     }
 }

@@ -23,6 +23,7 @@ pub fn quick_config(folder: &TempFolder) -> RelayConfig {
         recover_every: Duration::from_millis(200),
         fold_every: Duration::from_millis(100),
         move_marked_every: Duration::from_millis(100),
+        monitor_every: Duration::from_millis(100),
         backup_folder: folder.path().join("dead-letters"),
         ..RelayConfig::default()
     }

@@ -16,6 +16,7 @@ mod search;
 mod settle;
 mod store;
 mod upkeep;
+mod watch;
 mod writers;
 
 use std::str::FromStr;

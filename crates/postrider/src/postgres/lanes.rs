@@ -4,17 +4,21 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::Row;
-use sqlx::postgres::PgRow;
+use futures_util::TryStreamExt;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::{Postgres, Row};
 
 use super::PostgresStore;
 use super::desk::audit;
-use super::store::{decode, settled};
+use super::settle::settled;
+use super::store::decode;
 use crate::store::{
     BlockedKey, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneOwner, LaneRead, LaneRow,
     LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of,
 };
 use crate::{Outbox, StoreError};
+
+type PgQuery<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
 
 #[async_trait]
 impl Lanes for PostgresStore {
@@ -124,16 +128,17 @@ impl Lanes for PostgresStore {
             true => include_str!("sql/lanes_read.sql"),
             false => include_str!("sql/lanes_read_known.sql"),
         };
+        let asked = cursor.rows_within(limit);
         let mut query = sqlx::query(outbox.sql(statement))
             .bind(cursor.low)
             .bind(lanes.bits())
-            .bind(i64::from(limit.rows))
-            .bind(bytes(limit));
+            .bind(i64::from(asked));
         if !plain {
             let (types, ids) = halves(hidden);
             query = query.bind(known).bind(types).bind(ids);
         }
-        let read = lane_read(&query.fetch_all(&self.pool).await?, limit)?;
+        let read = self.read_until_heavy(query, ClaimLimit { rows: asked, ..limit }).await?;
+        cursor.weigh(&read.rows);
         let scanned_to = read.rows.last().filter(|_| read.full).map(|row| row.event.id);
         cursor.advance(closed_until, scanned_to);
         Ok(read)
@@ -284,6 +289,30 @@ impl Lanes for PostgresStore {
             })
         };
         Ok(rows.iter().map(blocked).collect::<Result<_, _>>()?)
+    }
+}
+
+impl PostgresStore {
+    /// Takes rows as they come, up to the one that reaches the limit of bytes. Weighing them in the
+    /// database first took three times as long as reading them.
+    async fn read_until_heavy(&self, query: PgQuery<'_>, limit: ClaimLimit) -> Result<LaneRead> {
+        let mut connection = self.pool.acquire().await?;
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        {
+            let mut found = query.fetch(&mut *connection);
+            while bytes < limit.bytes
+                && let Some(row) = found.try_next().await?
+            {
+                let row = lane_row(&row)?;
+                bytes += row.event.weight_bytes() as u64;
+                rows.push(row);
+            }
+        }
+        if bytes >= limit.bytes && rows.len() < limit.rows as usize {
+            // The rest is on its way, and may be a thousand times as much.
+            connection.close_on_drop();
+        }
+        Ok(LaneRead::within(rows, limit))
     }
 }
 

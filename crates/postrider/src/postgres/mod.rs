@@ -11,8 +11,10 @@ mod lanes;
 mod pauses;
 mod schema;
 mod search;
+mod settle;
 mod store;
 mod upkeep;
+mod watch;
 
 use std::str::FromStr;
 use std::time::Duration;

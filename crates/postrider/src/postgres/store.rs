@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::append::millis;
+use super::settle::{settle_each, settled};
 use crate::event::{fit, limits};
 use crate::store::{
     Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
@@ -187,14 +188,13 @@ impl Store for PostgresStore {
         delivered: &[Delivery],
         on_success: OnSuccess,
     ) -> Result<Settled> {
-        let row = sqlx::query(outbox.sql(settle_delivered_sql(on_success)))
-            .bind(&lease.relay_id)
-            .bind(lease.epoch)
-            .bind(delivered.iter().map(|d| d.id).collect::<Vec<_>>())
-            .bind(delivered.iter().map(|d| d.version).collect::<Vec<_>>())
-            .fetch_one(&self.pool)
-            .await?;
-        settled(&row)
+        match on_success {
+            OnSuccess::Delete => self.delete_delivered(outbox, lease, delivered).await,
+            OnSuccess::Archive => {
+                let rows: Vec<&Delivery> = delivered.iter().collect();
+                settle_each(&self.pool, outbox, lease, &rows, on_success).await
+            }
+        }
     }
 
     async fn fan_out(
@@ -225,15 +225,8 @@ impl Store for PostgresStore {
                     .await?;
             }
         }
-        let row = sqlx::query(outbox.sql(settle_delivered_sql(on_success)))
-            .bind(&lease.relay_id)
-            .bind(lease.epoch)
-            .bind(delivered.iter().map(|d| d.id).collect::<Vec<_>>())
-            .bind(delivered.iter().map(|d| d.version).collect::<Vec<_>>())
-            .fetch_one(&mut *tx)
-            .await?;
         // Without the lease nothing is committed, the copies included.
-        let settled = settled(&row)?;
+        let settled = settle_each(&mut *tx, outbox, lease, &delivered, on_success).await?;
         tx.commit().await?;
         Ok(settled)
     }
@@ -376,24 +369,8 @@ impl PostgresStore {
     }
 }
 
-fn settle_delivered_sql(on_success: OnSuccess) -> &'static str {
-    match on_success {
-        OnSuccess::Delete => include_str!("sql/settle_delivered_delete.sql"),
-        OnSuccess::Archive => include_str!("sql/settle_delivered_archive.sql"),
-    }
-}
-
 fn last_error(error: &str) -> String {
     fit(error, limits::LAST_ERROR_CHARS_MAX).into_owned()
-}
-
-/// Reads `held` and `settled`, which every settling statement answers.
-pub(super) fn settled(row: &PgRow) -> Result<Settled> {
-    let (held, rows): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-    match held {
-        0 => Err(StoreError::LeaseLost),
-        _ => Ok(Settled { rows: rows.try_into().unwrap_or(0) }),
-    }
 }
 
 /// Columns in the order of `claim.sql`.

@@ -19,6 +19,7 @@ mod schema;
 mod search;
 mod store;
 mod upkeep;
+mod watch;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

@@ -8,6 +8,7 @@
 //! | [`Desk`] | operators: CLI, REST, page | books, lists, dead letters, audit |
 //! | [`Jobs`] | operators, and who runs the jobs | bulk actions, step by step |
 //! | [`Pauses`] | operators, and every heartbeat | what is paused |
+//! | [`Watch`] | the monitor, `doctor` | bounded looks at tables and server |
 //!
 //! Rules that hold for every implementation, and that the conformance suite of
 //! `postrider-testkit` checks:
@@ -36,6 +37,7 @@ mod schema;
 pub(crate) mod search;
 mod settle;
 mod upkeep;
+mod watch;
 
 pub(crate) use books::books_from_lines;
 pub use books::{BookLine, Books, Statistics, TypeStatistics};
@@ -68,6 +70,8 @@ pub(crate) use schema::{leave_newer_tables, schema_verdict};
 pub use settle::{BRANCHES_MAX, Death, Deferral, Delivery, Failure, OnSuccess, Settled};
 pub(crate) use upkeep::fingerprints;
 pub use upkeep::{Cleaned, Recovery, Retention, Upkeep};
+pub use watch::{AtLeast, Composition, Finding, StateCount, Verdict, Watch};
+pub(crate) use watch::{Made, Part, major_minor, missing_parts, parts};
 
 use async_trait::async_trait;
 use tokio::sync::mpsc;
@@ -118,8 +122,8 @@ pub struct Capabilities {
 }
 
 /// Everything that a database does for Postrider.
-pub trait Database: Schema + Store + Lanes + Upkeep + Desk + Jobs + Pauses {}
-impl<T: Schema + Store + Lanes + Upkeep + Desk + Jobs + Pauses> Database for T {}
+pub trait Database: Schema + Store + Lanes + Upkeep + Desk + Jobs + Pauses + Watch {}
+impl<T: Schema + Store + Lanes + Upkeep + Desk + Jobs + Pauses + Watch> Database for T {}
 
 /// The relay's side of a store.
 #[async_trait]

@@ -55,7 +55,7 @@ fn build(builder: ClientBuilder) -> Result<Client, String> {
 }
 
 /// Without the URL: it may carry secrets.
-pub(super) fn connection_error(error: &reqwest::Error) -> String {
+pub(crate) fn connection_error(error: &reqwest::Error) -> String {
     let mut text = match () {
         () if error.is_timeout() => "timeout".to_owned(),
         () if error.is_connect() => "cannot connect".to_owned(),

@@ -20,9 +20,9 @@ use url::Url;
 
 #[cfg(any(feature = "discord", feature = "slack"))]
 pub(crate) use self::answer::Answer;
-pub(crate) use self::client::{client, client_for};
+pub(crate) use self::client::{client, client_for, connection_error};
 pub(crate) use self::exchange::{Dialect, Exchange};
-use self::signature::Signer;
+pub(crate) use self::signature::Signer;
 pub(crate) use self::targets::Targets;
 use crate::body::{Body, Escape};
 use crate::message::{Envelope, EnvelopeSettings};
@@ -190,8 +190,7 @@ impl Dialect for HttpSink {
         url: Url,
         view: &EventView<'_>,
     ) -> Result<RequestBuilder, Outcome> {
-        let (headers, body) =
-            self.prepare(view).map_err(|error| Outcome::Rejected { error, detail: None })?;
+        let (headers, body) = self.prepare(view).map_err(|error| Outcome::Unfit { error })?;
         let request = client.request(self.method.clone(), url).headers(headers);
         Ok(if self.sends_body() { request.body(body) } else { request })
     }

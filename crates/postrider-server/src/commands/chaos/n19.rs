@@ -154,7 +154,9 @@ impl<'a> Run<'a> {
             host_concurrency_max: self.args.concurrency as usize,
             ..HttpSettings::new("api", url)
         })?;
-        Ok(OutboxConfig::new(stage.outbox.clone(), preset, Arc::new(sink)))
+        let mut outbox = OutboxConfig::new(stage.outbox.clone(), preset, Arc::new(sink));
+        outbox.claim = Some(self.args.claim);
+        Ok(outbox)
     }
 
     /// The API breaks, and calls go on at their rate. Answers how long it took: longer than planned
@@ -264,6 +266,7 @@ impl<'a> Run<'a> {
             events: self.events,
             poison: self.args.poison,
             scale: self.args.scale,
+            claim: self.args.claim.as_str(),
             batch: self.args.batch,
             concurrency: self.args.concurrency,
             delivered: counts.distinct,
@@ -300,6 +303,8 @@ fn bar(title: &'static str, total: u64) -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
+    use postrider::store::ClaimMode;
+
     use super::*;
 
     fn args(events: u64, poison: u64) -> N19Args {
@@ -309,6 +314,7 @@ mod tests {
             outage: Duration::from_secs(60),
             scale: 1,
             poison,
+            claim: ClaimMode::Rows,
             batch: 100,
             concurrency: 1,
             json: false,

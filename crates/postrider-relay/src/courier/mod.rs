@@ -1,37 +1,44 @@
 //! The way of one batch: verify → hold back → deliver → decide. The same in every claim mode.
 
+mod tell;
+
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use chrono::Utc;
 use futures_util::FutureExt;
 use postrider::Event;
-use postrider::store::{DeadReason, DownDestination, Key};
+use postrider::store::Key;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::alert::{Alert, Alerts, Severity};
+use crate::alert::Alerts;
 use crate::config::{FailingKey, OutboxConfig};
 use crate::gate::Gate;
-use crate::health::{Health, Turn};
+use crate::health::Health;
 use crate::heart::{Heart, Held};
+use crate::monitor::Observations;
 use crate::policy::{Settlement, decide, examine};
 use crate::sink::{Batch, Outcome};
-use crate::telemetry;
+use crate::telemetry::{self, label};
+use crate::trace::{Spans, Tracer};
 
 /// Time that a sink gets beyond its deadline to answer.
 const DEADLINE_GRACE: Duration = Duration::from_secs(2);
-/// Of an error, what the list of relays shows.
-const ERROR_SHOWN_CHARS: usize = 200;
 
 pub(crate) struct Courier {
     pub(crate) config: OutboxConfig,
     pub(crate) heart: Arc<Heart>,
     pub(crate) health: Health,
     pub(crate) alerts: Alerts,
+    pub(crate) observations: Arc<Observations>,
+    /// Where spans go, if anywhere.
+    pub(crate) tracer: Option<Tracer>,
+    /// Destinations that refuse our credentials.
+    pub(crate) refusing: Mutex<HashSet<String>>,
     /// A destination that was down takes events again.
     pub(crate) came_back: Notify,
     /// The stop deadline has passed: start nothing, wait for nothing.
@@ -72,6 +79,9 @@ impl Courier {
     /// when the one before it was delivered.
     pub(crate) async fn carry(&self, held: &Held, events: Vec<Event>, keep_order: bool) -> Carried {
         let started = Instant::now();
+        if let Some(newest) = events.iter().map(|event| event.claimed_at).max() {
+            self.observations.clock.heard(newest, Utc::now(), started);
+        }
         let (mut good, mut settled) = (Vec::with_capacity(events.len()), Vec::new());
         // Where a dead event stops its key, those behind it in this batch stop too.
         let parks = keep_order && self.config.failing_key == FailingKey::Park;
@@ -92,14 +102,18 @@ impl Courier {
             }
         }
         let (probes, held_back) = self.hold_back(&mut good, keep_order, started);
-        let gate = Gate::new(self, started);
+        let spans = Spans::begin(self.tracer.as_ref(), &self.config, &mut good);
+        let gate = Gate::new(self, started, &spans);
         let outcomes = self.deliver(held, &good, keep_order, &gate).await;
         let took = started.elapsed();
-        for (event, outcome) in good.iter().zip(&outcomes) {
+        self.heard_all(&good, &outcomes, &gate, took, started);
+        for (event, outcome) in good.iter().zip(&outcomes).filter(|_| spans.are_traced()) {
             if !gate.was_told(event) {
-                self.heard(&self.destination(event), event, outcome, took, started);
+                spans.end(event, outcome, started);
             }
         }
+        drop(gate);
+        spans.restore(&mut good);
         drop(probes);
         let window = if self.health.any_limited() { self.health.window_min() } else { None };
         metrics::gauge!(telemetry::DESTINATION_WINDOW, &self.labels())
@@ -174,12 +188,44 @@ impl Courier {
 
     /// What becomes of an event after its delivery.
     fn decide(&self, event: &Event, outcome: &Outcome) -> Settlement {
+        if *outcome == Outcome::Delivered {
+            // Whatever the destination's health.
+            return Settlement::Delivered;
+        }
         let (destination, now) = (self.destination(event), Instant::now());
         let mut health = self.health.view(&destination, now);
         if health.open && *outcome == Outcome::Untried {
             health.probe_in = self.health.defer(&destination, event.id, now);
         }
-        decide(outcome, event, &health, &self.config.preset, rand::random())
+        let settlement = decide(outcome, event, &health, &self.config.preset, rand::random());
+        self.observations.tally.decided(&settlement, now);
+        settlement
+    }
+
+    /// The answers that the sink did not tell one by one.
+    fn heard_all(
+        &self,
+        events: &[Event],
+        outcomes: &[Outcome],
+        gate: &Gate<'_>,
+        took: Duration,
+        sent_at: Instant,
+    ) {
+        // The usual case, in one go: a lock and a look-up for each event would cost more than all
+        // else that is done for it here.
+        if let Some(only) = self.config.sink.only_destination()
+            && gate.told_nothing()
+            && outcomes.iter().all(|outcome| *outcome == Outcome::Delivered)
+            && self.health.all_delivered(only, events, took, Instant::now())
+        {
+            self.observations.tally.all_delivered(events, Instant::now());
+            return;
+        }
+        for (event, outcome) in events.iter().zip(outcomes) {
+            if !gate.was_told(event) {
+                self.heard(&self.destination(event), event, outcome, took, sent_at);
+            }
+        }
     }
 
     /// An answer of a destination: its breaker hears of it, and so do people.
@@ -192,6 +238,7 @@ impl Courier {
         sent_at: Instant,
     ) {
         let now = Instant::now();
+        self.observations.tally.heard(event, outcome, now);
         if let Some(turn) = self.health.record(destination, event, outcome, took, sent_at, now) {
             self.tell_turn(destination, outcome, turn);
         }
@@ -237,7 +284,7 @@ impl Courier {
             self.deliver_all(&order, events, gate).await
         };
         metrics::histogram!(telemetry::DELIVER_SECONDS,
-            "outbox" => self.config.outbox.name().to_owned())
+            label::OUTBOX => self.config.outbox.name().to_owned())
         .record(started.elapsed().as_secs_f64());
         outcomes
     }
@@ -358,70 +405,6 @@ impl Courier {
 
     fn labels(&self) -> [(&'static str, String); 2] {
         let (outbox, sink) = (self.config.outbox.name(), self.config.sink.name());
-        [("outbox", outbox.to_owned()), ("sink", sink.to_owned())]
-    }
-
-    fn tell_integrity(&self, event: &Event, settlement: &Settlement) {
-        let Settlement::Dead { reason: DeadReason::Integrity, message, .. } = settlement else {
-            return;
-        };
-        let name = self.config.outbox.name();
-        metrics::counter!(telemetry::INTEGRITY_FAILURE, "outbox" => name.to_owned()).increment(1);
-        self.alerts.raise(Alert {
-            severity: Severity::Critical,
-            kind: format!("integrity/{name}/{}", event.id),
-            title: format!("Integrity failure in outbox {name}"),
-            fields: vec![
-                ("id", event.id.to_string()),
-                ("event_id", event.event_id.clone()),
-                ("type", event.event_type.clone()),
-                ("error", message.clone()),
-            ],
-            event: None,
-        });
-    }
-
-    fn tell_turn(&self, destination: &str, outcome: &Outcome, turn: Turn) {
-        let (outbox, sink) = (self.config.outbox.name(), self.config.sink.name());
-        let labels = self.labels();
-        metrics::gauge!(telemetry::DESTINATION_OPEN, &labels).set(self.health.open_count() as f64);
-        let opened = u64::from(turn == Turn::WentDown);
-        metrics::counter!(telemetry::DESTINATION_OPENED, &labels).increment(opened);
-        match (turn, outcome) {
-            (Turn::WentDown, Outcome::Down { error, .. }) => {
-                tracing::warn!(
-                    outbox,
-                    sink,
-                    destination,
-                    error,
-                    "destination is down: events wait, no attempts are spent"
-                );
-                let down = DownDestination {
-                    sink: sink.to_owned(),
-                    destination: destination.to_owned(),
-                    since: Utc::now(),
-                    error: error.chars().take(ERROR_SHOWN_CHARS).collect(),
-                };
-                self.heart.note_down(outbox, down);
-            }
-            (Turn::WentDown, _) => {}
-            (Turn::CameBack { after }, _) => {
-                self.heart.note_back(outbox, destination);
-                tracing::info!(outbox, sink, destination, ?after, "destination is back");
-                self.came_back.notify_one();
-            }
-        }
-    }
-
-    fn tell_credentials(&self, destination: &str, outcome: &Outcome) {
-        let Outcome::Down { credentials: true, error, .. } = outcome else { return };
-        let sink = self.config.sink.name();
-        self.alerts.raise(Alert {
-            severity: Severity::Critical,
-            kind: format!("credentials/{sink}/{destination}"),
-            title: format!("Sink {sink}: {destination} refuses our credentials"),
-            fields: vec![("error", error.clone())],
-            event: None,
-        });
+        [(label::OUTBOX, outbox.to_owned()), (label::SINK, sink.to_owned())]
     }
 }

@@ -1,0 +1,302 @@
+//! Who is told what, and how often.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::queue::{Queue, Sending, queue};
+use super::{Alert, AlertBook, Message, MessageState, Subscription};
+use crate::preset::Backoff;
+use crate::telemetry;
+
+/// Notices between the relay and the dispatcher, which never waits: only a burst fills it.
+const NOTICES_MAX: usize = 1_000;
+/// Kinds remembered for the cool-down, and conditions.
+const KINDS_MAX: usize = 10_000;
+
+/// How alerts are sent.
+#[derive(Debug, Clone, Copy)]
+pub struct AlertSettings {
+    /// Alerts of one kind within this time are summed up in one message.
+    pub cool_down: Duration,
+    /// Waits between tries of a message that a channel did not take.
+    pub retry: Backoff,
+}
+
+impl Default for AlertSettings {
+    fn default() -> Self {
+        let (first, max) = (Duration::from_secs(1), Duration::from_secs(300));
+        Self {
+            cool_down: Duration::from_secs(300),
+            retry: Backoff { first, factor: 2.0, max, jitter: 0.2 },
+        }
+    }
+}
+
+enum Notice {
+    Happened(Alert),
+    Holds(Alert),
+    Over { kind: String, title: String },
+    Handed { kind: String },
+    Report(Alert),
+}
+
+/// Takes alerts from anywhere in the relay. Never waits; an overflow is counted and logged.
+#[derive(Clone)]
+pub struct Alerts {
+    sender: mpsc::Sender<Notice>,
+}
+
+impl Alerts {
+    /// Something happened.
+    pub fn raise(&self, alert: Alert) {
+        self.put(Notice::Happened(alert));
+    }
+
+    /// Something holds. To be said as often as one looks: only the beginning is told.
+    pub fn begin(&self, alert: Alert) {
+        self.put(Notice::Holds(alert));
+    }
+
+    /// Something does not hold. To be said as often as one looks: told only if it held.
+    pub fn end(&self, kind: impl Into<String>, title: impl Into<String>) {
+        self.put(Notice::Over { kind: kind.into(), title: title.into() });
+    }
+
+    /// Somebody else watches this from now on; whether it holds is not known here.
+    pub fn hand_over(&self, kind: impl Into<String>) {
+        self.put(Notice::Handed { kind: kind.into() });
+    }
+
+    /// The report, to channels that ask for it.
+    pub fn report(&self, report: Alert) {
+        self.put(Notice::Report(report));
+    }
+
+    fn put(&self, notice: Notice) {
+        if let Err(error) = self.sender.try_send(notice) {
+            metrics::counter!(telemetry::ALERTS_DROPPED, telemetry::label::CHANNEL => "all")
+                .increment(1);
+            tracing::error!(%error, "alert dropped: too many at once");
+        }
+    }
+}
+
+/// Decides which alerts become messages, and hands these to the channels' queues.
+pub struct Dispatcher {
+    receiver: mpsc::Receiver<Notice>,
+    queues: Vec<Queue>,
+    sendings: Vec<Sending>,
+    book: Arc<AlertBook>,
+    cool_down: Duration,
+    kinds: HashMap<String, Kind>,
+    conditions: HashMap<String, Condition>,
+}
+
+/// Things of one kind that happened.
+struct Kind {
+    told_at: Instant,
+    /// The last one that was held back, and how many there were.
+    held_back: Option<(Alert, u64)>,
+}
+
+/// Something that holds, or did lately.
+struct Condition {
+    /// As it was last seen.
+    alert: Alert,
+    holds: bool,
+    /// People were told that it began, and not yet that it is over.
+    told: bool,
+    told_at: Instant,
+    /// How often it began anew within the cool-down, untold.
+    untold: u64,
+}
+
+impl Dispatcher {
+    /// A dispatcher, and the handle that feeds it.
+    pub fn new(channels: Vec<Subscription>, settings: AlertSettings) -> (Alerts, Self) {
+        let (sender, receiver) = mpsc::channel(NOTICES_MAX);
+        let (queues, sendings) =
+            channels.into_iter().map(|channel| queue(channel, settings.retry)).unzip();
+        let dispatcher = Self {
+            receiver,
+            queues,
+            sendings,
+            book: Arc::default(),
+            cool_down: settings.cool_down,
+            kinds: HashMap::new(),
+            conditions: HashMap::new(),
+        };
+        (Alerts { sender }, dispatcher)
+    }
+
+    /// Writes what is told into this book.
+    #[must_use]
+    pub fn into_book(self, book: Arc<AlertBook>) -> Self {
+        Self { book, ..self }
+    }
+
+    /// Runs until stopped; then what is left is tried once more.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut sending = JoinSet::new();
+        for channel in std::mem::take(&mut self.sendings) {
+            sending.spawn(channel.run(stop.clone()));
+        }
+        let tick = self.cool_down.clamp(Duration::from_millis(1), Duration::from_secs(1));
+        let mut tick = tokio::time::interval(tick);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                _ = tick.tick() => self.sum_up(false),
+                notice = self.receiver.recv() => match notice {
+                    Some(notice) => self.take(notice),
+                    None => break,
+                },
+            }
+        }
+        while let Ok(notice) = self.receiver.try_recv() {
+            self.take(notice);
+        }
+        self.sum_up(true);
+        // The queues end when nothing more can come.
+        self.queues.clear();
+        while sending.join_next().await.is_some() {}
+    }
+
+    fn take(&mut self, notice: Notice) {
+        match notice {
+            Notice::Happened(alert) => self.happened(alert),
+            Notice::Holds(alert) => self.holds(alert),
+            Notice::Over { kind, title } => self.over(&kind, title),
+            Notice::Handed { kind } => {
+                self.conditions.remove(&kind);
+                self.book.release(&kind);
+            }
+            Notice::Report(report) => self.tell(MessageState::Report, report, 1),
+        }
+    }
+
+    /// The first of a kind is told at once; further ones within the cool-down are counted.
+    fn happened(&mut self, alert: Alert) {
+        self.book.note(&alert, self.cool_down);
+        let cool_down = self.cool_down;
+        match self.kinds.get_mut(&alert.kind) {
+            // Also when the cool-down just ended: the next tick tells of all of them together.
+            Some(kind) if kind.told_at.elapsed() < cool_down || kind.held_back.is_some() => {
+                let count = kind.held_back.as_ref().map_or(0, |(_, count)| *count) + 1;
+                kind.held_back = Some((alert, count));
+            }
+            _ => {
+                self.remember(&alert.kind);
+                self.tell(MessageState::Raised, alert, 1);
+            }
+        }
+    }
+
+    fn remember(&mut self, kind: &str) {
+        if self.kinds.len() < KINDS_MAX {
+            let told = Kind { told_at: Instant::now(), held_back: None };
+            self.kinds.insert(kind.to_owned(), told);
+        }
+    }
+
+    /// A beginning is told at once, unless it follows the last one within the cool-down.
+    fn holds(&mut self, alert: Alert) {
+        self.book.hold(&alert);
+        let now = Instant::now();
+        match self.conditions.get_mut(&alert.kind) {
+            Some(condition) if condition.holds => condition.alert = alert,
+            Some(condition) if now - condition.told_at < self.cool_down => {
+                condition.untold += 1;
+                (condition.alert, condition.holds) = (alert, true);
+            }
+            _ => {
+                if self.conditions.len() < KINDS_MAX {
+                    let alert = alert.clone();
+                    let condition =
+                        Condition { alert, holds: true, told: true, told_at: now, untold: 0 };
+                    self.conditions.insert(condition.alert.kind.clone(), condition);
+                }
+                self.tell(MessageState::Raised, alert, 1);
+            }
+        }
+    }
+
+    /// Told to those who were told that it began.
+    fn over(&mut self, kind: &str, title: String) {
+        self.book.release(kind);
+        let Some(condition) = self.conditions.get_mut(kind) else { return };
+        condition.holds = false;
+        if std::mem::take(&mut condition.told) {
+            let alert = Alert { title, ..condition.alert.clone() };
+            self.tell(MessageState::Resolved, alert, 1);
+        }
+    }
+
+    /// One message for all that was held back, once its cool-down is over.
+    fn sum_up(&mut self, all: bool) {
+        let cool_down = self.cool_down;
+        let mut due = Vec::new();
+        self.kinds.retain(|_, kind| {
+            if !all && kind.told_at.elapsed() < cool_down {
+                return true;
+            }
+            due.extend(kind.held_back.take());
+            false
+        });
+        for (mut alert, count) in due {
+            if count > 1 {
+                alert.title = format!("{} (and {} more like it)", alert.title, count - 1);
+            }
+            self.remember(&alert.kind);
+            self.tell(MessageState::Raised, alert, count);
+        }
+        self.sum_up_conditions(all);
+    }
+
+    fn sum_up_conditions(&mut self, all: bool) {
+        let cool_down = self.cool_down;
+        let mut due = Vec::new();
+        self.conditions.retain(|_, condition| {
+            if condition.told || (!all && condition.told_at.elapsed() < cool_down) {
+                return true;
+            }
+            let (count, mut alert) = (condition.untold, condition.alert.clone());
+            match (condition.holds, count) {
+                (true, _) => {
+                    alert.title = format!("{} (began {} again)", alert.title, times(count));
+                    due.push((MessageState::Raised, alert, count));
+                    (condition.told, condition.untold) = (true, 0);
+                    condition.told_at = Instant::now();
+                    return true;
+                }
+                (false, 0) => {}
+                (false, _) => {
+                    let more = format!("came back {} and is over", times(count));
+                    alert.title = format!("{} ({more})", alert.title);
+                    due.push((MessageState::Resolved, alert, count));
+                }
+            }
+            false
+        });
+        for (state, alert, count) in due {
+            self.tell(state, alert, count);
+        }
+    }
+
+    fn tell(&self, state: MessageState, alert: Alert, count: u64) {
+        let message = Message::new(state, alert, count);
+        self.queues.iter().for_each(|queue| queue.put(&message));
+    }
+}
+
+fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
+    }
+}

@@ -1,0 +1,39 @@
+//! Messages as text.
+
+use super::{Message, MessageState};
+
+/// The title, with what became of it.
+pub(super) fn title(message: &Message) -> String {
+    match message.state {
+        MessageState::Resolved => format!("Resolved: {}", message.title),
+        _ => message.title.clone(),
+    }
+}
+
+/// The first line: how bad, and what.
+#[cfg(any(feature = "http", feature = "email"))]
+pub(super) fn headline(message: &Message) -> String {
+    match message.state {
+        MessageState::Raised => format!("[{}] {}", message.severity.as_str(), message.title),
+        MessageState::Resolved => format!("[resolved] {}", message.title),
+        MessageState::Report => format!("[report] {}", message.title),
+        MessageState::Test => format!("[test] {}", message.title),
+    }
+}
+
+/// `name=value name=value`
+pub(super) fn one_line(fields: &[(&'static str, String)]) -> String {
+    fields.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+/// A line per field.
+#[cfg(any(feature = "http", feature = "email"))]
+pub(super) fn lines(fields: &[(&'static str, String)]) -> String {
+    fields.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
+}
+
+/// Cut to what the other side takes, at a character.
+#[cfg(feature = "http")]
+pub(super) fn cut(text: &str, chars_max: usize) -> String {
+    text.chars().take(chars_max).collect()
+}

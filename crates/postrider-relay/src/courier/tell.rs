@@ -1,0 +1,104 @@
+//! What people and metrics are told of an answer.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use chrono::Utc;
+use postrider::Event;
+use postrider::store::{DeadReason, DownDestination};
+
+use super::Courier;
+use crate::alert::{Alert, Severity};
+use crate::health::Turn;
+use crate::policy::Settlement;
+use crate::sink::Outcome;
+use crate::telemetry::{self, label};
+
+/// Of an error, what the list of relays shows.
+const ERROR_SHOWN_CHARS: usize = 200;
+
+impl Courier {
+    pub(super) fn tell_integrity(&self, event: &Event, settlement: &Settlement) {
+        let Settlement::Dead { reason: DeadReason::Integrity, message, .. } = settlement else {
+            return;
+        };
+        let name = self.config.outbox.name();
+        metrics::counter!(telemetry::INTEGRITY_FAILURE, label::OUTBOX => name.to_owned())
+            .increment(1);
+        if !self.config.preset.alerts.integrity {
+            return;
+        }
+        self.alerts.raise(Alert {
+            severity: Severity::Critical,
+            kind: format!("integrity/{name}/{}", event.id),
+            title: format!("Integrity failure in outbox {name}"),
+            fields: vec![
+                ("id", event.id.to_string()),
+                ("event_id", event.event_id.clone()),
+                ("type", event.event_type.clone()),
+                ("error", message.clone()),
+            ],
+            event: None,
+        });
+    }
+
+    pub(super) fn tell_turn(&self, destination: &str, outcome: &Outcome, turn: Turn) {
+        let (outbox, sink) = (self.config.outbox.name(), self.config.sink.name());
+        let labels = self.labels();
+        let open = self.health.open_count();
+        self.observations.open.store(open, Ordering::Relaxed);
+        metrics::gauge!(telemetry::DESTINATION_OPEN, &labels).set(open as f64);
+        let opened = u64::from(turn == Turn::WentDown);
+        metrics::counter!(telemetry::DESTINATION_OPENED, &labels).increment(opened);
+        match (turn, outcome) {
+            (Turn::WentDown, Outcome::Down { error, .. }) => {
+                tracing::warn!(
+                    outbox,
+                    sink,
+                    destination,
+                    error,
+                    "destination is down: events wait, no attempts are spent"
+                );
+                let down = DownDestination {
+                    sink: sink.to_owned(),
+                    destination: destination.to_owned(),
+                    since: Utc::now(),
+                    error: error.chars().take(ERROR_SHOWN_CHARS).collect(),
+                };
+                self.heart.note_down(outbox, down);
+            }
+            (Turn::WentDown, _) => {}
+            (Turn::CameBack { after }, _) => {
+                self.heart.note_back(outbox, destination);
+                tracing::info!(outbox, sink, destination, ?after, "destination is back");
+                self.came_back.notify_one();
+            }
+        }
+    }
+
+    /// Somebody must act on refused credentials; that they did shows by any other answer.
+    pub(super) fn tell_credentials(&self, destination: &str, outcome: &Outcome) {
+        if matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. }) {
+            return;
+        }
+        let sink = self.config.sink.name();
+        let kind = format!("credentials/{sink}/{destination}");
+        let mut refusing = self.refusing.lock().unwrap_or_else(PoisonError::into_inner);
+        match outcome {
+            Outcome::Down { credentials: true, error, .. } => {
+                refusing.insert(destination.to_owned());
+                self.alerts.begin(Alert {
+                    severity: Severity::Critical,
+                    kind,
+                    title: format!("Sink {sink}: {destination} refuses our credentials"),
+                    fields: vec![("error", error.clone())],
+                    event: None,
+                });
+            }
+            _ if refusing.remove(destination) => {
+                self.alerts.end(kind, format!("Sink {sink}: {destination} takes our credentials"));
+            }
+            _ => {}
+        }
+    }
+}

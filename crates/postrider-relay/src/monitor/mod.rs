@@ -1,0 +1,189 @@
+//! The monitor: looks at each outbox every minute, judges what it sees, and reports every ten.
+//!
+//! What the tables show is watched by one relay for all: the first of those that serve the outbox.
+//! What a relay's own attempts show is watched by that relay. Nothing here reads a table as a whole:
+//! see `docs/decisions/0016`.
+
+mod clock;
+pub mod judge;
+mod report;
+mod tally;
+mod thresholds;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use postrider::StoreError;
+use postrider::store::Database;
+use tokio::sync::watch;
+
+use crate::alert::Alerts;
+use crate::config::{OutboxConfig, RelayConfig};
+use crate::heart::Roll;
+use crate::telemetry::{self, label};
+use crate::upkeep::Every;
+pub(crate) use clock::DatabaseClock;
+use judge::{AttemptSample, StoreSample, Verdict, Watched, judge_attempts, judge_store};
+pub use tally::Attempts;
+pub(crate) use tally::Tally;
+pub use thresholds::Thresholds;
+
+/// Rows that a look reads at most.
+const ROWS_MAX: u32 = 10_000;
+
+/// What a relay sees of an outbox while it works on it.
+#[derive(Debug, Default)]
+pub(crate) struct Observations {
+    pub(crate) tally: Tally,
+    pub(crate) clock: DatabaseClock,
+    /// Destinations that count as down.
+    pub(crate) open: AtomicUsize,
+}
+
+impl Observations {
+    fn sample(&self) -> AttemptSample {
+        let attempts = self.tally.attempts(Instant::now());
+        AttemptSample { attempts, open: self.open.load(Ordering::Relaxed) }
+    }
+}
+
+pub(crate) struct Monitor {
+    pub(crate) store: Arc<dyn Database>,
+    pub(crate) config: RelayConfig,
+    pub(crate) outboxes: Vec<(OutboxConfig, Arc<Observations>)>,
+    pub(crate) alerts: Alerts,
+}
+
+/// What the monitor remembers from look to look.
+#[derive(Default)]
+struct Memory {
+    /// What held at the last look, by kind.
+    held: HashSet<String>,
+    /// Outboxes whose tables this relay watched at the last look.
+    led: HashSet<String>,
+}
+
+impl Monitor {
+    /// Runs until cut off.
+    pub(crate) async fn run(&self, rolls: watch::Receiver<Roll>) {
+        let (mut look, mut report) =
+            (Every::new(self.config.monitor_every), Every::new(self.config.report_every));
+        let tick = self.config.fold_every.min(self.config.monitor_every);
+        let mut memory = Memory::default();
+        loop {
+            tokio::time::sleep(tick).await;
+            let roll = rolls.borrow().clone();
+            self.show_rates();
+            let looks = look.due();
+            let reports = !self.config.report_every.is_zero() && report.due();
+            for (config, observations) in &self.outboxes {
+                if looks {
+                    self.look_at_attempts(config, observations, &mut memory);
+                }
+                self.follow_lead(config, &roll, &mut memory);
+                if !roll.leads(config.outbox.name()) {
+                    continue;
+                }
+                if looks {
+                    self.log("look", self.look_at_store(config, &mut memory).await);
+                }
+                if reports {
+                    self.log("report", self.report(config).await);
+                }
+            }
+        }
+    }
+
+    fn log(&self, what: &str, result: Result<(), StoreError>) {
+        if let Err(error) = result {
+            tracing::warn!(what, %error, "monitor failed; it is tried again");
+        }
+    }
+
+    /// The gauges that alert rules of others may want between two looks.
+    fn show_rates(&self) {
+        for (config, observations) in &self.outboxes {
+            let (outbox, sample) = (config.outbox.name().to_owned(), observations.sample());
+            let sink = config.sink.name().to_owned();
+            metrics::gauge!(telemetry::RETRY_RATE, label::OUTBOX => outbox.clone())
+                .set(sample.retry_rate().unwrap_or(0.0));
+            let up = match sample.open {
+                0 => sample.availability().unwrap_or(1.0),
+                _ => sample.availability().unwrap_or(0.0),
+            };
+            metrics::gauge!(telemetry::DESTINATION_AVAILABILITY,
+                label::OUTBOX => outbox, label::SINK => sink)
+            .set(up);
+        }
+    }
+
+    fn look_at_attempts(
+        &self,
+        config: &OutboxConfig,
+        observations: &Observations,
+        memory: &mut Memory,
+    ) {
+        let (outbox, sample) = (config.outbox.name(), observations.sample());
+        let held = |watched: Watched| memory.held.contains(&watched.kind(outbox));
+        let verdicts = judge_attempts(outbox, &sample, &config.preset.alerts, held);
+        self.tell(outbox, verdicts, memory);
+    }
+
+    async fn look_at_store(
+        &self,
+        config: &OutboxConfig,
+        memory: &mut Memory,
+    ) -> Result<(), StoreError> {
+        let outbox = config.outbox.name();
+        let statistics = self.store.statistics(&config.outbox).await?;
+        let failed = self.store.failed_rows(&config.outbox, ROWS_MAX).await?;
+        metrics::gauge!(telemetry::FAILED_ROWS, label::OUTBOX => outbox.to_owned())
+            .set(failed.count as f64);
+        let sample = StoreSample {
+            pending: statistics.pending,
+            failed_rows: failed.count,
+            unresolved: statistics.unresolved,
+        };
+        self.tell(outbox, judge_store(outbox, &sample, &config.preset.alerts), memory);
+        Ok(())
+    }
+
+    /// What holds and what does not is said at each look: the dispatcher knows what is new.
+    fn tell(&self, outbox: &str, verdicts: Vec<Verdict>, memory: &mut Memory) {
+        for verdict in verdicts {
+            let kind = verdict.watched.kind(outbox);
+            match verdict.holds {
+                true => {
+                    memory.held.insert(kind);
+                    self.alerts.begin(verdict.alert(outbox));
+                }
+                false => {
+                    memory.held.remove(&kind);
+                    self.alerts.end(kind, verdict.title);
+                }
+            }
+        }
+    }
+
+    /// A relay that does not watch the tables any more knows nothing about them.
+    fn follow_lead(&self, config: &OutboxConfig, roll: &Roll, memory: &mut Memory) {
+        let outbox = config.outbox.name();
+        if roll.leads(outbox) {
+            memory.led.insert(outbox.to_owned());
+        } else if memory.led.remove(outbox) {
+            for watched in Watched::OF_STORE {
+                self.alerts.hand_over(watched.kind(outbox));
+            }
+            telemetry::forget_store(outbox);
+        }
+    }
+
+    async fn report(&self, config: &OutboxConfig) -> Result<(), StoreError> {
+        let statistics = self.store.statistics(&config.outbox).await?;
+        let composition = self.store.composition(&config.outbox, ROWS_MAX).await?;
+        self.alerts.report(report::report(config.outbox.name(), &statistics, &composition));
+        Ok(())
+    }
+}

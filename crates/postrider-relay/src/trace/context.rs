@@ -1,0 +1,106 @@
+//! The trace context of an event: the header `traceparent` of W3C Trace Context.
+
+use postrider::Event;
+use serde_json::{Map, Value};
+
+/// The header's name.
+const TRACEPARENT: &str = "traceparent";
+/// The flag that says: this trace is recorded.
+const SAMPLED: u8 = 1;
+
+/// Where a span belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) trace: u128,
+    /// The producer's span; `None` where the trace begins here.
+    pub(super) parent: Option<u64>,
+}
+
+/// Where the span of a delivery belongs; `None` if it is not to be recorded. The producer decides by
+/// its `sampled` flag. For events without a trace `ratio` of them, always the same ones, begin a trace
+/// that has the event's identity, so that all attempts are in it.
+pub(super) fn place(event: &Event, headers: &Map<String, Value>, ratio: f64) -> Option<Place> {
+    match find(headers) {
+        Some(text) => {
+            let (trace, parent, flags) = parse(text)?;
+            (flags & SAMPLED != 0).then_some(Place { trace, parent: Some(parent) })
+        }
+        None => {
+            let id = uuid::Uuid::parse_str(&event.event_id).ok()?.as_u128();
+            // 53 bits: as many as a number with a fraction keeps.
+            let point = (id & ((1 << 53) - 1)) as f64 / (1_u64 << 53) as f64;
+            (point < ratio && id != 0).then_some(Place { trace: id, parent: None })
+        }
+    }
+}
+
+/// The event's headers, with this span as the parent of whatever the receiver does.
+pub(super) fn with_parent(mut headers: Map<String, Value>, trace: u128, span: u64) -> String {
+    headers.retain(|name, _| !name.eq_ignore_ascii_case(TRACEPARENT));
+    let value = format!("00-{trace:032x}-{span:016x}-{SAMPLED:02x}");
+    headers.insert(TRACEPARENT.to_owned(), value.into());
+    Value::Object(headers).to_string()
+}
+
+/// The event's headers as an object; `None` if they are none.
+pub(super) fn headers(event: &Event) -> Option<Map<String, Value>> {
+    match &event.headers {
+        None => Some(Map::new()),
+        Some(text) => serde_json::from_str(text).ok(),
+    }
+}
+
+fn find(headers: &Map<String, Value>) -> Option<&str> {
+    let named = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(TRACEPARENT));
+    named.and_then(|(_, value)| value.as_str())
+}
+
+/// Trace, span and flags. A version that is newer than ours begins in the same way.
+fn parse(text: &str) -> Option<(u128, u64, u8)> {
+    let mut parts = text.trim().split('-');
+    let mut hex = |digits: usize| {
+        let part = parts.next().filter(|part| part.len() == digits)?;
+        let digit = |c: u8| matches!(c, b'0'..=b'9' | b'a'..=b'f');
+        part.bytes().all(digit).then_some(part)
+    };
+    let (version, trace, span, flags) = (hex(2)?, hex(32)?, hex(16)?, hex(2)?);
+    let trace = u128::from_str_radix(trace, 16).ok().filter(|trace| *trace != 0)?;
+    let span = u64::from_str_radix(span, 16).ok().filter(|span| *span != 0)?;
+    (version != "ff").then_some((trace, span, u8::from_str_radix(flags, 16).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_traceparent_is_read() {
+        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let trace = 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c;
+        assert_eq!(parse(good), Some((trace, 0xb7ad_6b71_6920_3331, 1)));
+        let newer = "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more";
+        assert!(parse(newer).is_some(), "what a newer version adds is passed over");
+        for wrong in [
+            "",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319-b7ad6b7169203331-01",
+            "00-+af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        ] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_child_replaces_the_producers_header_whatever_its_case() {
+        let headers = serde_json::json!({ "TraceParent": "old", "tracestate": "a=b" });
+        let Value::Object(headers) = headers else { panic!("an object") };
+        let text = with_parent(headers, 10, 11);
+        let child = "00-0000000000000000000000000000000a-000000000000000b-01";
+        let expected = serde_json::json!({ "traceparent": child, "tracestate": "a=b" });
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), expected);
+    }
+}

@@ -1,0 +1,145 @@
+//! OpenTelemetry traces: a span per delivery attempt, in the trace of whoever appended the event.
+//!
+//! Off unless asked for. A span is put into a bounded queue and never waited for; what does not fit,
+//! and what the collector does not take, is counted. The message carries the span as its parent, so
+//! that the receiver's spans join the same trace.
+
+mod context;
+#[cfg(feature = "http")]
+mod exporter;
+#[cfg(not(feature = "http"))]
+#[path = "nowhere.rs"]
+mod exporter;
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use postrider::Event;
+use tokio::sync::mpsc;
+
+use crate::config::OutboxConfig;
+use crate::sink::Outcome;
+use crate::telemetry;
+pub use exporter::TraceSettings;
+pub(crate) use exporter::start;
+
+/// Takes spans. Clones share the queue.
+#[derive(Debug, Clone)]
+pub(crate) struct Tracer {
+    sender: mpsc::Sender<Span>,
+    /// Of events without a trace, the share that gets one.
+    ratio: f64,
+}
+
+/// A delivery attempt, as the collector is told of it.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "http"), allow(dead_code, reason = "nobody sends it"))]
+struct Span {
+    trace: u128,
+    span: u64,
+    parent: Option<u64>,
+    name: String,
+    started_at: SystemTime,
+    ended_at: SystemTime,
+    attributes: Vec<(&'static str, String)>,
+    /// What went wrong.
+    error: Option<String>,
+}
+
+/// The spans of one batch, from before its delivery until each answer.
+pub(crate) struct Spans {
+    tracer: Option<Tracer>,
+    outbox: String,
+    sink: String,
+    begun: Mutex<HashMap<i64, Begun>>,
+    /// Headers as the events had them: what is kept of an event is what was appended.
+    originals: HashMap<i64, Option<String>>,
+}
+
+#[derive(Clone, Copy)]
+struct Begun {
+    place: context::Place,
+    span: u64,
+}
+
+impl Spans {
+    /// Chooses the events that are traced, and lets their messages carry their spans.
+    pub(crate) fn begin(
+        tracer: Option<&Tracer>,
+        config: &OutboxConfig,
+        events: &mut [Event],
+    ) -> Self {
+        let (mut begun, mut originals) = (HashMap::new(), HashMap::new());
+        for event in events.iter_mut() {
+            let Some(tracer) = tracer else { break };
+            let Some(headers) = context::headers(event) else { continue };
+            let Some(place) = context::place(event, &headers, tracer.ratio) else { continue };
+            let span = rand::random::<u64>().max(1);
+            let carried = context::with_parent(headers, place.trace, span);
+            originals.insert(event.id, event.headers.replace(carried));
+            begun.insert(event.id, Begun { place, span });
+        }
+        Self {
+            tracer: tracer.cloned(),
+            outbox: config.outbox.name().to_owned(),
+            sink: config.sink.name().to_owned(),
+            begun: Mutex::new(begun),
+            originals,
+        }
+    }
+
+    /// Whether any event has a span.
+    pub(crate) fn are_traced(&self) -> bool {
+        self.tracer.is_some()
+    }
+
+    /// The destination answered an event that was sent then. What was not sent has no span.
+    pub(crate) fn end(&self, event: &Event, outcome: &Outcome, sent_at: Instant) {
+        let Some(tracer) = &self.tracer else { return };
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).remove(&event.id);
+        let Some(Begun { place, span }) = begun else { return };
+        let (word, error) = match outcome {
+            Outcome::Untried => return,
+            Outcome::Delivered => ("delivered", None),
+            Outcome::Rejected { error, .. } => ("rejected", Some(error)),
+            Outcome::Unfit { error } => ("unfit", Some(error)),
+            Outcome::NoRoute { error } => ("no_route", Some(error)),
+            Outcome::Retry { error } => ("retry", Some(error)),
+            Outcome::Down { error, .. } => ("down", Some(error)),
+        };
+        let ended_at = SystemTime::now();
+        let ended = Span {
+            trace: place.trace,
+            span,
+            parent: place.parent,
+            name: format!("deliver {}", event.event_type),
+            started_at: ended_at.checked_sub(sent_at.elapsed()).unwrap_or(ended_at),
+            ended_at,
+            attributes: vec![
+                ("postrider.outbox", self.outbox.clone()),
+                ("postrider.sink", self.sink.clone()),
+                ("postrider.event_type", event.event_type.clone()),
+                ("postrider.event_id", event.event_id.clone()),
+                ("postrider.attempt", (event.retry_count + 1).to_string()),
+                ("postrider.outcome", word.to_owned()),
+            ],
+            error: error.cloned(),
+        };
+        if tracer.sender.try_send(ended).is_err() {
+            metrics::counter!(telemetry::SPANS_DROPPED).increment(1);
+        }
+    }
+
+    /// Gives the events their own headers back.
+    pub(crate) fn restore(mut self, events: &mut [Event]) {
+        if self.originals.is_empty() {
+            return;
+        }
+        for event in events {
+            if let Some(headers) = self.originals.remove(&event.id) {
+                event.headers = headers;
+            }
+        }
+    }
+}

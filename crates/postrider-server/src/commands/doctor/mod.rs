@@ -1,0 +1,95 @@
+//! `postrider doctor`: what stands between the events and their destinations.
+
+mod relays;
+mod surroundings;
+
+use postrider::StoreError;
+use postrider::store::{Database, Finding, SchemaState, Verdict};
+
+use crate::cli::DoctorArgs;
+use crate::commands::{Context, Failure, connect};
+use crate::config::{Built, without_password};
+use crate::output;
+
+pub(crate) async fn doctor(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
+    let findings = examine(context, args).await?;
+    if args.json {
+        output::print_json(&findings)?;
+    } else {
+        let lines: String = findings.iter().map(line).collect();
+        output::print(&lines)?;
+    }
+    let wrong = findings.iter().filter(|finding| finding.verdict == Verdict::Wrong).count();
+    match wrong {
+        0 => Ok(()),
+        _ => Err(Failure::Partly(format!("{wrong} of {} findings are wrong", findings.len()))),
+    }
+}
+
+fn line(finding: &Finding) -> String {
+    let sign = match finding.verdict {
+        Verdict::Ok => "ok     ",
+        Verdict::Warning => "warning",
+        Verdict::Wrong => "WRONG  ",
+    };
+    let cure = finding.cure.as_ref().map_or_else(String::new, |cure| format!("\n         {cure}"));
+    format!("{sign}  {}: {}{cure}\n", finding.subject, finding.finding)
+}
+
+/// The store first; what does not depend on it is looked at in any case.
+async fn examine(context: &Context, args: &DoctorArgs) -> Result<Vec<Finding>, Failure> {
+    let config = context.load()?;
+    let (url, connections_max) =
+        (config.store.url.expose().to_owned(), config.store.connections_max);
+    let built = config.build()?;
+    let shown = format!("store {}", without_password(&url));
+    let mut findings = Vec::new();
+    match connect(&url, connections_max, false).await {
+        Err(error) => {
+            let cure = "check `url` in [store], and that the database runs and lets this user in";
+            findings.push(Finding::wrong(&shown, error.to_string(), cure));
+        }
+        Ok(store) => {
+            findings.push(Finding::ok(&shown, "can be reached"));
+            if let Err(error) = look_at_store(store.as_ref(), &built, args, &mut findings).await {
+                findings.push(broken_off(&shown, &error));
+            }
+        }
+    }
+    findings.push(surroundings::backup_folder(&built.relay.backup_folder));
+    findings.extend(surroundings::sinks(&built.outboxes).await);
+    Ok(findings)
+}
+
+async fn look_at_store(
+    store: &dyn Database,
+    built: &Built,
+    args: &DoctorArgs,
+    findings: &mut Vec<Finding>,
+) -> Result<(), StoreError> {
+    findings.push(store.find_pooler().await?);
+    findings.push(surroundings::clocks(store).await?);
+    let outboxes: Vec<_> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
+    match store.schema_state(&outboxes).await? {
+        SchemaState::Ready => findings.push(Finding::ok("tables", "there, and of this version")),
+        SchemaState::NeedsMigration(what) => {
+            findings.push(Finding::wrong("tables", what, "run `postrider migrate`"));
+        }
+        SchemaState::TooNew(what) => {
+            findings.push(Finding::wrong("tables", what, "install a newer postrider"));
+            return Ok(());
+        }
+    }
+    findings.extend(store.diagnose(&built.specs(), args.long_transaction).await?);
+    if findings.iter().any(|finding| finding.subject == "tables" && finding.cure.is_some()) {
+        return Ok(());
+    }
+    findings.extend(relays::look(store, built).await?);
+    Ok(())
+}
+
+/// What was to be looked at next could not be.
+fn broken_off(subject: &str, error: &StoreError) -> Finding {
+    let cure = "cure what is named above first; then look again";
+    Finding::wrong(subject, format!("stopped answering: {error}"), cure)
+}

@@ -1,0 +1,128 @@
+//! Who works on what.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use postrider::StoreError;
+use postrider::store::{ClaimMode, Database, Finding, Mode, RelayPulse, Share};
+use postrider_relay::OutboxConfig;
+
+use crate::config::Built;
+
+pub(super) async fn look(store: &dyn Database, built: &Built) -> Result<Vec<Finding>, StoreError> {
+    let live = live_relays(store, built.relay.heartbeat_every).await?;
+    let mut findings = vec![relays(&live)];
+    let modes: HashMap<String, Mode> = store.modes().await?.into_iter().collect();
+    for config in &built.outboxes {
+        let mode = modes.get(config.outbox.name()).copied();
+        findings.push(claim_mode(config, mode));
+        if live.is_empty() {
+            continue;
+        }
+        match mode.map(|mode| mode.claim) {
+            Some(ClaimMode::Lanes) => {
+                let owners = store.lane_owners(&config.outbox).await?.into_iter();
+                let owners: Vec<_> = owners.map(|owner| owner.relay_id).collect();
+                findings.extend(served_lanes(config, &owners, &live));
+            }
+            _ => findings.extend(served_shares(config, &live)),
+        }
+    }
+    Ok(findings)
+}
+
+/// A relay lives if its heartbeat moves while one looks.
+async fn live_relays(
+    store: &dyn Database,
+    heartbeat_every: Duration,
+) -> Result<Vec<RelayPulse>, StoreError> {
+    let before = store.relays().await?;
+    if before.is_empty() {
+        return Ok(before);
+    }
+    tokio::time::sleep(heartbeat_every * 2).await;
+    let moved = |pulse: &RelayPulse| {
+        let earlier = before.iter().find(|earlier| earlier.relay_id == pulse.relay_id);
+        !pulse.fenced && earlier.is_none_or(|earlier| earlier.heartbeat != pulse.heartbeat)
+    };
+    Ok(store.relays().await?.into_iter().filter(moved).collect())
+}
+
+fn relays(live: &[RelayPulse]) -> Finding {
+    match live {
+        [] => Finding::warning("relays", "none is running", "start one: `postrider run`"),
+        live => {
+            let hosts: Vec<&str> = live.iter().map(|relay| relay.host.as_str()).collect();
+            Finding::ok("relays", format!("{} alive: {}", live.len(), hosts.join(", ")))
+        }
+    }
+}
+
+fn claim_mode(outbox: &OutboxConfig, mode: Option<Mode>) -> Finding {
+    let name = outbox.outbox.name();
+    let subject = format!("outbox {name}");
+    match (mode.map(|mode| mode.claim), outbox.claim) {
+        (Some(claim), Some(wanted)) if claim != wanted => Finding::wrong(
+            &subject,
+            format!("claim mode `{claim}`, but `{wanted}` is configured: no relay will start"),
+            format!("postrider outbox set-claim {name} {wanted}"),
+        ),
+        (Some(claim), _) => Finding::ok(subject, format!("claim mode `{claim}`")),
+        (None, _) => Finding::wrong(&subject, "is not registered", "run `postrider migrate`"),
+    }
+}
+
+/// Whether the live relays, between them, own all lanes.
+fn served_lanes(
+    outbox: &OutboxConfig,
+    owners: &[Option<String>],
+    live: &[RelayPulse],
+) -> Vec<Finding> {
+    let subject = format!("outbox {}", outbox.outbox.name());
+    let lives = |owner: &&String| live.iter().any(|relay| relay.relay_id == **owner);
+    let free = owners.iter().filter(|owner| owner.as_ref().filter(lives).is_none()).count();
+    match (free, serving(outbox, live).is_empty()) {
+        (_, true) => vec![nobody(&subject)],
+        (0, false) => Vec::new(),
+        (free, false) => vec![Finding::wrong(
+            subject,
+            format!("nobody serves {free} of {} lanes: their keys wait", owners.len()),
+            "they are taken within seconds while relays join or leave; if it stays, see the log \
+             of the relays that serve this outbox",
+        )],
+    }
+}
+
+/// Whether the live relays, between them, take all rows.
+fn served_shares(outbox: &OutboxConfig, live: &[RelayPulse]) -> Vec<Finding> {
+    let subject = format!("outbox {}", outbox.outbox.name());
+    let shares = serving(outbox, live);
+    if shares.is_empty() {
+        return vec![nobody(&subject)];
+    }
+    if shares.contains(&Share::WHOLE) {
+        return Vec::new();
+    }
+    let of = shares.iter().map(|share| share.of).max().unwrap_or(1);
+    let unserved = (0..of).map(|index| Share { of, index }).filter(|share| !shares.contains(share));
+    unserved
+        .map(|Share { of, index }| {
+            Finding::wrong(
+                &subject,
+                format!("nobody serves share {index} of {of}: its rows wait"),
+                format!("start a relay with share = {{ of = {of}, index = {index} }}"),
+            )
+        })
+        .collect()
+}
+
+fn serving(outbox: &OutboxConfig, live: &[RelayPulse]) -> Vec<Share> {
+    let all = live.iter().flat_map(|relay| &relay.serving);
+    let of_outbox = all.filter(|serving| serving.outbox == outbox.outbox.name());
+    of_outbox.map(|serving| serving.share).collect()
+}
+
+fn nobody(subject: &str) -> Finding {
+    let cure = "add it to the configuration of a relay, or start one with this configuration";
+    Finding::wrong(subject, "no live relay works on it", cure)
+}

@@ -1,0 +1,90 @@
+//! Clocks, folders and sinks.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use chrono::{TimeDelta, Utc};
+use postrider::StoreError;
+use postrider::store::{Database, Finding};
+use postrider_relay::OutboxConfig;
+
+/// Clocks that differ by more are told. Nothing depends on it, but people compare logs and tables.
+const CLOCK_DIFFERENCE_MAX: TimeDelta = TimeDelta::seconds(2);
+/// Time for a sink to answer.
+const SINK_TIMEOUT: Duration = Duration::from_secs(15);
+
+pub(super) async fn clocks(store: &dyn Database) -> Result<Finding, StoreError> {
+    let (sent, started) = (Utc::now(), Instant::now());
+    let there = store.clock().await?;
+    // Read on the way: half of it lies behind.
+    let here = sent + TimeDelta::from_std(started.elapsed() / 2).unwrap_or_default();
+    Ok(judge_clocks(there - here))
+}
+
+fn judge_clocks(difference: TimeDelta) -> Finding {
+    let shown = format!("{:+.1} s", difference.num_milliseconds() as f64 / 1_000.0);
+    match difference.abs() <= CLOCK_DIFFERENCE_MAX {
+        true => Finding::ok("clocks", format!("the database's differs from this one by {shown}")),
+        false => Finding::warning(
+            "clocks",
+            format!("the database's differs from this one by {shown}"),
+            "let both follow a time server (NTP): times in logs, backup files and tables do not \
+             compare",
+        ),
+    }
+}
+
+/// Whether the second rung of the safety net would hold.
+pub(super) fn backup_folder(folder: &Path) -> Finding {
+    let subject = format!("backup folder {}", folder.display());
+    let probe = folder.join(format!(".postrider-doctor-{}", std::process::id()));
+    let there = folder.exists();
+    let written = std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&probe, b"can this be written?"))
+        .and_then(|()| std::fs::remove_file(&probe));
+    if !there {
+        // As it was: only a relay that needs the folder makes it. One that is not empty stays.
+        drop(std::fs::remove_dir(folder));
+    }
+    match written {
+        Ok(()) => Finding::ok(subject, "can be written"),
+        Err(error) => Finding::wrong(
+            subject,
+            format!("cannot be written: {error}"),
+            "give this user the right to write it, make room, or change `backup_folder` in [relay]",
+        ),
+    }
+}
+
+/// Each sink once, whichever outboxes share it.
+pub(super) async fn sinks(outboxes: &[OutboxConfig]) -> Vec<Finding> {
+    let (mut findings, mut checked) = (Vec::new(), Vec::new());
+    for sink in outboxes.iter().map(|outbox| &outbox.sink) {
+        if checked.contains(&sink.name()) {
+            continue;
+        }
+        checked.push(sink.name());
+        let subject = format!("sink {}", sink.name());
+        let cure = "events wait until it can be reached";
+        findings.push(match tokio::time::timeout(SINK_TIMEOUT, sink.check()).await {
+            Ok(Ok(())) => Finding::ok(subject, "can be reached"),
+            Ok(Err(error)) => Finding::wrong(subject, error.message, cure),
+            Err(_) => Finding::wrong(subject, format!("no answer within {SINK_TIMEOUT:?}"), cure),
+        });
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use postrider::store::Verdict;
+
+    #[test]
+    fn clocks_that_differ_are_told_by_how_much() {
+        assert_eq!(judge_clocks(TimeDelta::milliseconds(-1_900)).verdict, Verdict::Ok);
+        let late = judge_clocks(TimeDelta::seconds(-90));
+        assert_eq!(late.verdict, Verdict::Warning);
+        assert!(late.finding.contains("-90.0 s"), "{late:?}");
+    }
+}

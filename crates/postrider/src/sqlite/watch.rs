@@ -1,0 +1,114 @@
+//! Bounded looks at the file.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use sqlx::Row;
+
+use super::{On, SqliteStore};
+use crate::store::{
+    AtLeast, Composition, Finding, Made, Part, Result, Schema, Watch, major_minor, missing_parts,
+    parts,
+};
+use crate::{Outbox, OutboxSpec};
+
+#[async_trait]
+impl Watch for SqliteStore {
+    async fn failed_rows(&self, outbox: &Outbox, rows_max: u32) -> Result<AtLeast> {
+        let row = sqlx::query(outbox.sql(include_str!("sql/failed_rows.sql")))
+            .bind(rows_max)
+            .fetch_one(&self.readers)
+            .await
+            .on(self)?;
+        let seen: i64 = row.try_get(1)?;
+        Ok(AtLeast { count: row.try_get(0)?, exact: seen < i64::from(rows_max) })
+    }
+
+    async fn composition(&self, outbox: &Outbox, rows_max: u32) -> Result<Composition> {
+        let live = sqlx::query_as(outbox.sql(include_str!("sql/live_states.sql")))
+            .bind(rows_max)
+            .fetch_all(&self.readers)
+            .await
+            .on(self)?;
+        let dead = sqlx::query_as(outbox.sql(include_str!("sql/unresolved_types.sql")))
+            .bind(rows_max)
+            .fetch_all(&self.readers)
+            .await
+            .on(self)?;
+        Ok(Composition::new(live, dead, rows_max))
+    }
+
+    /// The clock of this machine: there is no other.
+    async fn clock(&self) -> Result<DateTime<Utc>> {
+        Ok(Utc::now())
+    }
+
+    async fn find_pooler(&self) -> Result<Finding> {
+        Ok(Finding::ok("connection", "a file: nothing is in between"))
+    }
+
+    async fn diagnose(&self, outboxes: &[OutboxSpec], _long: Duration) -> Result<Vec<Finding>> {
+        let facts = self.server_facts().await?;
+        let mut findings = vec![judge_version(&facts.version)];
+        let journal = facts.durability.get("journal_mode").map_or("", String::as_str);
+        if journal != "wal" {
+            findings.push(Finding::warning(
+                "journal",
+                format!("journal_mode is {journal}: readers and the writer wait for each other"),
+                "run `postrider migrate`, with no other program at work on the file",
+            ));
+        }
+        let found = sqlx::query_scalar("SELECT name FROM sqlite_master").fetch_all(&self.readers);
+        let found: HashSet<String> = found.await.on(self)?.into_iter().collect();
+        let expected = parts(&self.migration_sql(outboxes));
+        let cure = |_: &_| "run `postrider migrate`: it makes again what is missing".to_owned();
+        findings.extend(missing_parts(&expected, |part| found.contains(&part.name), cure));
+        findings.push(self.look_at_rights(&expected).await);
+        Ok(findings)
+    }
+}
+
+impl SqliteStore {
+    /// Whether the file can be written: a write lock is taken and given back.
+    async fn look_at_rights(&self, expected: &[Part]) -> Finding {
+        let tables = expected.iter().filter(|part| part.made == Made::Table).count();
+        let file = self.file.display();
+        match self.begin().await {
+            Ok(tx) => match tx.rollback().await {
+                Ok(()) => Finding::ok("rights", format!("{file} with {tables} tables is writable")),
+                Err(error) => Finding::wrong("rights", error.to_string(), "see the message"),
+            },
+            Err(error) => Finding::wrong(
+                "rights",
+                error.to_string(),
+                format!("give this program the right to write {file} and its folder"),
+            ),
+        }
+    }
+}
+
+fn judge_version(version: &str) -> Finding {
+    let number = version.trim_start_matches("SQLite ");
+    match major_minor(number) >= (3, 35) {
+        true => Finding::ok("library", version),
+        false => Finding::wrong(
+            "library",
+            format!("{version} is too old: RETURNING came with 3.35"),
+            "build postrider with its bundled SQLite",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Verdict;
+
+    #[test]
+    fn an_old_library_is_found() {
+        assert_eq!(judge_version("SQLite 3.34.1").verdict, Verdict::Wrong);
+        assert_eq!(judge_version("SQLite 3.46.0").verdict, Verdict::Ok);
+    }
+}
