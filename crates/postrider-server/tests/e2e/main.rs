@@ -24,6 +24,7 @@ mod dead_letter_commands;
 mod delivery;
 mod demo;
 mod lanes;
+mod operator_commands;
 mod relays;
 mod routes;
 mod safety_net;
