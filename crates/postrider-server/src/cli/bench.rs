@@ -26,6 +26,8 @@ pub(crate) enum BenchCommand {
     Scale(ScaleArgs),
     /// Measure the time of one claim with few and with many events waiting
     Backlog(BacklogArgs),
+    /// Measure the API's answers with many events and dead letters in the tables
+    Api(ApiBenchArgs),
 }
 
 /// Where events go.
@@ -243,6 +245,23 @@ pub(crate) struct BacklogArgs {
     /// Events per claim
     #[arg(long, default_value_t = 500, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) batch: u32,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApiBenchArgs {
+    /// Live events in the outbox
+    #[arg(long, default_value_t = 5_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) events: u64,
+    /// Unresolved dead letters
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(10..=10_000_000))]
+    pub(crate) dead_letters: u64,
+    /// Requests of each kind
+    #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) requests: u32,
     #[command(flatten)]
     pub(crate) event: EventArgs,
     #[command(flatten)]

@@ -9,8 +9,14 @@
 #![allow(clippy::unwrap_used)]
 
 mod api;
+mod api_access;
+mod api_contract;
+mod api_operations;
+mod api_roles;
+mod api_stream;
 mod bad_input;
 mod bench;
+mod caller;
 mod chaos;
 mod classification;
 mod commands;

@@ -318,8 +318,8 @@ pub async fn a_death_without_an_attempt_counts_none(db: TestDb) {
     deaths[0].attempted = false;
     deaths[0].detail = None;
     db.store.settle_dead(&db.outbox, &relay, &deaths).await.unwrap();
-    let page = postrider::store::Page { before_id: None, limit: 10 };
-    let letters = db.store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap();
+    let page = postrider::store::Page::first(10);
+    let letters = db.store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap().rows;
     assert_eq!((letters[0].retry_count, letters[0].error_detail.as_deref()), (0, None));
 }
 
@@ -351,8 +351,8 @@ pub async fn without_a_dead_letter_table_the_row_stays_until_upkeep_moves_it(db:
     assert_eq!(db.store.move_marked(&db.outbox, 10).await.unwrap(), [id]);
     assert!(db.store.move_marked(&db.outbox, 10).await.unwrap().is_empty());
     assert_eq!(db.count("").await, 0);
-    let page = postrider::store::Page { before_id: None, limit: 10 };
-    let letters = db.store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap();
+    let page = postrider::store::Page::first(10);
+    let letters = db.store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap().rows;
     assert_eq!((letters[0].original_id, letters[0].reason), (id, DeadReason::Rejected));
     assert_eq!((letters[0].retry_count, letters[0].error_message.as_str()), (1, "no"));
     assert_eq!(letters[0].content_hash, event.content_hash);

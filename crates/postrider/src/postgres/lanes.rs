@@ -13,8 +13,8 @@ use super::desk::audit;
 use super::settle::settled;
 use super::store::decode;
 use crate::store::{
-    BlockedKey, COUNT_ROWS_MAX, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneRead,
-    LaneRow, LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of,
+    BlockedKey, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneOwner, LaneRead, LaneRow,
+    LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of,
 };
 use crate::{Outbox, StoreError};
 
@@ -36,7 +36,7 @@ impl Lanes for PostgresStore {
             .fetch_one(&mut *tx)
             .await?;
         let detail = format!("mode epoch {epoch}");
-        audit(&mut tx, operator, "set_claim", outbox, &claim, &detail).await?;
+        audit(&mut tx, operator, "set_claim", outbox.name(), &claim, &detail).await?;
         tx.commit().await?;
         mode_of(&claim, epoch)
     }
@@ -84,6 +84,20 @@ impl Lanes for PostgresStore {
             .await?;
         tx.commit().await?;
         Ok(taken.into_iter().map(|take| take.lane).collect())
+    }
+
+    async fn lane_owners(&self, outbox: &Outbox) -> Result<Vec<LaneOwner>> {
+        let rows: Vec<(i16, Option<String>, i32)> =
+            sqlx::query_as(include_str!("sql/lane_owners.sql"))
+                .bind(outbox.name())
+                .fetch_all(&self.pool)
+                .await?;
+        let owner = |(lane, relay_id, crash_count): (i16, _, _)| LaneOwner {
+            lane: u8::try_from(lane).unwrap_or(u8::MAX),
+            relay_id,
+            crash_count,
+        };
+        Ok(rows.into_iter().map(owner).collect())
     }
 
     async fn release_lanes(&self, outbox: &Outbox, lease: &Lease, lanes: &[Lane]) -> Result<()> {
@@ -232,13 +246,25 @@ impl Lanes for PostgresStore {
         if released.rows_affected() == 0 {
             return Err(key.not_parked());
         }
-        audit(&mut tx, operator, "release_key", outbox, &key.aggregate_id, &key.aggregate_type)
-            .await?;
+        audit(
+            &mut tx,
+            operator,
+            "release_key",
+            outbox.name(),
+            &key.aggregate_id,
+            &key.aggregate_type,
+        )
+        .await?;
         tx.commit().await?;
         Ok(())
     }
 
-    async fn blocked_keys(&self, outbox: &Outbox, limit: u32) -> Result<Vec<BlockedKey>> {
+    async fn blocked_keys(
+        &self,
+        outbox: &Outbox,
+        limit: u32,
+        rows_max: i64,
+    ) -> Result<Vec<BlockedKey>> {
         let mut tx = self.pool.begin().await?;
         // Other than the relay's statements, this one joins sets.
         sqlx::raw_sql("SET LOCAL enable_hashjoin = on; SET LOCAL enable_sort = on")
@@ -247,7 +273,7 @@ impl Lanes for PostgresStore {
         let rows = sqlx::query(outbox.sql(include_str!("sql/blocked_keys.sql")))
             .bind(outbox.name())
             .bind(i64::from(limit))
-            .bind(COUNT_ROWS_MAX)
+            .bind(rows_max)
             .fetch_all(&mut *tx)
             .await?;
         let blocked = |row: &PgRow| {

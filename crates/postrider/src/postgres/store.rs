@@ -18,7 +18,7 @@ use crate::store::{
     OnSuccess, RelayIdentity, RelayPulse, Result, Serving, Settled, Store, StoreKind,
     parse_serving, serving_text,
 };
-use crate::{Event, Outbox, StoreError};
+use crate::{Event, Outbox, StoreError, fingerprint};
 
 /// How often the horizon is looked at. Two small catalogue queries each time.
 const HORIZON_EVERY: Duration = Duration::from_millis(50);
@@ -353,6 +353,7 @@ impl PostgresStore {
             .bind(dead.iter().map(message).collect::<Vec<_>>())
             .bind(dead.iter().map(detail).collect::<Vec<_>>())
             .bind(dead.iter().map(|d| d.attempted).collect::<Vec<_>>())
+            .bind(dead.iter().map(|d| fingerprint(d.reason, &d.message)).collect::<Vec<_>>())
             .fetch_one(&self.pool)
             .await?;
         settled(&row)

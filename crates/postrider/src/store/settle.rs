@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::desk::DeadReason;
+use super::DeadReason;
 use crate::event::Event;
 
 /// A delivered event.

@@ -3,6 +3,7 @@
 //! Each run makes tables of its own in the given store and drops them at the end, also after Ctrl-C.
 //! Each also measures, in the same run, what the figure is to be compared with.
 
+mod api;
 mod append;
 mod backlog;
 mod bare;
@@ -77,6 +78,7 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::Outage(args) => outage::outage(stage, args).await,
         BenchCommand::Scale(args) => scale::scale(stage, args).await,
         BenchCommand::Backlog(args) => backlog::backlog(stage, args).await,
+        BenchCommand::Api(args) => api::api(stage, args).await,
     }
 }
 
@@ -90,6 +92,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::Outage(args) => (&args.load.output, args.load.relay.claim),
         BenchCommand::Scale(args) => (&args.output, args.relay.claim),
         BenchCommand::Backlog(args) => (&args.output, args.claim),
+        BenchCommand::Api(args) => (&args.output, ClaimMode::default()),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use postrider::store::{Books, DlqFilter};
+use postrider::store::{Books, CountLimit, DlqFilter};
 use postrider_relay::sinks::{HttpSettings, HttpSink};
 use postrider_relay::{Backoff, OutboxConfig, Preset, Relay, RelayConfig, telemetry};
 use tokio_util::sync::CancellationToken;
@@ -249,8 +249,11 @@ impl<'a> Run<'a> {
         let books = store.books(outbox).await?;
         let poison = DlqFilter { event_type: Some(POISON.to_owned()), ..DlqFilter::default() };
         let count = |n: i64| u64::try_from(n).unwrap_or(0);
-        let dead = count(store.dead_letter_count(outbox, &DlqFilter::default()).await?);
-        let dead_poison = count(store.dead_letter_count(outbox, &poison).await?);
+        let dead = count(
+            store.dead_letter_count(outbox, &DlqFilter::default(), CountLimit::NONE).await?.count,
+        );
+        let dead_poison =
+            count(store.dead_letter_count(outbox, &poison, CountLimit::NONE).await?.count);
         let pending = count(books.iter().map(|window| window.pending.count).sum());
         // Calls that the API would have taken; it may have taken one that is a dead letter.
         let good = self.events - self.args.poison;
