@@ -8,6 +8,7 @@
 // A test fails by panicking: here an unwrap is the assertion that the step before it worked.
 #![allow(clippy::unwrap_used)]
 
+mod alerting;
 mod api;
 mod bad_input;
 mod bench;
@@ -17,7 +18,9 @@ mod commands;
 mod dead_letter_commands;
 mod delivery;
 mod demo;
+mod doctor;
 mod lanes;
+mod metrics;
 mod relays;
 mod routes;
 mod safety_net;
