@@ -34,3 +34,22 @@ provide_node() {
     fi
     export NODE_PATH="$folder/node_modules"
 }
+
+# Schemathesis tries the API against its OpenAPI document. It goes to target/schemathesis, so that
+# nothing is installed for the whole machine.
+provide_schemathesis() {
+    local folder="$ROOT/target/schemathesis" log="$ROOT/target/schemathesis.log"
+    # pip writes the program last: without it an installation was cut off.
+    if [[ ! -x $folder/bin/schemathesis ]]; then
+        note "installing schemathesis into target/schemathesis"
+        if ! /usr/bin/python3 -m venv --clear "$folder" >"$log" 2>&1; then
+            apt_install python3-venv || return 1
+            /usr/bin/python3 -m venv --clear "$folder" >"$log" 2>&1 || true
+        fi
+        if ! "$folder/bin/pip" install --quiet 'schemathesis>=4.32,<5' >>"$log" 2>&1; then
+            REASON="pip install schemathesis failed: $(grep -m 1 -i error "$log") (log: $log)"
+            return 1
+        fi
+    fi
+    export SCHEMATHESIS="$folder/bin/schemathesis"
+}

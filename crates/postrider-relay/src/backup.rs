@@ -125,6 +125,15 @@ fn ends_within_a_line(file: &mut File) -> io::Result<bool> {
     Ok(last != *b"\n")
 }
 
+/// Writes one line, for a file or stream of the caller's own. It counts once the caller has
+/// flushed it.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write(out: &mut dyn Write, record: &Record) -> io::Result<()> {
+    writeln!(out, "{}", line(record)?)
+}
+
 fn line(record: &Record) -> io::Result<String> {
     let text = serde_json::to_string(record)?;
     let line =
@@ -139,7 +148,8 @@ fn sha256(text: &str) -> String {
 /// What a backup file holds.
 #[derive(Debug, Default)]
 pub struct Contents {
-    /// Events that are not closed, with the name of their outbox, in the order written.
+    /// Events that are not closed, with the name of their outbox, in the order of their row ids: a
+    /// retry of all of them keeps the order of each key.
     pub open: Vec<(String, ImportEntry)>,
     /// Events that are closed.
     pub closed: usize,
@@ -153,9 +163,16 @@ pub struct Contents {
 /// # Errors
 /// If the file cannot be read at all.
 pub fn read(path: &Path) -> io::Result<Contents> {
+    read_from(io::BufReader::new(File::open(path)?))
+}
+
+/// As [`read`], from a stream.
+///
+/// # Errors
+/// If the stream ends with an error.
+pub fn read_from(reader: impl BufRead) -> io::Result<Contents> {
     let mut contents = Contents::default();
     let mut closed: HashSet<(String, i64)> = HashSet::new();
-    let reader = io::BufReader::new(File::open(path)?);
     for (index, line) in reader.split(b'\n').enumerate() {
         let line = line?;
         if line.is_empty() {
@@ -172,6 +189,7 @@ pub fn read(path: &Path) -> io::Result<Contents> {
     let before = contents.open.len();
     contents.open.retain(|(outbox, event)| !closed.contains(&(outbox.clone(), event.original_id)));
     contents.closed = before - contents.open.len();
+    contents.open.sort_by(|(a, x), (b, y)| (a, x.original_id).cmp(&(b, y.original_id)));
     Ok(contents)
 }
 

@@ -14,7 +14,7 @@ use crate::window::Window;
 const OPEN_AFTER: usize = 5;
 /// Or this share of the calls of [`RECENT_SECONDS`], of at least so many.
 const OPEN_AT_SHARE: f64 = 0.5;
-const OPEN_AT_CALLS: u32 = 20;
+const OPEN_AT_CALLS: u64 = 20;
 const RECENT_SECONDS: u64 = 10;
 /// Between two deferred events of a destination: a million of them are not claimed and deferred
 /// again as fast as the store can do it, at the expense of the destinations that are up.
@@ -40,22 +40,23 @@ impl Recent {
         now.saturating_duration_since(self.since).as_secs()
     }
 
-    fn count(&mut self, down: bool, now: Instant) {
+    fn count(&mut self, calls: u32, down: u32, now: Instant) {
         let second = self.second(now);
         let bucket = &mut self.buckets[(second % RECENT_SECONDS) as usize];
         if bucket.0 != second {
             *bucket = (second, 0, 0);
         }
-        bucket.1 += 1;
-        bucket.2 += u32::from(down);
+        bucket.1 = bucket.1.saturating_add(calls);
+        bucket.2 = bucket.2.saturating_add(down);
     }
 
     /// Whether so many calls failed that the destination counts as down.
     fn mostly_down(&self, now: Instant) -> bool {
         let oldest = (self.second(now) + 1).saturating_sub(RECENT_SECONDS);
         let recent = self.buckets.iter().filter(|(second, ..)| *second >= oldest);
-        let (calls, downs) = recent.fold((0, 0), |sum, (_, c, d)| (sum.0 + c, sum.1 + d));
-        calls >= OPEN_AT_CALLS && f64::from(downs) >= f64::from(calls) * OPEN_AT_SHARE
+        let (calls, downs) = recent
+            .fold((0_u64, 0_u64), |sum, (_, c, d)| (sum.0 + u64::from(*c), sum.1 + u64::from(*d)));
+        calls >= OPEN_AT_CALLS && downs as f64 >= calls as f64 * OPEN_AT_SHARE
     }
 }
 
@@ -135,7 +136,7 @@ impl Breaker {
         let probed = self.end_probe(event.id);
         match outcome {
             // They say nothing about the destination.
-            Outcome::Untried | Outcome::NoRoute { .. } => None,
+            Outcome::Untried | Outcome::NoRoute { .. } | Outcome::Unfit { .. } => None,
             Outcome::Down { retry_after, .. } => self.went_down(event, *retry_after, sent_at, now),
             Outcome::Delivered | Outcome::Rejected { .. } | Outcome::Retry { .. } => {
                 if *outcome == Outcome::Delivered {
@@ -146,6 +147,18 @@ impl Breaker {
         }
     }
 
+    /// Closed, with nothing to be forgiven and no window that could grow.
+    pub(crate) fn is_healthy(&self) -> bool {
+        !self.is_open() && self.down_since.is_none() && self.window().is_none()
+    }
+
+    /// Many events delivered while it is healthy: the same as recording each.
+    pub(crate) fn took(&mut self, events: usize, answered_at: Option<DateTime<Utc>>, now: Instant) {
+        self.heard_at = now;
+        self.last_success_at = self.last_success_at.max(answered_at);
+        self.recent.count(u32::try_from(events).unwrap_or(u32::MAX), 0, now);
+    }
+
     fn went_down(
         &mut self,
         event: &Event,
@@ -154,7 +167,7 @@ impl Breaker {
         now: Instant,
     ) -> Option<Turn> {
         self.down_since.get_or_insert(now);
-        self.recent.count(true, now);
+        self.recent.count(1, 1, now);
         // It took others since: this is about the event, and no reason to slow the others down.
         let poison = matches!((event.last_failed_at, self.last_success_at),
             (Some(failed), Some(success)) if success > failed);
@@ -204,7 +217,7 @@ impl Breaker {
             self.window.restart();
             return Some(Turn::CameBack { after: down_for.unwrap_or_default() });
         }
-        self.recent.count(false, now);
+        self.recent.count(1, 0, now);
         self.window.grow(self.in_flight);
         None
     }

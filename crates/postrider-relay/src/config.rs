@@ -8,6 +8,7 @@ use postrider::store::{ClaimMode, Delivery, Share};
 use postrider::{Dedupe, Event, Outbox};
 use serde::{Deserialize, Serialize};
 
+use crate::auto_retry::AutoRetry;
 use crate::fan_out::FanOut;
 use crate::preset::Preset;
 use crate::rate::RateLimit;
@@ -35,6 +36,8 @@ pub struct OutboxConfig {
     pub sink: Arc<dyn Sink>,
     /// The same, where it is other outboxes: see [`OutboxConfig::fanned_out`].
     pub fan_out: Option<Arc<FanOut>>,
+    /// Dead letters that are sent again without an operator.
+    pub auto_retry: Vec<AutoRetry>,
     /// Events per second that the sink gets; outboxes with the same sink share it.
     pub rate: Option<Arc<RateLimit>>,
     /// Batches in flight at the same time: one is settled while the next is delivered and a third
@@ -59,6 +62,7 @@ impl OutboxConfig {
             failing_key: FailingKey::default(),
             sink,
             fan_out: None,
+            auto_retry: Vec::new(),
             rate: None,
             batches_max: 3,
             batch_bytes_max: 8 * 1024 * 1024,
@@ -73,10 +77,10 @@ impl OutboxConfig {
     }
 
     /// What the store is told of a delivered event.
-    pub(crate) fn delivery(&self, event: &Event) -> Delivery {
+    pub(crate) fn delivery(&self, event: Event) -> Delivery {
         // Delivered means that its branches were found before, by the same rule.
         let fan_out = self.fan_out.as_ref();
-        let branches = fan_out.and_then(|fan_out| fan_out.branches(event).ok()).unwrap_or(0);
+        let branches = fan_out.and_then(|fan_out| fan_out.branches(&event).ok()).unwrap_or(0);
         Delivery { branches, ..Delivery::from(event) }
     }
 

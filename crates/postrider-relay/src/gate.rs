@@ -85,6 +85,11 @@ impl<'a> Gate<'a> {
         self.told().contains(&event.id)
     }
 
+    /// Whether the sink has told no answer at all.
+    pub(crate) fn told_nothing(&self) -> bool {
+        self.told().is_empty()
+    }
+
     fn told(&self) -> std::sync::MutexGuard<'_, HashSet<i64>> {
         self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -107,7 +107,8 @@ impl Health {
         sent_at: Instant,
         now: Instant,
     ) -> Option<Turn> {
-        let silent = matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. });
+        let silent =
+            matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. } | Outcome::Unfit { .. });
         let mut breakers = self.lock();
         // What says nothing about a destination makes none known.
         if silent && !breakers.contains_key(destination) {
@@ -115,10 +116,7 @@ impl Health {
         }
         let breaker = self.breaker(&mut breakers, destination, now)?;
         let was_limited = breaker.window().is_some();
-        // The database's clock, as far as this process can know it: the claim's answer plus the time
-        // that has passed here since.
-        let passed = chrono::Duration::from_std(took).unwrap_or_default();
-        let answered_at = event.claimed_at.checked_add_signed(passed);
+        let answered_at = answered_at(event.claimed_at, took);
         let turn = breaker.record(event, outcome, answered_at, sent_at, now);
         let is_limited = breaker.window().is_some();
         if turn.is_some() || was_limited != is_limited {
@@ -129,6 +127,24 @@ impl Health {
             self.moved.notify_waiters();
         }
         turn
+    }
+
+    /// Takes a batch into account that a healthy destination took as a whole. `false`: it is not
+    /// known to be healthy, and each event is to be recorded by itself.
+    pub(crate) fn all_delivered(
+        &self,
+        destination: &str,
+        events: &[Event],
+        took: Duration,
+        now: Instant,
+    ) -> bool {
+        let Some(last) = events.iter().map(|event| event.claimed_at).max() else { return true };
+        let mut breakers = self.lock();
+        let Some(breaker) = breakers.get_mut(destination).filter(|known| known.is_healthy()) else {
+            return false;
+        };
+        breaker.took(events.len(), answered_at(last, took), now);
+        true
     }
 
     /// The breaker of a destination; `None` where there are too many to add another.
@@ -243,6 +259,12 @@ impl Health {
         // A panic while it was held left at worst one counter behind.
         self.breakers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
+
+/// The database's clock, as far as this process can know it: the claim's answer plus the time that
+/// has passed here since.
+fn answered_at(claimed_at: DateTime<Utc>, took: Duration) -> Option<DateTime<Utc>> {
+    claimed_at.checked_add_signed(chrono::Duration::from_std(took).unwrap_or_default())
 }
 
 /// Forgets the destination that was heard of longest ago, where there are too many. `None` if all of

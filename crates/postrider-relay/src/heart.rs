@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use postrider::StoreError;
 use postrider::store::{
-    Database, DownDestination, Lease, Mode, RelayIdentity, RelayPulse, Serving,
+    Database, DownDestination, Lease, Mode, PauseKind, RelayIdentity, RelayPulse, Serving,
 };
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -44,12 +44,22 @@ pub(crate) struct Roll {
     serving: Vec<(String, Vec<Serving>)>,
     /// The claim mode of each outbox, by name.
     modes: HashMap<String, Mode>,
+    /// What operators paused.
+    pauses: Vec<(PauseKind, String)>,
 }
 
 impl Roll {
     /// The claim mode of an outbox; `None` before the first heartbeat, and without its tables.
     pub(crate) fn mode(&self, outbox: &str) -> Option<Mode> {
         self.modes.get(outbox).copied()
+    }
+
+    /// Whether an operator paused the outbox, or the sink that it leads to.
+    pub(crate) fn is_paused(&self, outbox: &str, sink: &str) -> bool {
+        self.pauses.iter().any(|(kind, name)| match kind {
+            PauseKind::Outbox => name == outbox,
+            PauseKind::Sink => name == sink,
+        })
     }
 
     /// The live relays that work on an outbox, in the order of their ids.
@@ -276,6 +286,8 @@ impl Heart {
         }
         // After the pulses: a relay that is not on the list of a mode's epoch joined later than it.
         roll.modes = store.modes().await?.into_iter().collect();
+        let pauses = store.pauses().await?.into_iter();
+        roll.pauses = pauses.map(|pause| (pause.kind, pause.name)).collect();
         roll.leader = roll.live.iter().min() == Some(&current.relay_id);
         roll.me = current.relay_id;
         self.roll.send_replace(roll);

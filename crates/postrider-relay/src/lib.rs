@@ -5,6 +5,7 @@
 //! [`Sink::deliver`], and two back, [`policy::decide`] → a settle of the store.
 
 pub mod alert;
+mod auto_retry;
 pub mod backup;
 #[cfg(feature = "http")]
 mod body;
@@ -17,6 +18,7 @@ mod filter;
 mod gate;
 mod health;
 mod heart;
+mod jobs;
 mod lanes;
 pub mod message;
 pub mod monitor;
@@ -48,6 +50,7 @@ mod view;
 mod waker;
 mod window;
 
+pub use auto_retry::{AutoRetry, ErrorPattern};
 pub use config::{FailingKey, OutboxConfig, RelayConfig};
 pub use fan_out::{BranchSettings, FanOut};
 pub use gate::Place;

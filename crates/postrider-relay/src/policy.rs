@@ -111,6 +111,12 @@ pub fn decide(
             detail: detail.clone(),
             attempted: true,
         },
+        Outcome::Unfit { error } => Settlement::Dead {
+            reason: DeadReason::Rejected,
+            message: error.clone(),
+            detail: None,
+            attempted: false,
+        },
         Outcome::NoRoute { error } => Settlement::Dead {
             reason: DeadReason::NoRoute,
             message: error.clone(),

@@ -16,6 +16,7 @@ use crate::alert::{AlertBook, AlertSettings, Dispatcher, LogChannel, Subscriptio
 use crate::backup::Backup;
 use crate::config::{OutboxConfig, RelayConfig};
 use crate::heart::{self, Heart};
+use crate::jobs;
 use crate::monitor::{Monitor, Observations, Thresholds};
 use crate::safety_net::SafetyNet;
 use crate::settling::Settler;
@@ -197,6 +198,15 @@ impl Relay {
         let monitoring = AbortOnDropHandle::new(tokio::spawn(async move {
             stopping.run_until_cancelled(monitor.run(rolls)).await;
         }));
+        let jobs = jobs::keep_running(
+            Arc::clone(&self.store),
+            names,
+            self.config.host.clone(),
+            heart.rolls(),
+            self.waker.clone(),
+        );
+        // The next runner goes on after what is cut off here.
+        let jobs = AbortOnDropHandle::new(tokio::spawn(jobs));
 
         let alone = Arc::new(RwLock::new(()));
         let mut pipelines = JoinSet::new();
@@ -230,7 +240,7 @@ impl Relay {
         )));
 
         stop.cancelled().await;
-        drop(hints);
+        drop((hints, jobs));
         tracing::info!("stopping: finishing what is in flight");
         let deadline = self.config.stop_timeout;
         // Whether every pipeline ended with no row held.

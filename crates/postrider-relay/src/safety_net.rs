@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::Utc;
-use postrider::store::{Database, Death, DlqFilter, ImportEntry, Lease, Result};
-use postrider::{Event, Outbox, StoreError};
+use postrider::store::{CountLimit, Database, Death, DlqFilter, ImportEntry, Lease, Result};
+use postrider::{Event, Outbox, StoreError, fingerprint};
 
 use tokio::sync::watch;
 
@@ -138,8 +138,8 @@ impl SafetyNet {
             return;
         }
         let filter = DlqFilter { resolved: Some(false), ..DlqFilter::default() };
-        match self.store.dead_letter_count(outbox, &filter).await {
-            Ok(count) => self.tell_unresolved(outbox, count),
+        match self.store.dead_letter_count(outbox, &filter, CountLimit::default()).await {
+            Ok(counted) => self.tell_unresolved(outbox, counted.count),
             // Upkeep looks again.
             Err(error) => tracing::debug!(outbox = outbox.name(), %error, "not counted"),
         }
@@ -188,7 +188,7 @@ impl SafetyNet {
         }
         self.alerts.raise(Alert {
             severity: Severity::Critical,
-            kind: format!("dead-letter/{name}/{}", fingerprint(&death.message)),
+            kind: format!("dead-letter/{name}/{}", fingerprint(death.reason, &death.message)),
             title: format!("Dead letter in outbox {name} ({reason})"),
             fields: fields(event, death),
             event: None,
@@ -259,19 +259,6 @@ fn fields(event: &Event, death: &Death) -> Vec<(&'static str, String)> {
         ("error", death.message.chars().take(300).collect()),
         ("failed_at", Utc::now().to_rfc3339()),
     ]
-}
-
-/// Errors that differ only in numbers, ids or quoted values are one kind of error.
-fn fingerprint(message: &str) -> String {
-    let mut text = String::new();
-    for c in message.chars().take(200) {
-        match c {
-            '0'..='9' if text.ends_with('#') => {}
-            '0'..='9' => text.push('#'),
-            other => text.push(other),
-        }
-    }
-    text
 }
 
 fn import_entry(event: &Event, death: &Death) -> ImportEntry {

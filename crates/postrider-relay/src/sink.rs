@@ -104,6 +104,12 @@ pub enum Outcome {
         /// More of it, such as the body.
         detail: Option<String>,
     },
+    /// No message can be made of this event. Nothing was sent, and its destination knows nothing
+    /// of it: this says nothing about how the destination is doing.
+    Unfit {
+        /// What is wrong with it.
+        error: String,
+    },
     /// Nothing is configured to take this event.
     NoRoute {
         /// What is missing.

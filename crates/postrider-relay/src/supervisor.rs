@@ -4,6 +4,9 @@
 //! announces the new epoch with its heartbeat; each starts in the new mode only when no live relay
 //! announces an older one. So no event is worked on in two modes at once, and a relay that never
 //! answers is declared dead like any other.
+//!
+//! A pause works the same way, without a new mode: what is in flight is finished, claimed rows and
+//! lanes are given back, and nothing begins until the pause is over.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,6 +25,7 @@ use crate::lanes::Lanes;
 use crate::monitor::Observations;
 use crate::rows::Rows;
 use crate::settling::Settler;
+use crate::telemetry;
 use crate::trace::Tracer;
 use crate::waker::Waker;
 
@@ -57,8 +61,9 @@ impl Supervisor {
                 tokio::select! {
                     ended = &mut pipeline => break ended.unwrap_or(false),
                     _ = rolls.changed() => {
-                        let now = rolls.borrow_and_update().mode(self.config.outbox.name());
-                        if now.is_some_and(|now| now != mode) {
+                        let roll = rolls.borrow_and_update();
+                        let now = roll.mode(self.config.outbox.name());
+                        if now.is_some_and(|now| now != mode) || self.is_paused(&roll) {
                             ended.cancel();
                         }
                     }
@@ -75,12 +80,18 @@ impl Supervisor {
         stop: &CancellationToken,
     ) -> Option<Mode> {
         let name = self.config.outbox.name();
-        let mut announced = None;
+        let (mut announced, mut was_paused) = (None, false);
         while !stop.is_cancelled() {
-            let (mode, all_there) = {
+            let (mode, may_begin) = {
                 let roll = rolls.borrow_and_update();
                 let mode = roll.mode(name);
-                (mode, mode.is_some_and(|mode| roll.all_in_epoch(name, mode.epoch)))
+                let all_there = mode.is_some_and(|mode| roll.all_in_epoch(name, mode.epoch));
+                let paused = self.is_paused(&roll);
+                if paused != was_paused {
+                    was_paused = paused;
+                    self.tell_paused(paused);
+                }
+                (mode, all_there && !paused)
             };
             match mode {
                 // Only with the next roll does everybody else's answer count.
@@ -88,12 +99,26 @@ impl Supervisor {
                     announced = Some(mode);
                     self.announce(mode);
                 }
-                Some(mode) if all_there && self.fits(mode) => return Some(mode),
+                Some(mode) if may_begin && self.fits(mode) => return Some(mode),
                 _ => {}
             }
             stop.run_until_cancelled(rolls.changed()).await?.ok()?;
         }
         None
+    }
+
+    fn is_paused(&self, roll: &Roll) -> bool {
+        roll.is_paused(self.config.outbox.name(), self.config.sink.name())
+    }
+
+    fn tell_paused(&self, paused: bool) {
+        let outbox = self.config.outbox.name();
+        metrics::gauge!(telemetry::PAUSED, "outbox" => outbox.to_owned())
+            .set(f64::from(u8::from(paused)));
+        match paused {
+            true => tracing::info!(outbox, "paused by an operator"),
+            false => tracing::info!(outbox, "resumed"),
+        }
     }
 
     fn fits(&self, mode: Mode) -> bool {

@@ -67,6 +67,10 @@ pub const ALERTS_FAILED: &str = "postrider_alerts_failed_total";
 pub const ALERTS_DROPPED: &str = "postrider_alerts_dropped_total";
 /// Messages that wait for their channel (gauge).
 pub const ALERTS_WAITING: &str = "postrider_alerts_waiting";
+/// Whether an operator paused the outbox or its sink (gauge, 0 or 1).
+pub const PAUSED: &str = "postrider_outbox_paused";
+/// Dead letters sent again by rule.
+pub const AUTO_RETRIED: &str = "postrider_outbox_auto_retried_total";
 /// Whether this relay holds its lease (gauge, 0 or 1).
 pub const LEASE_HELD: &str = "postrider_relay_lease_held";
 
@@ -140,6 +144,7 @@ pub(crate) fn start(outbox: &str) {
         BACKUP,
         CRITICAL,
         FENCED,
+        AUTO_RETRIED,
     ] {
         metrics::counter!(name, label::OUTBOX => outbox.to_owned()).absolute(0);
     }
@@ -152,6 +157,7 @@ pub(crate) fn forget_store(outbox: &str) {
     for name in [PENDING, FAILED_ROWS, OLDEST_AGE, DLQ_UNRESOLVED] {
         metrics::gauge!(name, label::OUTBOX => outbox.to_owned()).set(f64::NAN);
     }
+    metrics::gauge!(PAUSED, label::OUTBOX => outbox.to_owned()).set(0.0);
 }
 
 /// The same for what is counted per sink.
@@ -209,6 +215,8 @@ pub fn describe() {
     describe_gauge!(ALERTS_WAITING, "Messages that wait for their channel");
     describe_counter!(SPANS, "Spans that the collector took");
     describe_counter!(SPANS_DROPPED, "Spans that were dropped");
+    describe_gauge!(PAUSED, "Whether an operator paused the outbox or its sink");
+    describe_counter!(AUTO_RETRIED, "Dead letters sent again by rule");
     describe_gauge!(LEASE_HELD, "Whether this relay holds its lease");
 }
 

@@ -11,6 +11,7 @@ use postrider::{Outbox, StoreError};
 use tokio::sync::watch;
 
 use crate::alert::{Alert, Severity};
+use crate::auto_retry::AutoRetrier;
 use crate::config::{OutboxConfig, RelayConfig};
 use crate::heart::Roll;
 use crate::safety_net::SafetyNet;
@@ -79,10 +80,12 @@ impl Upkeep {
     pub(crate) async fn run(&self, mut rolls: watch::Receiver<Roll>) {
         let mut recover = Every::new(self.config.recover_every);
         let mut fold = Every::new(self.config.fold_every);
+        let mut retry = Every::new(self.config.fold_every);
         let mut marked = Every::new(self.config.move_marked_every);
         let mut clean_up_at = next_clean_up(&self.config, Utc::now());
         let mut wakes = Wakes::default();
         let (mut shares, mut missed) = (ShareWatch::default(), HashSet::new());
+        let mut retriers = self.retriers();
         let shortest = self.config.fold_every.min(self.config.move_marked_every);
         loop {
             tokio::select! {
@@ -101,6 +104,9 @@ impl Upkeep {
             let led: Vec<&OutboxConfig> = self.outboxes.iter().filter(led).collect();
             if fold.due() {
                 self.log("folding the books", self.fold(&led).await);
+            }
+            if retry.due() {
+                self.log("automatic retry", self.auto_retry(&mut retriers).await);
             }
             if marked.due() {
                 self.log("moving marked rows", self.move_marked(&led).await);
@@ -219,6 +225,23 @@ impl Upkeep {
         });
     }
 
+    fn retriers(&self) -> Vec<(Outbox, AutoRetrier)> {
+        let of = |config: &OutboxConfig| {
+            let outbox = config.outbox.clone();
+            let rules = config.auto_retry.clone().into_iter();
+            rules.map(move |rule| (outbox.clone(), AutoRetrier::new(rule))).collect::<Vec<_>>()
+        };
+        self.outboxes.iter().flat_map(of).collect()
+    }
+
+    async fn auto_retry(&self, retriers: &mut [(Outbox, AutoRetrier)]) -> Result<(), StoreError> {
+        let mut result = Ok(());
+        for (outbox, retrier) in retriers {
+            result = retrier.round(self.store.as_ref(), outbox).await.and(result);
+        }
+        result
+    }
+
     async fn fold(&self, led: &[&OutboxConfig]) -> Result<(), StoreError> {
         let mut result = Ok(());
         for outbox in led {
@@ -230,6 +253,8 @@ impl Upkeep {
     async fn fold_one(&self, config: &OutboxConfig) -> Result<(), StoreError> {
         let outbox = &config.outbox;
         self.store.fold_books(outbox, self.config.chunk).await?;
+        // Those that a relay of an older version wrote; nearly always none.
+        self.store.fingerprint_dead_letters(outbox, self.config.chunk).await?;
         let statistics = self.store.statistics(outbox).await?;
         let gauge = |metric, value: i64| {
             metrics::gauge!(metric, telemetry::label::OUTBOX => outbox.name().to_owned())
@@ -259,6 +284,7 @@ impl Upkeep {
             let rows = ids.len();
             tracing::info!(outbox = outbox.name(), rows, "marked rows moved to the dead letters");
             self.safety_net.close(outbox, &ids).await;
+            self.store.fingerprint_dead_letters(outbox, self.config.chunk).await?;
         }
     }
 

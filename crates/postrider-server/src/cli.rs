@@ -1,19 +1,25 @@
 //! The command line.
 
 mod bench;
+mod operator;
+mod token;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use clap::{Args, Parser, Subcommand};
-use postrider::Status;
-use postrider::store::{ClaimMode, DeadReason};
+use postrider::store::ClaimMode;
 
 pub(crate) use bench::{
-    AppendBenchArgs, BacklogArgs, BenchCommand, BlockedKeysArgs, DrainArgs, EventArgs,
-    HeldXminArgs, LatencyArgs, LoadArgs, OutputArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind,
+    ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BlockedKeysArgs, DrainArgs,
+    EventArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, RelayArgs, ScaleArgs,
+    SinkArgs, SinkKind,
 };
+pub(crate) use operator::{
+    ActArgs, AuditArgs, By, DlqCommand, EditArgs, EventFilterArgs, EventsCommand, ExportArgs,
+    FilterArgs, JobsCommand, OutboxCommand, PaceArgs, PageArgs, ReplayArgs, SinkCommand,
+};
+pub(crate) use token::TokenCommand;
 
 use crate::config::parse_time;
 
@@ -65,12 +71,22 @@ pub(crate) enum Command {
     /// Look at events
     #[command(subcommand)]
     Events(EventsCommand),
-    /// Look at dead letters, send them again or resolve them
+    /// Look at dead letters, send them again, edit or resolve them
     #[command(subcommand)]
     Dlq(DlqCommand),
-    /// Change how relays share the work, let stopped keys go on
+    /// Send delivered events again, from the archive
+    Replay(ReplayArgs),
+    /// Look at bulk jobs, stop them or have them go on
+    #[command(subcommand)]
+    Jobs(JobsCommand),
+    /// Pause an outbox, change how relays share the work, let stopped keys go on
     #[command(subcommand)]
     Outbox(OutboxCommand),
+    /// Pause everything that leads to a sink
+    #[command(subcommand)]
+    Sink(SinkCommand),
+    /// Who did what to which event
+    Audit(AuditArgs),
     /// Check the books: appended = delivered + dead + pending. Exits with 3 if they do not balance
     Reconcile(ReconcileArgs),
     /// Look for what keeps events from being delivered, and say what to do about it
@@ -78,6 +94,11 @@ pub(crate) enum Command {
     /// Try the channels for alerts
     #[command(subcommand)]
     Alert(AlertCommand),
+    /// Make tokens for the API
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Print the OpenAPI document of the API
+    Openapi,
     /// Print the commented default configuration
     Config,
     /// Measure speed, latency and memory, against what the database and the sink can give
@@ -197,184 +218,6 @@ pub(crate) struct DoctorArgs {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum EventsCommand {
-    /// List live events, or delivered ones with --status COMPLETED; newest first
-    List {
-        /// Name of the outbox; may be left out if there is only one
-        #[arg(long, short)]
-        outbox: Option<String>,
-        /// PENDING, PROCESSING, FAILED, DEAD_LETTER or COMPLETED (the archive)
-        #[arg(long)]
-        status: Option<Status>,
-        /// Only this event type
-        #[arg(long)]
-        event_type: Option<String>,
-        /// Only this aggregate type
-        #[arg(long)]
-        aggregate_type: Option<String>,
-        /// Only this aggregate
-        #[arg(long)]
-        aggregate_id: Option<String>,
-        #[command(flatten)]
-        page: PageArgs,
-    },
-    /// Show one event with its failed attempts
-    Show {
-        /// Name of the outbox; may be left out if there is only one
-        #[arg(long, short)]
-        outbox: Option<String>,
-        /// Row id of the event
-        id: i64,
-        /// Print as JSON
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PageArgs {
-    /// Rows at most
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) limit: u32,
-    /// Only rows below this id: the next page
-    #[arg(long, value_name = "ID")]
-    pub(crate) before: Option<i64>,
-    /// Print as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum DlqCommand {
-    /// List dead letters, newest first
-    List {
-        #[command(flatten)]
-        filter: FilterArgs,
-        #[command(flatten)]
-        page: PageArgs,
-    },
-    /// Show one dead letter with its failed attempts
-    Show {
-        /// Name of the outbox; may be left out if there is only one
-        #[arg(long, short)]
-        outbox: Option<String>,
-        /// Id of the dead letter
-        id: i64,
-        /// Print as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Send dead letters again: fresh events with a fresh budget and the same identity
-    Retry(ActArgs),
-    /// Resolve dead letters by hand
-    Resolve(ActArgs),
-    /// Put events from a backup file into the dead letters
-    Import {
-        /// Backup files (JSON lines)
-        #[arg(required = true)]
-        files: Vec<PathBuf>,
-        /// Only show what would happen
-        #[arg(long)]
-        dry_run: bool,
-        /// Your name, for the audit trail
-        #[arg(long, default_value_t = operator())]
-        operator: String,
-        /// Print as JSON
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum OutboxCommand {
-    /// Change the claim mode for all relays, while they run: each finishes what it holds first
-    SetClaim {
-        /// Name of the outbox
-        outbox: String,
-        /// rows or lanes
-        claim: ClaimMode,
-        /// Your name, for the audit trail
-        #[arg(long, default_value_t = operator())]
-        operator: String,
-        /// Print as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Let a key go on that stopped behind a dead letter (failing_key = "park")
-    ReleaseKey {
-        /// Name of the outbox; may be left out if there is only one
-        #[arg(long, short)]
-        outbox: Option<String>,
-        /// First half of the key
-        #[arg(long)]
-        aggregate_type: String,
-        /// Second half of the key
-        #[arg(long)]
-        aggregate_id: String,
-        /// Your name, for the audit trail
-        #[arg(long, default_value_t = operator())]
-        operator: String,
-        /// Print as JSON
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct FilterArgs {
-    /// Name of the outbox; may be left out if there is only one
-    #[arg(long, short)]
-    pub(crate) outbox: Option<String>,
-    /// Only this event type
-    #[arg(long)]
-    pub(crate) event_type: Option<String>,
-    /// Only this aggregate type
-    #[arg(long)]
-    pub(crate) aggregate_type: Option<String>,
-    /// Only this aggregate
-    #[arg(long)]
-    pub(crate) aggregate_id: Option<String>,
-    /// Only errors that contain this text
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) error: Option<String>,
-    /// exhausted, rejected, integrity, no_route, expired or crash
-    #[arg(long)]
-    pub(crate) reason: Option<DeadReason>,
-    /// Only resolved (true) or unresolved (false) ones
-    #[arg(long)]
-    pub(crate) resolved: Option<bool>,
-    /// Given up at or after, such as 2026-01-31T00:00:00Z
-    #[arg(long, value_name = "TIME")]
-    pub(crate) since: Option<DateTime<Utc>>,
-    /// Given up before
-    #[arg(long, value_name = "TIME")]
-    pub(crate) until: Option<DateTime<Utc>>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ActArgs {
-    /// Ids of dead letters; or give a filter and --all
-    pub(crate) ids: Vec<i64>,
-    /// Act on every unresolved dead letter that fits the filter
-    #[arg(long, conflicts_with = "ids")]
-    pub(crate) all: bool,
-    /// Only show what would happen
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Why, for the audit trail
-    #[arg(long, default_value = "")]
-    pub(crate) note: String,
-    /// Your name, for the audit trail
-    #[arg(long, default_value_t = operator())]
-    pub(crate) operator: String,
-    #[command(flatten)]
-    pub(crate) filter: FilterArgs,
-    /// Print as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Subcommand)]
 pub(crate) enum ChaosCommand {
     /// An API is down for hours, millions of calls wait, and must all come back by themselves
     N19(N19Args),
@@ -397,6 +240,9 @@ pub(crate) struct N19Args {
     /// Calls among them that the API will always refuse
     #[arg(long, default_value_t = 52, value_name = "N")]
     pub(crate) poison: u64,
+    /// Claim mode of the relay: rows or lanes
+    #[arg(long, default_value_t = ClaimMode::Lanes, value_name = "MODE")]
+    pub(crate) claim: ClaimMode,
     /// Events per claim
     #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) batch: u32,
@@ -422,15 +268,4 @@ fn header(text: &str) -> Result<(String, String), String> {
     text.split_once('=')
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .ok_or_else(|| format!("`{text}` is not NAME=VALUE"))
-}
-
-/// The user of the operating system.
-fn operator() -> String {
-    use std::os::unix::fs::MetadataExt;
-    ["USER", "LOGNAME"]
-        .into_iter()
-        .find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()))
-        // In a container neither may be set; the number still tells who it was.
-        .or_else(|| std::fs::metadata("/proc/self").ok().map(|this| format!("uid {}", this.uid())))
-        .unwrap_or_else(|| "unknown".to_owned())
 }

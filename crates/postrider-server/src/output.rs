@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 
+use postrider::store::Counted;
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
 
@@ -89,6 +90,11 @@ pub(crate) fn number(value: impl Into<i128>) -> String {
         true => format!("-{text}"),
         false => text,
     }
+}
+
+/// A count, or "10,000+".
+pub(crate) fn counted(counted: Counted) -> String {
+    format!("{}{}", number(counted.count), if counted.at_least { "+" } else { "" })
 }
 
 /// The start of a text in one line.

@@ -70,6 +70,51 @@ pub async fn send(
     tokio::time::timeout(PATIENCE, exchange).await.map_err(|_| "no answer in time".to_owned())?
 }
 
+/// An answer whose body comes bit by bit.
+#[derive(Debug)]
+pub struct Followed {
+    /// Status code.
+    pub status: u16,
+    body: hyper::body::Incoming,
+}
+
+impl Followed {
+    /// The next bit; `None` at the end.
+    ///
+    /// # Panics
+    /// If nothing comes within [`PATIENCE`].
+    pub async fn next(&mut self) -> Option<String> {
+        let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
+        let frame = frame.expect("something comes, or the end")?.ok()?;
+        frame.into_data().ok().map(|data| String::from_utf8_lossy(&data).into_owned())
+    }
+}
+
+/// Gets a path, and answers as soon as the headers are there.
+///
+/// # Errors
+/// If there is no connection, or no answer within [`PATIENCE`].
+pub async fn follow(
+    address: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Result<Followed, String> {
+    let mut request = Request::builder().uri(path).header("host", address.to_string());
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::<Bytes>::default()).unwrap();
+    let exchange = async {
+        let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
+        tokio::spawn(connection);
+        let (parts, body) = sender.send_request(request).await.map_err(text)?.into_parts();
+        Ok(Followed { status: parts.status.as_u16(), body })
+    };
+    tokio::time::timeout(PATIENCE, exchange).await.map_err(|_| "no answer in time".to_owned())?
+}
+
 fn text(error: hyper::Error) -> String {
     error.to_string()
 }

@@ -301,18 +301,7 @@ impl Event {
     /// # Errors
     /// If the column does not hold a JSON object.
     pub fn headers(&self) -> Result<BTreeMap<String, String>, String> {
-        let Some(text) = self.headers.as_deref() else {
-            return Ok(BTreeMap::new());
-        };
-        let map: BTreeMap<String, serde_json::Value> = serde_json::from_str(text)
-            .map_err(|error| format!("headers are not a JSON object: {error}"))?;
-        Ok(map
-            .into_iter()
-            .map(|(name, value)| match value {
-                serde_json::Value::String(text) => (name, text),
-                other => (name, other.to_string()),
-            })
-            .collect())
+        headers(self.headers.as_deref())
     }
 
     /// Whether the stored hash fits the content; `None` where no hash is stored.
@@ -328,16 +317,35 @@ impl Event {
     }
 }
 
+/// See [`Event::headers`].
+pub(crate) fn headers(stored: Option<&str>) -> Result<BTreeMap<String, String>, String> {
+    let Some(text) = stored else { return Ok(BTreeMap::new()) };
+    let map: BTreeMap<String, serde_json::Value> = serde_json::from_str(text)
+        .map_err(|error| format!("headers are not a JSON object: {error}"))?;
+    Ok(map
+        .into_iter()
+        .map(|(name, value)| match value {
+            serde_json::Value::String(text) => (name, text),
+            other => (name, other.to_string()),
+        })
+        .collect())
+}
+
 /// `SHA-256(request_id | event_type | payload)` in hex, joined by `|`; no request id is empty.
 pub fn content_hash(request_id: Option<&str>, event_type: &str, payload: &str) -> String {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut hasher = Sha256::new();
     hasher.update(request_id.unwrap_or_default());
     hasher.update(b"|");
     hasher.update(event_type);
     hasher.update(b"|");
     hasher.update(payload);
-    hasher.finalize().iter().fold(String::with_capacity(64), |mut text, byte| {
+    hex(&hasher.finalize())
+}
+
+/// Bytes in hex.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         text.push(char::from(HEX[usize::from(byte >> 4)]));
         text.push(char::from(HEX[usize::from(byte & 15)]));
         text

@@ -33,6 +33,8 @@ mod appender;
 mod connect;
 mod error;
 mod event;
+mod fingerprint;
+mod job_runner;
 mod outbox;
 pub mod store;
 
@@ -48,4 +50,6 @@ pub use appender::Appender;
 pub use connect::{ConnectOptions, connect};
 pub use error::{AppendError, InvalidEvent, StoreError};
 pub use event::{Event, NewEvent, Status, content_hash, limits};
+pub use fingerprint::{FINGERPRINT_CHARS, error_kind, fingerprint};
+pub use job_runner::JobRunner;
 pub use outbox::{Dedupe, InvalidOutbox, Outbox, OutboxSpec};

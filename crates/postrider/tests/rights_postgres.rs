@@ -138,8 +138,8 @@ async fn the_relay_does_its_work(db: TestDb, url: String) {
         Retention { archive: day, resolved: day, dedupe: Dedupe::Window(day), chunk: 100 };
     let cleaned = store.clean_up(&outbox, &retention).await;
     cleaned.expect("without owning the tables, it deletes instead of dropping");
-    let page = Page { before_id: None, limit: 10 };
-    let letters = store.dead_letters(&outbox, &Default::default(), page).await.unwrap();
+    let page = Page::first(10);
+    let letters = store.dead_letters(&outbox, &Default::default(), page).await.unwrap().rows;
     store.retry(&outbox, letters[0].id, "ann", "").await.unwrap();
     store.resolve(&outbox, letters[1].id, "ann", "").await.unwrap();
     the_relay_works_in_lanes(&*store, &outbox, &lease).await;
@@ -171,14 +171,14 @@ async fn the_relay_works_in_lanes(store: &dyn Database, outbox: &Outbox, lease: 
 
 async fn a_viewer_reads_and_changes_nothing(db: TestDb, url: String) {
     let store = connect(&url, &ConnectOptions::default()).await.unwrap();
-    let page = Page { before_id: None, limit: 10 };
+    let page = Page::first(10);
     assert!(store.books(&db.outbox).await.unwrap().iter().all(|window| window.balanced()));
     assert_eq!(store.statistics(&db.outbox).await.unwrap().delivered, 1);
-    assert!(!store.events(&db.outbox, &Default::default(), page).await.unwrap().is_empty());
-    let letters = store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap();
+    assert!(!store.events(&db.outbox, &Default::default(), page).await.unwrap().rows.is_empty());
+    let letters = store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap().rows;
     store.attempts(&db.outbox, &letters[0].event_id).await.unwrap();
-    assert_eq!(store.audit(10).await.unwrap().len(), 4);
-    store.blocked_keys(&db.outbox, 10).await.unwrap();
+    assert_eq!(store.audit(&Default::default(), page).await.unwrap().rows.len(), 4);
+    store.blocked_keys(&db.outbox, 10, 200_000).await.unwrap();
     store.modes().await.unwrap();
     store.retry(&db.outbox, letters[0].id, "eve", "").await.expect_err("a viewer only looks");
     store.failed_rows(&db.outbox, 10).await.unwrap();

@@ -92,8 +92,8 @@ async fn place(
 
 async fn report(store: &dyn Database, outbox: &Outbox) -> Result<(), Box<dyn Error>> {
     let statistics = store.statistics(outbox).await?;
-    let page = Page { before_id: None, limit: 10 };
-    let dead = store.dead_letters(outbox, &DlqFilter::default(), page).await?;
+    let page = Page::first(10);
+    let dead = store.dead_letters(outbox, &DlqFilter::default(), page).await?.rows;
     let reasons: Vec<String> =
         dead.iter().map(|d| format!("{}: {}", d.event_type, d.error_message)).collect();
     println!(

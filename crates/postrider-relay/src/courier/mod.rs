@@ -106,9 +106,9 @@ impl Courier {
         let gate = Gate::new(self, started, &spans);
         let outcomes = self.deliver(held, &good, keep_order, &gate).await;
         let took = started.elapsed();
-        for (event, outcome) in good.iter().zip(&outcomes) {
+        self.heard_all(&good, &outcomes, &gate, took, started);
+        for (event, outcome) in good.iter().zip(&outcomes).filter(|_| spans.are_traced()) {
             if !gate.was_told(event) {
-                self.heard(&self.destination(event), event, outcome, took, started);
                 spans.end(event, outcome, started);
             }
         }
@@ -188,6 +188,10 @@ impl Courier {
 
     /// What becomes of an event after its delivery.
     fn decide(&self, event: &Event, outcome: &Outcome) -> Settlement {
+        if *outcome == Outcome::Delivered {
+            // Whatever the destination's health.
+            return Settlement::Delivered;
+        }
         let (destination, now) = (self.destination(event), Instant::now());
         let mut health = self.health.view(&destination, now);
         if health.open && *outcome == Outcome::Untried {
@@ -196,6 +200,32 @@ impl Courier {
         let settlement = decide(outcome, event, &health, &self.config.preset, rand::random());
         self.observations.tally.decided(&settlement, now);
         settlement
+    }
+
+    /// The answers that the sink did not tell one by one.
+    fn heard_all(
+        &self,
+        events: &[Event],
+        outcomes: &[Outcome],
+        gate: &Gate<'_>,
+        took: Duration,
+        sent_at: Instant,
+    ) {
+        // The usual case, in one go: a lock and a look-up for each event would cost more than all
+        // else that is done for it here.
+        if let Some(only) = self.config.sink.only_destination()
+            && gate.told_nothing()
+            && outcomes.iter().all(|outcome| *outcome == Outcome::Delivered)
+            && self.health.all_delivered(only, events, took, Instant::now())
+        {
+            self.observations.tally.all_delivered(events, Instant::now());
+            return;
+        }
+        for (event, outcome) in events.iter().zip(outcomes) {
+            if !gate.was_told(event) {
+                self.heard(&self.destination(event), event, outcome, took, sent_at);
+            }
+        }
     }
 
     /// An answer of a destination: its breaker hears of it, and so do people.

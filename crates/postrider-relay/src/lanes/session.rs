@@ -154,7 +154,7 @@ impl Session {
             match &settlement {
                 Settlement::Delivered => {
                     board.delivered(&event);
-                    delivered.push(self.pipeline.config.delivery(&event));
+                    delivered.push(self.pipeline.config.delivery(event));
                 }
                 Settlement::Dead { .. } => {
                     if parks {
@@ -241,12 +241,17 @@ impl Session {
 
     async fn settle_delivered(&self, delivered: Vec<Delivery>) -> Result<(), StoreError> {
         let (config, lease) = (&self.pipeline.config, &self.held.lease);
-        for chunk in delivered.chunks(SETTLE_ROWS_MAX) {
-            self.pipeline.settler.settle_delivered(config, lease, chunk.to_vec()).await?;
+        let mut delivered = delivered.into_iter();
+        loop {
+            let chunk: Vec<Delivery> = delivered.by_ref().take(SETTLE_ROWS_MAX).collect();
+            if chunk.is_empty() {
+                return Ok(());
+            }
+            let ids: Vec<i64> = chunk.iter().map(|row| row.id).collect();
+            self.pipeline.settler.settle_delivered(config, lease, chunk).await?;
             let mut board = self.board();
-            chunk.iter().for_each(|row| board.settled(row.id));
+            ids.into_iter().for_each(|id| board.settled(id));
         }
-        Ok(())
     }
 
     async fn settle_others(

@@ -45,13 +45,22 @@ pub(crate) struct Tally(Mutex<VecDeque<Slot>>);
 impl Tally {
     /// An answer of a destination. What was not sent says nothing.
     pub(crate) fn heard(&self, event: &Event, outcome: &Outcome, now: Instant) {
-        if matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. }) {
+        if matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. } | Outcome::Unfit { .. }) {
             return;
         }
         self.count(now, |slot| {
             slot.all += 1;
             slot.retries += u64::from(event.retry_count > 0);
             slot.down += u64::from(matches!(outcome, Outcome::Down { .. }));
+        });
+    }
+
+    /// Events that were delivered together.
+    pub(crate) fn all_delivered(&self, events: &[Event], now: Instant) {
+        let retries = events.iter().filter(|event| event.retry_count > 0).count() as u64;
+        self.count(now, |slot| {
+            slot.all += events.len() as u64;
+            slot.retries += retries;
         });
     }
 

@@ -30,6 +30,10 @@ impl Sink for LogSink {
         Cow::Borrowed("log")
     }
 
+    fn only_destination(&self) -> Option<&str> {
+        Some("log")
+    }
+
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
         for event in batch.events {
             tracing::info!(

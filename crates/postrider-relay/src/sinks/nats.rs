@@ -127,15 +127,15 @@ impl NatsSink {
 
     /// What is to be published, and where; or what becomes of an event that cannot be.
     fn letter<'a>(&'a self, view: &'a EventView<'a>) -> Result<Letter<'a>, Outcome> {
-        let rejected = |error: String| Outcome::Rejected { error, detail: None };
+        let unfit = |error: String| Outcome::Unfit { error };
         let subject = self.router.resolve(view, verbatim)?;
         check_subject(&subject)
-            .map_err(|error| rejected(format!("the event makes subject `{subject}`: {error}")))?;
+            .map_err(|error| unfit(format!("the event makes subject `{subject}`: {error}")))?;
         let payload = Cow::Borrowed(view.event.payload.as_str());
-        let message = self.envelope.message(view, payload, ATTRIBUTE_PREFIX).map_err(rejected)?;
+        let message = self.envelope.message(view, payload, ATTRIBUTE_PREFIX).map_err(unfit)?;
         Ok(Letter {
             subject: Subject::from(subject.as_ref()),
-            headers: headers(view.event, &message).map_err(rejected)?,
+            headers: headers(view.event, &message).map_err(unfit)?,
             body: message.body,
         })
     }

@@ -37,6 +37,10 @@ impl Sink for NullSink {
         Cow::Borrowed("null")
     }
 
+    fn only_destination(&self) -> Option<&str> {
+        Some("null")
+    }
+
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
         self.taken.fetch_add(batch.events.len() as u64, Ordering::Relaxed);
         vec![Outcome::Delivered; batch.events.len()]

@@ -122,18 +122,18 @@ impl RabbitSink {
 
     /// What is to be published, and where; or what becomes of an event that cannot be.
     fn letter<'a>(&'a self, view: &'a EventView<'a>) -> Result<Letter<'a>, Outcome> {
-        let rejected = |error: String| Outcome::Rejected { error, detail: None };
+        let unfit = |error: String| Outcome::Unfit { error };
         let exchange = self
             .exchange
             .fill(view, verbatim)
             .map_err(|error| Outcome::NoRoute { error: format!("`exchange`: {error}") })?;
         let routing_key = self.router.resolve(view, verbatim)?;
         let payload = Cow::Borrowed(view.event.payload.as_str());
-        let message = self.envelope.message(view, payload, ATTRIBUTE_PREFIX).map_err(rejected)?;
+        let message = self.envelope.message(view, payload, ATTRIBUTE_PREFIX).map_err(unfit)?;
         Ok(Letter {
-            exchange: short("exchange", &exchange).map_err(rejected)?,
-            routing_key: short("routing key", &routing_key).map_err(rejected)?,
-            properties: properties(view.event, &message).map_err(rejected)?,
+            exchange: short("exchange", &exchange).map_err(unfit)?,
+            routing_key: short("routing key", &routing_key).map_err(unfit)?,
+            properties: properties(view.event, &message).map_err(unfit)?,
             body: message.body,
         })
     }

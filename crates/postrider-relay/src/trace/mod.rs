@@ -89,6 +89,11 @@ impl Spans {
         }
     }
 
+    /// Whether any event has a span.
+    pub(crate) fn are_traced(&self) -> bool {
+        self.tracer.is_some()
+    }
+
     /// The destination answered an event that was sent then. What was not sent has no span.
     pub(crate) fn end(&self, event: &Event, outcome: &Outcome, sent_at: Instant) {
         let Some(tracer) = &self.tracer else { return };
@@ -98,6 +103,7 @@ impl Spans {
             Outcome::Untried => return,
             Outcome::Delivered => ("delivered", None),
             Outcome::Rejected { error, .. } => ("rejected", Some(error)),
+            Outcome::Unfit { error } => ("unfit", Some(error)),
             Outcome::NoRoute { error } => ("no_route", Some(error)),
             Outcome::Retry { error } => ("retry", Some(error)),
             Outcome::Down { error, .. } => ("down", Some(error)),

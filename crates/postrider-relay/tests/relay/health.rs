@@ -262,3 +262,16 @@ fn a_thousand_destinations_are_remembered_and_the_stalest_goes() {
     assert_eq!(scene.view("host-2").down_streak, 1);
     assert_eq!(scene.view("one more").down_streak, 1);
 }
+
+#[test]
+fn an_event_of_which_no_message_can_be_made_says_nothing_about_its_destination() {
+    let mut scene = Scene::down("a");
+    scene.pass(EVERY);
+    assert_eq!(scene.appoint("a", &[9]), Some(9));
+    let unfit = Outcome::Unfit { error: "its headers are no JSON".to_owned() };
+    assert_eq!(scene.record("a", 9, &unfit), None);
+    assert!(scene.view("a").open, "nothing was sent");
+    assert_eq!(scene.appoint("a", &[10]), Some(10), "the next one is the probe");
+    assert_eq!(scene.record("b", 11, &unfit), None);
+    assert_eq!(scene.view("b"), HealthView::default());
+}

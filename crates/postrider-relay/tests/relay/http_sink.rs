@@ -66,7 +66,7 @@ async fn an_event_cannot_climb_out_of_its_path() {
     for odd in ["..", "."] {
         let event = Event { aggregate_id: odd.to_owned(), ..held_event(1) };
         let outcome = deliver(&sink, &[event]).await;
-        assert!(matches!(outcome[0], Outcome::Rejected { .. }), "{odd}: {outcome:?}");
+        assert!(matches!(outcome[0], Outcome::Unfit { .. }), "{odd}: {outcome:?}");
     }
     assert_eq!(receiver.received().requests.len(), 0);
 }
@@ -127,7 +127,7 @@ async fn an_event_with_unusable_headers_is_rejected() {
     for headers in [r#"{"bad name":"x"}"#, "[1]", "not json", r#"{"":"x"}"#] {
         let event = Event { headers: Some(headers.to_owned()), ..held_event(1) };
         let outcome = deliver(&sink, &[event]).await;
-        assert!(matches!(outcome[0], Outcome::Rejected { .. }), "{headers}: {outcome:?}");
+        assert!(matches!(outcome[0], Outcome::Unfit { .. }), "{headers}: {outcome:?}");
     }
     assert_eq!(receiver.received().requests.len(), 0);
 }

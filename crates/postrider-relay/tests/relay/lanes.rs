@@ -113,7 +113,7 @@ async fn a_failing_key_blocks_nobody_else_and_goes_on_when_its_head_is_dead(db: 
     let early: Vec<i64> = sink.log().delivered();
     assert!(early.iter().all(|id| !behind.contains(id)), "the key waits: {early:?}");
     let blocked = eventually("the key is shown as blocked", async || {
-        let blocked = db.store.blocked_keys(&db.outbox, 10).await.unwrap();
+        let blocked = db.store.blocked_keys(&db.outbox, 10, 200_000).await.unwrap();
         (!blocked.is_empty()).then_some(blocked)
     })
     .await;
@@ -152,7 +152,7 @@ async fn a_parked_key_stops_until_an_operator_releases_it(db: TestDb) {
     let more = db.append(&in_turn(3, 5)).await;
     sink.until_delivered(good.len() + more.len()).await;
     assert!(sink.log().delivered().iter().all(|id| !behind.contains(id)), "it stays parked");
-    let blocked = db.store.blocked_keys(&db.outbox, 10).await.unwrap();
+    let blocked = db.store.blocked_keys(&db.outbox, 10, 200_000).await.unwrap();
     assert!(blocked.len() == 1 && blocked[0].parked && blocked[0].waiting == 100, "{blocked:?}");
     let key = Key { aggregate_type: "account".to_owned(), aggregate_id: "bad".to_owned() };
     db.store.release_key(&db.outbox, &key, "olga").await.unwrap();

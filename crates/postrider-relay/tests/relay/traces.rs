@@ -98,9 +98,9 @@ async fn each_attempt_is_a_span_of_the_producers_trace_and_the_parent_of_the_rec
     let child = good["spanId"].as_str().unwrap();
     assert_eq!(sent("/Good"), format!("00-{TRACE}-{child}-01"));
     assert_eq!(sent("/Unsampled"), format!("00-{TRACE}-{PARENT}-00"), "passed on as it was");
-    let page = Page { before_id: None, limit: 9 };
+    let page = Page::first(9);
     let dead = db.store.dead_letters(&db.outbox, &DlqFilter::default(), page).await.unwrap();
-    let kept = dead[0].headers.clone().unwrap();
+    let kept = dead.rows[0].headers.clone().unwrap();
     assert!(kept.contains(PARENT), "a dead letter keeps what was appended: {kept}");
 }
 

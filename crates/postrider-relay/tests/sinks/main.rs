@@ -12,3 +12,4 @@ postrider_testkit::sink_conformance!(http: postrider_testkit::sinks::HttpDestina
 postrider_testkit::sink_conformance!(kafka: postrider_testkit::sinks::KafkaDestination);
 postrider_testkit::sink_conformance!(nats: postrider_testkit::sinks::NatsDestination);
 postrider_testkit::sink_conformance!(rabbitmq: postrider_testkit::sinks::RabbitDestination);
+postrider_testkit::sink_conformance!(redis: postrider_testkit::sinks::RedisDestination);

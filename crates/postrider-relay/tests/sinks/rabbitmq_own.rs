@@ -66,7 +66,7 @@ async fn a_routing_key_that_is_too_long_is_a_rejection_of_that_event() {
     let sink = sink(exchange.settings());
     let long = Event { event_type: "世".repeat(100), ..held_event(1) };
     let outcomes = deliver(&sink, &[long, held_event(2)], false).await;
-    let Outcome::Rejected { error, .. } = &outcomes[0] else { panic!("{outcomes:?}") };
+    let Outcome::Unfit { error } = &outcomes[0] else { panic!("{outcomes:?}") };
     assert!(error.contains("300 bytes") && error.contains("255"), "{error}");
     assert_eq!(outcomes[1], Outcome::Delivered);
     exchange.remove().await;

@@ -1,6 +1,7 @@
 //! The command line of `postrider bench`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use postrider::store::ClaimMode;
@@ -19,10 +20,14 @@ pub(crate) enum BenchCommand {
     BlockedKeys(BlockedKeysArgs),
     /// Append at a fixed rate while a transaction elsewhere is kept open for the whole run
     HeldXmin(HeldXminArgs),
+    /// Take the destination away under a steady load and bring it back, by commands of yours
+    Outage(OutageArgs),
     /// Drain the same number of events with 1, 2 and 4 relays; count duplicates and order violations
     Scale(ScaleArgs),
     /// Measure the time of one claim with few and with many events waiting
     Backlog(BacklogArgs),
+    /// Measure the API's answers with many events and dead letters in the tables
+    Api(ApiBenchArgs),
 }
 
 /// Where events go.
@@ -111,6 +116,9 @@ pub(crate) struct LatencyArgs {
     /// Seconds to measure
     #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) seconds: u32,
+    /// Seconds at the same rate before that, which do not count: connections are made meanwhile
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=3_600))]
+    pub(crate) warm_up: u32,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
 }
@@ -123,6 +131,27 @@ pub(crate) struct HeldXminArgs {
     /// Seconds to measure, once with the transaction and once without
     #[arg(long, default_value_t = 300, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) seconds: u32,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OutageArgs {
+    /// Shell command that takes the destination away, such as `systemctl kill -s KILL kafka`
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) stop: String,
+    /// Shell command that brings it back, and ends when it answers
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) start: String,
+    /// How long it is away
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = super::parse_time)]
+    pub(crate) away: Duration,
+    /// Seconds of deliveries before it goes, and about as many after its return
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    pub(crate) around: u32,
+    /// Events per second, whatever the answers
+    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) rate: u32,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
 }
@@ -216,6 +245,23 @@ pub(crate) struct BacklogArgs {
     /// Events per claim
     #[arg(long, default_value_t = 500, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) batch: u32,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApiBenchArgs {
+    /// Live events in the outbox
+    #[arg(long, default_value_t = 5_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) events: u64,
+    /// Unresolved dead letters
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(10..=10_000_000))]
+    pub(crate) dead_letters: u64,
+    /// Requests of each kind
+    #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) requests: u32,
     #[command(flatten)]
     pub(crate) event: EventArgs,
     #[command(flatten)]

@@ -1,19 +1,17 @@
 //! `postrider dlq`
 
-use std::path::PathBuf;
+use std::time::Duration;
 
-use postrider::store::{DeadLetter, DlqFilter, Imported, Page};
+use postrider::store::{CountLimit, DeadLetter, DlqFilter, JobWork, Page};
 use postrider::{Outbox, StoreError};
-use postrider_relay::backup;
 use serde::Serialize;
 
 use crate::cli::{ActArgs, DlqCommand, FilterArgs, PageArgs};
+use crate::commands::edit::edit;
 use crate::commands::events::{print_attempts, print_fields};
-use crate::commands::{Context, Failure, Opened};
-use crate::output::{self, Table, brief, number};
-
-/// Entries per page while acting on a filter.
-const ACT_PAGE: u32 = 500;
+use crate::commands::export::{export, import};
+use crate::commands::{Context, Failure, Opened, jobs};
+use crate::output::{self, Table, brief, counted, number};
 
 pub(crate) async fn dlq(context: &Context, command: DlqCommand) -> Result<(), Failure> {
     let opened = context.open().await?;
@@ -22,14 +20,19 @@ pub(crate) async fn dlq(context: &Context, command: DlqCommand) -> Result<(), Fa
         DlqCommand::Show { outbox, id, json } => show(&opened, outbox.as_deref(), id, json).await,
         DlqCommand::Retry(args) => act(&opened, Action::Retry, args).await,
         DlqCommand::Resolve(args) => act(&opened, Action::Resolve, args).await,
+        DlqCommand::Groups { filter, limit, json } => groups(&opened, filter, limit, json).await,
+        DlqCommand::Edit(args) => edit(&opened, args).await,
+        DlqCommand::Export(args) => export(&opened, args).await,
         DlqCommand::Import { files, dry_run, operator, json } => {
             import(&opened, &files, dry_run, &operator, json).await
         }
     }
 }
 
-fn filter(args: FilterArgs) -> DlqFilter {
+pub(crate) fn filter(args: FilterArgs) -> DlqFilter {
     DlqFilter {
+        event_id: args.event_id,
+        fingerprint: args.fingerprint,
         event_type: args.event_type,
         aggregate_type: args.aggregate_type,
         aggregate_id: args.aggregate_id,
@@ -44,8 +47,8 @@ fn filter(args: FilterArgs) -> DlqFilter {
 async fn list(opened: &Opened, args: FilterArgs, page: &PageArgs) -> Result<(), Failure> {
     let outbox = opened.outbox(args.outbox.as_deref())?;
     let filter = filter(args);
-    let below = Page { before_id: page.before, limit: page.limit };
-    let entries = opened.store.dead_letters(&outbox, &filter, below).await?;
+    let below = Page::first(page.limit).below(page.before).within(Duration::MAX);
+    let entries = opened.store.dead_letters(&outbox, &filter, below).await?.rows;
     if page.json {
         return output::print_json(&entries);
     }
@@ -75,8 +78,39 @@ async fn list(opened: &Opened, args: FilterArgs, page: &PageArgs) -> Result<(), 
         return output::print("no dead letters\n");
     }
     table.print()?;
-    let total = opened.store.dead_letter_count(&outbox, &filter).await?;
-    output::print(&format!("{} of {} shown\n", entries.len(), number(total)))
+    let limit = CountLimit { budget: Duration::MAX, ..CountLimit::default() };
+    let total = opened.store.dead_letter_count(&outbox, &filter, limit).await?;
+    output::print(&format!("{} of {} shown\n", entries.len(), counted(total)))
+}
+
+/// Unresolved ones, unless the filter says otherwise.
+async fn groups(opened: &Opened, args: FilterArgs, limit: u32, json: bool) -> Result<(), Failure> {
+    let outbox = opened.outbox(args.outbox.as_deref())?;
+    let mut filter = filter(args);
+    filter.resolved = filter.resolved.or(Some(false));
+    let page = Page::first(limit).within(Duration::MAX);
+    let found = opened.store.dead_letter_groups(&outbox, &filter, page).await?;
+    if json {
+        return output::print_json(&found);
+    }
+    let mut table =
+        Table::new(&["FINGERPRINT", "REASON", "COUNT", "FIRST", "LAST", "TYPES", "NEWEST ERROR"]);
+    for group in &found.groups {
+        let types: Vec<&str> = group.event_types.iter().map(|(name, _)| name.as_str()).collect();
+        table.row(vec![
+            group.fingerprint.clone(),
+            group.reason.as_str().to_owned(),
+            counted(group.count),
+            group.first_failed_at.format("%Y-%m-%d %H:%M:%S").to_string(),
+            group.last_failed_at.format("%Y-%m-%d %H:%M:%S").to_string(),
+            brief(&types.join(", "), 40),
+            brief(&group.sample, 60),
+        ]);
+    }
+    match table.is_empty() {
+        true => output::print("no dead letters\n"),
+        false => table.print(),
+    }
 }
 
 async fn show(opened: &Opened, outbox: Option<&str>, id: i64, json: bool) -> Result<(), Failure> {
@@ -106,6 +140,7 @@ fn fields(entry: &DeadLetter) -> Vec<(&'static str, String)> {
         ("request_id", text(&entry.request_id)),
         ("reason", entry.reason.as_str().to_owned()),
         ("error", entry.error_message.clone()),
+        ("fingerprint", entry.fingerprint.clone()),
         ("detail", text(&entry.error_detail)),
         ("retry_count", entry.retry_count.to_string()),
         ("redrive_count", entry.redrive_count.to_string()),
@@ -132,37 +167,43 @@ enum Action {
 struct Acted {
     done: u64,
     dry_run: bool,
-    /// Row ids of fresh events, for `retry` of single entries.
+    /// Row ids of fresh events.
     retried_as: Vec<i64>,
     refused: Vec<String>,
 }
 
 async fn act(opened: &Opened, action: Action, args: ActArgs) -> Result<(), Failure> {
     let outbox = opened.outbox(args.filter.outbox.as_deref())?;
-    let mut acted = Acted { dry_run: args.dry_run, ..Acted::default() };
-    if !args.ids.is_empty() {
-        for id in &args.ids {
-            act_on(opened, &outbox, action, *id, &args, &mut acted).await?;
-        }
-    } else if args.all {
-        act_on_filter(opened, &outbox, action, &args, &mut acted).await?;
-    } else {
+    if args.all {
+        let filter = filter(args.filter);
+        let work = match action {
+            Action::Retry => JobWork::DlqRetry { filter },
+            Action::Resolve => JobWork::DlqResolve { filter },
+        };
+        return jobs::run(opened, &outbox, work, &args.pace, args.by, args.json).await;
+    }
+    if args.ids.is_empty() {
         return Err(Failure::Usage(
             "name the ids of dead letters, or give --all (with a filter, and --dry-run to look \
              first)"
                 .to_owned(),
         ));
     }
+    let dry_run = args.pace.dry_run;
+    let mut acted = Acted { dry_run, ..Acted::default() };
+    for id in &args.ids {
+        act_on(opened, &outbox, action, *id, &args, &mut acted).await?;
+    }
     match args.json {
         true => output::print_json(&acted)?,
         false => {
-            let verb = match (action, args.dry_run) {
+            let verb = match (action, dry_run) {
                 (Action::Retry, false) => "sent again",
                 (Action::Resolve, false) => "resolved",
                 (_, true) => "would be acted on (dry run)",
             };
             output::print(&format!("{} {verb}\n", number(i128::from(acted.done))))?;
-            if let ([_, ..], [id, ..]) = (args.ids.as_slice(), acted.retried_as.as_slice()) {
+            if let [id, ..] = acted.retried_as.as_slice() {
                 let name = outbox.name();
                 output::print(&format!(
                     "as event {id}: postrider events show {id} --outbox {name}\n"
@@ -176,37 +217,6 @@ async fn act(opened: &Opened, action: Action, args: ActArgs) -> Result<(), Failu
     }
 }
 
-/// Newest first, page by page below the last id: what is appended meanwhile is not acted on.
-async fn act_on_filter(
-    opened: &Opened,
-    outbox: &Outbox,
-    action: Action,
-    args: &ActArgs,
-    acted: &mut Acted,
-) -> Result<(), Failure> {
-    let f = &args.filter;
-    let filter = DlqFilter {
-        event_type: f.event_type.clone(),
-        aggregate_type: f.aggregate_type.clone(),
-        aggregate_id: f.aggregate_id.clone(),
-        error: f.error.clone(),
-        reason: f.reason,
-        resolved: Some(false),
-        since: f.since,
-        until: f.until,
-    };
-    let mut before_id = None;
-    loop {
-        let page = Page { before_id, limit: ACT_PAGE };
-        let entries = opened.store.dead_letters(outbox, &filter, page).await?;
-        let Some(last) = entries.last() else { return Ok(()) };
-        before_id = Some(last.id);
-        for entry in &entries {
-            act_on(opened, outbox, action, entry.id, args, acted).await?;
-        }
-    }
-}
-
 /// One entry. Somebody else may have been faster: that is told, and the rest goes on.
 async fn act_on(
     opened: &Opened,
@@ -216,19 +226,17 @@ async fn act_on(
     args: &ActArgs,
     acted: &mut Acted,
 ) -> Result<(), Failure> {
-    let (store, operator, note) = (&opened.store, &args.operator, &args.note);
-    let result = match (action, args.dry_run) {
+    let (store, operator, note) = (&opened.store, &args.by.operator, &args.by.note);
+    let result = match (action, args.pace.dry_run) {
         (_, true) => match store.dead_letter(outbox, id).await? {
             Some(entry) if !entry.resolved => Ok(()),
             Some(_) => Err(StoreError::Refused(format!("dead letter {id} is resolved already"))),
             None => Err(StoreError::Refused(format!("there is no dead letter {id}"))),
         },
-        (Action::Retry, false) => store.retry(outbox, id, operator, note).await.map(|fresh| {
-            // For a bulk run the list would grow without limit.
-            if !args.all {
-                acted.retried_as.push(fresh);
-            }
-        }),
+        (Action::Retry, false) => {
+            let retried = store.retry(outbox, id, operator, note).await;
+            retried.map(|fresh| acted.retried_as.push(fresh))
+        }
         (Action::Resolve, false) => store.resolve(outbox, id, operator, note).await,
     };
     match result {
@@ -237,61 +245,4 @@ async fn act_on(
         Err(error) => return Err(error.into()),
     }
     Ok(())
-}
-
-#[derive(Debug, Default, Serialize)]
-struct ImportReport {
-    restored: u64,
-    live: u64,
-    known: u64,
-    closed: usize,
-    damaged: Vec<String>,
-    dry_run: bool,
-}
-
-async fn import(
-    opened: &Opened,
-    files: &[PathBuf],
-    dry_run: bool,
-    operator: &str,
-    json: bool,
-) -> Result<(), Failure> {
-    let mut report = ImportReport { dry_run, ..ImportReport::default() };
-    for path in files {
-        let contents = backup::read(path).map_err(|error| {
-            Failure::Usage(format!("backup file `{}` cannot be read: {error}", path.display()))
-        })?;
-        report.closed += contents.closed;
-        for (line, reason) in contents.damaged {
-            report.damaged.push(format!("{} line {line}: {reason}", path.display()));
-        }
-        for (name, entry) in contents.open {
-            let outbox = opened.outbox(Some(&name))?;
-            if dry_run {
-                report.restored += 1;
-                continue;
-            }
-            match opened.store.import(&outbox, &entry, operator).await? {
-                Imported::Restored => report.restored += 1,
-                Imported::Live => report.live += 1,
-                Imported::Known => report.known += 1,
-            }
-        }
-    }
-    match json {
-        true => output::print_json(&report)?,
-        false => output::print(&format!(
-            "{} {}, {} still in the outbox, {} known already, {} closed, {} damaged\n",
-            report.restored,
-            if dry_run { "open in the file (dry run)" } else { "restored to the dead letters" },
-            report.live,
-            report.known,
-            report.closed,
-            report.damaged.len()
-        ))?,
-    }
-    match report.damaged.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::Partly(report.damaged.join("\n"))),
-    }
 }

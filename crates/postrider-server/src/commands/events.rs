@@ -1,29 +1,80 @@
 //! `postrider events`
 
+use std::time::Duration;
+
 use postrider::Outbox;
 use postrider::store::{Attempt, EventFilter, EventRecord, Page};
 
-use crate::cli::EventsCommand;
+use crate::cli::{EventFilterArgs, EventsCommand};
 use crate::commands::{Context, Failure, Opened};
 use crate::output::{self, Table, brief};
 
 pub(crate) async fn events(context: &Context, command: EventsCommand) -> Result<(), Failure> {
     let opened = context.open().await?;
     match command {
-        EventsCommand::List { outbox, status, event_type, aggregate_type, aggregate_id, page } => {
-            let outbox = opened.outbox(outbox.as_deref())?;
-            let filter = EventFilter { status, event_type, aggregate_type, aggregate_id };
-            let below = Page { before_id: page.before, limit: page.limit };
-            let events = opened.store.events(&outbox, &filter, below).await?;
+        EventsCommand::List { status, error, filter, page } => {
+            let outbox = opened.outbox(filter.outbox.as_deref())?;
+            let filter = EventFilter { status, error, ..event_filter(filter) };
+            let below = Page::first(page.limit).below(page.before).within(Duration::MAX);
+            let events = opened.store.events(&outbox, &filter, below).await?.rows;
             match page.json {
                 true => output::print_json(&events),
                 false => print_list(&events, page.limit),
             }
         }
+        EventsCommand::Find { outbox, event_id, json } => {
+            let outbox = opened.outbox(outbox.as_deref())?;
+            find(&opened, &outbox, &event_id, json).await
+        }
         EventsCommand::Show { outbox, id, json } => {
             let outbox = opened.outbox(outbox.as_deref())?;
             show(&opened, &outbox, id, json).await
         }
+    }
+}
+
+pub(crate) fn event_filter(args: EventFilterArgs) -> EventFilter {
+    EventFilter {
+        event_type: args.event_type,
+        aggregate_type: args.aggregate_type,
+        aggregate_id: args.aggregate_id,
+        event_id: args.event_id,
+        request_id: args.request_id,
+        created_since: args.since,
+        created_until: args.until,
+        delivered_since: args.delivered_since,
+        delivered_until: args.delivered_until,
+        ..EventFilter::default()
+    }
+}
+
+async fn find(opened: &Opened, outbox: &Outbox, id: &str, json: bool) -> Result<(), Failure> {
+    let found = opened.store.event_by_identity(outbox, id, Duration::MAX).await?;
+    if json {
+        return output::print_json(&found);
+    }
+    let name = outbox.name();
+    let mut table = Table::new(&["WHERE", "TYPE", "SINCE", "LOOK AT IT WITH"]);
+    for event in &found.events {
+        table.row(vec![
+            event.status.as_str().to_owned(),
+            brief(&event.event_type, 40),
+            event.created_at.format("%Y-%m-%d %H:%M:%S").to_string(),
+            format!("postrider events show {} --outbox {name}", event.id),
+        ]);
+    }
+    for dead in &found.dead_letters {
+        let resolved = if dead.resolved { "dead letter, resolved" } else { "dead letter" };
+        table.row(vec![
+            resolved.to_owned(),
+            brief(&dead.event_type, 40),
+            dead.failed_at.format("%Y-%m-%d %H:%M:%S").to_string(),
+            format!("postrider dlq show {} --outbox {name}", dead.id),
+        ]);
+    }
+    match table.is_empty() {
+        true => output::print(&format!("outbox {name} has nothing of identity {id}\n")),
+        false => table.print(),
     }
 }
 

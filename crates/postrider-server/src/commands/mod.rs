@@ -2,17 +2,23 @@
 
 pub(crate) mod alert;
 pub(crate) mod append;
+pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod chaos;
 pub(crate) mod demo;
 pub(crate) mod dlq;
 pub(crate) mod doctor;
+pub(crate) mod edit;
 pub(crate) mod events;
+pub(crate) mod export;
+pub(crate) mod jobs;
 pub(crate) mod migrate;
 pub(crate) mod outbox;
+pub(crate) mod pauses;
 pub(crate) mod reconcile;
 pub(crate) mod run;
 pub(crate) mod stats;
+pub(crate) mod token;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,15 +1,23 @@
 //! `postrider outbox`
 
-use postrider::store::Key;
+use postrider::store::{Key, PauseKind};
 use serde_json::json;
 
 use crate::cli::OutboxCommand;
-use crate::commands::{Context, Failure};
+use crate::commands::{Context, Failure, pauses};
 use crate::output;
 
 pub(crate) async fn outbox(context: &Context, command: &OutboxCommand) -> Result<(), Failure> {
     let opened = context.open().await?;
     match command {
+        OutboxCommand::Pause { outbox, by } => {
+            let outbox = opened.outbox(Some(outbox))?;
+            pauses::pause(&opened, PauseKind::Outbox, outbox.name(), by).await
+        }
+        OutboxCommand::Resume { outbox, by } => {
+            let outbox = opened.outbox(Some(outbox))?;
+            pauses::resume(&opened, PauseKind::Outbox, outbox.name(), by).await
+        }
         OutboxCommand::SetClaim { outbox, claim, operator, json } => {
             let outbox = opened.outbox(Some(outbox))?;
             let mode = opened.store.set_mode(&outbox, *claim, operator).await?;

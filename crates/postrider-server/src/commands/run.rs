@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use postrider::Appender;
-use postrider::store::{Database, StoreKind};
-use postrider_relay::{Relay, telemetry};
+use postrider::store::{Database, OnSuccess, StoreKind};
+use postrider_relay::{OutboxConfig, Relay, telemetry};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +34,7 @@ pub(crate) async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure
 async fn check(config: Config) -> Result<(), Failure> {
     let (url, connections_max) =
         (config.store.url.expose().to_owned(), config.store.connections_max);
+    drop(http::access::Access::new(&config.server, &config.api)?);
     let built = config.build()?;
     let store = connect(&url, connections_max, false).await?;
     let outboxes: Vec<_> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
@@ -58,7 +59,8 @@ impl Daemon {
     pub(crate) async fn start(config: Config, migrate: bool) -> Result<Self, Failure> {
         let (url, connections_max) =
             (config.store.url.expose().to_owned(), config.store.connections_max);
-        let server = config.server.clone();
+        let (server, api) = (config.server.clone(), config.api.clone());
+        let access = http::access::Access::new(&server, &api)?;
         let built = config.build()?;
         if built.outboxes.is_empty() {
             return Err(Failure::Usage(
@@ -81,6 +83,7 @@ impl Daemon {
         let listener = TcpListener::bind(server.listen).await.map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
 
+        let served = built.outboxes.iter().map(served).collect();
         let mut relay =
             Relay::new(Arc::clone(&store), built.relay).alert_settings(built.alert_settings);
         if let Some(traces) = built.traces {
@@ -95,11 +98,17 @@ impl Daemon {
         let state = http::ServerState::new(http::Parts {
             store: Arc::clone(&store),
             appender,
-            outboxes,
+            outboxes: served,
             waker: relay.waker(),
             metrics,
-            token: server.token.map(|token| token.expose().to_owned()),
+            access,
+            feed: http::Feed::new(api.stream_every.0, api.stream_clients_max),
+            reconciler: http::Reconciler::default(),
             body_bytes_max: server.body_bytes_max,
+            import_bytes_max: api.import_bytes_max,
+            request_timeout: api.request_timeout.0,
+            list_budget: api.list_budget.0,
+            stop: CancellationToken::new(),
         });
         tracing::info!(store = without_password(&url), "serving http://{address}");
         Ok(Self { store, address, relay, listener, state })
@@ -112,6 +121,18 @@ impl Daemon {
         stop.cancel();
         drop(serving.await);
         Ok(outcome?)
+    }
+}
+
+/// What the API tells of an outbox.
+fn served(config: &OutboxConfig) -> http::Served {
+    let children = config.fan_out.as_ref().map(|fan_out| fan_out.children());
+    http::Served {
+        outbox: config.outbox.clone(),
+        preset: config.preset.name,
+        sink: config.sink.name().to_owned(),
+        branches: children.unwrap_or_default().iter().map(|o| o.name().to_owned()).collect(),
+        archives: config.preset.on_success == OnSuccess::Archive,
     }
 }
 

@@ -1,6 +1,9 @@
 //! `postrider stats`
 
-use postrider::store::{BlockedKey, ClaimMode, DownDestination, Mode, RelayPulse, Statistics};
+use postrider::store::{
+    BlockedKey, ClaimMode, DownDestination, Mode, Pause, PauseKind, RelayPulse, Statistics,
+};
+use postrider_relay::OutboxConfig;
 use serde::Serialize;
 
 use crate::cli::ReadArgs;
@@ -18,26 +21,34 @@ struct Line {
     blocked_keys: Vec<BlockedKey>,
     /// Destinations that are down, as the relays see them.
     down: Vec<DownDestination>,
+    /// What an operator paused: the outbox, its sink.
+    paused: Vec<Pause>,
 }
 
 /// Blocked keys shown at most.
 const BLOCKED_KEYS_MAX: u32 = 100;
+/// Rows among which they are looked for.
+const ROWS_MAX: i64 = 200_000;
 
 pub(crate) async fn stats(context: &Context, args: &ReadArgs) -> Result<(), Failure> {
     let opened = context.open().await?;
     let modes = opened.store.modes().await?;
     let relays = opened.store.relays().await?;
+    let pauses = opened.store.pauses().await?;
     let mut lines = Vec::new();
     for outbox in opened.outboxes(args.outbox.as_deref())? {
         let statistics = opened.store.statistics(&outbox).await?;
         let mode = modes.iter().find(|(name, _)| name == outbox.name()).map(|(_, mode)| *mode);
         let blocked_keys = match mode.map(|mode| mode.claim) {
-            Some(ClaimMode::Lanes) => opened.store.blocked_keys(&outbox, BLOCKED_KEYS_MAX).await?,
+            Some(ClaimMode::Lanes) => {
+                opened.store.blocked_keys(&outbox, BLOCKED_KEYS_MAX, ROWS_MAX).await?
+            }
             _ => Vec::new(),
         };
         let down = down(&relays, outbox.name());
         let outbox = outbox.name().to_owned();
-        lines.push(Line { outbox, statistics, mode, blocked_keys, down });
+        let paused = paused(&pauses, &opened.built.outboxes, &outbox);
+        lines.push(Line { outbox, statistics, mode, blocked_keys, down, paused });
     }
     if args.json {
         return output::print_json(&lines);
@@ -75,8 +86,39 @@ pub(crate) async fn stats(context: &Context, args: &ReadArgs) -> Result<(), Fail
         }
     }
     table.print()?;
+    print_paused(&lines)?;
     print_blocked(&lines)?;
     print_down(&lines)
+}
+
+/// The pauses that keep an outbox from being worked on.
+fn paused(pauses: &[Pause], configured: &[OutboxConfig], outbox: &str) -> Vec<Pause> {
+    let config = configured.iter().find(|config| config.outbox.name() == outbox);
+    let holds = |pause: &&Pause| match pause.kind {
+        PauseKind::Outbox => pause.name == outbox,
+        PauseKind::Sink => config.is_some_and(|config| config.sink.name() == pause.name),
+    };
+    pauses.iter().filter(holds).cloned().collect()
+}
+
+fn print_paused(lines: &[Line]) -> Result<(), Failure> {
+    if lines.iter().all(|line| line.paused.is_empty()) {
+        return Ok(());
+    }
+    let mut table = Table::new(&["OUTBOX", "PAUSED", "SINCE", "BY", "NOTE"]);
+    for line in lines {
+        for pause in &line.paused {
+            table.row(vec![
+                line.outbox.clone(),
+                format!("{} {}", pause.kind.as_str(), pause.name),
+                pause.paused_at.format("%Y-%m-%d %H:%M:%SZ").to_string(),
+                pause.operator.clone(),
+                pause.note.clone(),
+            ]);
+        }
+    }
+    output::print("\n")?;
+    table.print()
 }
 
 /// Each destination once, with the relay that saw it first.

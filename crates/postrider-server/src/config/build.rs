@@ -14,6 +14,7 @@ use postrider_relay::{
 
 use super::ConfigError;
 use super::alerts::channels;
+use super::auto_retry::AutoRetrySection;
 use super::file::{Config, OnSuccessWord, OutboxSection, SinkSection, TelemetrySection};
 use super::value::{Time, parse_time};
 
@@ -244,6 +245,8 @@ fn outbox(
         }
         config.share = share;
     }
+    let rules = section.auto_retry.iter().map(AutoRetrySection::build);
+    config.auto_retry = rules.collect::<Result<_, String>>().map_err(&invalid)?;
     if config.batches_max == 0 || config.batches_max > 64 {
         return Err(invalid(format!("batches_max = {}: allowed is 1 to 64", config.batches_max)));
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use postrider::store::{ClaimMode, Share};
 use postrider_relay::FailingKey;
@@ -10,8 +11,9 @@ use serde::Deserialize;
 
 use super::ConfigError;
 use super::alerts::{AlertSection, ThresholdsSection};
-use super::brokers::{KafkaSection, NatsSection, RabbitSection};
-use super::sink::{ChatSection, FanOutSection, HttpSection, RateSection, RedisSection};
+use super::auto_retry::AutoRetrySection;
+use super::brokers::{KafkaSection, NatsSection, RabbitSection, RedisSection};
+use super::sink::{ChatSection, FanOutSection, HttpSection, RateSection};
 use super::value::{Secret, Time};
 
 #[derive(Debug, Clone, Deserialize)]
@@ -21,6 +23,8 @@ pub(crate) struct Config {
     pub(crate) store: StoreSection,
     #[serde(default)]
     pub(crate) server: ServerSection,
+    #[serde(default)]
+    pub(crate) api: ApiSection,
     #[serde(default)]
     pub(crate) relay: RelaySection,
     #[serde(default)]
@@ -60,6 +64,43 @@ impl Default for ServerSection {
             listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
             token: None,
             body_bytes_max: 5 * 1024 * 1024,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ApiSection {
+    pub(crate) tokens_file: Option<PathBuf>,
+    pub(crate) tokens: Option<Secret>,
+    pub(crate) requests_per_s: u32,
+    pub(crate) sign_in_failures_per_min: u32,
+    pub(crate) request_timeout: Time,
+    pub(crate) list_budget: Time,
+    pub(crate) import_bytes_max: usize,
+    pub(crate) session_idle: Time,
+    pub(crate) session_max: Time,
+    pub(crate) sessions_max: usize,
+    pub(crate) stream_every: Time,
+    pub(crate) stream_clients_max: usize,
+}
+
+impl Default for ApiSection {
+    fn default() -> Self {
+        let seconds = |seconds| Time(Duration::from_secs(seconds));
+        Self {
+            tokens_file: None,
+            tokens: None,
+            requests_per_s: 100,
+            sign_in_failures_per_min: 10,
+            request_timeout: seconds(10),
+            list_budget: Time(Duration::from_millis(25)),
+            import_bytes_max: 64 * 1024 * 1024,
+            session_idle: seconds(30 * 60),
+            session_max: seconds(12 * 3_600),
+            sessions_max: 200,
+            stream_every: seconds(2),
+            stream_clients_max: 64,
         }
     }
 }
@@ -121,6 +162,8 @@ pub(crate) struct OutboxSection {
     pub(crate) share: Option<Share>,
     #[serde(default)]
     pub(crate) alerts: ThresholdsSection,
+    #[serde(default)]
+    pub(crate) auto_retry: Vec<AutoRetrySection>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -164,13 +207,17 @@ impl Config {
     /// Checks what the form alone does not.
     pub(crate) fn validated(self) -> Result<Self, ConfigError> {
         let invalid = |message: String| Err(ConfigError::Invalid(message));
-        if !self.server.listen.ip().is_loopback() && self.server.token.is_none() {
+        let no_token = self.server.token.is_none()
+            && self.api.tokens.is_none()
+            && self.api.tokens_file.is_none();
+        if !self.server.listen.ip().is_loopback() && no_token {
             return invalid(format!(
-                "[server] listen = \"{}\" can be reached from other machines: set `token` in \
-                 [server], or listen on 127.0.0.1",
+                "[server] listen = \"{}\" can be reached from other machines: set `tokens_file` in \
+                 [api] (`postrider token new` makes a token), or listen on 127.0.0.1",
                 self.server.listen
             ));
         }
+        self.api.validated()?;
         if self.store.connections_max < 2 {
             return invalid(format!(
                 "[store] connections_max = {}: at least 2 are needed, so that a heartbeat does not \
@@ -182,5 +229,30 @@ impl Config {
             return invalid("[server] token: use at least 16 characters".to_owned());
         }
         Ok(self)
+    }
+}
+
+impl ApiSection {
+    fn validated(&self) -> Result<(), ConfigError> {
+        let at_least = |key: &str, value: Duration, min: Duration| match value < min {
+            true => Err(ConfigError::Invalid(format!("[api] {key} = {value:?}: at least {min:?}"))),
+            false => Ok(()),
+        };
+        at_least("request_timeout", self.request_timeout.0, Duration::from_millis(100))?;
+        at_least("list_budget", self.list_budget.0, Duration::from_millis(1))?;
+        at_least("session_idle", self.session_idle.0, Duration::from_secs(1))?;
+        at_least("session_max", self.session_max.0, self.session_idle.0)?;
+        at_least("stream_every", self.stream_every.0, Duration::from_millis(100))?;
+        for (key, value) in [
+            ("requests_per_s", self.requests_per_s as usize),
+            ("sign_in_failures_per_min", self.sign_in_failures_per_min as usize),
+            ("sessions_max", self.sessions_max),
+            ("stream_clients_max", self.stream_clients_max),
+        ] {
+            if value == 0 {
+                return Err(ConfigError::Invalid(format!("[api] {key} = 0: at least 1")));
+            }
+        }
+        Ok(())
     }
 }

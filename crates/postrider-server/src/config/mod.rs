@@ -1,6 +1,7 @@
 //! The configuration: default < file < environment < flags.
 
 mod alerts;
+mod auto_retry;
 mod brokers;
 mod build;
 mod file;
@@ -10,7 +11,7 @@ mod value;
 use std::path::{Path, PathBuf};
 
 pub(crate) use build::Built;
-pub(crate) use file::Config;
+pub(crate) use file::{ApiSection, Config, ServerSection};
 pub(crate) use value::{parse_time, without_password};
 
 /// The default, with comments; also what `postrider config` prints.
@@ -18,7 +19,7 @@ pub(crate) const DEFAULT: &str = include_str!("default.toml");
 /// Read when no `--config` is given, if it is there.
 const FILE: &str = "postrider.toml";
 const ENVIRONMENT_PREFIX: &str = "POSTRIDER_";
-const ENVIRONMENT_SECTIONS: [&str; 4] = ["store", "server", "relay", "telemetry"];
+const ENVIRONMENT_SECTIONS: [&str; 5] = ["store", "server", "api", "relay", "telemetry"];
 
 /// What is wrong with the configuration.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use postrider::Outbox;
 use postrider_relay::message::{EnvelopeSettings, Form};
-use postrider_relay::sinks::{ChatSettings, HttpSettings, HttpSink, RedisSettings, RedisSink};
+use postrider_relay::sinks::{ChatSettings, HttpSettings, HttpSink};
 use postrider_relay::{BranchSettings, FanOut, RouteSettings};
 use serde::Deserialize;
 
@@ -111,38 +111,6 @@ impl ChatSection {
             proxy: self.proxy.as_ref().map(exposed),
             name: default.name,
         })
-    }
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RedisSection {
-    pub(crate) name: String,
-    pub(crate) url: Secret,
-    pub(crate) cluster: Option<bool>,
-    pub(crate) stream: Option<String>,
-    #[serde(default)]
-    pub(crate) route: Vec<RouteSection>,
-    pub(crate) stream_length_max: Option<u64>,
-    pub(crate) timeout: Option<Time>,
-    pub(crate) form: Option<String>,
-    pub(crate) source: Option<String>,
-    pub(crate) content_type: Option<String>,
-    pub(crate) rate: Option<RateSection>,
-}
-
-impl RedisSection {
-    pub(crate) fn build(&self) -> Result<RedisSink, ConfigError> {
-        let default = RedisSettings::new(&self.name, self.url.expose(), "");
-        Ok(RedisSink::new(RedisSettings {
-            cluster: self.cluster,
-            stream: self.stream.clone(),
-            routes: routes(&self.route),
-            stream_length_max: self.stream_length_max,
-            timeout: time(self.timeout, default.timeout),
-            envelope: envelope(&self.name, &self.form, &self.source, &self.content_type)?,
-            ..default
-        })?)
     }
 }
 

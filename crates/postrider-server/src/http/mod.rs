@@ -1,28 +1,40 @@
-//! The HTTP endpoints: health, metrics, and appending events.
+//! What is served over HTTP: health, metrics, and the API.
 
-mod guard;
-mod ingest;
+pub(crate) mod access;
+pub(crate) mod api;
+mod connections;
+mod extract;
+mod feed;
 mod problem;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use metrics_exporter_prometheus::PrometheusHandle;
 use postrider::store::{Database, SchemaState};
 use postrider::{Appender, Outbox};
 use postrider_relay::Waker;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use access::{Access, Role};
+pub(crate) use api::{Reconciler, document};
+pub(crate) use connections::serve;
+pub(crate) use feed::Feed;
 use problem::Problem;
 
-const NOTHING_HERE: &str = "there is nothing at this path; there is: GET /healthz, GET /readyz, \
-     GET /metrics, POST /api/v1/outboxes/{name}/events";
-const WRONG_METHOD: &str = "this path does not know the method; events are appended with POST";
+const NOTHING_HERE: &str = "there is nothing at this path; GET /api/v1/openapi.json lists what there \
+     is, besides /healthz, /readyz and /metrics";
+const WRONG_METHOD: &str = "this path does not know the method; see GET /api/v1/openapi.json";
+/// Where events are appended.
+pub(crate) const APPEND_PATH: &str = "/api/v1/outboxes/{outbox}/events";
+/// Where a backup file is uploaded, and the time for that: it has many events.
+const IMPORT_PATH: &str = "/api/v1/dead-letters/import";
+const IMPORT_TIMEOUT: Duration = Duration::from_secs(600);
 /// Time for the database to answer a probe. A store waits longer for a connection than those who
 /// probe wait for an answer.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,11 +43,30 @@ const READY_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct Parts {
     pub(crate) store: Arc<dyn Database>,
     pub(crate) appender: Appender,
-    pub(crate) outboxes: Vec<Outbox>,
+    pub(crate) outboxes: Vec<Served>,
     pub(crate) waker: Waker,
     pub(crate) metrics: PrometheusHandle,
-    pub(crate) token: Option<String>,
+    pub(crate) access: Access,
+    pub(crate) feed: Feed,
+    pub(crate) reconciler: Reconciler,
     pub(crate) body_bytes_max: usize,
+    pub(crate) import_bytes_max: usize,
+    pub(crate) request_timeout: Duration,
+    pub(crate) list_budget: Duration,
+    /// Ends what would go on for ever, such as streams.
+    pub(crate) stop: CancellationToken,
+}
+
+/// An outbox, as the configuration has it.
+#[derive(Debug, Clone)]
+pub(crate) struct Served {
+    pub(crate) outbox: Outbox,
+    pub(crate) preset: &'static str,
+    pub(crate) sink: String,
+    /// The outboxes that its events are copied into, if that is where they go.
+    pub(crate) branches: Vec<String>,
+    /// Whether delivered events are kept.
+    pub(crate) archives: bool,
 }
 
 #[derive(Clone)]
@@ -44,6 +75,15 @@ pub(crate) struct ServerState(Arc<Parts>);
 impl ServerState {
     pub(crate) fn new(parts: Parts) -> Self {
         Self(Arc::new(parts))
+    }
+
+    /// The outbox of that name, or what there is instead.
+    fn served(&self, name: &str) -> Result<&Served, Problem> {
+        self.outboxes.iter().find(|served| served.outbox.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = self.outboxes.iter().map(|s| s.outbox.name()).collect();
+            let detail = format!("there is no outbox `{name}`; there is: {}", names.join(", "));
+            Problem::new(404, detail)
+        })
     }
 }
 
@@ -55,34 +95,51 @@ impl std::ops::Deref for ServerState {
     }
 }
 
-/// Serves until stopped; requests that were accepted are answered.
-pub(crate) async fn serve(listener: TcpListener, state: ServerState, stop: CancellationToken) {
-    let served = axum::serve(listener, router(state))
-        .with_graceful_shutdown(stop.clone().cancelled_owned())
-        .await;
-    if let Err(error) = served {
-        tracing::error!(%error, "the API stopped; stopping the relay");
-        stop.cancel();
-    }
-}
-
 fn router(state: ServerState) -> Router {
-    let guarded = Router::new()
+    let metrics = Router::new()
         .route("/metrics", get(metrics))
-        .route("/api/v1/outboxes/{name}/events", post(ingest::append))
-        .layer(axum::middleware::from_fn_with_state(state.clone(), guard::admit));
+        .route_layer(from_fn_with_state(Role::Viewer, access::require));
+    let guarded = api::routes()
+        .merge(metrics)
+        .route_layer(from_fn_with_state(state.clone(), in_time))
+        .route_layer(from_fn_with_state(state.clone(), access::admit));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .merge(guarded)
+        .merge(api::open_routes())
         .fallback(|| async { Problem::new(404, NOTHING_HERE) })
         .method_not_allowed_fallback(|| async { Problem::new(405, WRONG_METHOD) })
+        .layer(from_fn(access::protect))
         .with_state(state)
+}
+
+/// Cuts off what takes too long. A change may have been made by then or not; a repeat tells.
+async fn in_time(
+    State(state): State<ServerState>,
+    path: MatchedPath,
+    request: Request,
+    next: Next,
+) -> Response {
+    let limit = match path.as_str() {
+        IMPORT_PATH => IMPORT_TIMEOUT,
+        _ => state.request_timeout,
+    };
+    match tokio::time::timeout(limit, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let detail = format!(
+                "no answer within {limit:?}; whether a change was made is not known, look or repeat it"
+            );
+            Problem::new(504, detail).into_response()
+        }
+    }
 }
 
 /// Ready: the database answers, and its tables fit this program.
 async fn ready(State(state): State<ServerState>) -> Response {
-    let answer = state.store.schema_state(&state.outboxes);
+    let outboxes: Vec<Outbox> = state.outboxes.iter().map(|s| s.outbox.clone()).collect();
+    let answer = state.store.schema_state(&outboxes);
     match tokio::time::timeout(READY_TIMEOUT, answer).await {
         Ok(Ok(SchemaState::Ready)) => "ready\n".into_response(),
         Ok(Ok(SchemaState::NeedsMigration(what) | SchemaState::TooNew(what))) => {

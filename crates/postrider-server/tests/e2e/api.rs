@@ -103,8 +103,8 @@ async fn a_bad_request_is_refused_with_its_reason_and_appends_nothing(place: Pla
     let foreign = [("content-type", "application/json"), ("host", "evil.example")];
     let rebound = send(address, "POST", EVENTS, &foreign, good).await;
     assert_problem(&rebound.unwrap(), 403, "token", "foreign host");
-    let got = send(address, "GET", EVENTS, &[], "").await.unwrap();
-    assert_eq!(got.status, 405, "{got:?}");
+    let put = send(address, "PUT", EVENTS, &[], "").await.unwrap();
+    assert_problem(&put, 405, "openapi.json", "a method that is not there");
 
     assert!(!daemon.log().contains("panicked"), "{}", daemon.log());
     daemon.stop().await;
@@ -112,7 +112,7 @@ async fn a_bad_request_is_refused_with_its_reason_and_appends_nothing(place: Pla
     scene.settle_up(&[], 0).await;
 }
 
-fn assert_problem(answer: &Response, status: u16, word: &str, request: &str) {
+pub(crate) fn assert_problem(answer: &Response, status: u16, word: &str, request: &str) {
     assert_eq!(answer.status, status, "{request}: {answer:?}");
     assert_eq!(answer.headers["content-type"], "application/problem+json", "{request}: {answer:?}");
     let problem = answer.json();

@@ -16,6 +16,7 @@ crate::on_stores!(postgres, mysql, sqlite: {
     ready_events_are_measured_past_blocked_keys,
     a_transaction_is_held_while_a_rate_is_kept,
     relays_share_the_work_without_duplicates,
+    an_outage_is_timed_between_the_commands_that_make_it,
     a_claim_is_timed_with_few_and_with_many_waiting,
     an_outbox_or_table_that_exists_is_refused_and_untouched,
     a_bench_that_is_interrupted_drops_its_tables,
@@ -104,7 +105,8 @@ async fn a_drain_is_measured_against_its_limit(place: Place) {
 
 async fn latency_is_measured_from_the_commit_and_from_the_schedule(place: Place) {
     let Some(bench) = Bench::open(place).await else { return };
-    let found = bench.run(&["latency", "--rate", "200", "--seconds", "1", "--writers", "2"]).await;
+    let args = ["latency", "--rate", "200", "--seconds", "1", "--warm-up", "1", "--writers", "2"];
+    let found = bench.run(&args).await;
     sound(&found);
     let ascending = |found: &Value| {
         let times =
@@ -115,7 +117,8 @@ async fn latency_is_measured_from_the_commit_and_from_the_schedule(place: Place)
     let (commit, due) = (ascending(&found), ascending(&found["from_due"]));
     ascending(&found["limit"]);
     assert!(due[3] >= commit[3], "an event is due before it is committed: {found:#}");
-    assert_eq!((&found["events"], &found["limit_events_per_s"]), (&200.into(), &200.0.into()));
+    assert_eq!((&found["events"], &found["limit_events_per_s"]), (&400.into(), &200.0.into()));
+    assert_eq!(found["warm_up_s"], 1);
 }
 
 async fn appends_are_measured_against_plain_inserts(place: Place) {
@@ -203,6 +206,26 @@ async fn an_outbox_or_table_that_exists_is_refused_and_untouched(place: Place) {
     assert_eq!(db.count("").await, 1, "the event is where it was");
     assert_eq!(db.integer("SELECT count(*) FROM business_outbox").await, 0, "and so is the table");
     assert_eq!(db.integer("SELECT count(*) FROM postrider_outboxes").await, 1);
+}
+
+async fn an_outage_is_timed_between_the_commands_that_make_it(place: Place) {
+    let Some(bench) = Bench::open(place).await else { return };
+    let mark = |name: &str| bench.site.path(name).display().to_string();
+    let (stop, start) = (format!("touch '{}'", mark("away")), format!("rm '{}'", mark("away")));
+    let load = ["--rate", "200", "--away", "1s", "--around", "1"];
+    let commands = ["outage", "--stop", &stop, "--start", &start];
+    let found = bench.run(&[&commands[..], &load[..]].concat()).await;
+    sound(&found);
+    assert_eq!((&found["lost"], &found["events"]), (&0.into(), &600.into()));
+    assert!(found["away_s"].as_f64().unwrap() >= 1.0, "{found:#}");
+    assert!(found["resumed_after_s"].as_f64().unwrap() < 60.0, "{found:#}");
+    assert!(!bench.site.path("away").exists(), "both commands were run");
+
+    let args = ["--store", &bench.db.url, "bench", "outage", "--stop", "false", "--start", "true"];
+    let ran = bench.site.run(&[&args[..], &load[..]].concat()).await;
+    assert_ne!(ran.code, Some(0));
+    assert!(ran.stderr.contains("--stop `false`"), "{}", ran.stderr);
+    bench.nothing_is_left().await;
 }
 
 /// A relay holds events, writers are in the middle of their transactions: all of them end first.

@@ -10,8 +10,14 @@
 
 mod alerting;
 mod api;
+mod api_access;
+mod api_contract;
+mod api_operations;
+mod api_roles;
+mod api_stream;
 mod bad_input;
 mod bench;
+mod caller;
 mod chaos;
 mod classification;
 mod commands;

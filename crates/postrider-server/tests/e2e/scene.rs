@@ -49,6 +49,7 @@ pub(crate) struct Committed {
 pub(crate) struct Settings {
     store: Table,
     server: Table,
+    api: Table,
     relay: Table,
     outbox: Table,
     sink: Table,
@@ -61,6 +62,7 @@ impl Settings {
         Self {
             store: table("connections_max = 4"),
             server: table("listen = '127.0.0.1:0'"),
+            api: table("stream_every = '100ms'"),
             relay: table(
                 "lease = '6s'\nheartbeat_every = '500ms'\nstop_timeout = '20s'\n\
                  recover_every = '1s'\nfold_every = '500ms'\nmove_marked_every = '300ms'\n\
@@ -77,6 +79,11 @@ impl Settings {
 
     pub(crate) fn server(mut self, key: &str, value: impl Into<toml::Value>) -> Self {
         self.server.insert(key.to_owned(), value.into());
+        self
+    }
+
+    pub(crate) fn api(mut self, key: &str, value: impl Into<toml::Value>) -> Self {
+        self.api.insert(key.to_owned(), value.into());
         self
     }
 
@@ -116,7 +123,7 @@ impl Settings {
 
     /// The configuration file.
     pub(crate) fn text(&self, store_url: &str, target: &HttpTarget, people: &HttpTarget) -> String {
-        let Self { mut store, server, relay, outbox, mut sink, alert } = self.clone();
+        let Self { mut store, server, api, relay, outbox, mut sink, alert } = self.clone();
         store.entry("url").or_insert_with(|| store_url.into());
         let url = format!("{}/orders/{{aggregate_id}}", target.url());
         sink.entry("url").or_insert_with(|| url.into());
@@ -132,6 +139,7 @@ impl Settings {
         let mut file = Table::new();
         file.insert("store".to_owned(), store.into());
         file.insert("server".to_owned(), server.into());
+        file.insert("api".to_owned(), api.into());
         file.insert("relay".to_owned(), relay.into());
         file.insert("outbox".to_owned(), vec![toml::Value::from(outbox)].into());
         file.insert("sink".to_owned(), vec![toml::Value::from(sink)].into());

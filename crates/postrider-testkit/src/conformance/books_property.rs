@@ -279,19 +279,19 @@ impl Walk {
 
     async fn look_for_dead_letters(&mut self) {
         let open = DlqFilter { resolved: Some(false), ..DlqFilter::default() };
-        let page = Page { before_id: None, limit: 10_000 };
-        let letters = self.db.store.dead_letters(&self.db.outbox, &open, page).await.unwrap();
+        let page = Page::first(10_000).within(Duration::MAX);
+        let letters = self.db.store.dead_letters(&self.db.outbox, &open, page).await.unwrap().rows;
         self.unresolved = letters.iter().map(|letter| letter.id).collect();
     }
 
     /// Every appended event is live, delivered or a dead letter: exactly one of them.
     async fn check(&self) {
         let (store, outbox) = (&self.db.store, &self.db.outbox);
-        let page = Page { before_id: None, limit: 10_000 };
-        let live = store.events(outbox, &EventFilter::default(), page).await.unwrap();
-        let dead = store.dead_letters(outbox, &DlqFilter::default(), page).await.unwrap();
+        let page = Page::first(10_000).within(Duration::MAX);
+        let live = store.events(outbox, &EventFilter::default(), page).await.unwrap().rows;
+        let dead = store.dead_letters(outbox, &DlqFilter::default(), page).await.unwrap().rows;
         let archived = EventFilter { status: Some(Status::Completed), ..EventFilter::default() };
-        let archived = store.events(outbox, &archived, page).await.unwrap();
+        let archived = store.events(outbox, &archived, page).await.unwrap().rows;
         assert!(archived.iter().all(|event| self.delivered.contains(&event.id)));
 
         let mut places: BTreeMap<i64, usize> = self.appended.iter().map(|id| (*id, 0)).collect();

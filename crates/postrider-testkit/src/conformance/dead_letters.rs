@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use postrider::store::{
-    Cursor, DeadLetter, DeadReason, DlqFilter, ImportEntry, Imported, Lease, OnSuccess, Page,
+    AuditFilter, CountLimit, Cursor, DeadLetter, DeadReason, DlqFilter, ImportEntry, Imported,
+    Lease, OnSuccess, Page,
 };
 use postrider::{NewEvent, StoreError};
 
 use super::steps::{death, failure, ids, order};
 use crate::TestDb;
 
-const FIRST: Page = Page { before_id: None, limit: 100 };
+const FIRST: Page = Page::first(100).within(Duration::MAX);
 
 async fn letter(db: &TestDb, id: i64) -> DeadLetter {
     db.store.dead_letter(&db.outbox, id).await.unwrap().unwrap()
@@ -78,7 +79,7 @@ pub async fn acting_on_a_resolved_or_unknown_entry_is_refused(db: TestDb) {
     let resolved = one_dead_letter(&db, &relay, order(2)).await.id;
     let fresh = db.store.retry(&db.outbox, retried, "ann", "").await.unwrap();
     db.store.resolve(&db.outbox, resolved, "bob", "not needed").await.unwrap();
-    let audited = db.store.audit(100).await.unwrap().len();
+    let audited = db.trail().await.len();
 
     for (id, reason) in [(retried, "ann"), (resolved, "bob"), (resolved + 1_000, "no dead letter")]
     {
@@ -94,7 +95,7 @@ pub async fn acting_on_a_resolved_or_unknown_entry_is_refused(db: TestDb) {
     let untouched = letter(&db, resolved).await;
     assert_eq!(untouched.resolved_by.as_deref(), Some("bob"));
     assert_eq!(untouched.retried_as, None);
-    assert_eq!(db.store.audit(100).await.unwrap().len(), audited, "refusals are no actions");
+    assert_eq!(db.trail().await.len(), audited, "refusals are no actions");
     db.assert_balanced().await;
 }
 
@@ -133,7 +134,7 @@ pub async fn every_action_is_audited(db: TestDb) {
     let entry = ImportEntry { original_id: 4_711, ..entry_of(&first) };
     db.store.import(&db.outbox, &entry, "cho").await.unwrap();
 
-    let trail = db.store.audit(100).await.unwrap();
+    let trail = db.trail().await;
 
     let lines: Vec<_> = trail.iter().map(|e| (e.operator.as_str(), e.action.as_str())).collect();
     let expected = [("cho", "dlq.import"), ("ann", "dlq.retry"), ("bob", "dlq.resolve")];
@@ -143,7 +144,11 @@ pub async fn every_action_is_audited(db: TestDb) {
     assert!(trail[1].detail.contains("address fixed"));
     assert_eq!(trail[2].detail, "a test order");
     assert!(trail[0].at >= trail[2].at);
-    assert_eq!(db.store.audit(1).await.unwrap().len(), 1, "at most what was asked for");
+    assert_eq!(
+        db.store.audit(&AuditFilter::default(), Page::first(1)).await.unwrap().rows.len(),
+        1,
+        "at most what was asked for"
+    );
 }
 
 /// Filters by type, aggregate, error text, reason, state and time; counts agree with lists.
@@ -159,7 +164,7 @@ pub async fn dead_letters_are_filtered_and_counted(db: TestDb) {
         death(&claimed[2], DeadReason::Exhausted, "TIMEOUT_x"),
     ];
     db.store.settle_dead(&db.outbox, &relay, &deaths).await.unwrap();
-    let all = db.store.dead_letters(&db.outbox, &DlqFilter::default(), FIRST).await.unwrap();
+    let all = db.store.dead_letters(&db.outbox, &DlqFilter::default(), FIRST).await.unwrap().rows;
     let of = |position: usize| {
         let original = claimed[position].id;
         all.iter().find(|letter| letter.original_id == original).unwrap().clone()
@@ -196,13 +201,14 @@ pub async fn dead_letters_are_filtered_and_counted(db: TestDb) {
         (any(), vec![0, 1, 2]),
     ];
     for (filter, expected) in cases {
-        let found = db.store.dead_letters(&db.outbox, &filter, FIRST).await.unwrap();
+        let found = db.store.dead_letters(&db.outbox, &filter, FIRST).await.unwrap().rows;
         let mut originals: Vec<_> = found.iter().map(|letter| letter.original_id).collect();
         originals.sort_unstable();
         let expected: Vec<_> =
             expected.iter().map(|position: &usize| claimed[*position].id).collect();
         assert_eq!(originals, expected, "{filter:?}");
-        let count = db.store.dead_letter_count(&db.outbox, &filter).await.unwrap();
+        let count =
+            db.store.dead_letter_count(&db.outbox, &filter, CountLimit::NONE).await.unwrap().count;
         assert_eq!(usize::try_from(count).unwrap(), expected.len(), "{filter:?}");
     }
 }
@@ -216,9 +222,10 @@ pub async fn pages_of_dead_letters_neither_overlap_nor_leave_gaps(db: TestDb) {
         expected.insert(0, db.bury(&relay, &event, "no").await);
     }
     let mut seen = Vec::new();
-    let mut page = Page { before_id: None, limit: 2 };
+    let mut page = Page::first(2).within(Duration::MAX);
     loop {
-        let found = db.store.dead_letters(&db.outbox, &DlqFilter::default(), page).await.unwrap();
+        let found =
+            db.store.dead_letters(&db.outbox, &DlqFilter::default(), page).await.unwrap().rows;
         let Some(last) = found.last() else { break };
         page.before_id = Some(last.id);
         seen.extend(found.iter().map(|letter| letter.id));
@@ -268,12 +275,12 @@ pub async fn an_import_restores_only_what_is_neither_live_nor_known(db: TestDb) 
     assert_eq!(import(&of_live).await, Imported::Live, "upkeep moves it");
     assert_eq!(db.store.move_marked(&db.outbox, 10).await.unwrap(), [live]);
     assert_eq!(import(&of_live).await, Imported::Known);
-    assert!(db.store.audit(10).await.unwrap().is_empty(), "nothing was done so far");
+    assert!(db.trail().await.is_empty(), "nothing was done so far");
 
     db.execute(&format!("DELETE FROM {}_dlq WHERE id = {}", db.outbox.table(), dead.id)).await;
     assert_eq!(import(&entry).await, Imported::Restored);
     assert_eq!(import(&entry).await, Imported::Known, "once");
-    let found = db.store.dead_letters(&db.outbox, &DlqFilter::default(), FIRST).await.unwrap();
+    let found = db.store.dead_letters(&db.outbox, &DlqFilter::default(), FIRST).await.unwrap().rows;
     let restored = found.iter().find(|l| l.original_id == dead.original_id).unwrap();
     assert_eq!(entry_of(restored), entry, "nothing was lost on the way");
     assert!(!restored.resolved);

@@ -9,7 +9,7 @@ use postrider::store::{Cursor, EventFilter, OnSuccess, Page, TypeStatistics};
 use super::steps::{failure, order};
 use crate::TestDb;
 
-const FIRST: Page = Page { before_id: None, limit: 100 };
+const FIRST: Page = Page::first(100).within(Duration::MAX);
 
 /// Statistics come from the books, by type and in all.
 pub async fn statistics_add_up_from_the_books(db: TestDb) {
@@ -138,7 +138,7 @@ pub async fn events_are_listed_by_state_type_and_aggregate(db: TestDb) {
     db.claim_on(&relay, 1, &mut cursor).await;
 
     let list = async |filter: EventFilter| {
-        let found = db.store.events(&db.outbox, &filter, FIRST).await.unwrap();
+        let found = db.store.events(&db.outbox, &filter, FIRST).await.unwrap().rows;
         found.iter().map(|event| event.id).collect::<Vec<_>>()
     };
     let all = EventFilter::default;
@@ -164,9 +164,9 @@ pub async fn events_are_listed_by_state_type_and_aggregate(db: TestDb) {
 pub async fn pages_of_events_neither_overlap_nor_leave_gaps(db: TestDb) {
     let appended = db.append_orders(7).await;
     let mut seen = Vec::new();
-    let mut page = Page { before_id: None, limit: 3 };
+    let mut page = Page::first(3).within(Duration::MAX);
     loop {
-        let found = db.store.events(&db.outbox, &EventFilter::default(), page).await.unwrap();
+        let found = db.store.events(&db.outbox, &EventFilter::default(), page).await.unwrap().rows;
         let Some(last) = found.last() else { break };
         page.before_id = Some(last.id);
         seen.push(found.iter().map(|event| event.id).collect::<Vec<_>>());
@@ -191,7 +191,7 @@ pub async fn injection_text_in_a_filter_finds_nothing_and_breaks_nothing(db: Tes
             EventFilter { aggregate_type: text.clone(), ..Default::default() },
             EventFilter { aggregate_id: text.clone(), ..Default::default() },
         ] {
-            let found = db.store.events(&db.outbox, &filter, FIRST).await.unwrap();
+            let found = db.store.events(&db.outbox, &filter, FIRST).await.unwrap().rows;
             assert!(found.is_empty(), "{filter:?}");
         }
         let attempts = db.store.attempts(&db.outbox, text.as_deref().unwrap()).await.unwrap();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use postrider::store::{Cursor, OnSuccess, StoreKind};
 use postrider::{ConnectOptions, StoreError, connect};
 
+use super::jobs::retry_all;
 use super::steps::{failure, ids, order, rows};
 use crate::{FaultProxy, TestDb, eventually};
 
@@ -154,6 +155,75 @@ pub async fn a_store_goes_on_after_an_outage(db: TestDb) {
     })
     .await;
     assert_eq!(next.events.len(), 1);
+}
+
+/// The database did the step of a bulk job, and the runner never heard: it repeats, the cursor in the
+/// job's row tells, and no dead letter is sent twice or left out.
+pub async fn a_job_step_whose_commit_answer_is_lost_sends_nothing_twice(db: TestDb) {
+    let Behind { proxy, direct, through } = behind_a_proxy(db).await;
+    let relay = direct.relay("relay-a").await;
+    let letters = direct.bury_many(&relay, 5).await;
+    let job = through.taken_job(&retry_all()).await;
+    // The first one prepares the statements.
+    let job = through.step(&job, "runner-a", 2).await.unwrap();
+    assert_eq!(job.done_count, 2);
+
+    proxy.lose_answer_to(b"COMMIT");
+    let step = through.store.step_job(&through.outbox, None, job.id, "runner-a", 2);
+    let unheard = step.await;
+    assert!(matches!(unheard, Err(StoreError::Unavailable(_))), "{unheard:?}");
+    assert_eq!(proxy.answers_lost(), 1);
+    assert_eq!(direct.count("").await, 4, "the database did it");
+
+    let job = through.step(&job, "runner-a", 2).await.unwrap();
+    assert_eq!((job.done_count, job.cursor), (5, letters[4]));
+    assert_eq!(direct.count("").await, 5);
+    let retries = direct.trail().await;
+    assert_eq!(retries.iter().filter(|entry| entry.action == "dlq.retry").count(), 5);
+    direct.assert_balanced().await;
+}
+
+/// A runner that is cut off in the middle of a step, before its commit, has done nothing; the next
+/// one does it.
+pub async fn a_job_step_cut_off_before_its_commit_never_happened(db: TestDb) {
+    let Behind { proxy, direct, through } = behind_a_proxy(db).await;
+    let relay = direct.relay("relay-a").await;
+    direct.bury_many(&relay, 3).await;
+    let job = through.taken_job(&retry_all()).await;
+    // Whoever holds a dead letter keeps the step waiting, with the job's row in its hands.
+    let mut held = direct.begin().await;
+    let lock = format!("UPDATE {}_dlq SET error_detail = 'x' WHERE id = 2", direct.outbox.table());
+    held.execute(&lock).await.unwrap();
+    let (store, outbox) = (through.store.clone(), through.outbox.clone());
+    let id = job.id;
+    let step = tokio::spawn(async move { store.step_job(&outbox, None, id, "runner-a", 10).await });
+    eventually("the step waits for the dead letter", async || {
+        let waits = match direct.store.kind() {
+            StoreKind::Mysql => {
+                "SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() \
+                 AND id <> CONNECTION_ID() AND info LIKE '%_dlq%FOR UPDATE%'"
+            }
+            StoreKind::Postgres | StoreKind::Sqlite => {
+                "SELECT count(*) FROM pg_stat_activity \
+                 WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            }
+        };
+        (direct.integer(waits).await > 0).then_some(())
+    })
+    .await;
+    proxy.cut();
+    assert!(step.await.unwrap().is_err());
+    held.rollback().await.unwrap();
+    proxy.pass();
+    eventually("the cut step is undone and the job can be taken on", async || {
+        direct.store.take_job(id, "runner-b", Duration::ZERO).await.ok().flatten()
+    })
+    .await;
+    assert_eq!(direct.count("").await, 0, "nothing had happened");
+    let job = direct.step(&job, "runner-b", 10).await.unwrap();
+    assert_eq!((job.done_count, direct.count("").await), (3, 3));
+    assert!(direct.step(&job, "runner-a", 10).await.is_none(), "the first one is fenced");
+    direct.assert_balanced().await;
 }
 
 /// A database that is silent answers nothing, and nothing is believed; when it speaks again, the

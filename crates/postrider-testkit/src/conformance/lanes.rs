@@ -53,6 +53,13 @@ pub async fn lanes_of_a_living_relay_stay_with_it(db: TestDb) {
     assert_eq!(first.len() + second.len(), usize::from(LANES), "all that is left");
     assert!(numbers(&first).is_disjoint(&numbers(&second)));
     assert!(take(&db, &b, 64).await.iter().all(|lane| lane.crash_count == 0), "nobody died");
+    let owners = db.store.lane_owners(&db.outbox).await.unwrap();
+    assert_eq!(owners.iter().map(|o| o.lane).collect::<Vec<_>>(), (0..LANES).collect::<Vec<_>>());
+    let of = |relay: &Lease| {
+        let of = owners.iter().filter(|o| o.relay_id.as_ref() == Some(&relay.relay_id));
+        of.map(|o| o.lane).collect::<BTreeSet<_>>()
+    };
+    assert_eq!((of(&a), of(&b)), (numbers(&first), numbers(&second)), "as anybody can see");
 }
 
 /// Takers that come at the same moment wait for each other, and each sees the others as alive.
@@ -298,14 +305,14 @@ pub async fn a_parked_key_stays_until_an_operator_releases_it(db: TestDb) {
     let again = store.release_key(outbox, &long, "ann").await;
     assert!(matches!(again, Err(StoreError::Refused(_))), "{again:?}");
     assert_eq!(store.parked_keys(outbox).await.unwrap().len(), 2);
-    let audit = store.audit(10).await.unwrap();
+    let audit = db.trail().await;
     assert_eq!(audit.len(), 1, "what was refused is not recorded as done");
     assert_eq!((audit[0].operator.as_str(), audit[0].action.as_str()), ("ann", "release_key"));
 }
 
 /// Keys that do not get on are listed, oldest first, with what waits behind each.
 pub async fn blocked_keys_are_listed_with_what_waits_behind_them(db: TestDb) {
-    assert!(db.store.blocked_keys(&db.outbox, 10).await.unwrap().is_empty());
+    assert!(db.store.blocked_keys(&db.outbox, 10, 200_000).await.unwrap().is_empty());
     let of = |id: &str| NewEvent::new("order", id, "T", "{}");
     let appended = db
         .append(&[of("calm"), of("a"), of("b"), of("a"), of("p"), of("a"), of("calm"), of("b")])
@@ -321,7 +328,7 @@ pub async fn blocked_keys_are_listed_with_what_waits_behind_them(db: TestDb) {
     store.release(outbox, &relay, &[deferral(&read[0].event, hour)]).await.unwrap();
     store.park_keys(outbox, &relay, &[key("p"), key("b"), key("empty")]).await.unwrap();
 
-    let blocked = store.blocked_keys(outbox, 10).await.unwrap();
+    let blocked = store.blocked_keys(outbox, 10, 200_000).await.unwrap();
 
     let seen: Vec<_> = blocked
         .iter()
@@ -338,7 +345,7 @@ pub async fn blocked_keys_are_listed_with_what_waits_behind_them(db: TestDb) {
     assert_eq!((blocked[0].last_error.as_deref(), blocked[0].retry_count), (Some("a fails"), 1));
     let wait = blocked[0].next_retry_at.unwrap() - read[0].event.claimed_at;
     assert!((3590..3700).contains(&wait.num_seconds()), "{wait}");
-    assert_eq!(store.blocked_keys(outbox, 1).await.unwrap().len(), 1, "within the limit");
+    assert_eq!(store.blocked_keys(outbox, 1, 200_000).await.unwrap().len(), 1, "within the limit");
 }
 
 /// The mode is what the first migration said, until an operator changes it; each change counts.
@@ -359,7 +366,7 @@ pub async fn a_change_of_the_claim_mode_is_counted_and_recorded(db: TestDb) {
     let spec = OutboxSpec { claim: ClaimMode::Lanes, ..OutboxSpec::new(outbox.clone()) };
     store.migrate(&[spec]).await.unwrap();
     assert_eq!((mode().await.claim, mode().await.epoch), (ClaimMode::Rows, 3), "not by migrating");
-    let audit = store.audit(10).await.unwrap();
+    let audit = db.trail().await;
     assert!(audit.iter().all(|entry| entry.operator == "ann" && entry.action == "set_claim"));
     assert_eq!((audit[0].target.as_str(), audit[0].outbox.as_str()), ("rows", "orders"));
 

@@ -14,10 +14,13 @@ pub mod duplicates;
 pub mod fan_out;
 pub mod faults;
 pub mod fencing;
+pub mod jobs;
 pub mod lane_reads;
 pub mod lanes;
+pub mod pauses;
 pub mod recovery;
 pub mod schema;
+pub mod search;
 pub mod settle;
 pub mod steps;
 pub mod upkeep;
@@ -67,6 +70,7 @@ macro_rules! store_conformance {
         ]);
         $crate::store_cases!($store, settle: [
             delivered_events_are_removed_and_booked,
+            of_many_delivered_events_only_those_meant_are_removed,
             archived_events_keep_their_fields,
             a_repeated_settle_changes_nothing,
             a_settle_with_another_version_changes_nothing,
@@ -172,10 +176,41 @@ macro_rules! store_conformance {
             an_import_takes_any_error_text,
             attempts_stay_readable_after_the_event_died,
         ]);
+        $crate::store_cases!($store, search: [
+            a_search_whose_time_is_over_says_where_to_go_on,
+            a_full_page_is_complete,
+            a_count_says_when_there_are_more,
+            events_are_found_by_identity_request_error_and_time,
+            an_identity_is_found_wherever_it_is,
+            dead_letters_are_grouped_by_the_kind_of_their_error,
+            upkeep_gives_dead_letters_the_fingerprint_that_they_lack,
+            the_audit_trail_is_filtered_and_paged,
+        ]);
+        $crate::store_cases!($store, jobs: [
+            a_bulk_retry_sends_what_fits_its_filter_in_order,
+            a_bulk_resolve_resolves_and_sends_nothing,
+            a_job_that_nothing_fits_ends,
+            a_job_of_a_dead_runner_is_taken_over_at_its_cursor,
+            steps_of_two_runners_never_share_an_entry,
+            a_stopped_job_goes_on_where_it_was,
+            jobs_that_make_no_sense_are_refused,
+            the_rest_follows_when_the_canary_is_delivered,
+            a_canary_that_fails_stops_the_job,
+            jobs_are_listed_by_outbox_and_state,
+            the_runner_works_a_job_through,
+            a_replay_sends_archived_events_again,
+            a_replay_goes_into_the_outbox_that_it_names,
+        ]);
+        $crate::store_cases!($store, pauses: [
+            a_pause_holds_until_it_is_resumed,
+            an_edited_dead_letter_is_sent_as_a_new_event,
+            an_edit_that_cannot_be_sent_is_refused,
+        ]);
         $crate::store_cases!($store, schema: [
             an_empty_database_needs_a_migration_and_is_ready_after_it,
             migrating_again_keeps_everything,
             migrations_may_run_at_once,
+            tables_of_version_1_are_brought_up_to_date,
             two_outboxes_do_not_touch_each_other,
             a_missing_or_moved_outbox_is_named,
             tables_made_for_newer_programs_are_left_alone,
@@ -198,6 +233,8 @@ macro_rules! store_faults {
             an_append_whose_commit_answer_is_lost_is_recognised,
             an_append_cut_off_before_its_commit_never_happened,
             a_store_goes_on_after_an_outage,
+            a_job_step_whose_commit_answer_is_lost_sends_nothing_twice,
+            a_job_step_cut_off_before_its_commit_never_happened,
             a_silent_database_is_waited_for,
         ]);
     };
@@ -253,11 +290,14 @@ mod tests {
             include_str!("duplicates.rs"),
             include_str!("faults.rs"),
             include_str!("fencing.rs"),
+            include_str!("jobs.rs"),
             include_str!("lane_reads.rs"),
             include_str!("fan_out.rs"),
             include_str!("lanes.rs"),
+            include_str!("pauses.rs"),
             include_str!("recovery.rs"),
             include_str!("schema.rs"),
+            include_str!("search.rs"),
             include_str!("settle.rs"),
             include_str!("upkeep.rs"),
         ] {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use postrider::store::{OnSuccess, SchemaState, versions};
-use postrider::{Outbox, OutboxSpec, StoreError};
+use postrider::store::{OnSuccess, SchemaState, StoreKind, versions};
+use postrider::{Outbox, OutboxSpec, StoreError, fingerprint};
 
 use super::steps::{ids, order};
 use crate::TestDb;
@@ -139,4 +139,36 @@ pub async fn the_printed_migration_makes_a_working_outbox(db: TestDb) {
     empty.assert_balanced().await;
     empty.store.migrate(&[spec("orders")]).await.expect("and migrates on from there");
     empty.assert_balanced().await;
+}
+
+/// Tables of the first version get what is new, and their dead letters their fingerprints.
+pub async fn tables_of_version_1_are_brought_up_to_date(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    let letters = db.bury_many(&relay, 3).await;
+    let dlq = format!("{}_dlq", db.outbox.table());
+    if db.store.kind() == StoreKind::Sqlite {
+        db.execute(&format!("DROP INDEX {dlq}_unseen")).await;
+    }
+    db.execute(&format!("ALTER TABLE {dlq} DROP COLUMN fingerprint")).await;
+    if db.store.kind() == StoreKind::Mysql {
+        db.execute(&format!("ALTER TABLE {dlq} DROP INDEX {dlq}_event")).await;
+    }
+    for statement in [
+        "DROP TABLE postrider_jobs",
+        "DROP TABLE postrider_pauses",
+        "UPDATE postrider_schema SET version = 1",
+        "UPDATE postrider_outboxes SET version = 1",
+    ] {
+        db.execute(statement).await;
+    }
+    let outboxes = [db.outbox.clone()];
+    let state = db.store.schema_state(&outboxes).await.unwrap();
+    assert!(matches!(&state, SchemaState::NeedsMigration(what) if what.contains('1')), "{state:?}");
+    db.store.migrate(&[OutboxSpec::new(db.outbox.clone())]).await.unwrap();
+    assert_eq!(db.store.schema_state(&outboxes).await.unwrap(), SchemaState::Ready);
+    let letter = db.store.dead_letter(&db.outbox, letters[0]).await.unwrap().unwrap();
+    assert_eq!(letter.fingerprint, fingerprint(letter.reason, &letter.error_message));
+    assert_eq!(db.store.fingerprint_dead_letters(&db.outbox, 10).await.unwrap(), 0);
+    assert!(db.store.pauses().await.unwrap().is_empty());
+    assert!(db.store.jobs(&Default::default(), None, 10).await.unwrap().is_empty());
 }

@@ -1,9 +1,10 @@
 //! Settling: what becomes of claimed events.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use postrider::store::{Cursor, DeadReason, Deferral, Delivery, OnSuccess};
-use postrider::{StoreError, limits};
+use postrider::{Event, StoreError, limits};
 
 use super::steps::{death, deferral, failure, ids, order};
 use crate::TestDb;
@@ -23,6 +24,49 @@ pub async fn delivered_events_are_removed_and_booked(db: TestDb) {
         (sum.0 + window.delivered.count, sum.1 + window.delivered.id_sum)
     });
     assert_eq!(delivered, (2, i128::from(claimed[0].id + claimed[1].id)));
+    db.assert_balanced().await;
+}
+
+/// Many at once: just the rows that are meant are gone and booked. In between are rows that were
+/// not delivered, one that another call removed, one that changed, and one of a failed attempt.
+pub async fn of_many_delivered_events_only_those_meant_are_removed(db: TestDb) {
+    let ids_of = |events: &[Event]| ids(events).into_iter().collect::<BTreeSet<_>>();
+    db.append_orders(400).await;
+    let relay = db.relay("relay-a").await;
+    let mut cursor = Cursor::new();
+    let first = db.claim_on(&relay, 10, &mut cursor).await;
+    let failures = [failure(&first[7], Duration::ZERO, "once")];
+    db.store.settle_failed(&db.outbox, &relay, &failures).await.unwrap();
+    let mut claimed = [first, db.claim_on(&relay, 400, &mut cursor).await].concat();
+    claimed.retain(|event| event.version != failures[0].version || event.id != failures[0].id);
+    claimed.sort_by_key(|event| event.id);
+    assert_eq!(claimed.len(), 400);
+
+    let mut meant: Vec<Event> = claimed.iter().filter(|event| event.id % 3 != 0).cloned().collect();
+    let all = meant.len();
+    let (as_known, mixed) = meant.split_at_mut(all / 2);
+    assert_eq!(db.deliver(&relay, as_known, OnSuccess::Delete).await, as_known.len() as u64);
+    assert_eq!(db.count("").await, (400 - as_known.len()) as i64);
+    assert_eq!(db.deliver(&relay, &mixed[20..21], OnSuccess::Delete).await, 1);
+    mixed[30].version += 1;
+    let changed = mixed[30].id;
+    assert_eq!(db.deliver(&relay, mixed, OnSuccess::Delete).await, mixed.len() as u64 - 2);
+    assert_eq!(db.deliver(&relay, &meant, OnSuccess::Delete).await, 0, "the answer was lost");
+
+    let gone = ids_of(&meant);
+    let left: BTreeSet<i64> =
+        ids_of(&claimed).into_iter().filter(|id| !gone.contains(id) || *id == changed).collect();
+    assert_eq!(db.count("").await, left.len() as i64);
+    for id in left {
+        assert!(db.event(id).await.is_some(), "row {id} was not meant");
+    }
+    db.assert_balanced().await;
+
+    let others: Vec<Event> = claimed.iter().filter(|event| event.id % 3 == 0).cloned().collect();
+    db.fence(&db.relay("relay-b").await, &relay).await;
+    let others: Vec<Delivery> = others.iter().map(Delivery::from).collect();
+    let late = db.store.settle_delivered(&db.outbox, &relay, &others, OnSuccess::Delete).await;
+    assert!(matches!(late, Err(StoreError::LeaseLost)), "{late:?}");
     db.assert_balanced().await;
 }
 
@@ -274,8 +318,8 @@ pub async fn a_death_without_an_attempt_counts_none(db: TestDb) {
     deaths[0].attempted = false;
     deaths[0].detail = None;
     db.store.settle_dead(&db.outbox, &relay, &deaths).await.unwrap();
-    let page = postrider::store::Page { before_id: None, limit: 10 };
-    let letters = db.store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap();
+    let page = postrider::store::Page::first(10);
+    let letters = db.store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap().rows;
     assert_eq!((letters[0].retry_count, letters[0].error_detail.as_deref()), (0, None));
 }
 
@@ -307,8 +351,8 @@ pub async fn without_a_dead_letter_table_the_row_stays_until_upkeep_moves_it(db:
     assert_eq!(db.store.move_marked(&db.outbox, 10).await.unwrap(), [id]);
     assert!(db.store.move_marked(&db.outbox, 10).await.unwrap().is_empty());
     assert_eq!(db.count("").await, 0);
-    let page = postrider::store::Page { before_id: None, limit: 10 };
-    let letters = db.store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap();
+    let page = postrider::store::Page::first(10);
+    let letters = db.store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap().rows;
     assert_eq!((letters[0].original_id, letters[0].reason), (id, DeadReason::Rejected));
     assert_eq!((letters[0].retry_count, letters[0].error_message.as_str()), (1, "no"));
     assert_eq!(letters[0].content_hash, event.content_hash);

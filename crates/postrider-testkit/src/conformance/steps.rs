@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use postrider::store::{
-    Books, ClaimLimit, Cursor, DeadReason, Death, Deferral, EventRecord, Failure, Lease, OnSuccess,
-    RelayIdentity, RelayPulse,
+    AuditEntry, AuditFilter, Books, ClaimLimit, Cursor, DeadReason, Death, Deferral, EventRecord,
+    Failure, Lease, OnSuccess, Page, RelayIdentity, RelayPulse,
 };
 use postrider::{Appended, Event, NewEvent, Outbox};
 
@@ -137,6 +137,12 @@ impl TestDb {
     pub async fn fence(&self, observer: &Lease, relay: &Lease) {
         let pulse = self.pulse(observer, relay).await;
         assert!(self.store.fence(&pulse).await.unwrap(), "the relay did not move, so it is fenced");
+    }
+
+    /// The audit trail, newest first.
+    pub async fn trail(&self) -> Vec<AuditEntry> {
+        let page = Page::first(1_000).within(Duration::MAX);
+        self.store.audit(&AuditFilter::default(), page).await.unwrap().rows
     }
 
     /// The books, all windows together.

@@ -110,7 +110,7 @@ pub async fn an_event_without_usable_headers_is_rejected_alone<D: Destination>(d
     events[1].headers = Some("no JSON".to_owned());
     let sink = destination.sink();
     let outcomes = deliver(&*sink, &events, false).await;
-    assert!(matches!(outcomes[1], Outcome::Rejected { .. }), "{outcomes:?}");
+    assert!(matches!(outcomes[1], Outcome::Unfit { .. }), "{outcomes:?}");
     assert_eq!([&outcomes[0], &outcomes[2]], [&Outcome::Delivered; 2]);
     assert_eq!(arrived(destination, 2).await.len(), 2);
 }

@@ -15,6 +15,8 @@ mod nats;
 pub mod outages;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+#[cfg(feature = "redis")]
+mod redis;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -32,6 +34,8 @@ pub use kafka::KafkaDestination;
 pub use nats::NatsDestination;
 #[cfg(feature = "rabbitmq")]
 pub use rabbitmq::RabbitDestination;
+#[cfg(feature = "redis")]
+pub use redis::RedisDestination;
 pub use steps::{deliver, events_of_keys, settings_name};
 
 /// A message as it was found at its destination.

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use sqlx::mysql::{MySqlArguments, MySqlConnection};
+use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlQueryResult};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, MySql};
 
@@ -134,25 +134,16 @@ async fn insert_rows(
         statement.push(',');
         statement.push_str(row.as_deref().unwrap_or_default());
     }
-    sqlx::query("SET @postrider_ids = ''").execute(&mut *connection).await?;
     // Not kept as a prepared statement: the next batch has another number of rows.
     let query = sqlx::query(AssertSqlSafe(statement)).persistent(false);
-    let inserted = positions
-        .iter()
-        .fold(query, |query, position| bind_event(query, &events[*position]))
-        .execute(&mut *connection)
-        .await;
-    let told = sqlx::query_scalar::<_, Option<String>>("SELECT CAST(@postrider_ids AS CHAR)")
-        .fetch_one(&mut *connection)
-        .await;
-    sqlx::query("SET @postrider_ids = NULL").execute(&mut *connection).await?;
+    let query =
+        positions.iter().fold(query, |query, position| bind_event(query, &events[*position]));
+    let (inserted, ids) = told_ids(connection, query).await?;
     match inserted {
         Ok(_) => {}
         Err(error) if is_repeat(&error, outbox) => return Ok(false),
         Err(error) => return Err(error.into()),
     }
-    let ids: Vec<i64> =
-        told?.unwrap_or_default().split(',').filter_map(|id| id.parse().ok()).collect();
     if ids.len() != positions.len() {
         let problem = format!("trigger {}_appended is missing or altered", outbox.table());
         return Err(sqlx::Error::Protocol(problem).into());
@@ -161,6 +152,27 @@ async fn insert_rows(
         answers.insert(*position, new(&events[*position], id));
     }
     Ok(true)
+}
+
+/// Rows of which the trigger can tell the ids.
+pub(super) const TOLD_IDS_MAX: u32 = 900;
+
+/// Runs an insert of many rows; answers how it went and the ids that the trigger told.
+pub(super) async fn told_ids(
+    connection: &mut MySqlConnection,
+    insert: MySqlQuery<'_>,
+) -> Result<(Result<MySqlQueryResult, sqlx::Error>, Vec<i64>), sqlx::Error> {
+    sqlx::query("SET @postrider_ids = ''").execute(&mut *connection).await?;
+    let inserted = insert.execute(&mut *connection).await;
+    let told = sqlx::query_scalar::<_, Option<String>>("SELECT CAST(@postrider_ids AS CHAR)")
+        .fetch_one(&mut *connection)
+        .await;
+    sqlx::query("SET @postrider_ids = NULL").execute(&mut *connection).await?;
+    let ids = match &inserted {
+        Ok(_) => told?.unwrap_or_default().split(',').filter_map(|id| id.parse().ok()).collect(),
+        Err(_) => Vec::new(),
+    };
+    Ok((inserted, ids))
 }
 
 async fn find_keys(

@@ -14,8 +14,8 @@ use super::desk::audit;
 use super::settle::ids_json;
 use super::store::decode;
 use crate::store::{
-    BlockedKey, COUNT_ROWS_MAX, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneRead,
-    LaneRow, LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of, up_to_limit,
+    BlockedKey, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneOwner, LaneRead, LaneRow,
+    LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of, up_to_limit,
 };
 use crate::{Outbox, StoreError};
 
@@ -40,7 +40,7 @@ impl Lanes for MysqlStore {
             .fetch_one(&mut *tx)
             .await?;
         let detail = format!("mode epoch {epoch}");
-        audit(&mut tx, operator, "set_claim", outbox, &claim, &detail).await?;
+        audit(&mut tx, operator, "set_claim", outbox.name(), &claim, &detail).await?;
         tx.commit().await?;
         mode_of(&claim, epoch)
     }
@@ -81,6 +81,20 @@ impl Lanes for MysqlStore {
             .await?;
         tx.commit().await?;
         Ok(taken.into_iter().map(|take| take.lane).collect())
+    }
+
+    async fn lane_owners(&self, outbox: &Outbox) -> Result<Vec<LaneOwner>> {
+        let rows: Vec<(i8, Option<String>, i32)> =
+            sqlx::query_as(include_str!("sql/lane_owners.sql"))
+                .bind(outbox.name())
+                .fetch_all(&self.pool)
+                .await?;
+        let owner = |(lane, relay_id, crash_count): (i8, _, _)| LaneOwner {
+            lane: u8::try_from(lane).unwrap_or(u8::MAX),
+            relay_id,
+            crash_count,
+        };
+        Ok(rows.into_iter().map(owner).collect())
     }
 
     async fn release_lanes(&self, outbox: &Outbox, lease: &Lease, lanes: &[Lane]) -> Result<()> {
@@ -224,14 +238,26 @@ impl Lanes for MysqlStore {
         if released.rows_affected() == 0 {
             return Err(key.not_parked());
         }
-        audit(&mut tx, operator, "release_key", outbox, &key.aggregate_id, &key.aggregate_type)
-            .await?;
+        audit(
+            &mut tx,
+            operator,
+            "release_key",
+            outbox.name(),
+            &key.aggregate_id,
+            &key.aggregate_type,
+        )
+        .await?;
         tx.commit().await?;
         Ok(())
     }
 
-    async fn blocked_keys(&self, outbox: &Outbox, limit: u32) -> Result<Vec<BlockedKey>> {
-        let mut blocked = self.heads(outbox, limit).await?;
+    async fn blocked_keys(
+        &self,
+        outbox: &Outbox,
+        limit: u32,
+        rows_max: i64,
+    ) -> Result<Vec<BlockedKey>> {
+        let mut blocked = self.heads(outbox, limit, rows_max).await?;
         let parked: Vec<(String, String)> =
             sqlx::query_as(include_str!("sql/parked_keys_some.sql"))
                 .bind(outbox.name())
@@ -243,7 +269,7 @@ impl Lanes for MysqlStore {
                 true;
         }
         let mut blocked: Vec<_> = blocked.into_values().collect();
-        let first_ids = self.count_waiting(outbox, &mut blocked).await?;
+        let first_ids = self.count_waiting(outbox, &mut blocked, rows_max).await?;
         blocked.sort_by_key(|blocked| {
             let first = blocked.head_id.or_else(|| first_ids.get(&blocked.key).copied());
             (first.is_none(), first, blocked.key.clone())
@@ -255,9 +281,15 @@ impl Lanes for MysqlStore {
 
 impl MysqlStore {
     /// The event in front of each key that has one which was tried and waits.
-    async fn heads(&self, outbox: &Outbox, limit: u32) -> Result<BTreeMap<Key, BlockedKey>> {
+    async fn heads(
+        &self,
+        outbox: &Outbox,
+        limit: u32,
+        rows_max: i64,
+    ) -> Result<BTreeMap<Key, BlockedKey>> {
         type Head = (i64, String, String, Option<String>, i32, Option<DateTime<Utc>>);
         let rows: Vec<Head> = sqlx::query_as(outbox.sql(include_str!("sql/blocked_heads.sql")))
+            .bind(rows_max)
             .bind(limit)
             .fetch_all(&self.pool)
             .await?;
@@ -284,6 +316,7 @@ impl MysqlStore {
         &self,
         outbox: &Outbox,
         blocked: &mut [BlockedKey],
+        rows_max: i64,
     ) -> Result<HashMap<Key, i64>> {
         let Some(from) = blocked.iter().map(|blocked| blocked.head_id.unwrap_or(0)).min() else {
             return Ok(HashMap::new());
@@ -291,7 +324,7 @@ impl MysqlStore {
         let (scanned, to): (i64, Option<i64>) =
             sqlx::query_as(outbox.sql(include_str!("sql/blocked_range.sql")))
                 .bind(from)
-                .bind(COUNT_ROWS_MAX)
+                .bind(rows_max)
                 .fetch_one(&self.pool)
                 .await?;
         let keys = json!(
@@ -309,7 +342,7 @@ impl MysqlStore {
                 .bind(&keys)
                 .fetch_all(&self.pool)
                 .await?;
-        blocked.iter_mut().for_each(|blocked| blocked.more = scanned >= COUNT_ROWS_MAX);
+        blocked.iter_mut().for_each(|blocked| blocked.more = scanned >= rows_max);
         let mut first_ids = HashMap::new();
         for (position, waiting, first_id) in counts {
             // Counted from 1.

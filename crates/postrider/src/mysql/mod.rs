@@ -8,8 +8,11 @@
 mod append;
 mod claim;
 mod desk;
+mod jobs;
 mod lanes;
+mod pauses;
 mod schema;
+mod search;
 mod settle;
 mod store;
 mod upkeep;

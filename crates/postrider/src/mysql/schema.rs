@@ -7,7 +7,8 @@ use sqlx::mysql::MySqlConnection;
 
 use super::MysqlStore;
 use crate::store::{
-    LANES, Result, Schema, SchemaState, ServerFacts, leave_newer_tables, schema_verdict, versions,
+    LANES, Result, Schema, SchemaState, ServerFacts, Upkeep, leave_newer_tables, schema_verdict,
+    versions,
 };
 use crate::{Dedupe, Outbox, OutboxSpec, StoreError};
 
@@ -15,8 +16,12 @@ use crate::{Dedupe, Outbox, OutboxSpec, StoreError};
 const MIGRATION_LOCK: &str = "SELECT GET_LOCK(CONCAT('postrider_', MD5(DATABASE())), 30)";
 const MIGRATION_UNLOCK: &str = "SELECT RELEASE_LOCK(CONCAT('postrider_', MD5(DATABASE())))";
 
-const SHARED: [&str; 1] = [include_str!("sql/migrate_shared_1.sql")];
+const SHARED: [&str; 2] =
+    [include_str!("sql/migrate_shared_1.sql"), include_str!("sql/migrate_shared_2.sql")];
 const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
+const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2.sql");
+/// Dead letters of older tables that get their fingerprint in one step.
+const FINGERPRINT_CHUNK: u32 = 5_000;
 const APPENDED: &str = include_str!("sql/migrate_trigger_1.sql");
 const FORGET: &str = include_str!("sql/migrate_dedupe_open.sql");
 const REMEMBER: &str = include_str!("sql/migrate_dedupe_window.sql");
@@ -36,7 +41,11 @@ impl Schema for MysqlStore {
         }
         let done = migrate_locked(&mut connection, outboxes).await;
         sqlx::query(MIGRATION_UNLOCK).execute(&mut *connection).await?;
-        done
+        let done = done?;
+        for spec in outboxes {
+            while self.fingerprint_dead_letters(&spec.outbox, FINGERPRINT_CHUNK).await? > 0 {}
+        }
+        Ok(done)
     }
 
     fn migration_sql(&self, outboxes: &[OutboxSpec]) -> String {
@@ -53,7 +62,7 @@ impl Schema for MysqlStore {
                 text.push('\n');
                 text.push_str(&sql);
             };
-            OUTBOX.into_iter().for_each(&mut add);
+            OUTBOX.into_iter().chain([FINGERPRINT]).for_each(&mut add);
             // The body has semicolons of its own; these lines are for the command-line client.
             add("DELIMITER //\n");
             add(APPENDED);
@@ -93,6 +102,8 @@ impl Schema for MysqlStore {
             "DELETE FROM postrider_outboxes WHERE name = ?",
             "DELETE FROM postrider_lanes WHERE outbox = ?",
             "DELETE FROM postrider_parked_keys WHERE outbox = ?",
+            "DELETE FROM postrider_jobs WHERE outbox = ?",
+            "DELETE FROM postrider_pauses WHERE kind = 'outbox' AND name = ?",
         ] {
             sqlx::query(statement).bind(outbox.name()).execute(&self.pool).await?;
         }
@@ -187,6 +198,9 @@ async fn migrate_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> 
     for file in OUTBOX {
         sqlx::raw_sql(outbox.sql(file)).execute(&mut *connection).await?;
     }
+    if !has_fingerprint(connection, outbox).await? {
+        sqlx::raw_sql(outbox.sql(FINGERPRINT)).execute(&mut *connection).await?;
+    }
     if !has_trigger(connection, outbox, "appended").await? {
         sqlx::raw_sql(outbox.sql(APPENDED)).execute(&mut *connection).await?;
     }
@@ -229,6 +243,17 @@ async fn migrate_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> 
 fn lane_rows(outbox: &Outbox) -> String {
     let row = |lane| format!("('{}', {lane})", outbox.name());
     (0..LANES).map(row).collect::<Vec<_>>().join(", ")
+}
+
+async fn has_fingerprint(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<bool> {
+    let found: i64 = sqlx::query_scalar(
+        "SELECT COUNT(*) FROM information_schema.COLUMNS
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND COLUMN_NAME = 'fingerprint'",
+    )
+    .bind(format!("{}_dlq", outbox.table()))
+    .fetch_one(connection)
+    .await?;
+    Ok(found > 0)
 }
 
 async fn has_trigger(

@@ -21,7 +21,7 @@ use crate::store::{
     OnSuccess, RelayIdentity, RelayPulse, Result, Serving, Settled, Store, StoreKind,
     parse_serving, serving_text,
 };
-use crate::{Event, Outbox, StoreError};
+use crate::{Event, Outbox, StoreError, fingerprint};
 
 /// How often the horizon is looked at.
 const HORIZON_EVERY: Duration = Duration::from_millis(250);
@@ -322,7 +322,8 @@ fn death_rows(dead: &[Death]) -> Vec<(i64, String)> {
         let message = fit(&d.message, limits::ERROR_MESSAGE_CHARS_MAX);
         let detail = d.detail.as_deref().map(|text| fit(text, limits::ERROR_DETAIL_CHARS_MAX));
         let attempted = i32::from(d.attempted);
-        json!([d.id, d.version, d.reason.as_str(), message, detail, attempted]).to_string()
+        let kind = fingerprint(d.reason, &d.message);
+        json!([d.id, d.version, d.reason.as_str(), message, detail, attempted, kind]).to_string()
     };
     dead.iter().map(|d| (d.id, row(d))).collect()
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::MysqlStore;
 use super::append::millis;
 use super::settle::{LockedRow, act, ids_json};
-use crate::store::{Cleaned, Recovery, Result, Retention, Upkeep};
+use crate::store::{Cleaned, Recovery, Result, Retention, Upkeep, fingerprints};
 use crate::{Dedupe, Outbox};
 
 #[async_trait]
@@ -53,6 +53,22 @@ impl Upkeep for MysqlStore {
         }
         tx.commit().await?;
         Ok(marked.into_iter().map(|(id, ..)| id).collect())
+    }
+
+    async fn fingerprint_dead_letters(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
+        let unseen = sqlx::query_as(outbox.sql(include_str!("sql/dlq_unseen.sql")))
+            .bind(chunk)
+            .fetch_all(&self.pool)
+            .await?;
+        let kinds = fingerprints(unseen)?;
+        if kinds.is_empty() {
+            return Ok(0);
+        }
+        let done = sqlx::query(outbox.sql(include_str!("sql/dlq_fingerprint.sql")))
+            .bind(json!(kinds).to_string())
+            .execute(&self.pool)
+            .await?;
+        Ok(done.rows_affected())
     }
 
     async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {

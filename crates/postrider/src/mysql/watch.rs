@@ -43,13 +43,6 @@ impl Watch for MysqlStore {
         Ok(now.and_utc())
     }
 
-    async fn lane_owners(&self, outbox: &Outbox) -> Result<Vec<Option<String>>> {
-        Ok(sqlx::query_scalar(include_str!("sql/lane_owners.sql"))
-            .bind(outbox.name())
-            .fetch_all(&self.pool)
-            .await?)
-    }
-
     /// A session variable must still be there after a transaction of another session.
     async fn find_pooler(&self) -> Result<Finding> {
         let subject = "connection";

@@ -1,22 +1,25 @@
 //! The operator's side: books, lists, dead letters.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use sqlx::postgres::{PgArguments, PgRow};
-use sqlx::query::Query;
-use sqlx::{PgConnection, Postgres, Row};
+use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::PostgresStore;
+use super::append::append;
+use super::search::{AuditSearch, DlqSearch, EventSearch, dead_letter, identity};
 use crate::event::{fit, limits};
+use crate::store::search::{self, Search};
 use crate::store::{
-    Attempt, AuditEntry, BookLine, Books, DeadLetter, Desk, DlqFilter, EventFilter, EventRecord,
-    ImportEntry, Imported, Page, Result, Statistics, TypeStatistics, books_from_lines,
-    parse_stored, refuse_acting_on,
+    Attempt, AuditEntry, AuditFilter, BookLine, Books, CountLimit, Counted, DeadLetter,
+    DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified, ImportEntry,
+    Imported, Listed, Page, Resent, Result, Statistics, TypeStatistics, books_from_lines, edited,
+    groups, parse_stored, refuse_acting_on, resent,
 };
-use crate::{Outbox, Status};
+use crate::{Outbox, Status, fingerprint};
 
 #[async_trait]
 impl Desk for PostgresStore {
@@ -63,33 +66,47 @@ impl Desk for PostgresStore {
         outbox: &Outbox,
         filter: &EventFilter,
         page: Page,
-    ) -> Result<Vec<EventRecord>> {
-        let statement = match filter.status {
-            Some(Status::Completed) => include_str!("sql/archived_events.sql"),
-            _ => include_str!("sql/events.sql"),
-        };
-        let rows = sqlx::query(outbox.sql(statement))
-            .bind(page.before_id.unwrap_or(i64::MAX))
-            .bind(filter.status.map(Status::as_str))
-            .bind(&filter.event_type)
-            .bind(&filter.aggregate_type)
-            .bind(&filter.aggregate_id)
-            .bind(i64::from(page.limit))
-            .fetch_all(&self.pool)
-            .await?;
-        rows.iter().map(event_record).collect()
+    ) -> Result<Listed<EventRecord>> {
+        search::list(&EventSearch { pool: &self.pool, outbox, filter }, page).await
+    }
+
+    async fn event_count(
+        &self,
+        outbox: &Outbox,
+        filter: &EventFilter,
+        limit: CountLimit,
+    ) -> Result<Counted> {
+        search::count(&EventSearch { pool: &self.pool, outbox, filter }, limit).await
     }
 
     async fn event(&self, outbox: &Outbox, id: i64) -> Result<Option<EventRecord>> {
-        let page = Page { before_id: Some(id.saturating_add(1)), limit: 1 };
         for status in [None, Some(Status::Completed)] {
             let filter = EventFilter { status, ..EventFilter::default() };
-            let found = self.events(outbox, &filter, page).await?;
-            if let Some(record) = found.into_iter().find(|record| record.id == id) {
-                return Ok(Some(record));
+            let search = EventSearch { pool: &self.pool, outbox, filter: &filter };
+            let found = search.rows(id..id.saturating_add(1), 1).await?.pop();
+            if found.is_some() {
+                return Ok(found);
             }
         }
         Ok(None)
+    }
+
+    async fn event_by_identity(
+        &self,
+        outbox: &Outbox,
+        event_id: &str,
+        budget: Duration,
+    ) -> Result<Identified> {
+        let live = EventFilter { event_id: Some(event_id.to_owned()), ..EventFilter::default() };
+        let archived = EventFilter { status: Some(Status::Completed), ..live.clone() };
+        let rows = sqlx::query(outbox.sql(include_str!("sql/dlq_by_event.sql")))
+            .bind(identity(&live.event_id))
+            .bind(i64::from(search::IDENTICAL_MAX))
+            .fetch_all(&self.pool)
+            .await?;
+        let dead_letters = rows.iter().map(dead_letter).collect::<Result<_>>()?;
+        let search = |filter| EventSearch { pool: &self.pool, outbox, filter };
+        search::identified(&search(&live), &search(&archived), dead_letters, budget).await
     }
 
     async fn attempts(&self, outbox: &Outbox, event_id: &str) -> Result<Vec<Attempt>> {
@@ -116,18 +133,26 @@ impl Desk for PostgresStore {
         outbox: &Outbox,
         filter: &DlqFilter,
         page: Page,
-    ) -> Result<Vec<DeadLetter>> {
-        let query = sqlx::query(outbox.sql(include_str!("sql/dlq_list.sql")));
-        let rows = bind_filter(query, page.before_id, filter)
-            .bind(i64::from(page.limit))
-            .fetch_all(&self.pool)
-            .await?;
-        rows.iter().map(dead_letter).collect()
+    ) -> Result<Listed<DeadLetter>> {
+        search::list(&DlqSearch { pool: &self.pool, outbox, filter }, page).await
     }
 
-    async fn dead_letter_count(&self, outbox: &Outbox, filter: &DlqFilter) -> Result<i64> {
-        let query = sqlx::query(outbox.sql(include_str!("sql/dlq_count.sql")));
-        Ok(bind_filter(query, None, filter).fetch_one(&self.pool).await?.try_get(0)?)
+    async fn dead_letter_count(
+        &self,
+        outbox: &Outbox,
+        filter: &DlqFilter,
+        limit: CountLimit,
+    ) -> Result<Counted> {
+        search::count(&DlqSearch { pool: &self.pool, outbox, filter }, limit).await
+    }
+
+    async fn dead_letter_groups(
+        &self,
+        outbox: &Outbox,
+        filter: &DlqFilter,
+        page: Page,
+    ) -> Result<DeadLetterGroups> {
+        groups(&DlqSearch { pool: &self.pool, outbox, filter }, page).await
     }
 
     async fn dead_letter(&self, outbox: &Outbox, id: i64) -> Result<Option<DeadLetter>> {
@@ -147,7 +172,7 @@ impl Desk for PostgresStore {
             .await?;
         mark_resolved(&mut tx, outbox, id, operator, note, Some(fresh)).await?;
         let detail = format!("retried as {fresh}: {note}");
-        audit(&mut tx, operator, "dlq.retry", outbox, id, &detail).await?;
+        audit(&mut tx, operator, "dlq.retry", outbox.name(), id, &detail).await?;
         tx.commit().await?;
         Ok(fresh)
     }
@@ -156,9 +181,32 @@ impl Desk for PostgresStore {
         let mut tx = self.pool.begin().await?;
         lock_open(&mut tx, outbox, id).await?;
         mark_resolved(&mut tx, outbox, id, operator, note, None).await?;
-        audit(&mut tx, operator, "dlq.resolve", outbox, id, note).await?;
+        audit(&mut tx, operator, "dlq.resolve", outbox.name(), id, note).await?;
         tx.commit().await?;
         Ok(())
+    }
+
+    async fn resend(
+        &self,
+        outbox: &Outbox,
+        id: i64,
+        edit: &Edit,
+        operator: &str,
+        note: &str,
+    ) -> Result<Resent> {
+        let mut tx = self.pool.begin().await?;
+        lock_open(&mut tx, outbox, id).await?;
+        let row = sqlx::query(outbox.sql(include_str!("sql/dlq_show.sql")))
+            .bind(id)
+            .fetch_one(&mut *tx)
+            .await?;
+        let event = edited(&dead_letter(&row)?, edit)?;
+        let resent = resent(append(&mut tx, outbox, &event).await)?;
+        mark_resolved(&mut tx, outbox, id, operator, note, Some(resent.id)).await?;
+        let detail = format!("sent edited as {}: {note}", resent.id);
+        audit(&mut tx, operator, "dlq.resend", outbox.name(), id, &detail).await?;
+        tx.commit().await?;
+        Ok(resent)
     }
 
     async fn import(
@@ -196,6 +244,7 @@ impl Desk for PostgresStore {
             .bind(entry.max_retries)
             .bind(entry.redrive_count)
             .bind(entry.created_at)
+            .bind(fingerprint(entry.reason, &entry.error_message))
             .execute(&mut *tx)
             .await?;
         if inserted.rows_affected() == 0 {
@@ -203,28 +252,13 @@ impl Desk for PostgresStore {
             return Ok(Imported::Known);
         }
         let detail = format!("event {} restored from a backup file", entry.event_id);
-        audit(&mut tx, operator, "dlq.import", outbox, entry.original_id, &detail).await?;
+        audit(&mut tx, operator, "dlq.import", outbox.name(), entry.original_id, &detail).await?;
         tx.commit().await?;
         Ok(Imported::Restored)
     }
 
-    async fn audit(&self, limit: u32) -> Result<Vec<AuditEntry>> {
-        let rows = sqlx::query(include_str!("sql/audit_list.sql"))
-            .bind(i64::from(limit))
-            .fetch_all(&self.pool)
-            .await?;
-        rows.iter()
-            .map(|row| {
-                Ok(AuditEntry {
-                    at: row.try_get(0)?,
-                    operator: row.try_get(1)?,
-                    action: row.try_get(2)?,
-                    outbox: row.try_get(3)?,
-                    target: row.try_get(4)?,
-                    detail: row.try_get(5)?,
-                })
-            })
-            .collect()
+    async fn audit(&self, filter: &AuditFilter, page: Page) -> Result<Listed<AuditEntry>> {
+        search::list(&AuditSearch { pool: &self.pool, filter }, page).await
     }
 }
 
@@ -260,88 +294,17 @@ pub(super) async fn audit(
     connection: &mut PgConnection,
     operator: &str,
     action: &str,
-    outbox: &Outbox,
+    outbox: &str,
     target: impl std::fmt::Display,
     detail: &str,
 ) -> Result<()> {
     sqlx::query(include_str!("sql/audit.sql"))
         .bind(operator)
         .bind(action)
-        .bind(outbox.name())
+        .bind(outbox)
         .bind(fit(&target.to_string(), limits::AUDIT_TARGET_CHARS_MAX))
         .bind(detail)
         .execute(connection)
         .await?;
     Ok(())
-}
-
-type PgQuery<'q> = Query<'q, Postgres, PgArguments>;
-
-fn bind_filter<'q>(query: PgQuery<'q>, before: Option<i64>, filter: &'q DlqFilter) -> PgQuery<'q> {
-    query
-        .bind(before.unwrap_or(i64::MAX))
-        .bind(&filter.event_type)
-        .bind(&filter.aggregate_type)
-        .bind(&filter.aggregate_id)
-        .bind(&filter.error)
-        .bind(filter.reason.map(|reason| reason.as_str()))
-        .bind(filter.resolved)
-        .bind(filter.since)
-        .bind(filter.until)
-}
-
-/// Columns in the order of `events.sql` and `archived_events.sql`.
-fn event_record(row: &PgRow) -> Result<EventRecord> {
-    Ok(EventRecord {
-        id: row.try_get(0)?,
-        event_id: row.try_get(1)?,
-        request_id: row.try_get(2)?,
-        aggregate_type: row.try_get(3)?,
-        aggregate_id: row.try_get(4)?,
-        event_type: row.try_get(5)?,
-        payload: row.try_get(6)?,
-        headers: row.try_get(7)?,
-        content_hash: row.try_get(8)?,
-        status: parse_stored("status", &row.try_get::<String, _>(9)?)?,
-        retry_count: row.try_get(10)?,
-        redrive_count: row.try_get(11)?,
-        next_retry_at: row.try_get(12)?,
-        expires_at: row.try_get(13)?,
-        locked_by: row.try_get(14)?,
-        locked_at: row.try_get(15)?,
-        last_error: row.try_get(16)?,
-        created_at: row.try_get(17)?,
-        delivered_at: row.try_get(18)?,
-    })
-}
-
-/// Columns in the order of `dlq_list.sql` and `dlq_show.sql`.
-fn dead_letter(row: &PgRow) -> Result<DeadLetter> {
-    Ok(DeadLetter {
-        id: row.try_get(0)?,
-        original_id: row.try_get(1)?,
-        event_id: row.try_get(2)?,
-        request_id: row.try_get(3)?,
-        aggregate_type: row.try_get(4)?,
-        aggregate_id: row.try_get(5)?,
-        event_type: row.try_get(6)?,
-        payload: row.try_get(7)?,
-        headers: row.try_get(8)?,
-        content_hash: row.try_get(9)?,
-        reason: parse_stored("reason", &row.try_get::<String, _>(10)?)?,
-        error_message: row.try_get(11)?,
-        error_detail: row.try_get(12)?,
-        failed_at: row.try_get(13)?,
-        retry_count: row.try_get(14)?,
-        max_retries: row.try_get(15)?,
-        redrive_count: row.try_get(16)?,
-        event_created_at: row.try_get(17)?,
-        resolved: row.try_get(18)?,
-        resolved_at: row.try_get(19)?,
-        resolved_by: row.try_get(20)?,
-        resolution_note: row.try_get(21)?,
-        retried_as: row.try_get(22)?,
-        created_at: row.try_get(23)?,
-        updated_at: row.try_get(24)?,
-    })
 }

@@ -4,17 +4,21 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::Row;
-use sqlx::postgres::PgRow;
+use futures_util::TryStreamExt;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::{Postgres, Row};
 
 use super::PostgresStore;
 use super::desk::audit;
-use super::store::{decode, settled};
+use super::settle::settled;
+use super::store::decode;
 use crate::store::{
-    BlockedKey, COUNT_ROWS_MAX, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneRead,
-    LaneRow, LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of,
+    BlockedKey, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneOwner, LaneRead, LaneRow,
+    LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of,
 };
 use crate::{Outbox, StoreError};
+
+type PgQuery<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
 
 #[async_trait]
 impl Lanes for PostgresStore {
@@ -32,7 +36,7 @@ impl Lanes for PostgresStore {
             .fetch_one(&mut *tx)
             .await?;
         let detail = format!("mode epoch {epoch}");
-        audit(&mut tx, operator, "set_claim", outbox, &claim, &detail).await?;
+        audit(&mut tx, operator, "set_claim", outbox.name(), &claim, &detail).await?;
         tx.commit().await?;
         mode_of(&claim, epoch)
     }
@@ -82,6 +86,20 @@ impl Lanes for PostgresStore {
         Ok(taken.into_iter().map(|take| take.lane).collect())
     }
 
+    async fn lane_owners(&self, outbox: &Outbox) -> Result<Vec<LaneOwner>> {
+        let rows: Vec<(i16, Option<String>, i32)> =
+            sqlx::query_as(include_str!("sql/lane_owners.sql"))
+                .bind(outbox.name())
+                .fetch_all(&self.pool)
+                .await?;
+        let owner = |(lane, relay_id, crash_count): (i16, _, _)| LaneOwner {
+            lane: u8::try_from(lane).unwrap_or(u8::MAX),
+            relay_id,
+            crash_count,
+        };
+        Ok(rows.into_iter().map(owner).collect())
+    }
+
     async fn release_lanes(&self, outbox: &Outbox, lease: &Lease, lanes: &[Lane]) -> Result<()> {
         sqlx::query(include_str!("sql/lanes_release.sql"))
             .bind(outbox.name())
@@ -110,16 +128,17 @@ impl Lanes for PostgresStore {
             true => include_str!("sql/lanes_read.sql"),
             false => include_str!("sql/lanes_read_known.sql"),
         };
+        let asked = cursor.rows_within(limit);
         let mut query = sqlx::query(outbox.sql(statement))
             .bind(cursor.low)
             .bind(lanes.bits())
-            .bind(i64::from(limit.rows))
-            .bind(bytes(limit));
+            .bind(i64::from(asked));
         if !plain {
             let (types, ids) = halves(hidden);
             query = query.bind(known).bind(types).bind(ids);
         }
-        let read = lane_read(&query.fetch_all(&self.pool).await?, limit)?;
+        let read = self.read_until_heavy(query, ClaimLimit { rows: asked, ..limit }).await?;
+        cursor.weigh(&read.rows);
         let scanned_to = read.rows.last().filter(|_| read.full).map(|row| row.event.id);
         cursor.advance(closed_until, scanned_to);
         Ok(read)
@@ -227,13 +246,25 @@ impl Lanes for PostgresStore {
         if released.rows_affected() == 0 {
             return Err(key.not_parked());
         }
-        audit(&mut tx, operator, "release_key", outbox, &key.aggregate_id, &key.aggregate_type)
-            .await?;
+        audit(
+            &mut tx,
+            operator,
+            "release_key",
+            outbox.name(),
+            &key.aggregate_id,
+            &key.aggregate_type,
+        )
+        .await?;
         tx.commit().await?;
         Ok(())
     }
 
-    async fn blocked_keys(&self, outbox: &Outbox, limit: u32) -> Result<Vec<BlockedKey>> {
+    async fn blocked_keys(
+        &self,
+        outbox: &Outbox,
+        limit: u32,
+        rows_max: i64,
+    ) -> Result<Vec<BlockedKey>> {
         let mut tx = self.pool.begin().await?;
         // Other than the relay's statements, this one joins sets.
         sqlx::raw_sql("SET LOCAL enable_hashjoin = on; SET LOCAL enable_sort = on")
@@ -242,7 +273,7 @@ impl Lanes for PostgresStore {
         let rows = sqlx::query(outbox.sql(include_str!("sql/blocked_keys.sql")))
             .bind(outbox.name())
             .bind(i64::from(limit))
-            .bind(COUNT_ROWS_MAX)
+            .bind(rows_max)
             .fetch_all(&mut *tx)
             .await?;
         let blocked = |row: &PgRow| {
@@ -258,6 +289,30 @@ impl Lanes for PostgresStore {
             })
         };
         Ok(rows.iter().map(blocked).collect::<Result<_, _>>()?)
+    }
+}
+
+impl PostgresStore {
+    /// Takes rows as they come, up to the one that reaches the limit of bytes. Weighing them in the
+    /// database first took three times as long as reading them.
+    async fn read_until_heavy(&self, query: PgQuery<'_>, limit: ClaimLimit) -> Result<LaneRead> {
+        let mut connection = self.pool.acquire().await?;
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        {
+            let mut found = query.fetch(&mut *connection);
+            while bytes < limit.bytes
+                && let Some(row) = found.try_next().await?
+            {
+                let row = lane_row(&row)?;
+                bytes += row.event.weight_bytes() as u64;
+                rows.push(row);
+            }
+        }
+        if bytes >= limit.bytes && rows.len() < limit.rows as usize {
+            // The rest is on its way, and may be a thousand times as much.
+            connection.close_on_drop();
+        }
+        Ok(LaneRead::within(rows, limit))
     }
 }
 

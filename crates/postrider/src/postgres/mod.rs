@@ -6,8 +6,12 @@
 
 mod append;
 mod desk;
+mod jobs;
 mod lanes;
+mod pauses;
 mod schema;
+mod search;
+mod settle;
 mod store;
 mod upkeep;
 mod watch;

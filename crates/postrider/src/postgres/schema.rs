@@ -7,7 +7,8 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::PostgresStore;
 use crate::store::{
-    LANES, Result, Schema, SchemaState, ServerFacts, leave_newer_tables, schema_verdict, versions,
+    LANES, Result, Schema, SchemaState, ServerFacts, Upkeep, leave_newer_tables, schema_verdict,
+    versions,
 };
 use crate::{Dedupe, Outbox, OutboxSpec};
 
@@ -17,8 +18,13 @@ const MIGRATION_LOCK: i64 = 0x706f_7374_7269;
 /// Days for which archive partitions exist ahead of time.
 pub(super) const PARTITION_DAYS_AHEAD: i64 = 3;
 
-const SHARED: [&str; 1] = [include_str!("sql/migrate_shared_1.sql")];
-const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
+/// Dead letters of older tables that get their fingerprint in one step.
+const FINGERPRINT_CHUNK: u32 = 5_000;
+
+const SHARED: [&str; 2] =
+    [include_str!("sql/migrate_shared_1.sql"), include_str!("sql/migrate_shared_2.sql")];
+const OUTBOX: [&str; 2] =
+    [include_str!("sql/migrate_outbox_1.sql"), include_str!("sql/migrate_outbox_2.sql")];
 
 /// The files that set up one outbox, in order.
 fn outbox_files(spec: &OutboxSpec) -> Vec<&'static str> {
@@ -103,6 +109,7 @@ impl Schema for PostgresStore {
         tx.commit().await?;
         for spec in outboxes {
             self.add_archive_partitions(&spec.outbox).await?;
+            while self.fingerprint_dead_letters(&spec.outbox, FINGERPRINT_CHUNK).await? > 0 {}
         }
         Ok(done)
     }
@@ -153,6 +160,8 @@ impl Schema for PostgresStore {
             "DELETE FROM postrider_outboxes WHERE name = $1",
             "DELETE FROM postrider_lanes WHERE outbox = $1",
             "DELETE FROM postrider_parked_keys WHERE outbox = $1",
+            "DELETE FROM postrider_jobs WHERE outbox = $1",
+            "DELETE FROM postrider_pauses WHERE kind = 'outbox' AND name = $1",
         ] {
             sqlx::query(statement).bind(outbox.name()).execute(&mut *tx).await?;
         }

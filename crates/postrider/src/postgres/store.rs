@@ -11,13 +11,14 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::append::millis;
+use super::settle::{settle_each, settled};
 use crate::event::{fit, limits};
 use crate::store::{
     Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
     OnSuccess, RelayIdentity, RelayPulse, Result, Serving, Settled, Store, StoreKind,
     parse_serving, serving_text,
 };
-use crate::{Event, Outbox, StoreError};
+use crate::{Event, Outbox, StoreError, fingerprint};
 
 /// How often the horizon is looked at. Two small catalogue queries each time.
 const HORIZON_EVERY: Duration = Duration::from_millis(50);
@@ -187,14 +188,13 @@ impl Store for PostgresStore {
         delivered: &[Delivery],
         on_success: OnSuccess,
     ) -> Result<Settled> {
-        let row = sqlx::query(outbox.sql(settle_delivered_sql(on_success)))
-            .bind(&lease.relay_id)
-            .bind(lease.epoch)
-            .bind(delivered.iter().map(|d| d.id).collect::<Vec<_>>())
-            .bind(delivered.iter().map(|d| d.version).collect::<Vec<_>>())
-            .fetch_one(&self.pool)
-            .await?;
-        settled(&row)
+        match on_success {
+            OnSuccess::Delete => self.delete_delivered(outbox, lease, delivered).await,
+            OnSuccess::Archive => {
+                let rows: Vec<&Delivery> = delivered.iter().collect();
+                settle_each(&self.pool, outbox, lease, &rows, on_success).await
+            }
+        }
     }
 
     async fn fan_out(
@@ -225,15 +225,8 @@ impl Store for PostgresStore {
                     .await?;
             }
         }
-        let row = sqlx::query(outbox.sql(settle_delivered_sql(on_success)))
-            .bind(&lease.relay_id)
-            .bind(lease.epoch)
-            .bind(delivered.iter().map(|d| d.id).collect::<Vec<_>>())
-            .bind(delivered.iter().map(|d| d.version).collect::<Vec<_>>())
-            .fetch_one(&mut *tx)
-            .await?;
         // Without the lease nothing is committed, the copies included.
-        let settled = settled(&row)?;
+        let settled = settle_each(&mut *tx, outbox, lease, &delivered, on_success).await?;
         tx.commit().await?;
         Ok(settled)
     }
@@ -360,6 +353,7 @@ impl PostgresStore {
             .bind(dead.iter().map(message).collect::<Vec<_>>())
             .bind(dead.iter().map(detail).collect::<Vec<_>>())
             .bind(dead.iter().map(|d| d.attempted).collect::<Vec<_>>())
+            .bind(dead.iter().map(|d| fingerprint(d.reason, &d.message)).collect::<Vec<_>>())
             .fetch_one(&self.pool)
             .await?;
         settled(&row)
@@ -375,24 +369,8 @@ impl PostgresStore {
     }
 }
 
-fn settle_delivered_sql(on_success: OnSuccess) -> &'static str {
-    match on_success {
-        OnSuccess::Delete => include_str!("sql/settle_delivered_delete.sql"),
-        OnSuccess::Archive => include_str!("sql/settle_delivered_archive.sql"),
-    }
-}
-
 fn last_error(error: &str) -> String {
     fit(error, limits::LAST_ERROR_CHARS_MAX).into_owned()
-}
-
-/// Reads `held` and `settled`, which every settling statement answers.
-pub(super) fn settled(row: &PgRow) -> Result<Settled> {
-    let (held, rows): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-    match held {
-        0 => Err(StoreError::LeaseLost),
-        _ => Ok(Settled { rows: rows.try_into().unwrap_or(0) }),
-    }
 }
 
 /// Columns in the order of `claim.sql`.

@@ -7,7 +7,7 @@ use sqlx::AssertSqlSafe;
 
 use super::PostgresStore;
 use super::append::millis;
-use crate::store::{Cleaned, Recovery, Result, Retention, Upkeep};
+use crate::store::{Cleaned, Recovery, Result, Retention, Upkeep, fingerprints};
 use crate::{Dedupe, Outbox};
 
 #[async_trait]
@@ -39,6 +39,23 @@ impl Upkeep for PostgresStore {
             .bind(i64::from(chunk))
             .fetch_all(&self.pool)
             .await?)
+    }
+
+    async fn fingerprint_dead_letters(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
+        let unseen = sqlx::query_as(outbox.sql(include_str!("sql/dlq_unseen.sql")))
+            .bind(i64::from(chunk))
+            .fetch_all(&self.pool)
+            .await?;
+        let (ids, kinds): (Vec<i64>, Vec<String>) = fingerprints(unseen)?.into_iter().unzip();
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        let done = sqlx::query(outbox.sql(include_str!("sql/dlq_fingerprint.sql")))
+            .bind(ids)
+            .bind(kinds)
+            .execute(&self.pool)
+            .await?;
+        Ok(done.rows_affected())
     }
 
     async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {

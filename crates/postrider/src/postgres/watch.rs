@@ -46,13 +46,6 @@ impl Watch for PostgresStore {
         Ok(sqlx::query_scalar("SELECT clock_timestamp()").fetch_one(&self.pool).await?)
     }
 
-    async fn lane_owners(&self, outbox: &Outbox) -> Result<Vec<Option<String>>> {
-        Ok(sqlx::query_scalar(include_str!("sql/lane_owners.sql"))
-            .bind(outbox.name())
-            .fetch_all(&self.pool)
-            .await?)
-    }
-
     /// Two sessions: the server process of the first must not change while the second, in a
     /// transaction, takes the one that a pool would have to spare. In the simple protocol, because
     /// prepared statements are what such a pool breaks.

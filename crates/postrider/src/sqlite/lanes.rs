@@ -13,8 +13,8 @@ use super::store::decode;
 use super::{On, SqliteStore, json};
 use crate::Outbox;
 use crate::store::{
-    BlockedKey, COUNT_ROWS_MAX, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, LANES, Lane,
-    LaneRead, LaneRow, LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of, up_to_limit,
+    BlockedKey, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, LANES, Lane, LaneOwner, LaneRead,
+    LaneRow, LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of, up_to_limit,
 };
 
 #[async_trait]
@@ -36,7 +36,7 @@ impl Lanes for SqliteStore {
             .await
             .on(self)?;
         let detail = format!("mode epoch {epoch}");
-        audit(&mut tx, operator, "set_claim", outbox, &claim, &detail).await?;
+        audit(&mut tx, operator, "set_claim", outbox.name(), &claim, &detail).await?;
         tx.commit().await.on(self)?;
         mode_of(&claim, epoch)
     }
@@ -81,6 +81,18 @@ impl Lanes for SqliteStore {
             .on(self)?;
         tx.commit().await.on(self)?;
         Ok(taken.into_iter().map(|take| take.lane).collect())
+    }
+
+    async fn lane_owners(&self, outbox: &Outbox) -> Result<Vec<LaneOwner>> {
+        let rows: Vec<(u8, Option<String>, i32)> =
+            sqlx::query_as(include_str!("sql/lane_owners.sql"))
+                .bind(outbox.name())
+                .fetch_all(&self.readers)
+                .await
+                .on(self)?;
+        let owner =
+            |(lane, relay_id, crash_count): (u8, _, _)| LaneOwner { lane, relay_id, crash_count };
+        Ok(rows.into_iter().map(owner).collect())
     }
 
     async fn release_lanes(&self, outbox: &Outbox, lease: &Lease, lanes: &[Lane]) -> Result<()> {
@@ -231,16 +243,28 @@ impl Lanes for SqliteStore {
         if released.rows_affected() == 0 {
             return Err(key.not_parked());
         }
-        audit(&mut tx, operator, "release_key", outbox, &key.aggregate_id, &key.aggregate_type)
-            .await?;
+        audit(
+            &mut tx,
+            operator,
+            "release_key",
+            outbox.name(),
+            &key.aggregate_id,
+            &key.aggregate_type,
+        )
+        .await?;
         tx.commit().await.on(self)
     }
 
-    async fn blocked_keys(&self, outbox: &Outbox, limit: u32) -> Result<Vec<BlockedKey>> {
+    async fn blocked_keys(
+        &self,
+        outbox: &Outbox,
+        limit: u32,
+        rows_max: i64,
+    ) -> Result<Vec<BlockedKey>> {
         let rows = sqlx::query(outbox.sql(include_str!("sql/blocked_keys.sql")))
             .bind(outbox.name())
             .bind(limit)
-            .bind(COUNT_ROWS_MAX)
+            .bind(rows_max)
             .fetch_all(&self.readers)
             .await
             .on(self)?;

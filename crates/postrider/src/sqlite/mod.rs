@@ -12,8 +12,11 @@
 mod append;
 mod claim;
 mod desk;
+mod jobs;
 mod lanes;
+mod pauses;
 mod schema;
+mod search;
 mod store;
 mod upkeep;
 mod watch;

@@ -3,18 +3,25 @@
 use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
-use super::{On, SqliteStore};
+use super::{On, ROWS_MAX, SqliteStore};
 use crate::store::{
-    LANES, Result, Schema, SchemaState, ServerFacts, leave_newer_tables, schema_verdict, versions,
+    LANES, Result, Schema, SchemaState, ServerFacts, Upkeep, leave_newer_tables, schema_verdict,
+    versions,
 };
 use crate::{Dedupe, Outbox, OutboxSpec};
 
-const SHARED: [&str; 1] = [include_str!("sql/migrate_shared_1.sql")];
+const SHARED: [&str; 2] =
+    [include_str!("sql/migrate_shared_1.sql"), include_str!("sql/migrate_shared_2.sql")];
 const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
+const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2_column.sql");
 
 /// The files that set up one outbox, in order.
-fn outbox_files(spec: &OutboxSpec) -> Vec<&'static str> {
+fn outbox_files(spec: &OutboxSpec, fingerprint: bool) -> Vec<&'static str> {
     let mut files = OUTBOX.to_vec();
+    if !fingerprint {
+        files.push(FINGERPRINT);
+    }
+    files.push(include_str!("sql/migrate_outbox_2.sql"));
     files.push(match spec.dedupe {
         Dedupe::Open => include_str!("sql/migrate_dedupe_open.sql"),
         Dedupe::Window(_) => include_str!("sql/migrate_dedupe_window.sql"),
@@ -46,7 +53,8 @@ impl Schema for SqliteStore {
             .on(self)?;
         done.push(format!("shared tables at version {}", versions::SCHEMA));
         for spec in outboxes {
-            for file in outbox_files(spec) {
+            let fingerprint = has_fingerprint(&mut tx, &spec.outbox).await.on(self)?;
+            for file in outbox_files(spec, fingerprint) {
                 sqlx::raw_sql(spec.outbox.sql(file)).execute(&mut *tx).await.on(self)?;
             }
             sqlx::query(
@@ -74,6 +82,9 @@ impl Schema for SqliteStore {
             ));
         }
         tx.commit().await.on(self)?;
+        for spec in outboxes {
+            while self.fingerprint_dead_letters(&spec.outbox, ROWS_MAX).await? > 0 {}
+        }
         Ok(done)
     }
 
@@ -88,7 +99,9 @@ impl Schema for SqliteStore {
             versions::OLDEST_RELAY
         ));
         for spec in outboxes {
-            for file in outbox_files(spec).into_iter().chain([include_str!("sql/grants.sql")]) {
+            for file in
+                outbox_files(spec, false).into_iter().chain([include_str!("sql/grants.sql")])
+            {
                 let AssertSqlSafe(sql) = spec.outbox.sql(file);
                 text.push('\n');
                 text.push_str(&sql);
@@ -126,6 +139,8 @@ impl Schema for SqliteStore {
             "DELETE FROM postrider_outboxes WHERE name = $1",
             "DELETE FROM postrider_lanes WHERE outbox = $1",
             "DELETE FROM postrider_parked_keys WHERE outbox = $1",
+            "DELETE FROM postrider_jobs WHERE outbox = $1",
+            "DELETE FROM postrider_pauses WHERE kind = 'outbox' AND name = $1",
         ] {
             sqlx::query(statement).bind(outbox.name()).execute(&mut *tx).await.on(self)?;
         }
@@ -176,6 +191,16 @@ async fn found_version(
     }
     let select = "SELECT version, oldest_relay FROM postrider_schema";
     sqlx::query_as(select).fetch_optional(connection).await
+}
+
+/// Whether the dead letters have the column of version 2.
+async fn has_fingerprint(
+    connection: &mut SqliteConnection,
+    outbox: &Outbox,
+) -> std::result::Result<bool, sqlx::Error> {
+    let select = "SELECT EXISTS (SELECT 1 FROM pragma_table_info($1) WHERE name = 'fingerprint')";
+    let table = format!("{}_dlq", outbox.table());
+    sqlx::query_scalar(select).bind(table).fetch_one(connection).await
 }
 
 /// Name, table and version of each outbox.

@@ -16,7 +16,7 @@ use crate::store::{
     OnSuccess, RelayIdentity, RelayPulse, Result, Serving, Settled, Store, StoreKind,
     parse_serving, serving_text,
 };
-use crate::{Event, Outbox, StoreError};
+use crate::{Event, Outbox, StoreError, fingerprint};
 
 /// How often a claim starts from the beginning of the table.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
@@ -434,6 +434,7 @@ fn deaths_json(dead: &[Death]) -> Result<String> {
                 "message": fit(&d.message, limits::ERROR_MESSAGE_CHARS_MAX),
                 "detail": d.detail.as_ref().map(|t| fit(t, limits::ERROR_DETAIL_CHARS_MAX)),
                 "attempted": i32::from(d.attempted),
+                "fingerprint": fingerprint(d.reason, &d.message),
             })
         })
         .collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{On, ROWS_MAX, SqliteStore, json, minus};
-use crate::store::{Cleaned, Recovery, Result, Retention, Upkeep};
+use crate::store::{Cleaned, Recovery, Result, Retention, Upkeep, fingerprints};
 use crate::{Dedupe, Outbox};
 
 /// Time between two steps of a long walk. Nothing here is urgent, and a program that waits for the
@@ -62,6 +62,24 @@ impl Upkeep for SqliteStore {
         self.book_and_remove(&mut tx, outbox, &ids, "dead").await?;
         tx.commit().await.on(self)?;
         Ok(moved)
+    }
+
+    async fn fingerprint_dead_letters(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
+        let unseen = sqlx::query_as(outbox.sql(include_str!("sql/dlq_unseen.sql")))
+            .bind(chunk.min(ROWS_MAX))
+            .fetch_all(&self.readers)
+            .await
+            .on(self)?;
+        let kinds = fingerprints(unseen)?;
+        if kinds.is_empty() {
+            return Ok(0);
+        }
+        let done = sqlx::query(outbox.sql(include_str!("sql/dlq_fingerprint.sql")))
+            .bind(json(&kinds)?)
+            .execute(&self.writer)
+            .await
+            .on(self)?;
+        Ok(done.rows_affected())
     }
 
     /// The triggers and settles keep the sums up themselves: writers are serial.

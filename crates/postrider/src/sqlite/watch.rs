@@ -45,14 +45,6 @@ impl Watch for SqliteStore {
         Ok(Utc::now())
     }
 
-    async fn lane_owners(&self, outbox: &Outbox) -> Result<Vec<Option<String>>> {
-        let owners = sqlx::query_scalar(include_str!("sql/lane_owners.sql"))
-            .bind(outbox.name())
-            .fetch_all(&self.readers)
-            .await;
-        owners.on(self)
-    }
-
     async fn find_pooler(&self) -> Result<Finding> {
         Ok(Finding::ok("connection", "a file: nothing is in between"))
     }

@@ -2,9 +2,12 @@
 
 use std::time::Instant;
 
-use super::Share;
 use super::horizon::Horizon;
+use super::{LaneRow, Share};
 use crate::event::Event;
+
+/// Rows of a read while nothing is known about their weight.
+const FIRST_ROWS_MAX: u64 = 1_000;
 
 /// How much one claim may take.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +55,8 @@ pub struct Cursor {
     pub swept_at: Instant,
     /// The last claim found no fresh rows, so waiting ones may fill the whole batch.
     pub fresh_was_empty: bool,
+    /// What a row of the last read weighed on average.
+    row_bytes: Option<u64>,
 }
 
 impl Cursor {
@@ -63,6 +68,24 @@ impl Cursor {
             observed_at: None,
             swept_at: Instant::now(),
             fresh_was_empty: false,
+            row_bytes: None,
+        }
+    }
+
+    /// Rows to ask for, so that they will hardly weigh more than the limit allows.
+    pub fn rows_within(&self, limit: ClaimLimit) -> u32 {
+        let fitting = match self.row_bytes {
+            None => FIRST_ROWS_MAX,
+            Some(bytes) => limit.bytes / 5 * 4 / bytes.max(1),
+        };
+        u32::try_from(fitting).unwrap_or(u32::MAX).clamp(1, limit.rows.max(1))
+    }
+
+    /// Remembers what rows weigh.
+    pub fn weigh(&mut self, rows: &[LaneRow]) {
+        let bytes: u64 = rows.iter().map(|row| row.event.weight_bytes() as u64).sum();
+        if let Some(average) = bytes.checked_div(rows.len() as u64) {
+            self.row_bytes = Some(average);
         }
     }
 
@@ -96,6 +119,16 @@ impl Default for Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_more_rows_are_asked_for_than_will_fit() {
+        let limit = ClaimLimit::new(5_000, 8_000_000);
+        let weighing = |row_bytes| Cursor { row_bytes, ..Cursor::new() }.rows_within(limit);
+        assert_eq!(weighing(None), 1_000, "nothing is known yet");
+        assert_eq!(weighing(Some(500)), 5_000, "the limit of rows");
+        assert_eq!(weighing(Some(64_000)), 100, "with a fifth to spare");
+        assert_eq!(weighing(Some(1 << 40)), 1, "one at least");
+    }
 
     #[test]
     fn low_never_passes_an_id_that_may_still_commit() {

@@ -1,69 +1,22 @@
 //! The operator's desk: what can be looked up, and what can be done with dead letters.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::{Books, Result, Statistics};
+use super::{
+    Books, CountLimit, Counted, DeadLetter, DeadLetterGroups, DlqFilter, Edit, ImportEntry,
+    Imported, Listed, Page, Resent, Result, Statistics,
+};
 use crate::{Outbox, Status, StoreError};
 
-/// Why an event was given up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DeadReason {
-    /// No attempts left.
-    Exhausted,
-    /// The destination will never take it.
-    Rejected,
-    /// The content does not fit its hash.
-    Integrity,
-    /// Nothing is configured to take it.
-    NoRoute,
-    /// Older than it may be.
-    Expired,
-    /// It killed the relay, alone in flight.
-    Crash,
-}
-
-impl DeadReason {
-    /// All reasons.
-    pub const ALL: [Self; 6] = [
-        Self::Exhausted,
-        Self::Rejected,
-        Self::Integrity,
-        Self::NoRoute,
-        Self::Expired,
-        Self::Crash,
-    ];
-
-    /// The spelling in the tables, metrics and commands.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Exhausted => "exhausted",
-            Self::Rejected => "rejected",
-            Self::Integrity => "integrity",
-            Self::NoRoute => "no_route",
-            Self::Expired => "expired",
-            Self::Crash => "crash",
-        }
-    }
-}
-
-impl std::str::FromStr for DeadReason {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == text).ok_or_else(|| {
-            let allowed = Self::ALL.map(Self::as_str).join(", ");
-            format!("unknown reason `{text}`; allowed: {allowed}")
-        })
-    }
-}
-
-/// Which live and archived events to list.
-#[derive(Debug, Clone, Default)]
+/// Which live or archived events to list. What is `None` is not looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct EventFilter {
-    /// Only this state.
+    /// Only this state; `COMPLETED` are the archived ones.
     pub status: Option<Status>,
     /// Only this event type.
     pub event_type: Option<String>,
@@ -71,15 +24,20 @@ pub struct EventFilter {
     pub aggregate_type: Option<String>,
     /// Only this aggregate.
     pub aggregate_id: Option<String>,
-}
-
-/// One page of a list: newest first, below an id.
-#[derive(Debug, Clone, Copy)]
-pub struct Page {
-    /// Rows below this id; `None` starts at the newest.
-    pub before_id: Option<i64>,
-    /// Rows at most.
-    pub limit: u32,
+    /// Only this identity.
+    pub event_id: Option<String>,
+    /// Only this request id.
+    pub request_id: Option<String>,
+    /// Only with a last error that contains this text; archived events have none.
+    pub error: Option<String>,
+    /// Appended at or after.
+    pub created_since: Option<DateTime<Utc>>,
+    /// Appended before.
+    pub created_until: Option<DateTime<Utc>>,
+    /// Archived events: delivered at or after.
+    pub delivered_since: Option<DateTime<Utc>>,
+    /// Archived events: delivered before.
+    pub delivered_until: Option<DateTime<Utc>>,
 }
 
 /// A live or archived event as an operator sees it.
@@ -140,148 +98,53 @@ pub struct Attempt {
     pub relay_id: String,
 }
 
-/// A dead letter.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeadLetter {
-    /// Id of the dead letter.
-    pub id: i64,
-    /// Row id that the event had in the outbox.
-    pub original_id: i64,
-    /// Identity.
-    pub event_id: String,
-    /// The producer's key against repeats.
-    pub request_id: Option<String>,
-    /// First half of the ordering key.
-    pub aggregate_type: String,
-    /// Second half of the ordering key.
-    pub aggregate_id: String,
-    /// What happened.
-    pub event_type: String,
-    /// The body.
-    pub payload: String,
-    /// JSON object.
-    pub headers: Option<String>,
-    /// See [`content_hash`](crate::content_hash).
-    pub content_hash: Option<String>,
-    /// Why it was given up.
-    pub reason: DeadReason,
-    /// The error in a sentence.
-    pub error_message: String,
-    /// More about the error.
-    pub error_detail: Option<String>,
-    /// When the event was given up.
-    pub failed_at: DateTime<Utc>,
-    /// Attempts spent.
-    pub retry_count: i32,
-    /// Attempts the event asked for.
-    pub max_retries: Option<i32>,
-    /// Times it was sent again before.
-    pub redrive_count: i32,
-    /// When the event was appended.
-    pub event_created_at: DateTime<Utc>,
-    /// Whether an operator dealt with it.
-    pub resolved: bool,
-    /// When.
-    pub resolved_at: Option<DateTime<Utc>>,
-    /// Who.
-    pub resolved_by: Option<String>,
-    /// How.
-    pub resolution_note: Option<String>,
-    /// Row id of the fresh event, where it was retried.
-    pub retried_as: Option<i64>,
-    /// Inserted at.
-    pub created_at: DateTime<Utc>,
-    /// Changed at.
-    pub updated_at: DateTime<Utc>,
-}
-
-/// Which dead letters to list or act on.
-#[derive(Debug, Clone, Default)]
-pub struct DlqFilter {
-    /// Only this event type.
-    pub event_type: Option<String>,
-    /// Only this aggregate type.
-    pub aggregate_type: Option<String>,
-    /// Only this aggregate.
-    pub aggregate_id: Option<String>,
-    /// Only errors that contain this text.
-    pub error: Option<String>,
-    /// Only this reason.
-    pub reason: Option<DeadReason>,
-    /// Only resolved, or only unresolved.
-    pub resolved: Option<bool>,
-    /// Given up at or after.
-    pub since: Option<DateTime<Utc>>,
-    /// Given up before.
-    pub until: Option<DateTime<Utc>>,
-}
-
-/// An event from a backup file, to be put into the dead-letter table.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ImportEntry {
-    /// Row id that the event had in the outbox.
-    pub original_id: i64,
-    /// Identity.
-    pub event_id: String,
-    /// The producer's key against repeats.
-    pub request_id: Option<String>,
-    /// First half of the ordering key.
-    pub aggregate_type: String,
-    /// Second half of the ordering key.
-    pub aggregate_id: String,
-    /// What happened.
-    pub event_type: String,
-    /// The body.
-    pub payload: String,
-    /// JSON object.
-    pub headers: Option<String>,
-    /// See [`content_hash`](crate::content_hash).
-    pub content_hash: Option<String>,
-    /// Why it was given up.
-    pub reason: DeadReason,
-    /// The error in a sentence.
-    pub error_message: String,
-    /// More about the error.
-    pub error_detail: Option<String>,
-    /// When it was given up, on the relay's clock.
-    pub failed_at: DateTime<Utc>,
-    /// Attempts spent.
-    pub retry_count: i32,
-    /// Attempts the event asked for.
-    pub max_retries: Option<i32>,
-    /// Times it was sent again before.
-    pub redrive_count: i32,
-    /// When the event was appended.
-    pub created_at: DateTime<Utc>,
-}
-
-/// What became of one entry of a backup file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Imported {
-    /// It is in the dead letters now.
-    Restored,
-    /// The outbox still has the row; upkeep moves it.
-    Live,
-    /// The dead letters have it already.
-    Known,
+/// Everything that has one identity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Identified {
+    /// Live first, then archived, newest first: a retry of a dead letter keeps the identity.
+    pub events: Vec<EventRecord>,
+    /// Dead letters, newest first.
+    pub dead_letters: Vec<DeadLetter>,
+    /// `false` where the budget ended before all live and archived events were looked at.
+    pub complete: bool,
 }
 
 /// A line of the audit trail.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditEntry {
+    /// Ascends with time.
+    pub id: i64,
     /// When.
     pub at: DateTime<Utc>,
     /// Who.
     pub operator: String,
-    /// What: `dlq.retry`, `dlq.resolve`, `dlq.import`.
+    /// What: `dlq.retry`, `dlq.resolve`, `dlq.resend`, `dlq.import`, `job.create`, `job.stop`,
+    /// `job.resume`, `outbox.pause`, `sink.resume` …
     pub action: String,
-    /// In which outbox.
+    /// In which outbox; empty for what is not about one.
     pub outbox: String,
     /// On which entry.
     pub target: String,
     /// Note or outcome.
     pub detail: String,
+}
+
+/// Which lines of the audit trail to list. What is `None` is not looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuditFilter {
+    /// Only this operator.
+    pub operator: Option<String>,
+    /// Only this action.
+    pub action: Option<String>,
+    /// Only this outbox.
+    pub outbox: Option<String>,
+    /// Only this entry.
+    pub target: Option<String>,
+    /// At or after.
+    pub since: Option<DateTime<Utc>>,
+    /// Before.
+    pub until: Option<DateTime<Utc>>,
 }
 
 /// The operator's side of a store. Every change is audited in its own transaction.
@@ -300,10 +163,27 @@ pub trait Desk: Send + Sync {
         outbox: &Outbox,
         filter: &EventFilter,
         page: Page,
-    ) -> Result<Vec<EventRecord>>;
+    ) -> Result<Listed<EventRecord>>;
+
+    /// How many events fit the filter, live or archived as in [`Desk::events`].
+    async fn event_count(
+        &self,
+        outbox: &Outbox,
+        filter: &EventFilter,
+        limit: CountLimit,
+    ) -> Result<Counted>;
 
     /// One event, live or archived.
     async fn event(&self, outbox: &Outbox, id: i64) -> Result<Option<EventRecord>>;
+
+    /// Live events, archived events and dead letters of one identity. There is no index for it on
+    /// live and archived events, so the search is limited by the budget.
+    async fn event_by_identity(
+        &self,
+        outbox: &Outbox,
+        event_id: &str,
+        budget: Duration,
+    ) -> Result<Identified>;
 
     /// Failed attempts of an event, by identity, oldest first.
     async fn attempts(&self, outbox: &Outbox, event_id: &str) -> Result<Vec<Attempt>>;
@@ -314,10 +194,24 @@ pub trait Desk: Send + Sync {
         outbox: &Outbox,
         filter: &DlqFilter,
         page: Page,
-    ) -> Result<Vec<DeadLetter>>;
+    ) -> Result<Listed<DeadLetter>>;
 
     /// How many dead letters fit the filter.
-    async fn dead_letter_count(&self, outbox: &Outbox, filter: &DlqFilter) -> Result<i64>;
+    async fn dead_letter_count(
+        &self,
+        outbox: &Outbox,
+        filter: &DlqFilter,
+        limit: CountLimit,
+    ) -> Result<Counted>;
+
+    /// Dead letters by the kind of their error: the newest `page.limit` groups of those that fit
+    /// the filter, found within the page's budget.
+    async fn dead_letter_groups(
+        &self,
+        outbox: &Outbox,
+        filter: &DlqFilter,
+        page: Page,
+    ) -> Result<DeadLetterGroups>;
 
     /// One dead letter.
     async fn dead_letter(&self, outbox: &Outbox, id: i64) -> Result<Option<DeadLetter>>;
@@ -330,6 +224,20 @@ pub trait Desk: Send + Sync {
     /// Resolves a dead letter by hand. Refused for unknown or resolved entries.
     async fn resolve(&self, outbox: &Outbox, id: i64, operator: &str, note: &str) -> Result<()>;
 
+    /// Appends an edited copy as a new event (new identity, new hash, a fresh budget, the original's
+    /// identity in the header [`ORIGINAL_HEADER`](super::ORIGINAL_HEADER)), and resolves the dead
+    /// letter, in one transaction. A request id becomes the new identity, since the old one stands
+    /// for the old content. Refused for unknown or resolved entries, for an edit that changes
+    /// nothing, and for content that is not valid.
+    async fn resend(
+        &self,
+        outbox: &Outbox,
+        id: i64,
+        edit: &Edit,
+        operator: &str,
+        note: &str,
+    ) -> Result<Resent>;
+
     /// Puts an event from a backup file into the dead letters, unless it is live or known.
     async fn import(
         &self,
@@ -339,7 +247,7 @@ pub trait Desk: Send + Sync {
     ) -> Result<Imported>;
 
     /// The audit trail, newest first.
-    async fn audit(&self, limit: u32) -> Result<Vec<AuditEntry>>;
+    async fn audit(&self, filter: &AuditFilter, page: Page) -> Result<Listed<AuditEntry>>;
 }
 
 /// Why an operator's action does not apply, from what the entry's row says.

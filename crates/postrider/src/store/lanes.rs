@@ -189,6 +189,17 @@ pub struct Lane {
     pub flight_to: Option<i64>,
 }
 
+/// Who owns a lane, as anybody may look at it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LaneOwner {
+    /// Which one.
+    pub lane: u8,
+    /// The relay that took it; it may be dead by now.
+    pub relay_id: Option<String>,
+    /// Owners that died in a row.
+    pub crash_count: i32,
+}
+
 /// A row of a lane.
 #[derive(Debug, Clone)]
 pub struct LaneRow {
@@ -293,6 +304,9 @@ pub trait Lanes: Send + Sync {
         lanes_max: usize,
     ) -> Result<Vec<Lane>>;
 
+    /// Who owns which lane, ascending; nothing is locked or changed.
+    async fn lane_owners(&self, outbox: &Outbox) -> Result<Vec<LaneOwner>>;
+
     /// Gives lanes back, with nothing of them in flight. Versions that are not current are passed
     /// over.
     async fn release_lanes(&self, outbox: &Outbox, lease: &Lease, lanes: &[Lane]) -> Result<()>;
@@ -348,8 +362,15 @@ pub trait Lanes: Send + Sync {
     /// parked.
     async fn release_key(&self, outbox: &Outbox, key: &Key, operator: &str) -> Result<()>;
 
-    /// Keys that do not get on, those with the oldest event first, at most `limit`.
-    async fn blocked_keys(&self, outbox: &Outbox, limit: u32) -> Result<Vec<BlockedKey>>;
+    /// Keys that do not get on, those with the oldest event first, at most `limit`. They are looked
+    /// for among the rows that are due next, and what waits behind them is counted, in at most
+    /// `rows_max` rows each.
+    async fn blocked_keys(
+        &self,
+        outbox: &Outbox,
+        limit: u32,
+        rows_max: i64,
+    ) -> Result<Vec<BlockedKey>>;
 }
 
 /// A lane as a taker finds it, locked.
@@ -393,9 +414,6 @@ pub(crate) fn choose_lanes(found: &[FoundLane], relay_id: &str, lanes_max: usize
         })
         .collect()
 }
-
-/// Rows that a count of what waits behind blocked keys may look at.
-pub(crate) const COUNT_ROWS_MAX: i64 = 200_000;
 
 pub(crate) fn mode_of(claim: &str, epoch: i64) -> Result<Mode> {
     let claim = claim.parse().map_err(StoreError::Schema)?;

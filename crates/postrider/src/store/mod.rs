@@ -7,6 +7,8 @@
 //! | [`Upkeep`] | one relay at a time | recovery, clean-up, folding of the books |
 //! | [`Desk`] | operators: CLI, REST, page | books, lists, dead letters, audit |
 //! | [`Watch`] | the monitor, `doctor` | bounded looks at tables and server |
+//! | [`Jobs`] | operators, and who runs the jobs | bulk actions, step by step |
+//! | [`Pauses`] | operators, and every heartbeat | what is paused |
 //!
 //! Rules that hold for every implementation, and that the conformance suite of
 //! `postrider-testkit` checks:
@@ -20,12 +22,19 @@
 
 mod books;
 mod claim;
+mod dead_letter;
 mod desk;
+mod grouping;
 mod horizon;
+pub(crate) mod job_step;
+mod jobs;
 mod lane_search;
 mod lanes;
 mod lease;
+mod listing;
+mod pauses;
 mod schema;
+pub(crate) mod search;
 mod settle;
 mod upkeep;
 mod watch;
@@ -33,25 +42,32 @@ mod watch;
 pub(crate) use books::books_from_lines;
 pub use books::{BookLine, Books, Statistics, TypeStatistics};
 pub use claim::{ClaimLimit, Claimed, Cursor};
-pub use desk::{
-    Attempt, AuditEntry, DeadLetter, DeadReason, Desk, DlqFilter, EventFilter, EventRecord,
-    ImportEntry, Imported, Page,
+pub use dead_letter::{
+    DeadLetter, DeadLetterGroup, DeadLetterGroups, DeadReason, DlqFilter, Edit, GROUP_HOURS_MAX,
+    GROUP_TYPES_MAX, ImportEntry, Imported, ORIGINAL_HEADER, Resent,
 };
+pub(crate) use dead_letter::{edited, resent};
+pub use desk::{Attempt, AuditEntry, AuditFilter, Desk, EventFilter, EventRecord, Identified};
 pub(crate) use desk::{parse_stored, refuse_acting_on};
+pub(crate) use grouping::{Bunch, Grouped, groups};
 pub use horizon::Horizon;
+pub use jobs::{
+    CANARY_MAX, Canary, Job, JobFilter, JobState, JobWork, Jobs, NewJob, REPLAY_HEADER,
+};
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) use lane_search::up_to_limit;
 pub use lanes::{
-    BlockedKey, ClaimMode, DownDestination, Key, LANES, Lane, LaneRead, LaneRow, LaneSet, Lanes,
-    Mode, Serving, Share,
+    BlockedKey, ClaimMode, DownDestination, Key, LANES, Lane, LaneOwner, LaneRead, LaneRow,
+    LaneSet, Lanes, Mode, Serving, Share,
 };
-pub(crate) use lanes::{
-    COUNT_ROWS_MAX, FoundLane, choose_lanes, mode_of, parse_serving, serving_text,
-};
+pub(crate) use lanes::{FoundLane, choose_lanes, mode_of, parse_serving, serving_text};
 pub use lease::{Lease, RelayIdentity, RelayPulse};
+pub use listing::{COUNT_MAX, CountLimit, Counted, Listed, Page, SEARCH_BUDGET};
+pub use pauses::{Pause, PauseKind, Pauses};
 pub use schema::{Schema, SchemaState, ServerFacts, versions};
 pub(crate) use schema::{leave_newer_tables, schema_verdict};
 pub use settle::{BRANCHES_MAX, Death, Deferral, Delivery, Failure, OnSuccess, Settled};
+pub(crate) use upkeep::fingerprints;
 pub use upkeep::{Cleaned, Recovery, Retention, Upkeep};
 pub use watch::{AtLeast, Composition, Finding, StateCount, Verdict, Watch};
 pub(crate) use watch::{Made, Part, major_minor, missing_parts, parts};
@@ -105,8 +121,8 @@ pub struct Capabilities {
 }
 
 /// Everything that a database does for Postrider.
-pub trait Database: Schema + Store + Lanes + Upkeep + Desk + Watch {}
-impl<T: Schema + Store + Lanes + Upkeep + Desk + Watch> Database for T {}
+pub trait Database: Schema + Store + Lanes + Upkeep + Desk + Jobs + Pauses + Watch {}
+impl<T: Schema + Store + Lanes + Upkeep + Desk + Jobs + Pauses + Watch> Database for T {}
 
 /// The relay's side of a store.
 #[async_trait]

@@ -4,20 +4,22 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::desk::DeadReason;
+use super::DeadReason;
 use crate::event::Event;
 
 /// A delivered event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     /// Row id.
     pub id: i64,
     /// The version that the claim answered.
     pub version: i64,
+    /// What happened: for the books.
+    pub event_type: String,
+    /// When it was appended: for the books, and for how long it took.
+    pub created_at: DateTime<Utc>,
     /// Fan-out: the branches that take it, a bit each.
     pub branches: u64,
-    /// When the event was inserted, for measuring how long it took.
-    pub created_at: DateTime<Utc>,
 }
 
 impl Delivery {
@@ -27,9 +29,22 @@ impl Delivery {
     }
 }
 
+impl From<Event> for Delivery {
+    fn from(event: Event) -> Self {
+        let Event { id, version, event_type, created_at, .. } = event;
+        Self { id, version, event_type, created_at, branches: 0 }
+    }
+}
+
 impl From<&Event> for Delivery {
     fn from(event: &Event) -> Self {
-        Self { id: event.id, version: event.version, branches: 0, created_at: event.created_at }
+        Self {
+            id: event.id,
+            version: event.version,
+            event_type: event.event_type.clone(),
+            created_at: event.created_at,
+            branches: 0,
+        }
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::Result;
-use crate::{Dedupe, Outbox};
+use super::{Result, parse_stored};
+use crate::{Dedupe, Outbox, fingerprint};
 
 /// Whose rows to recover.
 #[derive(Debug, Clone)]
@@ -58,9 +58,21 @@ pub trait Upkeep: Send + Sync {
     /// Answers the ids moved.
     async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<i64>>;
 
+    /// Computes the fingerprints of at most `chunk` dead letters that have none: those of
+    /// [`Upkeep::move_marked`], and those that an older program wrote. Answers how many.
+    async fn fingerprint_dead_letters(&self, outbox: &Outbox, chunk: u32) -> Result<u64>;
+
     /// Sums up book entries, so that the books stay small. Answers how many were folded.
     async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64>;
 
     /// Removes what is older than its retention, in bounded chunks.
     async fn clean_up(&self, outbox: &Outbox, retention: &Retention) -> Result<Cleaned>;
+}
+
+/// Fingerprints of dead letters that have none: id, reason and error message.
+pub(crate) fn fingerprints(unseen: Vec<(i64, String, String)>) -> Result<Vec<(i64, String)>> {
+    let of = |(id, reason, message): (i64, String, String)| {
+        Ok((id, fingerprint(parse_stored("reason", &reason)?, &message)))
+    };
+    unseen.into_iter().map(of).collect()
 }

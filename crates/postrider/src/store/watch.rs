@@ -126,9 +126,6 @@ pub trait Watch: Send + Sync {
     /// The database's clock.
     async fn clock(&self) -> Result<DateTime<Utc>>;
 
-    /// Who owns each lane of an outbox.
-    async fn lane_owners(&self, outbox: &Outbox) -> Result<Vec<Option<String>>>;
-
     /// Whether what lies between here and the database gives a session to others between two
     /// transactions. Asked first: with such a one, other calls may fail.
     async fn find_pooler(&self) -> Result<Finding>;

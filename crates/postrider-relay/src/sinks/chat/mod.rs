@@ -145,7 +145,7 @@ impl Dialect for ChatSink {
         view: &EventView<'_>,
     ) -> Result<RequestBuilder, Outcome> {
         let rendered = self.template.render(view);
-        let rendered = rendered.map_err(|error| Outcome::Rejected { error, detail: None })?;
+        let rendered = rendered.map_err(|error| Outcome::Unfit { error })?;
         let body = match self.whole {
             true => rendered,
             false => (self.chat.message)(&cut(&rendered, self.chat.text_chars_max)).to_string(),

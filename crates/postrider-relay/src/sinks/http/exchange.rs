@@ -232,7 +232,7 @@ impl Call<'_> {
 /// What the guard's word means.
 fn refused(denied: &guard::Denied, target: &Target) -> Outcome {
     match target.host_by_event {
-        true => Outcome::Rejected { error: denied.to_string(), detail: None },
+        true => Outcome::Unfit { error: denied.to_string() },
         // Not this event's fault, so that it must not be lost for it.
         false => down(denied.to_string()),
     }

@@ -190,8 +190,7 @@ impl Dialect for HttpSink {
         url: Url,
         view: &EventView<'_>,
     ) -> Result<RequestBuilder, Outcome> {
-        let (headers, body) =
-            self.prepare(view).map_err(|error| Outcome::Rejected { error, detail: None })?;
+        let (headers, body) = self.prepare(view).map_err(|error| Outcome::Unfit { error })?;
         let request = client.request(self.method.clone(), url).headers(headers);
         Ok(if self.sends_body() { request.body(body) } else { request })
     }

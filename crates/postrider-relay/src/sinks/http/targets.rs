@@ -41,17 +41,17 @@ impl Targets {
     /// The URL for an event.
     ///
     /// # Errors
-    /// `NoRoute` if there is none, `Rejected` if the event makes no URL of it.
+    /// `NoRoute` if there is none, `Unfit` if the event makes no URL of it.
     pub(crate) fn target(&self, view: &EventView<'_>) -> Result<Target, Outcome> {
-        let rejected = |error: String| Err(Outcome::Rejected { error, detail: None });
+        let unfit = |error: String| Err(Outcome::Unfit { error });
         let picked = self.router.pick(view)?;
         let filled = self.router.fill(picked, view, percent_encoded)?;
         if climbs(&filled) && !climbs(&self.router.template(picked).outline("x")) {
-            return rejected("the event puts `.` or `..` into the path of the URL".to_owned());
+            return unfit("the event puts `.` or `..` into the path of the URL".to_owned());
         }
         match Url::parse(&filled) {
             Ok(url) => Ok(Target { url, host_by_event: self.hosts[picked].is_none() }),
-            Err(error) => rejected(format!("the event makes no valid URL: {error}")),
+            Err(error) => unfit(format!("the event makes no valid URL: {error}")),
         }
     }
 

@@ -47,16 +47,16 @@ impl<'a> Routed<'a> {
     /// # Errors
     /// What becomes of an event that cannot be a message.
     fn of(sink: &'a KafkaSink, view: &'a EventView<'a>) -> Result<Self, Outcome> {
-        let rejected = |error: String| Outcome::Rejected { error, detail: None };
+        let unfit = |error: String| Outcome::Unfit { error };
         let topic = sink.router.resolve(view, verbatim)?;
         check_topic(&topic)
-            .map_err(|error| rejected(format!("the event makes topic `{topic}`: {error}")))?;
+            .map_err(|error| unfit(format!("the event makes topic `{topic}`: {error}")))?;
         let payload = Cow::Borrowed(view.event.payload.as_str());
-        let message = sink.envelope.message(view, payload, ATTRIBUTE_PREFIX).map_err(&rejected)?;
+        let message = sink.envelope.message(view, payload, ATTRIBUTE_PREFIX).map_err(&unfit)?;
         let routed = Self { event: view.event, topic, message };
         let (bytes, bytes_max) = (routed.bytes(), sink.settings.message_bytes_max);
         if bytes > bytes_max {
-            return Err(rejected(format!(
+            return Err(unfit(format!(
                 "the message has {bytes} bytes, `message_bytes_max` of sink `{}` is {bytes_max}",
                 sink.settings.name
             )));

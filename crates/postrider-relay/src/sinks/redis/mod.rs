@@ -118,7 +118,7 @@ impl RedisSink {
         let message = self
             .envelope
             .message(&view, Cow::Borrowed(&event.payload), ATTRIBUTE_PREFIX)
-            .map_err(|error| Outcome::Rejected { error, detail: None })?;
+            .map_err(|error| Outcome::Unfit { error })?;
         let mut command = redis::cmd("XADD");
         command.arg(stream.as_ref());
         if let Some(length) = self.stream_length_max {

@@ -65,12 +65,12 @@ pub(super) async fn held_xmin(stage: &Stage, args: &HeldXminArgs) -> Result<Repo
     let outbox = stage.outbox("").await?;
     let plan = Plan::new(&outbox, &sinks, load.relay.claim, load.relay.batch, load.relays);
     let idle = relays::idle_bytes(stage, &plan).await?;
-    let clean = paced::run(stage, (&outbox, &sinks), load, (args.rate, events)).await?;
+    let clean = paced::run(stage, (&outbox, &sinks), load, (args.rate, events, 0)).await?;
     stage.drop_outbox(&outbox).await?;
 
     let outbox = stage.outbox("_held").await?;
     let held = Bare::connect(&stage.url, 1).await?.hold_snapshot().await?;
-    let run = paced::run(stage, (&outbox, &sinks), load, (args.rate, events)).await?;
+    let run = paced::run(stage, (&outbox, &sinks), load, (args.rate, events, 0)).await?;
     // An error here means that the database ended it earlier, and that nothing was measured.
     held.release().await?;
     stage.drop_outbox(&outbox).await?;

@@ -1,7 +1,10 @@
 //! A Kafka topic that lives as long as the bench, and what the broker says about itself.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use postrider_relay::Sink;
+use postrider_relay::sinks::{KafkaSettings, KafkaSink};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -21,6 +24,11 @@ const ANSWER_BYTES_MAX: usize = 64 * 1_024;
 const ASK_VERSIONS: &[u8] = b"\0\x12\0\x03\0\0\0\x01\xff\xff\0\x06bench\x021\0";
 /// The feature that tells a release; the last one named in the answer is the one in use.
 const FEATURE: &[u8] = b"metadata.version";
+
+/// A sink that sends to that topic.
+pub(super) fn sink(brokers: &str, topic: &str) -> Result<Arc<dyn Sink>, Failure> {
+    Ok(Arc::new(KafkaSink::new(KafkaSettings::new("bench", brokers, topic))?))
+}
 
 /// Makes a topic and waits until each partition has a leader.
 pub(super) async fn create_topic(brokers: &str, name: &str) -> Result<(), Failure> {

@@ -17,7 +17,7 @@ use super::schedule::{Latencies, Schedule, Times, Writers};
 use super::sinks::{SinkFacts, Sinks};
 use super::stage::{Stage, bar};
 use super::{details, rate, soundness_figures};
-use crate::cli::{LatencyArgs, LoadArgs};
+use crate::cli::LatencyArgs;
 use crate::commands::Failure;
 
 /// Seconds of the run that is compared with.
@@ -35,6 +35,8 @@ struct Details {
     #[serde(flatten)]
     settings: Settings,
     rate: u32,
+    /// Left out of the times.
+    warm_up_s: u32,
     writers: u32,
     #[serde(flatten)]
     speed: Speed,
@@ -51,14 +53,16 @@ struct Details {
 
 pub(super) async fn latency(stage: &Stage, args: &LatencyArgs) -> Result<Report, Failure> {
     let load = &args.load;
-    let events = paced::events(args.rate, args.seconds)?;
+    let warm_up_events = paced::events(args.rate, args.warm_up)?;
+    let events = paced::events(args.rate, args.warm_up + args.seconds)?;
     let sinks = Sinks::prepare(stage, &load.sink).await?;
     let outbox = stage.outbox("").await?;
     let plan = Plan::new(&outbox, &sinks, load.relay.claim, load.relay.batch, load.relays);
     let idle = relays::idle_bytes(stage, &plan).await?;
-    let run = paced::run(stage, (&outbox, &sinks), load, (args.rate, events)).await?;
+    let run =
+        paced::run(stage, (&outbox, &sinks), load, (args.rate, events, warm_up_events)).await?;
     stage.drop_outbox(&outbox).await?;
-    let limit = barest(stage, &sinks, load, args.rate, args.seconds).await?;
+    let limit = barest(stage, &sinks, args).await?;
 
     let found = &run.latencies;
     let from_commit = Percentiles::of(&found.from_commit_ms);
@@ -94,6 +98,7 @@ pub(super) async fn latency(stage: &Stage, args: &LatencyArgs) -> Result<Report,
             sink: sinks.facts(),
             settings,
             rate: args.rate,
+            warm_up_s: args.warm_up,
             writers: load.writers,
             speed,
             from_commit,
@@ -105,14 +110,10 @@ pub(super) async fn latency(stage: &Stage, args: &LatencyArgs) -> Result<Report,
 }
 
 /// The same load on a loop that reads the oldest rows, hands them to the sink and deletes them.
-async fn barest(
-    stage: &Stage,
-    sinks: &Sinks,
-    load: &LoadArgs,
-    rate: u32,
-    seconds: u32,
-) -> Result<Latencies, Failure> {
-    let events = paced::events(rate, seconds.min(LIMIT_SECONDS_MAX))?;
+async fn barest(stage: &Stage, sinks: &Sinks, args: &LatencyArgs) -> Result<Latencies, Failure> {
+    let (load, rate) = (&args.load, args.rate);
+    let warm_up_events = paced::events(rate, args.warm_up)?;
+    let events = paced::events(rate, args.warm_up + args.seconds.min(LIMIT_SECONDS_MAX))?;
     let copy = stage.outbox("_limit").await?;
     let maker = Maker::new(load.event.keys, load.event.payload);
     let schedule = Arc::new(Schedule::start(rate, events));
@@ -142,7 +143,7 @@ async fn barest(
     sink.close().await;
     writers.finish().await?;
     stage.drop_outbox(&copy).await?;
-    Ok(times.latencies())
+    Ok(times.latencies(warm_up_events))
 }
 
 fn in_words(times: &Percentiles) -> String {

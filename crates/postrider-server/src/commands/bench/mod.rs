@@ -3,6 +3,7 @@
 //! Each run makes tables of its own in the given store and drops them at the end, also after Ctrl-C.
 //! Each also measures, in the same run, what the figure is to be compared with.
 
+mod api;
 mod append;
 mod backlog;
 mod bare;
@@ -13,11 +14,16 @@ mod drain;
 mod event;
 mod facts;
 mod held_xmin;
+#[cfg(feature = "kafka")]
+mod kafka;
+#[cfg(not(feature = "kafka"))]
+#[path = "no_kafka.rs"]
 mod kafka;
 mod latency;
 mod limit;
 mod machine;
 mod numbers;
+mod outage;
 mod paced;
 mod relays;
 mod report;
@@ -69,8 +75,10 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::Append(args) => append::append(stage, args).await,
         BenchCommand::BlockedKeys(args) => blocked_keys::blocked_keys(stage, args).await,
         BenchCommand::HeldXmin(args) => held_xmin::held_xmin(stage, args).await,
+        BenchCommand::Outage(args) => outage::outage(stage, args).await,
         BenchCommand::Scale(args) => scale::scale(stage, args).await,
         BenchCommand::Backlog(args) => backlog::backlog(stage, args).await,
+        BenchCommand::Api(args) => api::api(stage, args).await,
     }
 }
 
@@ -81,8 +89,10 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::Append(args) => (&args.output, ClaimMode::default()),
         BenchCommand::BlockedKeys(args) => (&args.output, args.relay.claim),
         BenchCommand::HeldXmin(args) => (&args.load.output, args.load.relay.claim),
+        BenchCommand::Outage(args) => (&args.load.output, args.load.relay.claim),
         BenchCommand::Scale(args) => (&args.output, args.relay.claim),
         BenchCommand::Backlog(args) => (&args.output, args.claim),
+        BenchCommand::Api(args) => (&args.output, ClaimMode::default()),
     }
 }
 

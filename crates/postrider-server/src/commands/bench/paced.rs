@@ -38,12 +38,13 @@ pub(super) fn events(rate: u32, seconds: u32) -> Result<u64, Failure> {
     }
 }
 
-/// Appends `events` at that rate while relays deliver them.
+/// Appends `events` at that rate while relays deliver them; the times of the first
+/// `warm_up_events` of them are not kept.
 pub(super) async fn run(
     stage: &Stage,
     (outbox, sinks): (&Outbox, &Sinks),
     load: &LoadArgs,
-    (rate, events): (u32, u64),
+    (rate, events, warm_up_events): (u32, u64, u64),
 ) -> Result<Paced, Failure> {
     let maker = Maker::new(load.event.keys, load.event.payload);
     let mut plan = Plan::new(outbox, sinks, load.relay.claim, load.relay.batch, load.relays);
@@ -62,7 +63,7 @@ pub(super) async fn run(
         events,
         watched,
         claims: stage.claims.timed(),
-        latencies: times.latencies(),
+        latencies: times.latencies(warm_up_events),
         duplicates_and_order_violations: plan.checker.duplicates_and_order_violations(),
         balanced: relays::balanced(stage, outbox).await?,
     })

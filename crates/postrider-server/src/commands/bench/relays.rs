@@ -17,12 +17,13 @@ use super::sinks::{Sinks, Watched};
 use super::stage::{Stage, bar};
 use crate::commands::Failure;
 
-/// Without progress for this long, the run has failed.
-const STALL: Duration = Duration::from_secs(60);
+/// Without progress for this long, a run has failed, unless it expects an outage.
+pub(super) const STALL: Duration = Duration::from_secs(60);
 /// Between looks at progress and memory.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Between points of the plots.
 const POINT_EVERY: Duration = Duration::from_millis(100);
+const IDLE_POLL: Duration = Duration::from_millis(100);
 /// How long a relay with nothing to do is watched for its memory.
 const IDLE: Duration = Duration::from_secs(1);
 /// Points of a plot.
@@ -40,6 +41,10 @@ pub(super) struct Plan<'a> {
     pub(super) failing: Option<&'static str>,
     /// Claim, deliver and settle one batch after the other.
     pub(super) one_at_a_time: bool,
+    /// Between looks of an idle relay, and between probes of a destination that is down.
+    pub(super) idle_poll: Duration,
+    /// Without a delivery for this long, the run has failed.
+    pub(super) stall: Duration,
 }
 
 impl<'a> Plan<'a> {
@@ -60,6 +65,8 @@ impl<'a> Plan<'a> {
             times: None,
             failing: None,
             one_at_a_time: false,
+            idle_poll: IDLE_POLL,
+            stall: STALL,
         }
     }
 
@@ -73,7 +80,7 @@ impl<'a> Plan<'a> {
         let preset = Preset {
             batch: self.batch,
             on_success: OnSuccess::Delete,
-            idle_poll: Duration::from_millis(100),
+            idle_poll: self.idle_poll,
             // A failing event neither dies nor comes again within the run.
             max_retries: 1_000,
             backoff: Backoff { first: Duration::from_secs(300), ..Preset::broker().backoff },
@@ -200,11 +207,11 @@ pub(super) async fn watch(
         if let Some(writers) = writers.as_deref_mut() {
             writers.check()?;
         }
-        if moved_at.elapsed() > STALL {
+        if moved_at.elapsed() > plan.stall {
             let (of, outbox) = (goal.deliver, plan.outbox.name());
             return Err(Failure::Partly(format!(
-                "outbox {outbox}: nothing was delivered for {STALL:?}; {delivered} of {of} were \
-                 before"
+                "outbox {outbox}: nothing was delivered for {:?}; {delivered} of {of} were before",
+                plan.stall
             )));
         }
     }

@@ -118,13 +118,13 @@ impl Times {
         }
     }
 
-    /// Of the events that were delivered. A relay may deliver before the writer hears of its own
-    /// commit; that is no time at all.
-    pub(super) fn latencies(&self) -> Latencies {
+    /// Of the events that were delivered, but for the first ones. A relay may deliver before the
+    /// writer hears of its own commit; that is no time at all.
+    pub(super) fn latencies(&self, warm_up_events: u64) -> Latencies {
         let (mut from_commit_ms, mut from_due_ms) = (Vec::new(), Vec::new());
         let mut over_time = Vec::new();
         for (number, (committed, delivered)) in
-            self.committed.iter().zip(&self.delivered).enumerate()
+            self.committed.iter().zip(&self.delivered).enumerate().skip(warm_up_events as usize)
         {
             let (committed, delivered) =
                 (committed.load(Ordering::SeqCst), delivered.load(Ordering::SeqCst));
@@ -238,7 +238,7 @@ mod tests {
             times.committed[number].store(committed_us + 1, Ordering::SeqCst);
             times.delivered[number].store(delivered_us + 1, Ordering::SeqCst);
         }
-        let found = times.latencies();
+        let found = times.latencies(0);
         assert_eq!(found.from_commit_ms, [0.0, 2.0], "delivered before its writer heard: 0");
         assert_eq!(found.from_due_ms.len(), 2, "what was not delivered has no time");
         assert!((found.from_due_ms[1] - 7.5).abs() < 0.01, "{:?}", found.from_due_ms);

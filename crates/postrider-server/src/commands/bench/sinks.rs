@@ -10,7 +10,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use futures_util::{StreamExt, stream};
 use postrider::Event;
-use postrider_relay::sinks::{HttpSettings, HttpSink, KafkaSettings, KafkaSink, NullSink};
+use postrider_relay::sinks::{HttpSettings, HttpSink, NullSink};
 use postrider_relay::{Batch, Outcome, Sink, SinkError};
 use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
@@ -95,9 +95,7 @@ impl Sinks {
                 host_concurrency_max: HTTP_CONCURRENCY,
                 ..HttpSettings::new("bench", url)
             })?),
-            Self::Kafka { brokers, topic, .. } => {
-                Arc::new(KafkaSink::new(KafkaSettings::new("bench", brokers, topic))?)
-            }
+            Self::Kafka { brokers, topic, .. } => kafka::sink(brokers, topic)?,
         })
     }
 
@@ -212,6 +210,14 @@ impl Sink for Watched {
 
     fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
         self.inner.destination(event)
+    }
+
+    fn only_destination(&self) -> Option<&str> {
+        self.inner.only_destination()
+    }
+
+    fn enters_each(&self) -> bool {
+        self.inner.enters_each()
     }
 
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {

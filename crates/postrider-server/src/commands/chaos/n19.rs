@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use postrider::store::{Books, DlqFilter};
+use postrider::store::{Books, CountLimit, DlqFilter};
 use postrider_relay::sinks::{HttpSettings, HttpSink};
 use postrider_relay::{Backoff, OutboxConfig, Preset, Relay, RelayConfig, telemetry};
 use tokio_util::sync::CancellationToken;
@@ -154,7 +154,9 @@ impl<'a> Run<'a> {
             host_concurrency_max: self.args.concurrency as usize,
             ..HttpSettings::new("api", url)
         })?;
-        Ok(OutboxConfig::new(stage.outbox.clone(), preset, Arc::new(sink)))
+        let mut outbox = OutboxConfig::new(stage.outbox.clone(), preset, Arc::new(sink));
+        outbox.claim = Some(self.args.claim);
+        Ok(outbox)
     }
 
     /// The API breaks, and calls go on at their rate. Answers how long it took: longer than planned
@@ -247,8 +249,11 @@ impl<'a> Run<'a> {
         let books = store.books(outbox).await?;
         let poison = DlqFilter { event_type: Some(POISON.to_owned()), ..DlqFilter::default() };
         let count = |n: i64| u64::try_from(n).unwrap_or(0);
-        let dead = count(store.dead_letter_count(outbox, &DlqFilter::default()).await?);
-        let dead_poison = count(store.dead_letter_count(outbox, &poison).await?);
+        let dead = count(
+            store.dead_letter_count(outbox, &DlqFilter::default(), CountLimit::NONE).await?.count,
+        );
+        let dead_poison =
+            count(store.dead_letter_count(outbox, &poison, CountLimit::NONE).await?.count);
         let pending = count(books.iter().map(|window| window.pending.count).sum());
         // Calls that the API would have taken; it may have taken one that is a dead letter.
         let good = self.events - self.args.poison;
@@ -261,6 +266,7 @@ impl<'a> Run<'a> {
             events: self.events,
             poison: self.args.poison,
             scale: self.args.scale,
+            claim: self.args.claim.as_str(),
             batch: self.args.batch,
             concurrency: self.args.concurrency,
             delivered: counts.distinct,
@@ -297,6 +303,8 @@ fn bar(title: &'static str, total: u64) -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
+    use postrider::store::ClaimMode;
+
     use super::*;
 
     fn args(events: u64, poison: u64) -> N19Args {
@@ -306,6 +314,7 @@ mod tests {
             outage: Duration::from_secs(60),
             scale: 1,
             poison,
+            claim: ClaimMode::Rows,
             batch: 100,
             concurrency: 1,
             json: false,

@@ -14,6 +14,7 @@ pub(super) struct Verdict {
     pub(super) events: u64,
     pub(super) poison: u64,
     pub(super) scale: u32,
+    pub(super) claim: &'static str,
     pub(super) batch: u32,
     pub(super) concurrency: u32,
     /// Different events that the API says it took.

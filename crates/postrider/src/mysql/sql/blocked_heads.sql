@@ -1,5 +1,11 @@
--- Rows that were tried and wait, by their index: rows. The oldest one of a key is in front of it.
+-- Rows that were tried and wait, by their index: rows to look at (millions may wait for their time
+-- without having been tried), rows. The oldest one of a key is in front of it.
 SELECT id, aggregate_type, aggregate_id, last_error, retry_count, next_retry_at
-FROM `{outbox}` FORCE INDEX (`{outbox}_waiting`)
-WHERE queue >= 0 AND next_retry_at IS NOT NULL AND (status = 'FAILED' OR last_error IS NOT NULL)
+FROM (
+    SELECT id, aggregate_type, aggregate_id, last_error, retry_count, next_retry_at, status, queue
+    FROM `{outbox}` FORCE INDEX (`{outbox}_waiting`)
+    WHERE queue >= 0 AND next_retry_at IS NOT NULL
+    ORDER BY queue, next_retry_at, id LIMIT ?
+) AS looked_at
+WHERE status = 'FAILED' OR last_error IS NOT NULL
 ORDER BY queue, next_retry_at, id LIMIT ?

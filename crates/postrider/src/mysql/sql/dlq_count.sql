@@ -1,6 +1,1 @@
-SELECT COUNT(*) FROM `{outbox}_dlq`
-WHERE id < ? AND event_type = COALESCE(?, event_type)
-  AND aggregate_type = COALESCE(?, aggregate_type) AND aggregate_id = COALESCE(?, aggregate_id)
-  AND LOCATE(LOWER(COALESCE(?, '')), LOWER(error_message)) > 0
-  AND reason = COALESCE(?, reason) AND resolved = COALESCE(?, resolved)
-  AND failed_at >= COALESCE(?, failed_at) AND failed_at < COALESCE(?, '9999-12-31')
+SELECT COUNT(*) FROM `{outbox}_dlq` FORCE INDEX (PRIMARY) WHERE {filter} AND id >= ? AND id < ?

@@ -1,6 +1,6 @@
--- Original id … created_at. Error 1062 when the entry is known.
+-- Original id … fingerprint. Error 1062 when the entry is known.
 INSERT INTO `{outbox}_dlq` (
     original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
     content_hash, reason, error_message, error_detail, failed_at, retry_count, max_retries,
-    redrive_count, event_created_at
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    redrive_count, event_created_at, fingerprint
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

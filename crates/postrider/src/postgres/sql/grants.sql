@@ -4,12 +4,14 @@
 --   GRANT SELECT (id, request_id) ON "{outbox}_keys" TO app;      -- the library's duplicate answer
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON "{outbox}", "{outbox}_keys", "{outbox}_archive",
 --       "{outbox}_dlq", "{outbox}_attempts", "{outbox}_book_entries", "{outbox}_books",
---       postrider_relays, postrider_lanes, postrider_parked_keys, postrider_audit TO relay;
+--       postrider_relays, postrider_lanes, postrider_parked_keys, postrider_audit,
+--       postrider_jobs, postrider_pauses TO relay;
 --   GRANT SELECT ON SEQUENCE "{outbox}_id_seq" TO relay;                  -- late commits
 --   GRANT SELECT ON postrider_schema, postrider_outboxes TO relay;
 --   GRANT UPDATE (claim, mode_epoch) ON postrider_outboxes TO relay;      -- change of the claim mode
 --   GRANT SELECT ON "{outbox}", "{outbox}_archive", "{outbox}_dlq", "{outbox}_attempts",
 --       "{outbox}_book_entries", "{outbox}_books", postrider_relays, postrider_lanes,
---       postrider_parked_keys, postrider_audit, postrider_schema, postrider_outboxes TO viewer;
+--       postrider_parked_keys, postrider_audit, postrider_jobs, postrider_pauses, postrider_schema,
+--       postrider_outboxes TO viewer;
 -- Making and dropping archive partitions needs ownership: a relay without it keeps archived rows in
 -- the catch-all partition and deletes them in chunks instead.

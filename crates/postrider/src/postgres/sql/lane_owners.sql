@@ -1,1 +1,2 @@
-SELECT owner FROM postrider_lanes WHERE outbox = $1 ORDER BY lane
+-- Who owns which lane.
+SELECT lane, owner, crash_count FROM postrider_lanes WHERE outbox = $1 ORDER BY lane

@@ -1,25 +1,26 @@
--- $1 relay, $2 epoch, $3 ids, $4 versions, $5 reasons, $6 messages, $7 details, $8 attempted.
+-- $1 relay, $2 epoch, $3 ids, $4 versions, $5 reasons, $6 messages, $7 details, $8 attempted,
+-- $9 fingerprints.
 -- A row leaves the outbox only together with its dead letter.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),
 gone AS (
     DELETE FROM "{outbox}" AS o
-    USING unnest($3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::boolean[])
-        AS d (id, version, reason, message, detail, attempted)
+    USING unnest($3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::boolean[],
+        $9::text[]) AS d (id, version, reason, message, detail, attempted, fingerprint)
     WHERE o.id = d.id AND o.version = d.version AND (o.locked_by = $1 OR o.locked_by IS NULL)
       AND EXISTS (SELECT 1 FROM relay)
-    RETURNING o.*, d.reason, d.message, d.detail, d.attempted
+    RETURNING o.*, d.reason, d.message, d.detail, d.attempted, d.fingerprint
 ),
 buried AS (
     INSERT INTO "{outbox}_dlq" (
         original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
         headers, content_hash, reason, error_message, error_detail, failed_at, retry_count,
-        max_retries, redrive_count, event_created_at
+        max_retries, redrive_count, event_created_at, fingerprint
     )
     SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
         headers, content_hash, reason, message, detail, now(), retry_count + attempted::integer,
-        max_retries, redrive_count, created_at
+        max_retries, redrive_count, created_at, fingerprint
     FROM gone
     ON CONFLICT (original_id) DO NOTHING
 ),

@@ -1,10 +1,15 @@
--- $1 outbox, $2 keys, $3 rows that the count may look at. The event in front of a key is the oldest
+-- $1 outbox, $2 keys, $3 rows that the search and the count may look at. The event in front of a key is the oldest
 -- of those that were tried and wait; what waits behind it is counted in one pass over the table.
 WITH waiting AS MATERIALIZED (
     SELECT id, aggregate_type, aggregate_id, last_error, retry_count, next_retry_at
-    FROM "{outbox}" INDEXED BY "{outbox}_waiting"
-    WHERE next_retry_at IS NOT NULL AND dead_reason IS NULL
-      AND (status = 'FAILED' OR last_error IS NOT NULL)
+    FROM (
+        -- Millions may wait for their time without having been tried.
+        SELECT id, aggregate_type, aggregate_id, last_error, retry_count, next_retry_at, status
+        FROM "{outbox}" INDEXED BY "{outbox}_waiting"
+        WHERE next_retry_at IS NOT NULL AND dead_reason IS NULL
+        ORDER BY next_retry_at, id LIMIT $3
+    ) AS looked_at
+    WHERE status = 'FAILED' OR last_error IS NOT NULL
     ORDER BY next_retry_at, id LIMIT $2
 ),
 -- With min(), SQLite takes the other columns from the row that has the minimum.
@@ -25,7 +30,7 @@ keys AS MATERIALIZED (
 ),
 scanned AS MATERIALIZED (
     SELECT id, aggregate_type, aggregate_id FROM "{outbox}" NOT INDEXED
-    WHERE id >= (SELECT coalesce(min(coalesce(head_id, 0)), 0) FROM keys) ORDER BY id LIMIT $3
+    WHERE id >= (SELECT min(coalesce(head_id, 0)) FROM keys) ORDER BY id LIMIT $3
 ),
 counted AS MATERIALIZED (
     SELECT s.aggregate_type, s.aggregate_id, count(*) AS waiting, min(s.id) AS first_id

@@ -3,12 +3,12 @@
 INSERT INTO "{outbox}_dlq" (
     original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
     headers, content_hash, reason, error_message, error_detail, failed_at, retry_count,
-    max_retries, redrive_count, event_created_at
+    max_retries, redrive_count, event_created_at, fingerprint
 )
 SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
     o.headers, o.content_hash, d.value ->> 'reason', d.value ->> 'message', d.value ->> 'detail',
     strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), o.retry_count + (d.value ->> 'attempted'),
-    o.max_retries, o.redrive_count, o.created_at
+    o.max_retries, o.redrive_count, o.created_at, d.value ->> 'fingerprint'
 FROM json_each($2) AS d CROSS JOIN "{outbox}" AS o ON o.id = d.value ->> 'id'
 WHERE o.id IN (SELECT value FROM json_each($1))
 ON CONFLICT (original_id) DO NOTHING

@@ -1,0 +1,333 @@
+//! `postrider bench api`
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use postrider::store::{ClaimLimit, Cursor, Database, DeadReason, Death, RelayIdentity};
+use postrider::{Appender, Outbox};
+use postrider_relay::Waker;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::details;
+use super::event::Maker;
+use super::facts::Facts;
+use super::numbers::{Percentiles, ratio, rounded};
+use super::report::{Bars, Plot, Report};
+use super::stage::{Stage, bar};
+use crate::cli::ApiBenchArgs;
+use crate::commands::Failure;
+use crate::config::{ApiSection, ServerSection};
+use crate::http;
+use crate::output::number;
+
+/// What an operator may wait for, at the 99th percentile.
+const TARGET_MS: f64 = 50.0;
+/// Dead letters per settle while filling.
+const DEATHS: u32 = 1_000;
+/// Events are not due within the run, so that nothing moves while it measures.
+const NOT_YET: Duration = Duration::from_secs(24 * 3_600);
+/// Every request for statistics asks the database; otherwise one in two seconds does.
+const FEED_EVERY: Duration = Duration::from_millis(1);
+/// Kinds of errors among the dead letters.
+const ERRORS: [&str; 8] = [
+    "HTTP 422 from the partner: amount 17 is too small",
+    "HTTP 400 from the partner: no such account 4711",
+    "HTTP 409 from the partner: version 3 expected, found 4",
+    "the schema has no field `currency`",
+    "connection refused by 10.0.0.7:443",
+    "timed out after 5000 ms",
+    "certificate expired at 2026-01-31",
+    "the content does not fit its hash",
+];
+
+#[derive(Debug, Serialize)]
+struct Details {
+    events: u64,
+    dead_letters: u64,
+    payload_bytes: u32,
+    keys: u64,
+    requests_per_kind: u32,
+    target_ms: f64,
+    within_target: bool,
+    slowest: String,
+    slowest_p99_ms: f64,
+    /// Of all kinds together.
+    requests_per_s: f64,
+    /// Of the kind that asks the database nothing.
+    limit_requests_per_s: f64,
+    ratio: f64,
+    kinds: Vec<Kind>,
+}
+
+#[derive(Debug, Serialize)]
+struct Kind {
+    kind: &'static str,
+    #[serde(flatten)]
+    times: Percentiles,
+    #[serde(skip)]
+    seconds: f64,
+}
+
+/// A kind of request; the body is a POST.
+struct Ask {
+    kind: &'static str,
+    path: String,
+    body: Option<Value>,
+}
+
+pub(super) async fn api(stage: &Stage, args: &ApiBenchArgs) -> Result<Report, Failure> {
+    let outbox = stage.outbox("").await?;
+    fill_dead_letters(stage, &outbox, args).await?;
+    let later = Maker::new(args.event.keys, args.event.payload).deliver_after(NOT_YET);
+    stage.fill(&outbox, &later, args.events).await?;
+    while stage.store.fold_books(&outbox, 10_000).await? > 0 {}
+
+    let stop = stage.stop.child_token();
+    let address = serve(stage, &outbox, stop.clone()).await?;
+    let client = Client::connect(address, &outbox).await?;
+    let asks = client.asks().await?;
+    let bar = bar("asking", asks.len() as u64 * u64::from(args.requests));
+    let mut kinds = Vec::new();
+    for ask in &asks {
+        let mut times = Vec::new();
+        for _ in 0..args.requests {
+            let asked = Instant::now();
+            client.send(ask).await?;
+            times.push(asked.elapsed().as_secs_f64() * 1_000.0);
+            bar.inc(1);
+        }
+        let seconds = times.iter().sum::<f64>() / 1_000.0;
+        times.sort_by(f64::total_cmp);
+        kinds.push(Kind { kind: ask.kind, times: Percentiles::of(&times), seconds });
+    }
+    bar.finish_and_clear();
+    stop.cancel();
+    report(stage, args, kinds).await
+}
+
+/// Dead letters as a relay leaves them.
+async fn fill_dead_letters(
+    stage: &Stage,
+    outbox: &Outbox,
+    args: &ApiBenchArgs,
+) -> Result<(), Failure> {
+    let maker = Maker::new(args.event.keys, args.event.payload);
+    stage.fill(outbox, &maker, args.dead_letters).await?;
+    let identity = RelayIdentity {
+        id: format!("bench-{}", uuid::Uuid::new_v4()),
+        host: "bench".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        serving: Vec::new(),
+    };
+    let lease = stage.store.register(&identity).await?;
+    let (bar, mut cursor) = (bar("dying", args.dead_letters), Cursor::new());
+    loop {
+        let limit = ClaimLimit::new(DEATHS, u64::MAX);
+        let claimed = stage.store.claim(outbox, &lease, limit, &mut cursor).await?;
+        if claimed.events.is_empty() {
+            break;
+        }
+        let death = |event: &postrider::Event| Death {
+            id: event.id,
+            version: event.version,
+            reason: DeadReason::Rejected,
+            message: ERRORS[event.id.unsigned_abs() as usize % ERRORS.len()].to_owned(),
+            detail: None,
+            attempted: true,
+        };
+        let deaths: Vec<Death> = claimed.events.iter().map(death).collect();
+        stage.store.settle_dead(outbox, &lease, &deaths).await?;
+        bar.inc(deaths.len() as u64);
+    }
+    bar.finish_and_clear();
+    Ok(stage.store.retire(&lease).await?)
+}
+
+/// The API as the daemon has it, without a relay beside it.
+async fn serve(
+    stage: &Stage,
+    outbox: &Outbox,
+    stop: CancellationToken,
+) -> Result<SocketAddr, Failure> {
+    let refused = |error| Failure::Listen { address: ([127, 0, 0, 1], 0).into(), error };
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(refused)?;
+    let address = listener.local_addr().map_err(refused)?;
+    let store: Arc<dyn Database> = stage.another_store().await?;
+    let api = ApiSection { requests_per_s: u32::MAX / 4, ..ApiSection::default() };
+    let server = ServerSection::default();
+    let served = http::Served {
+        outbox: outbox.clone(),
+        preset: "broker",
+        sink: "bench".to_owned(),
+        branches: Vec::new(),
+        archives: true,
+    };
+    let state = http::ServerState::new(http::Parts {
+        store,
+        appender: Appender::connect(&stage.url, 1).await?,
+        outboxes: vec![served],
+        waker: Waker::default(),
+        metrics: PrometheusBuilder::new().build_recorder().handle(),
+        access: http::access::Access::new(&server, &api)?,
+        feed: http::Feed::new(FEED_EVERY, api.stream_clients_max),
+        reconciler: http::Reconciler::default(),
+        body_bytes_max: server.body_bytes_max,
+        import_bytes_max: api.import_bytes_max,
+        request_timeout: api.request_timeout.0,
+        list_budget: api.list_budget.0,
+        stop: CancellationToken::new(),
+    });
+    // Tracked by the stage: it ends before its tables do.
+    stage.running.spawn(http::serve(listener, state, stop));
+    Ok(address)
+}
+
+/// One connection that is kept open, as a browser does.
+struct Client {
+    connection: Mutex<SendRequest<Full<Bytes>>>,
+    host: String,
+    outbox: String,
+}
+
+impl Client {
+    async fn connect(address: SocketAddr, outbox: &Outbox) -> Result<Self, Failure> {
+        let failed = |error: &dyn std::fmt::Display| Failure::Partly(format!("no client: {error}"));
+        let stream = TcpStream::connect(address).await.map_err(|error| failed(&error))?;
+        let shaken = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = shaken.map_err(|error| failed(&error))?;
+        tokio::spawn(connection);
+        let outbox = format!("/outboxes/{}", outbox.name());
+        Ok(Self { connection: Mutex::new(sender), host: address.to_string(), outbox })
+    }
+
+    async fn send(&self, ask: &Ask) -> Result<Value, Failure> {
+        let failed = |error: &dyn std::fmt::Display| {
+            Failure::Partly(format!("{} ({}): {error}", ask.kind, ask.path))
+        };
+        let body = ask.body.as_ref().map(Value::to_string);
+        let request = Request::builder()
+            .method(if body.is_some() { "POST" } else { "GET" })
+            .uri(format!("/api/v1{}", ask.path))
+            .header("host", &self.host)
+            .header("content-type", "application/json")
+            .body(Full::from(body.unwrap_or_default()))
+            .map_err(|error| failed(&error))?;
+        let mut connection = self.connection.lock().await;
+        connection.ready().await.map_err(|error| failed(&error))?;
+        let answer = connection.send_request(request).await.map_err(|error| failed(&error))?;
+        let (status, body) = (answer.status(), answer.into_body().collect().await);
+        let body = body.map_err(|error| failed(&error))?.to_bytes();
+        match status.is_success() {
+            true => Ok(serde_json::from_slice(&body).unwrap_or_default()),
+            false => Err(failed(&format!("{status}: {}", String::from_utf8_lossy(&body)))),
+        }
+    }
+
+    /// Everything that a page of an operator asks for.
+    async fn asks(&self) -> Result<Vec<Ask>, Failure> {
+        let of = &self.outbox;
+        let get = |kind, path: String| Ask { kind, path, body: None };
+        let first_id = async |path: String| {
+            let page = self.send(&get("", path)).await?;
+            Ok::<_, Failure>((page["rows"][0]["id"].clone(), page["rows"][0]["event_id"].clone()))
+        };
+        let (event, identity) = first_id(format!("{of}/events?limit=1")).await?;
+        let (letter, _) = first_id(format!("{of}/dead-letters?limit=1")).await?;
+        let identity = identity.as_str().unwrap_or_default().to_owned();
+        let middle = event.as_i64().unwrap_or_default() / 2;
+        let dry = json!({ "work": { "kind": "dlq_retry", "filter": { "error": "account" } },
+                          "dry_run": true });
+        Ok(vec![
+            get("who am I", "/whoami".to_owned()),
+            get("statistics", "/outboxes".to_owned()),
+            get("one outbox", of.clone()),
+            get("history", format!("{of}/history")),
+            get("events, first page", format!("{of}/events?limit=50")),
+            get("events, in the middle", format!("{of}/events?limit=50&before={middle}")),
+            get("events of a key", format!("{of}/events?aggregate_type=bench&aggregate_id=7")),
+            get("events that nobody has", format!("{of}/events?event_type=Never")),
+            get("events by error text", format!("{of}/events?error=nothing+says+this")),
+            get("delivered events", format!("{of}/events?status=COMPLETED")),
+            get("count of events", format!("{of}/events/count?event_type=Measured")),
+            get("one event", format!("{of}/events/{event}")),
+            get("an identity", format!("{of}/identities/{identity}")),
+            get("dead letters, first page", format!("{of}/dead-letters?limit=50")),
+            get("dead letters by text", format!("{of}/dead-letters?error=no+such+text")),
+            get("dead letters by group", format!("{of}/dead-letters/groups?resolved=false")),
+            get("count of dead letters", format!("{of}/dead-letters/count?resolved=false")),
+            get("one dead letter", format!("{of}/dead-letters/{letter}")),
+            Ask { kind: "dry run", path: format!("{of}/jobs"), body: Some(dry) },
+            get("jobs", "/jobs".to_owned()),
+            get("relays", "/relays".to_owned()),
+            get("lanes", format!("{of}/lanes")),
+            get("blocked keys", format!("{of}/blocked-keys")),
+            get("sinks", "/sinks".to_owned()),
+            get("audit", "/audit?operator=nobody".to_owned()),
+            get("books", "/reconcile".to_owned()),
+        ])
+    }
+}
+
+async fn report(stage: &Stage, args: &ApiBenchArgs, kinds: Vec<Kind>) -> Result<Report, Failure> {
+    let by_p99 = |a: &&Kind, b: &&Kind| a.times.p99_ms.total_cmp(&b.times.p99_ms);
+    let slowest = kinds.iter().max_by(by_p99);
+    let (slowest, slowest_p99_ms) =
+        slowest.map_or((String::new(), 0.0), |kind| (kind.kind.to_owned(), kind.times.p99_ms));
+    let per_s = |kinds: &[Kind]| {
+        let seconds: f64 = kinds.iter().map(|kind| kind.seconds).sum();
+        ratio(kinds.len() as f64 * f64::from(args.requests), seconds)
+    };
+    let requests_per_s = rounded(per_s(&kinds), 1);
+    let limit_requests_per_s = rounded(per_s(&kinds[..1]), 1);
+    let share = rounded(ratio(requests_per_s, limit_requests_per_s), 4);
+    let words = |kind: &Kind| {
+        let Percentiles { p50_ms, p99_ms, max_ms, .. } = kind.times;
+        format!("{p50_ms:.1} ms, p99 {p99_ms:.1} ms, at most {max_ms:.1} ms")
+    };
+    let figures = kinds.iter().map(|kind| (kind.kind.to_owned(), words(kind))).collect();
+    let bar = |kind: &Kind| (kind.kind.to_owned(), kind.times.p99_ms, Some(TARGET_MS));
+    let bars =
+        Bars { title: "p99 of each kind", unit: "ms", bars: kinds.iter().map(bar).collect() };
+    Ok(Report {
+        facts: Facts::gather("api", stage).await?,
+        headline: format!(
+            "p99 {slowest_p99_ms:.1} ms for the slowest kind ({slowest}) with {} events and {} dead \
+             letters; the target is {TARGET_MS} ms",
+            number(i128::from(args.events)),
+            number(i128::from(args.dead_letters))
+        ),
+        against: format!(
+            "of the requests that ask the database nothing ({limit_requests_per_s}/s)"
+        ),
+        ratio: share,
+        figures,
+        plots: vec![Plot::Bars(bars)],
+        failure: None,
+        details: details(&Details {
+            events: args.events,
+            dead_letters: args.dead_letters,
+            payload_bytes: args.event.payload,
+            keys: args.event.keys,
+            requests_per_kind: args.requests,
+            target_ms: TARGET_MS,
+            within_target: slowest_p99_ms < TARGET_MS,
+            slowest,
+            slowest_p99_ms,
+            requests_per_s,
+            limit_requests_per_s,
+            ratio: share,
+            kinds,
+        })?,
+    })
+}

@@ -1,0 +1,30 @@
+//! In the place of `kafka`, where this program was built without it.
+
+use std::sync::Arc;
+
+use postrider_relay::Sink;
+
+use crate::commands::Failure;
+
+fn absent() -> Failure {
+    Failure::Usage(
+        "--sink kafka: this program was built without Kafka; build it with the cargo feature `kafka`"
+            .to_owned(),
+    )
+}
+
+pub(super) fn sink(_brokers: &str, _topic: &str) -> Result<Arc<dyn Sink>, Failure> {
+    Err(absent())
+}
+
+pub(super) async fn create_topic(_brokers: &str, _name: &str) -> Result<(), Failure> {
+    Err(absent())
+}
+
+pub(super) async fn delete_topic(_brokers: &str, _name: &str) -> Result<(), Failure> {
+    Err(absent())
+}
+
+pub(super) async fn broker_version(_brokers: &str) -> String {
+    String::new()
+}

@@ -1,0 +1,126 @@
+//! `postrider dlq export` and `dlq import`: the backup file form, both ways.
+
+use std::fs::OpenOptions;
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use chrono::Utc;
+use postrider::Outbox;
+use postrider::store::{DlqFilter, Imported, Page};
+use postrider_relay::backup::{self, Record};
+use serde::Serialize;
+
+use crate::cli::ExportArgs;
+use crate::commands::dlq::filter;
+use crate::commands::{Failure, Opened};
+use crate::output::{self, number};
+
+/// Dead letters per page: each may weigh megabytes.
+const PAGE: u32 = 100;
+
+pub(crate) async fn export(opened: &Opened, args: ExportArgs) -> Result<(), Failure> {
+    let outbox = opened.outbox(args.filter.outbox.as_deref())?;
+    let filter = filter(args.filter);
+    if args.to.as_os_str() == "-" {
+        write(opened, &outbox, &filter, &mut std::io::stdout()).await?;
+        return Ok(());
+    }
+    let failed = |error| Failure::Usage(format!("--to {}: {error}", args.to.display()));
+    // Payloads are nobody else's business, and an older export is not to be lost.
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.to);
+    let mut out = BufWriter::new(file.map_err(failed)?);
+    let written = write(opened, &outbox, &filter, &mut out).await?;
+    let file = out.into_inner().map_err(|error| failed(error.into_error()))?;
+    file.sync_all().map_err(failed)?;
+    let (count, place) = (number(written), args.to.display());
+    output::print(&format!("{count} written to {place}; `postrider dlq import` reads it\n"))
+}
+
+async fn write(
+    opened: &Opened,
+    outbox: &Outbox,
+    filter: &DlqFilter,
+    out: &mut (dyn Write + Send),
+) -> Result<i64, Failure> {
+    let mut page = Page::first(PAGE).within(Duration::MAX);
+    let mut written = 0;
+    loop {
+        let listed = opened.store.dead_letters(outbox, filter, page).await?;
+        for letter in listed.rows {
+            let (outbox, written_at) = (outbox.name().to_owned(), Utc::now());
+            let record = Record::Dead { outbox, written_at, event: Box::new(letter.into()) };
+            backup::write(out, &record).map_err(Failure::Output)?;
+            written += 1;
+        }
+        let Some(next) = listed.next else { break };
+        page = page.below(Some(next));
+    }
+    out.flush().map_err(Failure::Output)?;
+    Ok(written)
+}
+
+#[derive(Debug, Default, Serialize)]
+struct ImportReport {
+    restored: u64,
+    live: u64,
+    known: u64,
+    closed: usize,
+    damaged: Vec<String>,
+    dry_run: bool,
+}
+
+pub(crate) async fn import(
+    opened: &Opened,
+    files: &[PathBuf],
+    dry_run: bool,
+    operator: &str,
+    json: bool,
+) -> Result<(), Failure> {
+    let mut report = ImportReport { dry_run, ..ImportReport::default() };
+    for path in files {
+        let contents = read(path).map_err(|error| {
+            Failure::Usage(format!("backup file `{}` cannot be read: {error}", path.display()))
+        })?;
+        report.closed += contents.closed;
+        for (line, reason) in contents.damaged {
+            report.damaged.push(format!("{} line {line}: {reason}", path.display()));
+        }
+        for (name, entry) in contents.open {
+            let outbox = opened.outbox(Some(&name))?;
+            if dry_run {
+                report.restored += 1;
+                continue;
+            }
+            match opened.store.import(&outbox, &entry, operator).await? {
+                Imported::Restored => report.restored += 1,
+                Imported::Live => report.live += 1,
+                Imported::Known => report.known += 1,
+            }
+        }
+    }
+    match json {
+        true => output::print_json(&report)?,
+        false => output::print(&format!(
+            "{} {}, {} still in the outbox, {} known already, {} closed, {} damaged\n",
+            report.restored,
+            if dry_run { "open in the file (dry run)" } else { "restored to the dead letters" },
+            report.live,
+            report.known,
+            report.closed,
+            report.damaged.len()
+        ))?,
+    }
+    match report.damaged.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Partly(report.damaged.join("\n"))),
+    }
+}
+
+fn read(path: &Path) -> std::io::Result<backup::Contents> {
+    match path.as_os_str() == "-" {
+        true => backup::read_from(std::io::stdin().lock()),
+        false => backup::read(path),
+    }
+}

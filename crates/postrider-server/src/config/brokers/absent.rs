@@ -1,0 +1,24 @@
+//! A sink that this program was built without.
+
+use postrider_relay::sinks::NullSink;
+use serde::Deserialize;
+
+use crate::config::ConfigError;
+use crate::config::sink::RateSection;
+
+/// Of its section, what everybody asks for.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Absent {
+    pub(crate) name: String,
+    pub(crate) rate: Option<RateSection>,
+}
+
+impl Absent {
+    pub(crate) fn build(&self) -> Result<NullSink, ConfigError> {
+        Err(ConfigError::Invalid(format!(
+            "[[sink]] `{}`: this program was built without sinks of that kind; build it with the \
+             cargo feature that is named like the kind",
+            self.name
+        )))
+    }
+}

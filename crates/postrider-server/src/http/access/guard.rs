@@ -1,0 +1,316 @@
+//! The guard before every route: who it is, whether a browser was made to ask, how often, and
+//! whether the role is enough.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use axum::extract::{ConnectInfo, MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use chrono::Utc;
+
+use super::limits::Client;
+use super::tokens::is_random;
+use super::{Access, Caller, Role, SIGN_IN, Way};
+use crate::http::problem::Problem;
+use crate::http::{APPEND_PATH, ServerState};
+
+/// Name of the session's cookie.
+pub(crate) const COOKIE: &str = "postrider_session";
+/// The page sends it with every change: a form of another page cannot.
+pub(crate) const PAGE_HEADER: &str = "x-postrider";
+
+/// Lets nobody pass whose name and role are not known, and puts both into the request.
+pub(crate) async fn admit(
+    State(state): State<ServerState>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let access = &state.access;
+    let caller = match access.caller(request.method(), request.headers(), peer.ip()) {
+        Ok(caller) => caller,
+        Err(problem) => {
+            // Those who have no name are counted by their address.
+            return match access.limits.request(Client::address(peer.ip())) {
+                Ok(()) => problem.into_response(),
+                Err(wait) => too_many("requests from this address", wait).into_response(),
+            };
+        }
+    };
+    // Appending is what the store is for; how much of it there can be is limited by its connections.
+    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let appends = request.method() == Method::POST && path == Some(APPEND_PATH);
+    if !appends && let Err(wait) = access.limits.request(Client::Name(caller.name.clone())) {
+        return too_many("requests under this name", wait).into_response();
+    }
+    request.extensions_mut().insert(caller);
+    next.run(request).await
+}
+
+/// Lets only those pass who have that role, or more.
+pub(crate) async fn require(
+    State(role): State<Role>,
+    caller: Caller,
+    request: Request,
+    next: Next,
+) -> Response {
+    if caller.role < role {
+        let detail = format!(
+            "this needs the role {}; `{}` is {}",
+            role.as_str(),
+            caller.name,
+            caller.role.as_str()
+        );
+        return Problem::new(403, detail).into_response();
+    }
+    next.run(request).await
+}
+
+/// Headers that keep a browser from making more of an answer than it is.
+pub(crate) async fn protect(request: Request, next: Next) -> Response {
+    const HEADERS: [(HeaderName, &str); 7] = [
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+             font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+             frame-ancestors 'none'",
+        ),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    let mut response = next.run(request).await;
+    for (name, value) in HEADERS {
+        response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn too_many(what: &str, wait: Duration) -> Problem {
+    let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
+    Problem::new(429, format!("too many {what}; again in {seconds} s")).retry_after(seconds)
+}
+
+impl Access {
+    /// Who it is, by token, by session, or by being on this machine while there are no tokens.
+    fn caller(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        peer: IpAddr,
+    ) -> Result<Caller, Problem> {
+        let Some(tokens) = &self.tokens else {
+            self.require_loopback(headers)?;
+            refuse_foreign_page(method, headers)?;
+            return Ok(Caller::local());
+        };
+        if let Some(given) = text(headers, header::AUTHORIZATION) {
+            let token = given.strip_prefix("Bearer ").unwrap_or_default();
+            let holder = self.token(token, peer)?;
+            return Ok(Caller { name: holder.0, role: holder.1, way: Way::Token });
+        }
+        let id = cookie(headers).ok_or_else(|| Problem::new(401, SIGN_IN))?;
+        let over = || Problem::new(401, format!("the session is over; {SIGN_IN}"));
+        let session = self.sessions.find(id, Instant::now()).ok_or_else(over)?;
+        // A token that was taken away, or is over, takes its sessions along.
+        let holder = tokens.by_digest(&session.token).filter(|h| !h.expired(Utc::now()));
+        let holder = holder.ok_or_else(over)?;
+        refuse_foreign_page(method, headers)?;
+        if !method.is_safe() && !headers.contains_key(PAGE_HEADER) {
+            let detail = format!("with a session, changes need the header `{PAGE_HEADER}: 1`");
+            return Err(Problem::new(403, detail));
+        }
+        Ok(Caller { name: holder.name, role: holder.role, way: Way::Session })
+    }
+
+    /// Whose token it is. An address that sent too many wrong ones is refused for a while; what
+    /// nobody can guess is looked at even then, so that one client with an old token does not
+    /// lock out the others behind the same address.
+    pub(crate) fn holder(
+        &self,
+        token: &str,
+        peer: IpAddr,
+    ) -> Result<super::tokens::Holder, Problem> {
+        let refused = |wait| too_many("wrong tokens from this address", wait);
+        if let Some(wait) = self.limits.refused_for(peer).filter(|_| !is_random(token)) {
+            return Err(refused(wait));
+        }
+        let found = self.tokens.as_ref().and_then(|tokens| tokens.find(token));
+        match found {
+            Some(holder) if !holder.expired(Utc::now()) => Ok(holder),
+            found => {
+                self.limits.failure(peer).map_err(refused)?;
+                Err(Problem::new(
+                    401,
+                    match found {
+                        Some(_) => "the token has expired; `postrider token new` makes another one",
+                        None => SIGN_IN,
+                    },
+                ))
+            }
+        }
+    }
+
+    fn token(&self, token: &str, peer: IpAddr) -> Result<(std::sync::Arc<str>, Role), Problem> {
+        self.holder(token, peer).map(|holder| (holder.name, holder.role))
+    }
+
+    /// A page in a browser on this machine could be made to call us under a foreign name (DNS
+    /// rebinding); it cannot choose the Host header.
+    fn require_loopback(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        match text(headers, header::HOST).is_some_and(is_loopback) {
+            true => Ok(()),
+            false => Err(Problem::new(
+                403,
+                "without a token only requests to a loopback host are served; set `tokens_file` in \
+                 [api]",
+            )),
+        }
+    }
+}
+
+/// Refuses what a page of another site made the browser send. Browsers say where a request comes
+/// from, and no page can change what they say; other programs say nothing.
+pub(crate) fn refuse_foreign_page(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    let foreign = match text(headers, HeaderName::from_static("sec-fetch-site")) {
+        Some("same-origin" | "none") => false,
+        Some(_) => true,
+        None => text(headers, header::ORIGIN).is_some_and(|origin| {
+            let host = origin.split_once("://").map(|(_, host)| host);
+            host.is_none() || host != text(headers, header::HOST)
+        }),
+    };
+    // Another site's page cannot read the answer, so that looking is harmless. A link to us is.
+    match foreign && !method.is_safe() {
+        true => Err(Problem::new(403, "a page of another site may not do this")),
+        false => Ok(()),
+    }
+}
+
+/// What the session's cookie holds.
+pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let cookies = headers.get_all(header::COOKIE).into_iter();
+    cookies
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='))
+        .find(|(name, _)| *name == COOKIE)
+        .map(|(_, value)| value)
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+fn is_loopback(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.chars().all(|c| c.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ApiSection, ServerSection};
+
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+        let pair = |(name, value): &(&str, &str)| {
+            (HeaderName::try_from(*name).unwrap(), value.parse::<HeaderValue>().unwrap())
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    fn access(token: Option<&str>) -> Access {
+        let token = token.map(|token| token.to_owned().into());
+        let server = ServerSection { token, ..ServerSection::default() };
+        Access::new(&server, &ApiSection::default()).unwrap()
+    }
+
+    fn status(access: &Access, method: &Method, pairs: &[(&str, &str)]) -> Option<u16> {
+        let refused = access.caller(method, &headers(pairs), PEER).err()?;
+        Some(refused.into_response().status().as_u16())
+    }
+
+    #[test]
+    fn without_a_token_only_loopback_hosts_are_admitted() {
+        let open = access(None);
+        for host in ["localhost:7070", "127.0.0.1", "[::1]:7070", "127.8.8.8:1"] {
+            assert_eq!(status(&open, &Method::POST, &[("host", host)]), None, "{host}");
+        }
+        for host in ["evil.example", "localhost.evil.example:7070", "10.0.0.1", ""] {
+            assert_eq!(status(&open, &Method::GET, &[("host", host)]), Some(403), "{host}");
+        }
+        assert_eq!(status(&open, &Method::POST, &[]), Some(403), "no host at all");
+    }
+
+    #[test]
+    fn a_page_of_another_site_changes_nothing() {
+        let open = access(None);
+        let here = ("host", "localhost:7070");
+        for (name, value, refused) in [
+            ("origin", "http://localhost:7070", false),
+            ("origin", "http://localhost:8080", true),
+            ("origin", "https://evil.example", true),
+            ("origin", "null", true),
+            ("sec-fetch-site", "same-origin", false),
+            ("sec-fetch-site", "none", false),
+            ("sec-fetch-site", "same-site", true),
+            ("sec-fetch-site", "cross-site", true),
+        ] {
+            let expected = refused.then_some(403);
+            let found = status(&open, &Method::POST, &[here, (name, value)]);
+            assert_eq!(found, expected, "{name}: {value}");
+            assert_eq!(status(&open, &Method::GET, &[here, (name, value)]), None, "looking");
+        }
+    }
+
+    #[test]
+    fn with_a_token_only_that_token_is_admitted() {
+        let guarded = access(Some("correct-horse-battery"));
+        let bearer = |value| [("authorization", value), ("host", "db.example")];
+        let get = |pairs: &[(&str, &str)]| status(&guarded, &Method::GET, pairs);
+        assert_eq!(get(&bearer("Bearer correct-horse-battery")), None);
+        assert_eq!(get(&bearer("Bearer correct-horse-batter")), Some(401));
+        assert_eq!(get(&bearer("Basic correct-horse-battery")), Some(401));
+        assert_eq!(get(&[]), Some(401));
+    }
+
+    #[test]
+    fn a_guesser_is_refused_also_when_the_guess_is_right() {
+        let guarded = access(Some("correct-horse-battery"));
+        let get = |token: &str| {
+            status(&guarded, &Method::GET, &[("authorization", &format!("Bearer {token}"))])
+        };
+        let answers: Vec<_> = (0..11).map(|n| get(&format!("guess-{n}"))).collect();
+        assert_eq!(answers[9..], [Some(401), Some(429)]);
+        assert_eq!(get("correct-horse-battery"), Some(429));
+    }
+
+    #[test]
+    fn a_session_needs_the_page_header_for_changes() {
+        let guarded = access(Some("correct-horse-battery"));
+        let holder = guarded.holder("correct-horse-battery", PEER).unwrap();
+        let id = guarded.sessions.open(holder.digest, Instant::now());
+        let cookie = format!("a=b; {COOKIE}={id}");
+        let cookie = ("cookie", cookie.as_str());
+        assert_eq!(status(&guarded, &Method::GET, &[cookie]), None);
+        assert_eq!(status(&guarded, &Method::POST, &[cookie]), Some(403));
+        let page = (PAGE_HEADER, "1");
+        assert_eq!(status(&guarded, &Method::POST, &[cookie, page]), None);
+        let cross = ("sec-fetch-site", "cross-site");
+        assert_eq!(status(&guarded, &Method::POST, &[cookie, page, cross]), Some(403));
+        guarded.sessions.close(&id);
+        assert_eq!(status(&guarded, &Method::GET, &[cookie]), Some(401));
+    }
+}

@@ -1,0 +1,295 @@
+//! Tokens: a name, a role, an end, and the hash of a secret that is nowhere else.
+//!
+//! SHA-256 without salt or stretching is enough for a secret of 256 random bits: there is no
+//! dictionary to try.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chrono::{DateTime, Utc};
+use sha2::{Digest as _, Sha256};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+
+use super::Role;
+use crate::config::ConfigError;
+
+/// How a token of `postrider token new` starts, so that people and scanners recognise one.
+const PREFIX: &str = "postrider_";
+const HASH_PREFIX: &str = "sha256:";
+const NAME_CHARS_MAX: usize = 64;
+/// Between looks whether the file changed: a token that is taken out of it stops working within this.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+pub(crate) type Digest = [u8; 32];
+
+/// Whom a token belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) name: Arc<str>,
+    pub(crate) role: Role,
+    pub(crate) digest: Digest,
+    pub(crate) expires_at: Option<DateTime<Utc>>,
+}
+
+impl Holder {
+    pub(crate) fn expired(&self, now: DateTime<Utc>) -> bool {
+        self.expires_at.is_some_and(|end| end <= now)
+    }
+
+    /// The line for the file: `name role sha256:… [expiry]`.
+    pub(crate) fn line(&self) -> String {
+        let hash: String = self.digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let line = format!("{} {} {HASH_PREFIX}{hash}", self.name, self.role.as_str());
+        match self.expires_at {
+            Some(end) => format!("{line} {}", end.format("%Y-%m-%dT%H:%M:%SZ")),
+            None => line,
+        }
+    }
+
+    /// Reads such a line.
+    fn parse(line: &str) -> Result<Self, String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (name, role, hash, end) = match words[..] {
+            [name, role, hash] => (name, role, hash, None),
+            [name, role, hash, end] => (name, role, hash, Some(end)),
+            _ => return Err("write `name role sha256:… [expiry]`".to_owned()),
+        };
+        let expires_at = end.map(|end| {
+            DateTime::parse_from_rfc3339(end)
+                .map(|end| end.to_utc())
+                .map_err(|_| format!("`{end}` is no time; write it like 2027-01-31T00:00:00Z"))
+        });
+        Ok(Self {
+            name: valid_name(name)?.into(),
+            role: role.parse()?,
+            digest: parse_hash(hash)?,
+            expires_at: expires_at.transpose()?,
+        })
+    }
+}
+
+/// A name that can stand in the audit trail and in a line.
+pub(crate) fn valid_name(name: &str) -> Result<&str, String> {
+    let fits = |c: char| c.is_alphanumeric() || "._@-".contains(c);
+    let length = name.chars().count();
+    match (1..=NAME_CHARS_MAX).contains(&length) && name.chars().all(fits) {
+        true => Ok(name),
+        false => Err(format!(
+            "`{name}` is no name; use 1 to {NAME_CHARS_MAX} letters, digits and . _ @ -"
+        )),
+    }
+}
+
+fn parse_hash(text: &str) -> Result<Digest, String> {
+    // Never the text itself: somebody may have put the token there.
+    let wrong = || "the third word is no `sha256:` and 64 hexadecimal digits".to_owned();
+    let hex = text.strip_prefix(HASH_PREFIX).filter(|hex| hex.len() == 64).ok_or_else(wrong)?;
+    let mut digest = Digest::default();
+    for (index, byte) in digest.iter_mut().enumerate() {
+        let digits = hex.get(index * 2..index * 2 + 2).ok_or_else(wrong)?;
+        *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
+    }
+    Ok(digest)
+}
+
+pub(crate) fn digest(secret: &str) -> Digest {
+    Sha256::digest(secret).into()
+}
+
+/// 256 random bits, in characters that need no quoting anywhere.
+pub(crate) fn secret() -> String {
+    let bytes: [u8; 32] = rand::random();
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// A token, and what is kept of it.
+pub(crate) fn new_token(
+    name: &str,
+    role: Role,
+    expires_at: Option<DateTime<Utc>>,
+) -> Result<(String, Holder), String> {
+    let token = format!("{PREFIX}{}", secret());
+    let digest = digest(&token);
+    Ok((token, Holder { name: valid_name(name)?.into(), role, digest, expires_at }))
+}
+
+/// Whether guessing at it is hopeless, however often: only such a token is worth a look when an
+/// address has sent too many wrong ones.
+pub(crate) fn is_random(token: &str) -> bool {
+    token.strip_prefix(PREFIX).is_some_and(|rest| rest.len() == 43)
+}
+
+/// All tokens that count now.
+pub(crate) struct TokenBook {
+    /// From the configuration; they do not change.
+    fixed: Vec<Holder>,
+    file: Option<Watched>,
+    holders: RwLock<Arc<[Holder]>>,
+}
+
+struct Watched {
+    path: PathBuf,
+    looked: Mutex<(Instant, Option<Stamp>)>,
+}
+
+/// What tells that a file was written.
+type Stamp = (SystemTime, u64);
+
+impl TokenBook {
+    /// `None` where no token is configured at all.
+    pub(crate) fn open(
+        single: Option<&str>,
+        lines: Option<&str>,
+        file: Option<&Path>,
+    ) -> Result<Option<Self>, ConfigError> {
+        if single.is_none() && lines.is_none() && file.is_none() {
+            return Ok(None);
+        }
+        let single = single.map(|token| Holder {
+            name: "token".into(),
+            role: Role::Admin,
+            digest: digest(token),
+            expires_at: None,
+        });
+        let mut fixed: Vec<Holder> = single.into_iter().collect();
+        fixed.extend(parse(lines.unwrap_or_default(), "[api] tokens")?);
+        let mut all = fixed.clone();
+        let file = match file {
+            None => None,
+            Some(path) => {
+                all.extend(read(path)?);
+                let looked = Mutex::new((Instant::now(), stamp(path)));
+                Some(Watched { path: path.to_owned(), looked })
+            }
+        };
+        if all.is_empty() {
+            return Err(ConfigError::Invalid(
+                "[api] tokens_file, tokens: there is no token in them; add a line that `postrider \
+                 token new` prints, or remove the keys to serve this machine alone"
+                    .to_owned(),
+            ));
+        }
+        Ok(Some(Self { fixed, file, holders: RwLock::new(all.into()) }))
+    }
+
+    /// Whose token it is. Every entry is compared, and each in constant time.
+    pub(crate) fn find(&self, token: &str) -> Option<Holder> {
+        self.by_digest(&digest(token))
+    }
+
+    pub(crate) fn by_digest(&self, digest: &Digest) -> Option<Holder> {
+        let holders = self.current();
+        let (mut found, mut at) = (Choice::from(0), 0_u64);
+        for (index, holder) in (0_u64..).zip(holders.iter()) {
+            let same = holder.digest.ct_eq(digest);
+            at.conditional_assign(&index, same);
+            found |= same;
+        }
+        bool::from(found).then(|| holders[at as usize].clone())
+    }
+
+    /// The tokens, read again where the file changed. A file that cannot be read or understood
+    /// changes nothing: those who are signed in keep working while somebody edits it.
+    fn current(&self) -> Arc<[Holder]> {
+        if let Some(file) = &self.file
+            && file.changed()
+        {
+            match read(&file.path) {
+                Ok(read) => {
+                    let all: Vec<Holder> = self.fixed.iter().cloned().chain(read).collect();
+                    tracing::info!(tokens = all.len(), "the tokens were read again");
+                    *self.holders.write().unwrap_or_else(PoisonError::into_inner) = all.into();
+                }
+                Err(error) => tracing::error!(%error, "the tokens stay as they were"),
+            }
+        }
+        Arc::clone(&self.holders.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Watched {
+    fn changed(&self) -> bool {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked.0.elapsed() < LOOK_EVERY {
+            return false;
+        }
+        let found = stamp(&self.path);
+        let changed = found.is_some() && found != looked.1;
+        *looked = (Instant::now(), found);
+        changed
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.modified().ok()?, found.len()))
+}
+
+fn read(path: &Path) -> Result<Vec<Holder>, ConfigError> {
+    let origin = format!("[api] tokens_file `{}`", path.display());
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| ConfigError::Invalid(format!("{origin} cannot be read: {error}")))?;
+    parse(&text, &origin)
+}
+
+fn parse(text: &str, origin: &str) -> Result<Vec<Holder>, ConfigError> {
+    let lines = text.split(['\n', ';']).map(str::trim).enumerate();
+    lines
+        .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+        .map(|(index, line)| {
+            Holder::parse(line).map_err(|error| {
+                ConfigError::Invalid(format!("{origin}, line {}: {error}", index + 1))
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_found_by_its_secret_and_by_nothing_else() {
+        let (token, holder) = new_token("anna", Role::Operator, None).unwrap();
+        assert!(is_random(&token) && !is_random("correct-horse-battery"));
+        assert!(!holder.line().contains(&token[10..]), "the secret is not in the line");
+        let lines = format!("# people\n{}\n\nbob viewer sha256:{}", holder.line(), "0".repeat(64));
+        let book = TokenBook::open(None, Some(&lines), None).unwrap().unwrap();
+        assert_eq!(book.find(&token), Some(holder));
+        let cut = &token[..token.len() - 1];
+        for wrong in ["", "postrider_", cut, &format!("{token}x")] {
+            assert_eq!(book.find(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_is_named_without_its_secret() {
+        for (line, word) in [
+            ("anna admin hunter2", "sha256:"),
+            ("anna admin sha256:xyz", "64"),
+            ("an/na admin sha256:00", "an/na"),
+            ("anna root sha256:00", "root"),
+            ("anna admin", "name role"),
+        ] {
+            let error = TokenBook::open(None, Some(&format!("\n{line}")), None).map(|_| ());
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(word) && error.contains("line 2"), "{line}: {error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        let empty = TokenBook::open(None, Some(" # nobody"), None).map(|_| ());
+        assert!(empty.unwrap_err().to_string().contains("token new"));
+        assert!(TokenBook::open(None, None, None).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_end_is_kept_to_the_second() {
+        let end = "2027-01-31T12:00:00Z".parse::<DateTime<Utc>>().unwrap();
+        let (_, holder) = new_token("ci", Role::Viewer, Some(end)).unwrap();
+        let read = Holder::parse(&holder.line()).unwrap();
+        assert_eq!(read, holder);
+        assert!(!read.expired(end - chrono::Duration::seconds(1)) && read.expired(end));
+    }
+}

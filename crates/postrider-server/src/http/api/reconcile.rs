@@ -1,0 +1,179 @@
+//! The books. Reading them reads the whole table, so it happens beside the requests: one asks for it,
+//! another one looks at the result.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use chrono::{DateTime, Utc};
+use postrider::store::{BookLine, Books};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::commands::reconcile::Reconciliation;
+use crate::http::ServerState;
+use crate::http::problem::Problem;
+
+/// Windows shown at most that do not balance.
+const WINDOWS_MAX: usize = 100;
+
+/// Number of events and sum of their ids.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct LineBody {
+    count: i64,
+    /// As text: it is larger than the numbers of some languages.
+    id_sum: String,
+}
+
+impl From<BookLine> for LineBody {
+    fn from(line: BookLine) -> Self {
+        Self { count: line.count, id_sum: line.id_sum.to_string() }
+    }
+}
+
+/// A minute of `created_at` that does not balance.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct WindowBody {
+    window: DateTime<Utc>,
+    appended: LineBody,
+    delivered: LineBody,
+    dead: LineBody,
+    pending: LineBody,
+}
+
+impl From<Books> for WindowBody {
+    fn from(books: Books) -> Self {
+        Self {
+            window: books.window,
+            appended: books.appended.into(),
+            delivered: books.delivered.into(),
+            dead: books.dead.into(),
+            pending: books.pending.into(),
+        }
+    }
+}
+
+/// The books of one outbox: `appended = delivered + dead + pending`.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct BooksBody {
+    outbox: String,
+    balanced: bool,
+    appended: LineBody,
+    delivered: LineBody,
+    dead: LineBody,
+    pending: LineBody,
+    /// The first hundred windows that do not balance.
+    unbalanced: Vec<WindowBody>,
+}
+
+impl From<Reconciliation> for BooksBody {
+    fn from(found: Reconciliation) -> Self {
+        let windows = found.unbalanced.into_iter().take(WINDOWS_MAX);
+        Self {
+            outbox: found.outbox,
+            balanced: found.balanced,
+            appended: found.appended.into(),
+            delivered: found.delivered.into(),
+            dead: found.dead.into(),
+            pending: found.pending.into(),
+            unbalanced: windows.map(WindowBody::from).collect(),
+        }
+    }
+}
+
+/// A look at the books that has ended.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct Ended {
+    started_at: DateTime<Utc>,
+    ended_at: DateTime<Utc>,
+    /// Who asked for it.
+    operator: String,
+    balanced: bool,
+    outboxes: Vec<BooksBody>,
+    /// Why it is not complete.
+    error: Option<String>,
+}
+
+/// Where the look at the books stands, in this server.
+#[derive(Debug, Clone, Default, Serialize, ToSchema)]
+pub(super) struct ReconcileState {
+    /// Since when one is under way; absent: none is.
+    running_since: Option<DateTime<Utc>>,
+    /// The last one that has ended.
+    last: Option<Ended>,
+}
+
+/// Looks at the books, one look at a time.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reconciler(Arc<Mutex<ReconcileState>>);
+
+impl Reconciler {
+    fn lock(&self) -> MutexGuard<'_, ReconcileState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `false` where one is under way.
+    fn begin(&self, now: DateTime<Utc>) -> bool {
+        let mut state = self.lock();
+        let free = state.running_since.is_none();
+        state.running_since.get_or_insert(now);
+        free
+    }
+
+    fn end(&self, ended: Ended) {
+        *self.lock() = ReconcileState { running_since: None, last: Some(ended) };
+    }
+}
+
+/// The last look at the books, and whether one is under way.
+#[utoipa::path(
+    get, path = "/api/v1/reconcile", tag = "books",
+    responses((status = 200, description = "Where it stands", body = ReconcileState))
+)]
+pub(super) async fn show(State(state): State<ServerState>) -> Json<ReconcileState> {
+    let found = state.reconciler.lock().clone();
+    Json(found)
+}
+
+/// Look at the books of all outboxes, in the background. While one look is under way, no second
+/// one begins.
+#[utoipa::path(
+    post, path = "/api/v1/reconcile", tag = "books",
+    responses((status = 202, description = "It is under way", body = ReconcileState))
+)]
+pub(super) async fn start(
+    State(state): State<ServerState>,
+    caller: crate::http::access::Caller,
+) -> Result<(StatusCode, Json<ReconcileState>), Problem> {
+    let started_at = Utc::now();
+    if state.reconciler.begin(started_at) {
+        let (state, operator) = (state.clone(), caller.name.to_string());
+        tokio::spawn(async move {
+            let stop = state.stop.clone();
+            stop.run_until_cancelled(look(&state, started_at, operator)).await;
+        });
+    }
+    let found = state.reconciler.lock().clone();
+    Ok((StatusCode::ACCEPTED, Json(found)))
+}
+
+async fn look(state: &ServerState, started_at: DateTime<Utc>, operator: String) {
+    let (mut outboxes, mut error) = (Vec::new(), None);
+    for served in &state.outboxes {
+        match state.store.books(&served.outbox).await {
+            Ok(books) => {
+                let found = Reconciliation::new(served.outbox.name(), books);
+                outboxes.push(BooksBody::from(found));
+            }
+            Err(cause) => {
+                tracing::error!(error = %cause, outbox = served.outbox.name(), "books not read");
+                let name = served.outbox.name();
+                error = Some(format!("the books of `{name}` cannot be read; the log says why"));
+            }
+        }
+    }
+    let balanced = error.is_none() && outboxes.iter().all(|books| books.balanced);
+    let ended_at = Utc::now();
+    state.reconciler.end(Ended { started_at, ended_at, operator, balanced, outboxes, error });
+}

@@ -1,0 +1,135 @@
+//! Parts of a request, with problem documents for what does not fit.
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::header;
+use axum::http::request::Parts;
+use chrono::{DateTime, Datelike, Utc};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+
+use super::ServerState;
+use super::problem::Problem;
+
+/// Fields of the path.
+pub(crate) struct InPath<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for InPath<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let found = Path::<T>::from_request_parts(parts, state).await;
+        let refused =
+            |error: PathRejection| Problem::new(400, format!("the path: {}", error.body_text()));
+        found.map(|Path(found)| Self(found)).map_err(refused)
+    }
+}
+
+/// Parameters of the query. One that is unknown is refused: a filter with a slip of the pen would
+/// show, or act on, everything.
+pub(crate) struct InQuery<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for InQuery<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let found = Query::<T>::from_request_parts(parts, state).await;
+        let refused =
+            |error: QueryRejection| Problem::new(400, format!("the query: {}", error.body_text()));
+        found.map(|Query(found)| Self(found)).map_err(refused)
+    }
+}
+
+/// A JSON body within the limit.
+pub(crate) struct InBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<ServerState> for InBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &ServerState) -> Result<Self, Problem> {
+        require_type(&request, "application/json")?;
+        let body = read_body(request, state.body_bytes_max).await?;
+        parse(&body, "the body").map(Self)
+    }
+}
+
+/// Reads a JSON object. Serde alone would also take a list of values, in the order of the fields.
+pub(crate) fn parse<T: DeserializeOwned>(body: &[u8], what: &str) -> Result<T, Problem> {
+    if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+        return Err(Problem::new(422, format!("{what} does not fit: it is a list, not an object")));
+    }
+    serde_json::from_slice(body).map_err(|error| match error.is_data() {
+        true => Problem::new(422, format!("{what} does not fit: {error}")),
+        false => Problem::new(400, format!("{what} is not valid JSON: {error}")),
+    })
+}
+
+pub(crate) async fn read_body(
+    request: Request,
+    bytes_max: usize,
+) -> Result<axum::body::Bytes, Problem> {
+    axum::body::to_bytes(request.into_body(), bytes_max)
+        .await
+        .map_err(|_| Problem::new(413, format!("the body is larger than {bytes_max} bytes")))
+}
+
+pub(crate) fn require_type(request: &Request, allowed: &str) -> Result<(), Problem> {
+    let given = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = given.and_then(|value| value.split(';').next());
+    match kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case(allowed)) {
+        true => Ok(()),
+        false => Err(Problem::new(415, format!("send the body as `Content-Type: {allowed}`"))),
+    }
+}
+
+/// A field that is an object, for `deserialize_with`: see [`parse`].
+pub(crate) fn object<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let fields = serde_json::Map::deserialize(deserializer)?;
+    T::deserialize(serde_json::Value::Object(fields)).map_err(serde::de::Error::custom)
+}
+
+/// Longest text of a filter, note or name.
+const TEXT_CHARS_MAX: usize = 1_000;
+/// Years that every store can hold.
+const YEARS: std::ops::RangeInclusive<i32> = 1970..=9999;
+
+/// A text that every store can take.
+pub(crate) fn text(name: &str, value: Option<String>) -> Result<Option<String>, Problem> {
+    let Some(value) = value else { return Ok(None) };
+    if value.contains('\0') {
+        return Err(Problem::new(400, format!("`{name}` contains a NUL character; no event does")));
+    }
+    if value.chars().count() > TEXT_CHARS_MAX {
+        let detail = format!("`{name}` has more than {TEXT_CHARS_MAX} characters");
+        return Err(Problem::new(400, detail));
+    }
+    Ok(Some(value))
+}
+
+/// An identity or a fingerprint: no store has one with other characters, and some cannot compare.
+pub(crate) fn ascii(name: &str, value: Option<String>) -> Result<Option<String>, Problem> {
+    match text(name, value)? {
+        Some(value) if !value.is_ascii() => {
+            Err(Problem::new(400, format!("`{name}` has only ASCII characters")))
+        }
+        value => Ok(value),
+    }
+}
+
+/// A time that every store can compare with.
+pub(crate) fn time(
+    name: &str,
+    value: Option<DateTime<Utc>>,
+) -> Result<Option<DateTime<Utc>>, Problem> {
+    match value {
+        Some(time) if !YEARS.contains(&time.year()) => {
+            let (from, to) = (YEARS.start(), YEARS.end());
+            Err(Problem::new(400, format!("`{name}` is not in the years {from} to {to}")))
+        }
+        value => Ok(value),
+    }
+}

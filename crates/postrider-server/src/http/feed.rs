@@ -1,0 +1,305 @@
+//! What everybody looks at: the statistics of all outboxes, asked for once for all who want them,
+//! and remembered for a while.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use postrider::StoreError;
+use postrider::store::{PauseKind, Statistics};
+use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
+
+use super::ServerState;
+use super::api::{ClaimWord, DownBody, PauseBody, down};
+
+/// Between samples for the history, while nobody watches.
+const SAMPLE_EVERY: Duration = Duration::from_secs(10);
+/// Samples of the last hour, and one a minute of two days.
+const SHORT_SAMPLES: usize = 360;
+const LONG_EVERY: usize = 6;
+const LONG_SAMPLES: usize = 2_880;
+
+/// Numbers of one event type.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct TypeState {
+    event_type: String,
+    appended: i64,
+    delivered: i64,
+    dead: i64,
+}
+
+/// Events per second since the snapshot before.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+pub(crate) struct Rates {
+    appended_per_s: f64,
+    delivered_per_s: f64,
+    dead_per_s: f64,
+}
+
+/// How an outbox is doing.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct OutboxState {
+    pub(crate) name: String,
+    table: String,
+    preset: String,
+    sink: String,
+    /// The outboxes that its events are copied into, if that is where they go.
+    branches: Vec<String>,
+    /// Whether delivered events are kept, so that they can be replayed.
+    archives: bool,
+    /// How relays share the work.
+    claim: Option<ClaimWord>,
+    /// Absent: it runs.
+    paused: Option<PauseBody>,
+    /// Events appended since the outbox exists.
+    appended: i64,
+    delivered: i64,
+    dead: i64,
+    /// `appended - delivered - dead`.
+    pending: i64,
+    /// Dead letters that nobody resolved.
+    unresolved: i64,
+    /// Age of the oldest live event in seconds.
+    oldest_age_s: Option<i64>,
+    by_type: Vec<TypeState>,
+    /// Absent in the first snapshot.
+    rates: Option<Rates>,
+    /// Destinations that are down, as the relays see them.
+    down: Vec<DownBody>,
+}
+
+/// All outboxes at one moment.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Snapshot {
+    /// Counts up.
+    pub(crate) number: u64,
+    at: DateTime<Utc>,
+    pub(crate) outboxes: Vec<OutboxState>,
+    #[serde(skip)]
+    #[schema(ignore)]
+    taken: Option<Instant>,
+}
+
+/// A point of the history.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Sample {
+    at: DateTime<Utc>,
+    appended: i64,
+    delivered: i64,
+    dead: i64,
+    pending: i64,
+    unresolved: i64,
+    oldest_age_s: Option<i64>,
+}
+
+#[derive(Default)]
+struct History {
+    short: VecDeque<Sample>,
+    long: VecDeque<Sample>,
+    taken: usize,
+}
+
+/// The one place that asks for statistics.
+pub(crate) struct Feed {
+    every: Duration,
+    latest: watch::Sender<Option<Arc<Snapshot>>>,
+    /// One question at a time; whoever waits for it takes its answer.
+    asking: tokio::sync::Mutex<()>,
+    watchers: Arc<Semaphore>,
+    watchers_max: usize,
+    history: Mutex<HashMap<String, History>>,
+}
+
+impl Feed {
+    pub(crate) fn new(every: Duration, watchers_max: usize) -> Self {
+        Self {
+            every,
+            latest: watch::Sender::new(None),
+            asking: tokio::sync::Mutex::default(),
+            watchers: Arc::new(Semaphore::new(watchers_max)),
+            watchers_max,
+            history: Mutex::default(),
+        }
+    }
+
+    /// A snapshot that is not older than the interval.
+    pub(crate) async fn recent(&self, state: &ServerState) -> Result<Arc<Snapshot>, StoreError> {
+        if let Some(snapshot) = self.fresh() {
+            return Ok(snapshot);
+        }
+        let _asking = self.asking.lock().await;
+        match self.fresh() {
+            Some(snapshot) => Ok(snapshot),
+            None => self.ask(state).await,
+        }
+    }
+
+    fn fresh(&self) -> Option<Arc<Snapshot>> {
+        let latest = self.latest.borrow().clone()?;
+        latest.taken.is_some_and(|taken| taken.elapsed() < self.every).then_some(latest)
+    }
+
+    async fn ask(&self, state: &ServerState) -> Result<Arc<Snapshot>, StoreError> {
+        let before = self.latest.borrow().clone();
+        let (modes, relays) = (state.store.modes().await?, state.store.relays().await?);
+        let pauses = state.store.pauses().await?;
+        let taken = Instant::now();
+        let mut outboxes = Vec::new();
+        for served in &state.outboxes {
+            let name = served.outbox.name();
+            let statistics = state.store.statistics(&served.outbox).await?;
+            let mode = modes.iter().find(|(of, _)| of == name).map(|(_, mode)| mode.claim.into());
+            let same = before.as_ref().and_then(|before| {
+                let passed = taken.saturating_duration_since(before.taken?);
+                let outbox = before.outboxes.iter().find(|outbox| outbox.name == name)?;
+                Some((outbox, passed.as_secs_f64()))
+            });
+            outboxes.push(OutboxState {
+                name: name.to_owned(),
+                table: served.outbox.table().to_owned(),
+                preset: served.preset.to_owned(),
+                sink: served.sink.clone(),
+                branches: served.branches.clone(),
+                archives: served.archives,
+                claim: mode,
+                paused: PauseBody::find(&pauses, PauseKind::Outbox, name),
+                rates: same.map(|(before, passed)| rates(before, &statistics, passed)),
+                down: down(&relays, |serving| serving.outbox == name),
+                appended: statistics.appended,
+                delivered: statistics.delivered,
+                dead: statistics.dead,
+                pending: statistics.pending,
+                unresolved: statistics.unresolved,
+                oldest_age_s: statistics.oldest_age_s,
+                by_type: by_type(statistics),
+            });
+        }
+        let number = before.map_or(1, |before| before.number + 1);
+        let snapshot = Snapshot { number, at: Utc::now(), outboxes, taken: Some(taken) };
+        let snapshot = Arc::new(snapshot);
+        self.latest.send_replace(Some(Arc::clone(&snapshot)));
+        Ok(snapshot)
+    }
+
+    /// `None` where too many watch.
+    pub(crate) fn watch(&self) -> Option<Watcher> {
+        let place = Arc::clone(&self.watchers).try_acquire_owned().ok()?;
+        let mut latest = self.latest.subscribe();
+        // The newest one is new to whoever comes.
+        latest.mark_changed();
+        Some(Watcher { latest, _place: place })
+    }
+
+    fn watched(&self) -> bool {
+        self.watchers.available_permits() < self.watchers_max
+    }
+
+    fn remember(&self, snapshot: &Snapshot) {
+        let mut history = self.histories();
+        for outbox in &snapshot.outboxes {
+            let known = history.entry(outbox.name.clone()).or_default();
+            let sample = Sample {
+                at: snapshot.at,
+                appended: outbox.appended,
+                delivered: outbox.delivered,
+                dead: outbox.dead,
+                pending: outbox.pending,
+                unresolved: outbox.unresolved,
+                oldest_age_s: outbox.oldest_age_s,
+            };
+            if known.taken.is_multiple_of(LONG_EVERY) {
+                push(&mut known.long, sample.clone(), LONG_SAMPLES);
+            }
+            known.taken += 1;
+            push(&mut known.short, sample, SHORT_SAMPLES);
+        }
+    }
+
+    /// The samples of an outbox, oldest first.
+    pub(crate) fn history(&self, outbox: &str, long: bool) -> Vec<Sample> {
+        let history = self.histories();
+        let Some(known) = history.get(outbox) else { return Vec::new() };
+        let samples = if long { &known.long } else { &known.short };
+        samples.iter().cloned().collect()
+    }
+
+    fn histories(&self) -> MutexGuard<'_, HashMap<String, History>> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn push(samples: &mut VecDeque<Sample>, sample: Sample, max: usize) {
+    if samples.len() >= max {
+        samples.pop_front();
+    }
+    samples.push_back(sample);
+}
+
+fn by_type(statistics: Statistics) -> Vec<TypeState> {
+    let types = statistics.by_type.into_iter();
+    types
+        .map(|of| TypeState {
+            event_type: of.event_type,
+            appended: of.appended,
+            delivered: of.delivered,
+            dead: of.dead,
+        })
+        .collect()
+}
+
+fn rates(before: &OutboxState, now: &Statistics, seconds: f64) -> Rates {
+    let rate = |before: i64, now: i64| match seconds > 0.0 {
+        true => ((now - before) as f64 / seconds * 100.0).round() / 100.0,
+        false => 0.0,
+    };
+    Rates {
+        appended_per_s: rate(before.appended, now.appended),
+        delivered_per_s: rate(before.delivered, now.delivered),
+        dead_per_s: rate(before.dead, now.dead),
+    }
+}
+
+/// Somebody who watches; the place is free again when it is dropped.
+pub(crate) struct Watcher {
+    latest: watch::Receiver<Option<Arc<Snapshot>>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Watcher {
+    /// The next snapshot; a slow watcher gets the newest, and never a queue of old ones.
+    pub(crate) async fn next(&mut self) -> Option<Arc<Snapshot>> {
+        loop {
+            self.latest.changed().await.ok()?;
+            if let Some(snapshot) = self.latest.borrow_and_update().clone() {
+                return Some(snapshot);
+            }
+        }
+    }
+}
+
+/// Asks again and again: often while somebody watches, now and then for the history.
+pub(crate) async fn run(state: ServerState, stop: CancellationToken) {
+    let feed = &state.feed;
+    let mut sampled: Option<Instant> = None;
+    let asking = async {
+        loop {
+            let due = sampled.is_none_or(|at| at.elapsed() >= SAMPLE_EVERY);
+            if due || feed.watched() {
+                match feed.recent(&state).await {
+                    Ok(snapshot) if due => {
+                        feed.remember(&snapshot);
+                        sampled = Some(Instant::now());
+                    }
+                    Ok(_) => {}
+                    Err(error) => tracing::debug!(%error, "no statistics; they come later"),
+                }
+            }
+            tokio::time::sleep(feed.every).await;
+        }
+    };
+    stop.run_until_cancelled(asking).await;
+}

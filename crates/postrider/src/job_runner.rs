@@ -1,0 +1,167 @@
+//! Who works on bulk jobs: the command line in the foreground, and the leader among the relays for
+//! jobs that nobody works on.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use uuid::Uuid;
+
+use crate::store::{Database, Job, JobFilter, JobState, JobWork};
+use crate::{Outbox, StoreError};
+
+/// A runner that gave no sign of life for this long has lost its job to the next one.
+const QUIET: Duration = Duration::from_secs(15);
+/// Entries per step: a transaction of some 20 ms.
+const CHUNK: u32 = 500;
+/// Steps per second of a job with a rate, so that it is even and the sign of life regular.
+const STEPS_PER_SECOND: u32 = 4;
+/// Between looks after the canary.
+const CANARY_LOOK: Duration = Duration::from_millis(500);
+/// Waits between repeats of a step that failed for a moment; doubled up to the second.
+const REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Time for which such a step is repeated before the job is left to others.
+const REPEAT_FOR: Duration = Duration::from_secs(60);
+/// Open jobs looked at when searching for one to take.
+const OPEN_MAX: u32 = 100;
+
+/// Works on bulk jobs, one at a time, step by step. Drop the future of [`JobRunner::run`] at any
+/// time: a step is a transaction, and another runner goes on.
+pub struct JobRunner {
+    store: Arc<dyn Database>,
+    outboxes: Vec<Outbox>,
+    name: String,
+    chunk: u32,
+}
+
+impl JobRunner {
+    /// A runner for jobs of these outboxes; `host` tells people where it runs.
+    pub fn new(store: Arc<dyn Database>, outboxes: Vec<Outbox>, host: &str) -> Self {
+        let host: String = host.chars().take(60).collect();
+        let name = format!("{}@{host}", Uuid::now_v7().simple());
+        Self { store, outboxes, name, chunk: CHUNK }
+    }
+
+    /// With other steps, for tests.
+    #[must_use]
+    pub fn chunk(self, chunk: u32) -> Self {
+        Self { chunk: chunk.max(1), ..self }
+    }
+
+    /// The oldest open job of these outboxes that nobody works on, and that could be taken.
+    ///
+    /// # Errors
+    /// As the store.
+    pub async fn next(&self) -> Result<Option<Job>, StoreError> {
+        let open = JobFilter { open: true, ..JobFilter::default() };
+        let jobs = self.store.jobs(&open, None, OPEN_MAX).await?;
+        for job in jobs.into_iter().rev().filter(|job| self.serves(job)) {
+            if let Some(taken) = self.store.take_job(job.id, &self.name, QUIET).await? {
+                return Ok(Some(taken));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether all outboxes of the job are known here.
+    fn serves(&self, job: &Job) -> bool {
+        self.outbox(&job.outbox).is_some() && self.target(job).is_ok()
+    }
+
+    fn outbox(&self, name: &str) -> Option<&Outbox> {
+        self.outboxes.iter().find(|outbox| outbox.name() == name)
+    }
+
+    /// The outbox that a replay names.
+    fn target(&self, job: &Job) -> Result<Option<&Outbox>, StoreError> {
+        let JobWork::Replay { into: Some(name), .. } = &job.work else { return Ok(None) };
+        self.outbox(name).map(Some).ok_or_else(|| not_configured(name))
+    }
+
+    /// Works on a job to its end, telling of each step. `None` where another runner has the job.
+    ///
+    /// # Errors
+    /// Where the database cannot be reached for a minute; the job stays open. An error that lasts
+    /// is the job's end, and told in its `reason`.
+    pub async fn run(
+        &self,
+        id: i64,
+        progress: &mut (dyn FnMut(&Job) + Send),
+    ) -> Result<Option<Job>, StoreError> {
+        let Some(mut job) = self.store.take_job(id, &self.name, QUIET).await? else {
+            return Ok(None);
+        };
+        let outbox = self.outbox(&job.outbox).ok_or_else(|| not_configured(&job.outbox))?.clone();
+        let into = self.target(&job)?.cloned();
+        progress(&job);
+        while job.state.is_open() {
+            let (started, before) = (Instant::now(), job.done_count);
+            let Some(stepped) = self.step(&outbox, into.as_ref(), &job).await? else {
+                // Stopped by an operator, or taken over.
+                return Ok(self.store.job(id).await?.filter(|job| !job.state.is_open()));
+            };
+            job = stepped;
+            progress(&job);
+            tokio::time::sleep(rest(&job, before).saturating_sub(started.elapsed())).await;
+        }
+        Ok(Some(job))
+    }
+
+    /// Ends a job that this runner works on, so that it waits for an operator to resume it.
+    ///
+    /// # Errors
+    /// As the store.
+    pub async fn interrupt(&self, id: i64, reason: &str) -> Result<(), StoreError> {
+        self.store.end_job(id, &self.name, JobState::Stopped, reason).await
+    }
+
+    /// One step. What fails for a moment is repeated: the cursor in the job's row tells whether
+    /// the step whose answer was lost had happened.
+    async fn step(
+        &self,
+        outbox: &Outbox,
+        into: Option<&Outbox>,
+        job: &Job,
+    ) -> Result<Option<Job>, StoreError> {
+        let chunk = match job.rate {
+            Some(rate) => self.chunk.min((rate / STEPS_PER_SECOND).max(1)),
+            None => self.chunk,
+        };
+        let (started, mut wait) = (Instant::now(), REPEAT.0);
+        loop {
+            match self.store.step_job(outbox, into, job.id, &self.name, chunk).await {
+                Ok(stepped) => return Ok(stepped),
+                Err(error) if error.is_transient() && started.elapsed() < REPEAT_FOR => {
+                    tracing::warn!(job = job.id, %error, "step of a job failed; repeating");
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(REPEAT.1);
+                }
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => {
+                    let reason = error.to_string();
+                    tracing::error!(job = job.id, %error, "job failed");
+                    self.store.end_job(job.id, &self.name, JobState::Failed, &reason).await?;
+                    return self.store.job(job.id).await;
+                }
+            }
+        }
+    }
+}
+
+/// Time from the beginning of a step to that of the next.
+fn rest(job: &Job, done_before: i64) -> Duration {
+    if job.state == JobState::Canary {
+        return CANARY_LOOK;
+    }
+    let done = u32::try_from(job.done_count - done_before).unwrap_or(0);
+    match job.rate {
+        Some(rate) if job.state.is_open() => Duration::from_secs(1) * done / rate.max(1),
+        _ => Duration::ZERO,
+    }
+}
+
+fn not_configured(outbox: &str) -> StoreError {
+    StoreError::Refused(format!(
+        "outbox `{outbox}` is not configured here: run the job where it is, or add it to the \
+         configuration"
+    ))
+}

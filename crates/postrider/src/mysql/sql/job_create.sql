@@ -1,0 +1,4 @@
+-- Outbox, work, operator, note, rate, canary, max_id.
+INSERT INTO postrider_jobs (
+    outbox, work, operator, note, rate, canary_count, canary_within_s, max_id
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?)

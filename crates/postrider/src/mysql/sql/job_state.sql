@@ -1,0 +1,1 @@
+SELECT state FROM postrider_jobs WHERE id = ? FOR UPDATE

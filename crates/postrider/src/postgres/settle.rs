@@ -1,0 +1,216 @@
+//! Settling of delivered events: the statement that runs for each of them.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, DurationRound, TimeDelta, Utc};
+use sqlx::{PgExecutor, Row};
+
+use super::PostgresStore;
+use crate::store::{Delivery, Lease, OnSuccess, Result, Settled};
+use crate::{Outbox, StoreError};
+
+/// Fewer rows are looked up one by one: the transaction around a range costs more than it saves.
+const DENSE_ROWS_MIN: usize = 100;
+/// Ids of a range per row that is meant, at most: the others are read in vain.
+const IDS_PER_ROW_MAX: i64 = 8;
+
+/// Rows that lie close together and are of one version.
+#[derive(Debug, PartialEq, Eq)]
+struct Dense<'a> {
+    first: i64,
+    last: i64,
+    version: i64,
+    /// From the first id on.
+    bits: Vec<u8>,
+    rows: u64,
+    /// Count and sum of ids by minute and event type.
+    book: BTreeMap<(DateTime<Utc>, &'a str), (i64, i128)>,
+}
+
+impl<'a> Dense<'a> {
+    /// Cuts the rows into those of one range and the others. `None`: a range does not pay.
+    fn cut(delivered: &'a [Delivery]) -> Option<(Self, Vec<&'a Delivery>)> {
+        let version = delivered.get(delivered.len() / 2)?.version;
+        let (meant, others): (Vec<_>, Vec<_>) =
+            delivered.iter().partition(|row| row.version == version);
+        let ids = || meant.iter().map(|row| row.id);
+        let (first, last) = (ids().min()?, ids().max()?);
+        let span = last.checked_sub(first)?;
+        let dense = i64::try_from(meant.len()).ok()?.saturating_mul(IDS_PER_ROW_MAX) > span;
+        if meant.len() < DENSE_ROWS_MIN || !dense {
+            return None;
+        }
+        let mut bits = vec![0_u8; usize::try_from(span / 8 + 1).ok()?];
+        let mut book: BTreeMap<_, (i64, i128)> = BTreeMap::new();
+        for row in meant {
+            let at = usize::try_from(row.id - first).ok()?;
+            let bit = 1 << (at % 8);
+            if bits[at / 8] & bit != 0 {
+                // Twice the same row: not for here.
+                return None;
+            }
+            bits[at / 8] |= bit;
+            let minute = row.created_at.duration_trunc(TimeDelta::minutes(1)).ok()?;
+            let (count, sum) = book.entry((minute, row.event_type.as_str())).or_default();
+            *count += 1;
+            *sum += i128::from(row.id);
+        }
+        let rows = book.values().map(|(count, _)| count.unsigned_abs()).sum();
+        Some((Self { first, last, version, bits, rows, book }, others))
+    }
+}
+
+impl PostgresStore {
+    pub(super) async fn delete_delivered(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+    ) -> Result<Settled> {
+        if let Some((dense, others)) = Dense::cut(delivered)
+            && let Some(settled) = self.delete_dense(outbox, lease, &dense, &others).await?
+        {
+            return Ok(settled);
+        }
+        let rows: Vec<&Delivery> = delivered.iter().collect();
+        settle_each(&self.pool, outbox, lease, &rows, OnSuccess::Delete).await
+    }
+
+    /// `None`, and nothing done: some of the rows are not as the relay knows them.
+    async fn delete_dense(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        dense: &Dense<'_>,
+        others: &[&Delivery],
+    ) -> Result<Option<Settled>> {
+        let (mut minutes, mut types) = (Vec::new(), Vec::new());
+        let (mut counts, mut sums) = (Vec::new(), Vec::new());
+        for ((minute, event_type), (count, sum)) in &dense.book {
+            minutes.push(*minute);
+            types.push(*event_type);
+            counts.push(*count);
+            sums.push(sum.to_string());
+        }
+        let mut tx = self.pool.begin().await?;
+        let deleted = sqlx::query(outbox.sql(include_str!("sql/settle_delivered_dense.sql")))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .bind(dense.first)
+            .bind(dense.last)
+            .bind(&dense.bits)
+            .bind(dense.version)
+            .bind(minutes)
+            .bind(types)
+            .bind(counts)
+            .bind(sums)
+            .execute(&mut *tx)
+            .await?;
+        if deleted.rows_affected() != dense.rows {
+            tx.rollback().await?;
+            return Ok(None);
+        }
+        let mut settled = Settled { rows: dense.rows };
+        if !others.is_empty() {
+            settled.rows +=
+                settle_each(&mut *tx, outbox, lease, others, OnSuccess::Delete).await?.rows;
+        }
+        tx.commit().await?;
+        Ok(Some(settled))
+    }
+}
+
+/// Each row by itself, with the books of those that are really gone.
+pub(super) async fn settle_each(
+    executor: impl PgExecutor<'_>,
+    outbox: &Outbox,
+    lease: &Lease,
+    delivered: &[&Delivery],
+    on_success: OnSuccess,
+) -> Result<Settled> {
+    let statement = match on_success {
+        OnSuccess::Delete => include_str!("sql/settle_delivered_delete.sql"),
+        OnSuccess::Archive => include_str!("sql/settle_delivered_archive.sql"),
+    };
+    let row = sqlx::query(outbox.sql(statement))
+        .bind(&lease.relay_id)
+        .bind(lease.epoch)
+        .bind(delivered.iter().map(|d| d.id).collect::<Vec<_>>())
+        .bind(delivered.iter().map(|d| d.version).collect::<Vec<_>>())
+        .fetch_one(executor)
+        .await?;
+    settled(&row)
+}
+
+/// Reads `held` and `settled`, which every settling statement answers.
+pub(super) fn settled(row: &sqlx::postgres::PgRow) -> Result<Settled> {
+    let (held, rows): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    match held {
+        0 => Err(StoreError::LeaseLost),
+        _ => Ok(Settled { rows: rows.try_into().unwrap_or(0) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(ids: impl IntoIterator<Item = i64>) -> Vec<Delivery> {
+        let row = |id| Delivery {
+            id,
+            version: 1,
+            event_type: "Sent".to_owned(),
+            created_at: DateTime::from_timestamp(61, 5).unwrap(),
+            branches: 0,
+        };
+        ids.into_iter().map(row).collect()
+    }
+
+    #[test]
+    fn each_row_has_its_bit_and_no_other_has_one() {
+        let meant = rows((1_000..1_400).filter(|id| id % 3 != 0));
+        let (dense, others) = Dense::cut(&meant).unwrap();
+        assert!(others.is_empty());
+        assert_eq!((dense.first, dense.last, dense.rows), (1_000, 1_399, meant.len() as u64));
+        for id in 1_000..1_400 {
+            let at = (id - 1_000) as usize;
+            let bit = dense.bits[at / 8] >> (at % 8) & 1;
+            assert_eq!(bit == 1, id % 3 != 0, "row {id}");
+        }
+    }
+
+    #[test]
+    fn the_books_are_by_minute_and_type() {
+        let mut meant = rows(1..=200);
+        meant[0].event_type = "Booked".to_owned();
+        meant[1].created_at += TimeDelta::minutes(1);
+        let (dense, _) = Dense::cut(&meant).unwrap();
+        let lines: Vec<_> = dense.book.into_iter().collect();
+        let minute = |n: i64| DateTime::from_timestamp(60 * n, 0).unwrap();
+        assert_eq!(
+            lines,
+            [
+                ((minute(1), "Booked"), (1, 1)),
+                ((minute(1), "Sent"), (198, (3..=200).sum())),
+                ((minute(2), "Sent"), (1, 2)),
+            ]
+        );
+    }
+
+    #[test]
+    fn rows_of_another_version_go_by_themselves() {
+        let mut meant = rows(1..=200);
+        meant[7].version = 5;
+        let (dense, others) = Dense::cut(&meant).unwrap();
+        assert_eq!((dense.rows, others), (199, vec![&meant[7]]));
+    }
+
+    #[test]
+    fn few_rows_scattered_rows_and_repeated_rows_have_no_range() {
+        assert_eq!(Dense::cut(&[]), None);
+        assert_eq!(Dense::cut(&rows(1..20)), None);
+        assert_eq!(Dense::cut(&rows((1..200).map(|n| n * 100))), None);
+        assert_eq!(Dense::cut(&rows((1..200).chain([150]))), None);
+        assert_eq!(Dense::cut(&rows([i64::MIN, i64::MAX])), None);
+    }
+}

@@ -1,0 +1,9 @@
+-- As dlq_retry, in the order of the dead letters.
+INSERT INTO "{outbox}" (
+    event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
+    content_hash, max_retries, redrive_count
+)
+SELECT event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
+    content_hash, max_retries, redrive_count + 1
+FROM "{outbox}_dlq" WHERE id IN (SELECT value FROM json_each($1)) ORDER BY id
+RETURNING id, event_id

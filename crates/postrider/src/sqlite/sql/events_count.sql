@@ -1,0 +1,1 @@
+SELECT count(*) FROM "{outbox}" WHERE {filter} AND id >= $12 AND id < $13

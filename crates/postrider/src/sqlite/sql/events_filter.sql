@@ -1,0 +1,8 @@
+-- An absent filter is NULL; $7 is a piece of the error text. No live event is delivered ($10, $11).
+($1 IS NULL OR status = $1) AND ($2 IS NULL OR event_type = $2)
+  AND ($3 IS NULL OR aggregate_type = $3) AND ($4 IS NULL OR aggregate_id = $4)
+  AND ($5 IS NULL OR event_id = $5) AND ($6 IS NULL OR request_id = $6)
+  AND ($7 IS NULL OR instr(lower(last_error), lower($7)) > 0)
+  AND ($8 IS NULL OR created_at >= $8)
+  AND ($9 IS NULL OR created_at < $9)
+  AND $10 IS NULL AND $11 IS NULL

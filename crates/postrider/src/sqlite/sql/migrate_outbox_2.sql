@@ -1,0 +1,6 @@
+-- Dead letters that upkeep has not seen yet. Nearly always empty.
+CREATE INDEX IF NOT EXISTS "{outbox}_dlq_unseen" ON "{outbox}_dlq" (id) WHERE fingerprint = '';
+CREATE INDEX IF NOT EXISTS "{outbox}_dlq_event" ON "{outbox}_dlq" (event_id);
+-- All that the groups of unresolved ones need.
+CREATE INDEX IF NOT EXISTS "{outbox}_dlq_groups"
+    ON "{outbox}_dlq" (id, fingerprint, event_type, failed_at) WHERE NOT resolved;

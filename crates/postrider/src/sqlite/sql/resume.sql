@@ -1,0 +1,1 @@
+DELETE FROM postrider_pauses WHERE kind = $1 AND name = $2

@@ -1,0 +1,369 @@
+//! One step of a bulk job: what happens, in which order, the same on every store. The statements are
+//! each store's own.
+
+use std::collections::HashMap;
+
+use async_trait::async_trait;
+
+use super::{
+    CANARY_MAX, Canary, DlqFilter, EventFilter, Job, JobState, JobWork, NewJob, Result,
+    parse_stored,
+};
+use crate::{Status, StoreError};
+
+/// Rows that one step looks at. A filter that hardly anything fits is worked through in such steps.
+const WINDOW_ROWS: i64 = 10_000;
+
+/// An entry that a job acts on: its id, and the identity of the event.
+pub(crate) type Entry = (i64, String);
+
+/// Where the entries of a job are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Source {
+    DeadLetters,
+    Archive,
+}
+
+/// A job whose row this transaction holds.
+pub(crate) struct LockedJob {
+    pub(crate) job: Job,
+    pub(crate) canary: CanaryNote,
+    /// The time for the canary is over.
+    pub(crate) overdue: bool,
+}
+
+/// What the job's row says of the first few.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CanaryNote {
+    /// Their row ids.
+    pub(crate) ids: Vec<i64>,
+    /// They were delivered, or an operator did not want to wait.
+    pub(crate) passed: bool,
+    /// Their time begins with this step.
+    pub(crate) starts: bool,
+}
+
+/// What became of the first few.
+pub(crate) struct CanaryLook {
+    pub(crate) waiting: i64,
+    pub(crate) dead: i64,
+}
+
+/// The statements of a step, all in one transaction.
+#[async_trait]
+pub(crate) trait JobTransaction: Send {
+    /// Holds the job's row, if the job is open and that runner's.
+    async fn lock(&mut self, id: i64, runner: &str) -> Result<Option<LockedJob>>;
+
+    /// The last of the next `rows` ids after `after`, up to `max_id`.
+    async fn window(
+        &mut self,
+        source: Source,
+        after: i64,
+        max_id: i64,
+        rows: i64,
+    ) -> Result<Option<i64>>;
+
+    /// Unresolved dead letters that fit, after one id and up to another, oldest first.
+    async fn dead_letters(
+        &mut self,
+        filter: &DlqFilter,
+        after: i64,
+        to: i64,
+        limit: i64,
+    ) -> Result<Vec<i64>>;
+
+    /// Holds those that are still unresolved.
+    async fn lock_dead_letters(&mut self, ids: &[i64]) -> Result<Vec<Entry>>;
+
+    /// Archived events that fit, after one id and up to another, oldest first.
+    async fn archived(
+        &mut self,
+        filter: &EventFilter,
+        after: i64,
+        to: i64,
+        limit: i64,
+    ) -> Result<Vec<Entry>>;
+
+    /// Fresh events of dead letters; answers their row ids with the identities.
+    async fn retry_all(&mut self, letters: &[Entry]) -> Result<Vec<Entry>>;
+
+    /// Fresh events of archived ones, in the outbox that the job names, marked with the job.
+    async fn replay_all(&mut self, job_id: i64, archived: &[Entry]) -> Result<Vec<Entry>>;
+
+    /// Resolves dead letters: id, and row id of the fresh event.
+    async fn resolve_all(
+        &mut self,
+        letters: &[(i64, Option<i64>)],
+        operator: &str,
+        note: &str,
+    ) -> Result<()>;
+
+    /// Lines of the audit trail: target and detail.
+    async fn audit_all(
+        &mut self,
+        operator: &str,
+        action: &str,
+        lines: &[(String, String)],
+    ) -> Result<()>;
+
+    /// Where the events with these row ids are now.
+    async fn look_after(&mut self, ids: &[i64]) -> Result<CanaryLook>;
+
+    /// Writes the job's row, as a sign of life too.
+    async fn save(&mut self, job: &Job, canary: &CanaryNote) -> Result<()>;
+}
+
+/// Works one step; the caller commits. `None` where the job is not the runner's.
+pub(crate) async fn step(
+    tx: &mut dyn JobTransaction,
+    id: i64,
+    runner: &str,
+    chunk: u32,
+) -> Result<Option<Job>> {
+    let Some(mut locked) = tx.lock(id, runner).await? else { return Ok(None) };
+    match locked.job.state {
+        JobState::Canary => await_canary(tx, &mut locked).await?,
+        _ => act(tx, &mut locked, i64::from(chunk)).await?,
+    }
+    if !locked.job.state.is_open() {
+        locked.job.runner = None;
+    }
+    tx.save(&locked.job, &locked.canary).await?;
+    Ok(Some(locked.job))
+}
+
+async fn await_canary(tx: &mut dyn JobTransaction, locked: &mut LockedJob) -> Result<()> {
+    let (job, canary) = (&mut locked.job, &mut locked.canary);
+    let CanaryLook { waiting, dead } = tx.look_after(&canary.ids).await?;
+    let sent = canary.ids.len();
+    let stop = match (dead, waiting) {
+        (0, 0) => {
+            canary.passed = true;
+            job.state = JobState::Running;
+            return Ok(());
+        }
+        (0, _) if !locked.overdue => return Ok(()),
+        (0, _) => {
+            let within = job.canary.map_or(0, |canary| canary.within_s);
+            format!("{waiting} of the first {sent} are not delivered after {within} s")
+        }
+        _ => format!("{dead} of the first {sent} are dead letters again"),
+    };
+    job.state = JobState::Stopped;
+    job.reason = Some(format!("canary: {stop}"));
+    Ok(())
+}
+
+async fn act(tx: &mut dyn JobTransaction, locked: &mut LockedJob, chunk: i64) -> Result<()> {
+    let (job, canary) = (&mut locked.job, &mut locked.canary);
+    let first = job.canary.filter(|_| !canary.passed).map(|canary| i64::from(canary.count));
+    let limit = first.map_or(chunk, |first| chunk.min(first - job.done_count)).max(1);
+    let source = match &job.work {
+        JobWork::Replay { .. } => Source::Archive,
+        JobWork::DlqRetry { .. } | JobWork::DlqResolve { .. } => Source::DeadLetters,
+    };
+    let Some(to) = tx.window(source, job.cursor, job.max_id, WINDOW_ROWS).await? else {
+        job.state = JobState::Done;
+        job.cursor = job.max_id;
+        return Ok(());
+    };
+    let acted = match job.work.clone() {
+        JobWork::DlqRetry { filter } => act_on_letters(tx, job, &filter, to, limit, true).await?,
+        JobWork::DlqResolve { filter } => {
+            act_on_letters(tx, job, &filter, to, limit, false).await?
+        }
+        JobWork::Replay { filter, .. } => replay(tx, job, &filter, to, limit).await?,
+    };
+    job.cursor = acted.last_id.unwrap_or(to);
+    job.done_count += acted.done;
+    job.skipped_count += acted.skipped;
+    if first.is_some() {
+        canary.ids.extend(acted.fresh);
+        if first.is_some_and(|first| job.done_count >= first) {
+            job.state = JobState::Canary;
+            canary.starts = true;
+        }
+    }
+    Ok(())
+}
+
+/// What one step did.
+struct Acted {
+    /// The last entry that was looked at, where there may be more before the window's end.
+    last_id: Option<i64>,
+    done: i64,
+    skipped: i64,
+    fresh: Vec<i64>,
+}
+
+async fn act_on_letters(
+    tx: &mut dyn JobTransaction,
+    job: &Job,
+    filter: &DlqFilter,
+    to: i64,
+    limit: i64,
+    retry: bool,
+) -> Result<Acted> {
+    let filter = DlqFilter { resolved: None, ..filter.clone() };
+    let found = tx.dead_letters(&filter, job.cursor, to, limit).await?;
+    let held = tx.lock_dead_letters(&found).await?;
+    let fresh = match retry {
+        true => pair(&held, tx.retry_all(&held).await?)?,
+        false => Vec::new(),
+    };
+    let of = |at: usize| fresh.get(at).copied();
+    let resolved: Vec<(i64, Option<i64>)> =
+        held.iter().enumerate().map(|(at, (id, _))| (*id, of(at))).collect();
+    tx.resolve_all(&resolved, &job.operator, &job.note).await?;
+    let line = |(id, fresh): &(i64, Option<i64>)| {
+        let what = fresh.map_or_else(|| "resolved".to_owned(), |id| format!("retried as {id}"));
+        (id.to_string(), format!("{what}, job {}: {}", job.id, job.note))
+    };
+    let lines: Vec<_> = resolved.iter().map(line).collect();
+    let action = if retry { "dlq.retry" } else { "dlq.resolve" };
+    tx.audit_all(&job.operator, action, &lines).await?;
+    Ok(acted(found.len(), found.last().copied(), limit, held.len(), fresh))
+}
+
+async fn replay(
+    tx: &mut dyn JobTransaction,
+    job: &Job,
+    filter: &EventFilter,
+    to: i64,
+    limit: i64,
+) -> Result<Acted> {
+    // Nothing that was delivered after the job was made, least of all by the job.
+    let until = filter.delivered_until.map_or(job.created_at, |until| until.min(job.created_at));
+    let delivered_until = Some(until);
+    let filter = EventFilter { status: None, error: None, delivered_until, ..filter.clone() };
+    let found = tx.archived(&filter, job.cursor, to, limit).await?;
+    let copies = tx.replay_all(job.id, &found).await?;
+    let done = copies.len();
+    let ids: HashMap<&str, i64> = copies.iter().map(|(id, event)| (event.as_str(), *id)).collect();
+    let line = |(id, event): &Entry| {
+        let fresh = ids.get(event.as_str())?;
+        Some((id.to_string(), format!("replayed as {fresh}, job {}: {}", job.id, job.note)))
+    };
+    let lines: Vec<_> = found.iter().filter_map(line).collect();
+    tx.audit_all(&job.operator, "event.replay", &lines).await?;
+    let fresh = copies.into_iter().map(|(id, _)| id).collect();
+    Ok(acted(found.len(), found.last().map(|(id, _)| *id), limit, done, fresh))
+}
+
+fn acted(found: usize, last: Option<i64>, limit: i64, done: usize, fresh: Vec<i64>) -> Acted {
+    let count = |rows: usize| i64::try_from(rows).unwrap_or(i64::MAX);
+    let full = count(found) >= limit;
+    Acted {
+        last_id: last.filter(|_| full),
+        done: count(done),
+        skipped: count(found - done.min(found)),
+        fresh,
+    }
+}
+
+/// The fresh event of each entry. By identity: a statement does not promise the order of its
+/// answers. Entries that share an identity are the same event.
+fn pair(entries: &[Entry], fresh: Vec<Entry>) -> Result<Vec<i64>> {
+    let mut by_event: HashMap<String, Vec<i64>> = HashMap::new();
+    for (id, event) in fresh {
+        by_event.entry(event).or_default().push(id);
+    }
+    let next = |(_, event): &Entry| by_event.get_mut(event).and_then(Vec::pop);
+    let paired: Vec<i64> = entries.iter().filter_map(next).collect();
+    match paired.len() == entries.len() {
+        true => Ok(paired),
+        false => Err(StoreError::Schema(format!(
+            "{} dead letters were sent again, but only {} events came of it: a trigger of the \
+             outbox is missing or altered; run `postrider migrate`",
+            entries.len(),
+            paired.len()
+        ))),
+    }
+}
+
+/// Refuses what cannot be done as asked for, before a job is made.
+pub(crate) fn check_job(job: &NewJob) -> Result<()> {
+    let refuse = |why: &str| Err(StoreError::Refused(why.to_owned()));
+    match (job.rate, job.canary, &job.work) {
+        (Some(0), ..) => refuse("a rate of 0 events per second would never end; leave it out"),
+        (_, Some(_), JobWork::DlqResolve { .. }) => {
+            refuse("a canary is for what is delivered; resolving delivers nothing")
+        }
+        (_, Some(canary), _)
+            if !(1..=CANARY_MAX).contains(&canary.count) || canary.within_s == 0 =>
+        {
+            Err(StoreError::Refused(format!(
+                "a canary of {} events within {} s; allowed are 1 to {CANARY_MAX} events and at \
+                 least 1 s",
+                canary.count, canary.within_s
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Why a job cannot be stopped or resumed as it is.
+pub(crate) fn refuse_job(id: i64, found: Option<JobState>, open: bool) -> Result<()> {
+    match found {
+        None => Err(StoreError::Refused(format!(
+            "there is no job {id}; `postrider jobs list` shows what there is"
+        ))),
+        Some(state) if state.is_open() == open && (open || state != JobState::Done) => Ok(()),
+        Some(state) => Err(StoreError::Refused(format!(
+            "job {id} is {}; {}",
+            state.as_str(),
+            match open {
+                true => "only one that waits or runs can be stopped",
+                false => "only one that stopped or failed can be resumed",
+            }
+        ))),
+    }
+}
+
+/// The filter of a dry run: of dead letters, or else of archived events.
+pub(crate) fn preview_filter(work: &JobWork) -> Result<DlqFilter, EventFilter> {
+    match work.clone() {
+        JobWork::DlqRetry { filter } | JobWork::DlqResolve { filter } => {
+            Ok(DlqFilter { resolved: Some(false), ..filter })
+        }
+        JobWork::Replay { filter, .. } => {
+            Err(EventFilter { status: Some(Status::Completed), error: None, ..filter })
+        }
+    }
+}
+
+/// What to do, as the job's row holds it.
+pub(crate) fn work_json(work: &JobWork) -> Result<String> {
+    serde_json::to_string(work).map_err(unreadable)
+}
+
+/// The columns of a job's row that are not taken as they are: work, state, rate, canary.
+pub(crate) fn parse_job(
+    work: &str,
+    state: &str,
+    rate: Option<i64>,
+    canary: (Option<i64>, Option<i64>),
+) -> Result<(JobWork, JobState, Option<u32>, Option<Canary>)> {
+    let number = |value: i64| u32::try_from(value).unwrap_or(u32::MAX);
+    let canary = match canary {
+        (Some(count), Some(within_s)) => {
+            Some(Canary { count: number(count), within_s: number(within_s) })
+        }
+        _ => None,
+    };
+    let work = serde_json::from_str(work).map_err(unreadable)?;
+    Ok((work, parse_stored("state", state)?, rate.map(number), canary))
+}
+
+pub(crate) fn ids_text(ids: &[i64]) -> String {
+    serde_json::json!(ids).to_string()
+}
+
+pub(crate) fn parse_ids(text: &str) -> Result<Vec<i64>> {
+    serde_json::from_str(text).map_err(unreadable)
+}
+
+fn unreadable(error: serde_json::Error) -> StoreError {
+    StoreError::Schema(format!("a row of postrider_jobs cannot be read: {error}"))
+}
