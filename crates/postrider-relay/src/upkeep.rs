@@ -106,7 +106,7 @@ impl Upkeep {
                 self.log("folding the books", self.fold(&led).await);
             }
             if retry.due() {
-                self.log("automatic retry", self.auto_retry(&mut retriers).await);
+                self.log("automatic retry", self.auto_retry(&mut retriers, &roll).await);
             }
             if marked.due() {
                 self.log("moving marked rows", self.move_marked(&led).await);
@@ -234,9 +234,13 @@ impl Upkeep {
         self.outboxes.iter().flat_map(of).collect()
     }
 
-    async fn auto_retry(&self, retriers: &mut [(Outbox, AutoRetrier)]) -> Result<(), StoreError> {
+    async fn auto_retry(
+        &self,
+        retriers: &mut [(Outbox, AutoRetrier)],
+        roll: &Roll,
+    ) -> Result<(), StoreError> {
         let mut result = Ok(());
-        for (outbox, retrier) in retriers {
+        for (outbox, retrier) in retriers.iter_mut().filter(|(o, _)| roll.leads(o.name())) {
             result = retrier.round(self.store.as_ref(), outbox).await.and(result);
         }
         result
