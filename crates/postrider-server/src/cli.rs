@@ -91,14 +91,14 @@ pub(crate) enum Command {
     Reconcile(ReconcileArgs),
     /// Look for what keeps events from being delivered, and say what to do about it
     Doctor(DoctorArgs),
-    /// Try the channels for alerts
-    #[command(subcommand)]
-    Alert(AlertCommand),
     /// Make tokens for the API
     #[command(subcommand)]
     Token(TokenCommand),
     /// Print the OpenAPI document of the API
     Openapi,
+    /// Try the channels for alerts
+    #[command(subcommand)]
+    Alert(AlertCommand),
     /// Print the commented default configuration
     Config,
     /// Measure speed, latency and memory, against what the database and the sink can give
