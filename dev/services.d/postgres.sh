@@ -27,13 +27,15 @@ service_create() {
 }
 
 # fsync stays on: published figures depend on it. wal_level=logical is for change capture, with
-# room for the slots of tests that run side by side. No Unix socket: its path may be too long.
+# room for the slots of tests that run side by side; prepared transactions are what `doctor` must
+# find. No Unix socket: its path may be too long.
 service_start() {
     drop_stale_lock
     launch postgres "$(postgres_bin)/postgres" -D "$DATA" \
         -c listen_addresses=127.0.0.1 -c port="${PORTS[0]}" -c unix_socket_directories= \
         -c max_connections=300 -c shared_buffers=256MB -c fsync=on \
-        -c wal_level=logical -c max_wal_senders=50 -c max_replication_slots=50
+        -c wal_level=logical -c max_wal_senders=50 -c max_replication_slots=50 \
+        -c max_prepared_transactions=20
 }
 
 service_ready() {

@@ -11,9 +11,9 @@ use clap::{Args, Parser, Subcommand};
 use postrider::store::ClaimMode;
 
 pub(crate) use bench::{
-    ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BlockedKeysArgs, DrainArgs,
-    EventArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, RelayArgs, ScaleArgs,
-    SinkArgs, SinkKind,
+    ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BenchRelayArgs, BlockedKeysArgs,
+    DrainArgs, EventArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, RelayArgs,
+    ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
 };
 pub(crate) use operator::{
     ActArgs, AuditArgs, By, DlqCommand, EditArgs, EventFilterArgs, EventsCommand, ExportArgs,
@@ -110,6 +110,8 @@ pub(crate) enum Command {
     /// The API that `chaos` breaks; told by its standard input
     #[command(hide = true)]
     ChaosApi(ChaosApiArgs),
+    #[command(hide = true)]
+    BenchRelay(BenchRelayArgs),
 }
 
 #[derive(Debug, Args)]

@@ -60,5 +60,9 @@ async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Bench(command) => commands::bench::bench(&context, command).await,
         Command::Chaos(command) => commands::chaos::chaos(&context, command).await,
         Command::ChaosApi(args) => commands::chaos::api::serve(&args).await,
+        Command::BenchRelay(args) => {
+            let config = context.load()?;
+            commands::bench::takeover::serve(config.store.url.expose(), &args).await
+        }
     }
 }

@@ -28,6 +28,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `POSTGRES_URL`, `MYSQL_URL` | a server to create databases on; absent: its tests skip |
+//! | `PGBOUNCER_URL` | a pool in transaction mode before that PostgreSQL; absent: its test skips |
 //! | `KAFKA_BROKERS`, `RABBITMQ_URL`, `NATS_URL` | brokers to make topics, queues and streams on; absent: their tests skip |
 //! | `POSTRIDER_SKIP_LOG` | file to which each skipped test appends its name and the reason |
 //! | `POSTRIDER_REQUIRE_ALL` | `1`: a test that would skip fails instead, naming the reason |

@@ -143,6 +143,12 @@ async fn the_relay_does_its_work(db: TestDb, url: String) {
     store.retry(&outbox, letters[0].id, "ann", "").await.unwrap();
     store.resolve(&outbox, letters[1].id, "ann", "").await.unwrap();
     the_relay_works_in_lanes(&*store, &outbox, &lease).await;
+    store.failed_rows(&outbox, 10).await.unwrap();
+    store.composition(&outbox, 10).await.unwrap();
+    let specs = [OutboxSpec::new(outbox.clone())];
+    let findings = store.diagnose(&specs, Duration::from_secs(300)).await.unwrap();
+    let rights = findings.iter().find(|finding| finding.subject == "rights").unwrap();
+    assert_eq!(rights.cure, None, "the printed rights are all that a relay needs: {rights:?}");
     store.retire(&lease).await.unwrap();
     db.assert_balanced().await;
 }
@@ -175,4 +181,11 @@ async fn a_viewer_reads_and_changes_nothing(db: TestDb, url: String) {
     store.blocked_keys(&db.outbox, 10, 200_000).await.unwrap();
     store.modes().await.unwrap();
     store.retry(&db.outbox, letters[0].id, "eve", "").await.expect_err("a viewer only looks");
+    store.failed_rows(&db.outbox, 10).await.unwrap();
+    store.composition(&db.outbox, 10).await.unwrap();
+    store.lane_owners(&db.outbox).await.unwrap();
+    let specs = [OutboxSpec::new(db.outbox.clone())];
+    let findings = store.diagnose(&specs, Duration::from_secs(300)).await.unwrap();
+    let rights = findings.iter().find(|finding| finding.subject == "rights").unwrap();
+    assert!(rights.finding.contains("lacks INSERT on orders_outbox"), "{rights:?}");
 }

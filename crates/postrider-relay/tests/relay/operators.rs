@@ -91,7 +91,7 @@ async fn a_pause_holds_in_lanes_and_gives_them_back(db: TestDb) {
 fn retry_all(canary: Option<Canary>) -> NewJob {
     let work = JobWork::DlqRetry { filter: DlqFilter::default() };
     let (operator, note) = ("olga".to_owned(), "they are back".to_owned());
-    NewJob { work, operator, note, rate: None, canary }
+    NewJob { work, operator, note, rate: None, canary, request_key: None }
 }
 
 async fn a_job_that_nobody_runs_is_worked_on_by_the_leader(db: TestDb) {

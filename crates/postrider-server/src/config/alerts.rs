@@ -303,3 +303,30 @@ impl EmailAlertSection {
         self.to.iter().map(to).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_threshold_can_be_overridden_and_switched_off() {
+        let section: ThresholdsSection = toml::from_str(
+            "pending_max = 7\nfailed_rows_max = 0\nunresolved_at = 'off'\nretry_rate_max = 0.25\n\
+             availability_min = false\ndead_letters = 'off'\nintegrity = false\nbackups = 'on'",
+        )
+        .unwrap();
+        let preset = Thresholds::BROKER;
+        let expected = Thresholds {
+            pending_max: Some(7),
+            failed_rows_max: None,
+            unresolved_at: None,
+            retry_rate_max: Some(0.25),
+            availability_min: None,
+            dead_letters: false,
+            integrity: false,
+            ..preset
+        };
+        assert_eq!(section.over(preset), Ok(expected));
+        assert_eq!(ThresholdsSection::default().over(preset), Ok(preset));
+    }
+}

@@ -8,6 +8,7 @@
 // A test fails by panicking: here an unwrap is the assertion that the step before it worked.
 #![allow(clippy::unwrap_used)]
 
+mod alerting;
 mod api;
 mod api_access;
 mod api_contract;
@@ -23,7 +24,9 @@ mod commands;
 mod dead_letter_commands;
 mod delivery;
 mod demo;
+mod doctor;
 mod lanes;
+mod metrics;
 mod operator_commands;
 mod relays;
 mod routes;

@@ -111,6 +111,16 @@ impl Settings {
         self
     }
 
+    /// Alerts go to another channel.
+    pub(crate) fn alert_to(mut self, channel: &str) -> Self {
+        self.alert = Some(toml::from_str(channel).unwrap());
+        self
+    }
+
+    pub(crate) fn thresholds(self, thresholds: &str) -> Self {
+        self.outbox("alerts", toml::from_str::<Table>(thresholds).unwrap())
+    }
+
     /// The configuration file.
     pub(crate) fn text(&self, store_url: &str, target: &HttpTarget, people: &HttpTarget) -> String {
         let Self { mut store, server, api, relay, outbox, mut sink, alert } = self.clone();
@@ -120,7 +130,9 @@ impl Settings {
         let alerts: Vec<toml::Value> = alert
             .into_iter()
             .map(|mut alert| {
-                alert.insert("url".to_owned(), format!("{}/webhook", people.url()).into());
+                if !alert.contains_key("host") {
+                    alert.insert("url".to_owned(), format!("{}/webhook", people.url()).into());
+                }
                 alert.into()
             })
             .collect();

@@ -14,8 +14,8 @@ use super::search::{DlqSearch, EventSearch, bind_dlq, bind_events};
 use super::settle::ids_json;
 use crate::event::{fit, limits};
 use crate::store::job_step::{
-    self, CanaryLook, CanaryNote, Entry, JobTransaction, LockedJob, Source, check_job, not_made,
-    parse_job, preview_filter, refuse_job,
+    self, CanaryLook, CanaryNote, Entry, JobTransaction, LockedJob, Preview, Source, check_job,
+    not_made, parse_job, refuse_job,
 };
 use crate::store::{
     CountLimit, Counted, DlqFilter, EventFilter, Job, JobFilter, JobState, JobWork, Jobs, NewJob,
@@ -72,9 +72,11 @@ impl Jobs for MysqlStore {
         limit: CountLimit,
     ) -> Result<Counted> {
         let pool = &self.pool;
-        match preview_filter(work) {
-            Ok(filter) => search::count(&DlqSearch { pool, outbox, filter: &filter }, limit).await,
-            Err(filter) => {
+        match Preview::of(work) {
+            Preview::DeadLetters(filter) => {
+                search::count(&DlqSearch { pool, outbox, filter: &filter }, limit).await
+            }
+            Preview::Archived(filter) => {
                 search::count(&EventSearch { pool, outbox, filter: &filter }, limit).await
             }
         }

@@ -182,7 +182,9 @@ impl MysqlStore {
         }
         let prepared = sqlx::raw_sql("XA RECOVER").fetch_all(&mut *connection).await;
         for row in prepared.unwrap_or_default() {
-            let data: String = row.try_get(3).unwrap_or_default();
+            // Bytes, because that is what a name of a transaction is.
+            let data: Vec<u8> = row.try_get_unchecked(3).unwrap_or_default();
+            let data = String::from_utf8_lossy(&data);
             findings.push(Finding::warning(
                 format!("prepared transaction {data}"),
                 "it keeps its locks and holds back purge",

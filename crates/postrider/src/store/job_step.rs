@@ -335,14 +335,23 @@ pub(crate) fn refuse_job(id: i64, found: Option<JobState>, open: bool) -> Result
     }
 }
 
-/// The filter of a dry run: of dead letters, or else of archived events.
-pub(crate) fn preview_filter(work: &JobWork) -> Result<DlqFilter, EventFilter> {
-    match work.clone() {
-        JobWork::DlqRetry { filter } | JobWork::DlqResolve { filter } => {
-            Ok(DlqFilter { resolved: Some(false), ..filter })
-        }
-        JobWork::Replay { filter, .. } => {
-            Err(EventFilter { status: Some(Status::Completed), error: None, ..filter })
+/// What a dry run counts.
+pub(crate) enum Preview {
+    DeadLetters(DlqFilter),
+    Archived(EventFilter),
+}
+
+impl Preview {
+    pub(crate) fn of(work: &JobWork) -> Self {
+        match work.clone() {
+            JobWork::DlqRetry { filter } | JobWork::DlqResolve { filter } => {
+                Self::DeadLetters(DlqFilter { resolved: Some(false), ..filter })
+            }
+            JobWork::Replay { filter, .. } => Self::Archived(EventFilter {
+                status: Some(Status::Completed),
+                error: None,
+                ..filter
+            }),
         }
     }
 }

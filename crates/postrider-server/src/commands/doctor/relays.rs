@@ -126,3 +126,55 @@ fn nobody(subject: &str) -> Finding {
     let cure = "add it to the configuration of a relay, or start one with this configuration";
     Finding::wrong(subject, "no live relay works on it", cure)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use postrider::Outbox;
+    use postrider::store::{Serving, Verdict};
+    use postrider_relay::Preset;
+    use postrider_relay::sinks::NullSink;
+
+    fn outbox() -> OutboxConfig {
+        let sink = Arc::new(NullSink::new("null"));
+        OutboxConfig::new(Outbox::new("orders").unwrap(), Preset::broker(), sink)
+    }
+
+    fn relay(id: &str, outbox: &str, share: Share) -> RelayPulse {
+        let serving = Serving { outbox: outbox.to_owned(), epoch: 1, share, down: Vec::new() };
+        RelayPulse {
+            relay_id: id.to_owned(),
+            epoch: 1,
+            heartbeat: 1,
+            fenced: false,
+            host: String::new(),
+            serving: vec![serving],
+            age: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn lanes_of_nobody_and_of_the_dead_are_found() {
+        let live = [relay("a", "orders", Share::WHOLE)];
+        let owner = |name: &str| Some(name.to_owned());
+        assert_eq!(served_lanes(&outbox(), &[owner("a"), owner("a")], &live), []);
+        let owners = [owner("a"), None, owner("dead")];
+        let found = served_lanes(&outbox(), &owners, &live);
+        assert_eq!(found[0].verdict, Verdict::Wrong);
+        assert!(found[0].finding.contains("2 of 3 lanes"), "{found:?}");
+        let others = [relay("a", "transfers", Share::WHOLE)];
+        let found = served_lanes(&outbox(), &owners, &others);
+        assert!(found[0].finding.contains("no live relay"), "{found:?}");
+    }
+
+    #[test]
+    fn shares_of_nobody_are_found() {
+        let live = [relay("a", "orders", Share { of: 2, index: 1 })];
+        let found = served_shares(&outbox(), &live);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].finding.contains("share 0 of 2"), "{found:?}");
+        assert_eq!(served_shares(&outbox(), &[relay("a", "orders", Share::WHOLE)]), []);
+    }
+}
