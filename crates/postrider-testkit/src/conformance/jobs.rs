@@ -309,7 +309,7 @@ pub async fn jobs_are_listed_by_outbox_and_state(db: TestDb) {
 pub async fn the_runner_works_a_job_through(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.bury_many(&relay, 20).await;
-    let runner = runner(&db, &[db.outbox.clone()]).chunk(6);
+    let runner = runner(&db, std::slice::from_ref(&db.outbox)).chunk(6);
     let made = db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
     let next = runner.next(|_| true).await.unwrap().unwrap();
     assert_eq!(next.id, made.id);
@@ -354,7 +354,7 @@ pub async fn a_replay_sends_archived_events_again(db: TestDb) {
     let preview = db.store.preview_job(&db.outbox, &work, CountLimit::default()).await.unwrap();
     assert_eq!(preview.count, 2);
     let made = db.store.create_job(&db.outbox, &new_job(work)).await.unwrap();
-    let runner = runner(&db, &[db.outbox.clone()]).chunk(1);
+    let runner = runner(&db, std::slice::from_ref(&db.outbox)).chunk(1);
     let job = runner.run(made.id, &mut |_| {}).await.unwrap().unwrap();
     assert_eq!((job.state, job.done_count), (JobState::Done, 2));
     let again = db.claim(&relay, 10).await;
@@ -387,7 +387,7 @@ pub async fn a_replay_goes_into_the_outbox_that_it_names(db: TestDb) {
     let canary = Some(Canary { count: 1, within_s: 600 });
     let job = NewJob { canary, ..new_job(work) };
     let made = db.store.create_job(&db.outbox, &job).await.unwrap();
-    let only_parent = runner(&db, &[db.outbox.clone()]);
+    let only_parent = runner(&db, std::slice::from_ref(&db.outbox));
     assert!(
         only_parent.next(|_| true).await.unwrap().is_none(),
         "the child is not configured there"

@@ -14,8 +14,8 @@ use super::search::{DlqSearch, EventSearch, bind_dlq, bind_events};
 use super::settle::ids_json;
 use crate::event::{fit, limits};
 use crate::store::job_step::{
-    self, CanaryLook, CanaryNote, Entry, JobTransaction, LockedJob, Source, check_job, parse_job,
-    preview_filter, refuse_job,
+    self, CanaryLook, CanaryNote, Entry, JobTransaction, LockedJob, Preview, Source, check_job,
+    parse_job, preview, refuse_job,
 };
 use crate::store::{
     CountLimit, Counted, DlqFilter, EventFilter, Job, JobFilter, JobState, JobWork, Jobs, NewJob,
@@ -59,9 +59,11 @@ impl Jobs for MysqlStore {
         limit: CountLimit,
     ) -> Result<Counted> {
         let pool = &self.pool;
-        match preview_filter(work) {
-            Ok(filter) => search::count(&DlqSearch { pool, outbox, filter: &filter }, limit).await,
-            Err(filter) => {
+        match preview(work) {
+            Preview::DeadLetters(filter) => {
+                search::count(&DlqSearch { pool, outbox, filter: &filter }, limit).await
+            }
+            Preview::Archived(filter) => {
                 search::count(&EventSearch { pool, outbox, filter: &filter }, limit).await
             }
         }

@@ -11,8 +11,8 @@ use super::search::{DlqSearch, EventSearch, bind_dlq, bind_events};
 use super::{On, ROWS_MAX, SqliteStore, json, minus};
 use crate::event::{fit, limits};
 use crate::store::job_step::{
-    self, CanaryLook, CanaryNote, Entry, JobTransaction, LockedJob, Source, check_job, parse_job,
-    preview_filter, refuse_job,
+    self, CanaryLook, CanaryNote, Entry, JobTransaction, LockedJob, Preview, Source, check_job,
+    parse_job, preview, refuse_job,
 };
 use crate::store::{
     CountLimit, Counted, DlqFilter, EventFilter, Job, JobFilter, JobState, JobWork, Jobs, NewJob,
@@ -55,9 +55,11 @@ impl Jobs for SqliteStore {
         limit: CountLimit,
     ) -> Result<Counted> {
         let store = self;
-        match preview_filter(work) {
-            Ok(filter) => search::count(&DlqSearch { store, outbox, filter: &filter }, limit).await,
-            Err(filter) => {
+        match preview(work) {
+            Preview::DeadLetters(filter) => {
+                search::count(&DlqSearch { store, outbox, filter: &filter }, limit).await
+            }
+            Preview::Archived(filter) => {
                 search::count(&EventSearch { store, outbox, filter: &filter }, limit).await
             }
         }

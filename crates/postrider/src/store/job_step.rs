@@ -321,14 +321,21 @@ pub(crate) fn refuse_job(id: i64, found: Option<JobState>, open: bool) -> Result
     }
 }
 
-/// The filter of a dry run: of dead letters, or else of archived events.
-pub(crate) fn preview_filter(work: &JobWork) -> Result<DlqFilter, EventFilter> {
+/// What a dry run counts.
+pub(crate) enum Preview {
+    DeadLetters(DlqFilter),
+    Archived(Box<EventFilter>),
+}
+
+/// The filter of a dry run.
+pub(crate) fn preview(work: &JobWork) -> Preview {
     match work.clone() {
         JobWork::DlqRetry { filter } | JobWork::DlqResolve { filter } => {
-            Ok(DlqFilter { resolved: Some(false), ..filter })
+            Preview::DeadLetters(DlqFilter { resolved: Some(false), ..filter })
         }
         JobWork::Replay { filter, .. } => {
-            Err(EventFilter { status: Some(Status::Completed), error: None, ..filter })
+            let status = Some(Status::Completed);
+            Preview::Archived(Box::new(EventFilter { status, error: None, ..filter }))
         }
     }
 }
