@@ -1,4 +1,4 @@
-//! Bulk jobs that nobody works on: the leader among the relays takes them.
+//! Bulk jobs that nobody works on: the relay that keeps house for their outbox takes them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ const JOBS_MAX: usize = 4;
 /// Between looks for a job.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Works on jobs while this relay is the leader, until cut off. A job that was begun is finished
-/// even when another relay leads by then: it is fenced by its runner, not by the lead.
+/// Works on jobs of outboxes that this relay keeps house for, until cut off. A job that was begun is
+/// finished even when another relay does so by then: it is fenced by its runner.
 pub(crate) async fn keep_running(
     store: Arc<dyn Database>,
     outboxes: Vec<Outbox>,
@@ -36,16 +36,14 @@ pub(crate) async fn keep_running(
 
 async fn keep_one(runner: JobRunner, rolls: watch::Receiver<Roll>, waker: Waker) {
     loop {
-        let leads = rolls.borrow().leader;
-        if leads {
-            match runner.next().await {
-                Ok(Some(job)) => {
-                    work(&runner, &job, &waker).await;
-                    continue;
-                }
-                Ok(None) => {}
-                Err(error) => tracing::warn!(%error, "no look for jobs; trying again"),
+        let roll = rolls.borrow().clone();
+        match runner.next(|outbox| roll.leads(outbox)).await {
+            Ok(Some(job)) => {
+                work(&runner, &job, &waker).await;
+                continue;
             }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "no look for jobs; trying again"),
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

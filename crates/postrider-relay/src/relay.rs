@@ -182,6 +182,15 @@ impl Relay {
             stopping.run_until_cancelled(upkeep.run(rolls)).await;
         });
 
+        let jobs = jobs::keep_running(
+            Arc::clone(&self.store),
+            names,
+            self.config.host.clone(),
+            heart.rolls(),
+            self.waker.clone(),
+        );
+        // The next runner goes on after what is cut off here.
+        let jobs = AbortOnDropHandle::new(tokio::spawn(jobs));
         let observed: Vec<_> = self
             .outboxes
             .iter()
@@ -198,15 +207,6 @@ impl Relay {
         let monitoring = AbortOnDropHandle::new(tokio::spawn(async move {
             stopping.run_until_cancelled(monitor.run(rolls)).await;
         }));
-        let jobs = jobs::keep_running(
-            Arc::clone(&self.store),
-            names,
-            self.config.host.clone(),
-            heart.rolls(),
-            self.waker.clone(),
-        );
-        // The next runner goes on after what is cut off here.
-        let jobs = AbortOnDropHandle::new(tokio::spawn(jobs));
 
         let alone = Arc::new(RwLock::new(()));
         let mut pipelines = JoinSet::new();

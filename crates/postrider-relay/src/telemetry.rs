@@ -63,14 +63,14 @@ pub const DESTINATION_WINDOW: &str = "postrider_destination_window";
 pub const ALERTS: &str = "postrider_alerts_total";
 /// Tries of a message that failed.
 pub const ALERTS_FAILED: &str = "postrider_alerts_failed_total";
-/// Messages given up: too many at once, refused, or not sent for a day.
-pub const ALERTS_DROPPED: &str = "postrider_alerts_dropped_total";
-/// Messages that wait for their channel (gauge).
-pub const ALERTS_WAITING: &str = "postrider_alerts_waiting";
 /// Whether an operator paused the outbox or its sink (gauge, 0 or 1).
 pub const PAUSED: &str = "postrider_outbox_paused";
 /// Dead letters sent again by rule.
 pub const AUTO_RETRIED: &str = "postrider_outbox_auto_retried_total";
+/// Messages given up: too many at once, refused, or not sent for a day.
+pub const ALERTS_DROPPED: &str = "postrider_alerts_dropped_total";
+/// Messages that wait for their channel (gauge).
+pub const ALERTS_WAITING: &str = "postrider_alerts_waiting";
 /// Whether this relay holds its lease (gauge, 0 or 1).
 pub const LEASE_HELD: &str = "postrider_relay_lease_held";
 
@@ -148,7 +148,9 @@ pub(crate) fn start(outbox: &str) {
     ] {
         metrics::counter!(name, label::OUTBOX => outbox.to_owned()).absolute(0);
     }
-    metrics::gauge!(RETRY_RATE, label::OUTBOX => outbox.to_owned()).set(0.0);
+    for name in [RETRY_RATE, PAUSED] {
+        metrics::gauge!(name, label::OUTBOX => outbox.to_owned()).set(0.0);
+    }
 }
 
 /// What the tables show, on a relay that does not watch them any more: not a number, which is less
@@ -157,7 +159,6 @@ pub(crate) fn forget_store(outbox: &str) {
     for name in [PENDING, FAILED_ROWS, OLDEST_AGE, DLQ_UNRESOLVED] {
         metrics::gauge!(name, label::OUTBOX => outbox.to_owned()).set(f64::NAN);
     }
-    metrics::gauge!(PAUSED, label::OUTBOX => outbox.to_owned()).set(0.0);
 }
 
 /// The same for what is counted per sink.

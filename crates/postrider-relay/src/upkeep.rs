@@ -106,7 +106,7 @@ impl Upkeep {
                 self.log("folding the books", self.fold(&led).await);
             }
             if retry.due() {
-                self.log("automatic retry", self.auto_retry(&mut retriers, &roll).await);
+                self.log("automatic retry", self.auto_retry(&led, &mut retriers).await);
             }
             if marked.due() {
                 self.log("moving marked rows", self.move_marked(&led).await);
@@ -214,17 +214,6 @@ impl Upkeep {
         Ok(rows)
     }
 
-    fn tell_recovered(&self, outbox: &Outbox, rows: u64) {
-        let name = outbox.name();
-        self.safety_net.alerts.raise(Alert {
-            severity: Severity::Info,
-            kind: format!("stalled-recovered/{name}"),
-            title: format!("Outbox {name}: {rows} events of relays that died were recovered"),
-            fields: vec![("events", rows.to_string())],
-            event: None,
-        });
-    }
-
     fn retriers(&self) -> Vec<(Outbox, AutoRetrier)> {
         let of = |config: &OutboxConfig| {
             let outbox = config.outbox.clone();
@@ -236,14 +225,26 @@ impl Upkeep {
 
     async fn auto_retry(
         &self,
+        led: &[&OutboxConfig],
         retriers: &mut [(Outbox, AutoRetrier)],
-        roll: &Roll,
     ) -> Result<(), StoreError> {
         let mut result = Ok(());
-        for (outbox, retrier) in retriers.iter_mut().filter(|(o, _)| roll.leads(o.name())) {
+        let is_led = |outbox: &Outbox| led.iter().any(|config| config.outbox == *outbox);
+        for (outbox, retrier) in retriers.iter_mut().filter(|(outbox, _)| is_led(outbox)) {
             result = retrier.round(self.store.as_ref(), outbox).await.and(result);
         }
         result
+    }
+
+    fn tell_recovered(&self, outbox: &Outbox, rows: u64) {
+        let name = outbox.name();
+        self.safety_net.alerts.raise(Alert {
+            severity: Severity::Info,
+            kind: format!("stalled-recovered/{name}"),
+            title: format!("Outbox {name}: {rows} events of relays that died were recovered"),
+            fields: vec![("events", rows.to_string())],
+            event: None,
+        });
     }
 
     async fn fold(&self, led: &[&OutboxConfig]) -> Result<(), StoreError> {

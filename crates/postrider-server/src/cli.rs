@@ -11,9 +11,9 @@ use clap::{Args, Parser, Subcommand};
 use postrider::store::ClaimMode;
 
 pub(crate) use bench::{
-    ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BlockedKeysArgs, DrainArgs,
-    EventArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, RelayArgs, ScaleArgs,
-    SinkArgs, SinkKind,
+    ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BenchRelayArgs, BlockedKeysArgs,
+    DrainArgs, EventArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, RelayArgs,
+    ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
 };
 pub(crate) use operator::{
     ActArgs, AuditArgs, By, DlqCommand, EditArgs, EventFilterArgs, EventsCommand, ExportArgs,
@@ -91,14 +91,14 @@ pub(crate) enum Command {
     Reconcile(ReconcileArgs),
     /// Look for what keeps events from being delivered, and say what to do about it
     Doctor(DoctorArgs),
-    /// Try the channels for alerts
-    #[command(subcommand)]
-    Alert(AlertCommand),
     /// Make tokens for the API
     #[command(subcommand)]
     Token(TokenCommand),
     /// Print the OpenAPI document of the API
     Openapi,
+    /// Try the channels for alerts
+    #[command(subcommand)]
+    Alert(AlertCommand),
     /// Print the commented default configuration
     Config,
     /// Measure speed, latency and memory, against what the database and the sink can give
@@ -110,6 +110,8 @@ pub(crate) enum Command {
     /// The API that `chaos` breaks; told by its standard input
     #[command(hide = true)]
     ChaosApi(ChaosApiArgs),
+    #[command(hide = true)]
+    BenchRelay(BenchRelayArgs),
 }
 
 #[derive(Debug, Args)]

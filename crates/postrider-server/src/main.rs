@@ -53,12 +53,16 @@ async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Outbox(command) => commands::outbox::outbox(&context, &command).await,
         Command::Reconcile(args) => commands::reconcile::reconcile(&context, &args).await,
         Command::Doctor(args) => commands::doctor::doctor(&context, &args).await,
-        Command::Alert(command) => commands::alert::alert(&context, &command).await,
         Command::Token(command) => commands::token::token(command),
         Command::Openapi => output::print(&http::document()),
+        Command::Alert(command) => commands::alert::alert(&context, &command).await,
         Command::Config => output::print(config::DEFAULT),
         Command::Bench(command) => commands::bench::bench(&context, command).await,
         Command::Chaos(command) => commands::chaos::chaos(&context, command).await,
         Command::ChaosApi(args) => commands::chaos::api::serve(&args).await,
+        Command::BenchRelay(args) => {
+            let config = context.load()?;
+            commands::bench::takeover::serve(config.store.url.expose(), &args).await
+        }
     }
 }

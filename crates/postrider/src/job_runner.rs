@@ -47,14 +47,21 @@ impl JobRunner {
         Self { chunk: chunk.max(1), ..self }
     }
 
-    /// The oldest open job of these outboxes that nobody works on, and that could be taken.
+    /// Takes the oldest open job that nobody works on, of those outboxes that the caller answers
+    /// for.
     ///
     /// # Errors
     /// As the store.
-    pub async fn next(&self) -> Result<Option<Job>, StoreError> {
+    pub async fn next(
+        &self,
+        answers_for: impl Fn(&str) -> bool,
+    ) -> Result<Option<Job>, StoreError> {
         let open = JobFilter { open: true, ..JobFilter::default() };
         let jobs = self.store.jobs(&open, None, OPEN_MAX).await?;
-        for job in jobs.into_iter().rev().filter(|job| self.serves(job)) {
+        for job in jobs.into_iter().rev() {
+            if !self.serves(&job) || !answers_for(&job.outbox) {
+                continue;
+            }
             if let Some(taken) = self.store.take_job(job.id, &self.name, QUIET).await? {
                 return Ok(Some(taken));
             }

@@ -23,6 +23,7 @@ mod log_sink;
 mod message;
 mod modes;
 mod monitor;
+mod operators;
 mod outage;
 mod pipeline;
 mod policy;

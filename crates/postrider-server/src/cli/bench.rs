@@ -24,6 +24,8 @@ pub(crate) enum BenchCommand {
     Outage(OutageArgs),
     /// Drain the same number of events with 1, 2 and 4 relays; count duplicates and order violations
     Scale(ScaleArgs),
+    /// Kill relays, and measure how long their lanes wait for another one
+    Takeover(TakeoverArgs),
     /// Measure the time of one claim with few and with many events waiting
     Backlog(BacklogArgs),
     /// Measure the API's answers with many events and dead letters in the tables
@@ -232,6 +234,25 @@ pub(crate) struct ScaleArgs {
     pub(crate) sink: SinkArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TakeoverArgs {
+    /// Relays that share the lanes, each a process of its own
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=16))]
+    pub(crate) relays: u32,
+    /// How often one of them is killed
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) rounds: u32,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// One relay of `bench takeover`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchRelayArgs {
+    #[arg(long)]
+    pub(crate) outbox: String,
 }
 
 #[derive(Debug, Args)]

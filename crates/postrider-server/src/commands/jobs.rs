@@ -77,7 +77,7 @@ pub(crate) async fn run(
     let within_s = u32::try_from(pace.canary_within.as_secs()).unwrap_or(u32::MAX);
     let canary = pace.canary.map(|count| Canary { count, within_s });
     let By { operator, note } = by;
-    let job = NewJob { work, operator, note, rate: pace.rate, canary };
+    let job = NewJob { work, operator, note, rate: pace.rate, canary, request_key: None };
     let made = opened.store.create_job(outbox, &job).await?;
     let job = follow(opened, made.id).await?;
     report(&job, json)

@@ -102,6 +102,7 @@ impl Daemon {
             waker: relay.waker(),
             metrics,
             access,
+            alerts: relay.alert_book(),
             feed: http::Feed::new(api.stream_every.0, api.stream_clients_max),
             reconciler: http::Reconciler::default(),
             body_bytes_max: server.body_bytes_max,

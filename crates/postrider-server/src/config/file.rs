@@ -161,9 +161,9 @@ pub(crate) struct OutboxSection {
     pub(crate) failing_key: Option<FailingKey>,
     pub(crate) share: Option<Share>,
     #[serde(default)]
-    pub(crate) alerts: ThresholdsSection,
-    #[serde(default)]
     pub(crate) auto_retry: Vec<AutoRetrySection>,
+    #[serde(default)]
+    pub(crate) alerts: ThresholdsSection,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]

@@ -19,6 +19,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use postrider::store::{Database, SchemaState};
 use postrider::{Appender, Outbox};
 use postrider_relay::Waker;
+use postrider_relay::alert::AlertBook;
 use tokio_util::sync::CancellationToken;
 
 use access::{Access, Role};
@@ -47,6 +48,7 @@ pub(crate) struct Parts {
     pub(crate) waker: Waker,
     pub(crate) metrics: PrometheusHandle,
     pub(crate) access: Access,
+    pub(crate) alerts: Arc<AlertBook>,
     pub(crate) feed: Feed,
     pub(crate) reconciler: Reconciler,
     pub(crate) body_bytes_max: usize,

@@ -11,10 +11,14 @@ crate::on_stores!(postgres, mysql, sqlite: {
     schemathesis_finds_no_fault_and_no_answer_that_is_not_in_the_document,
 });
 mod on_one_store {
-    crate::scene::tests!(sqlite { the_document_is_served_without_a_token });
+    crate::scene::tests!(sqlite {
+        the_document_is_served_without_a_token,
+        the_commands_of_the_page_work_as_they_stand_there,
+    });
 }
 
 const DOCUMENT: &str = include_str!("../../../../docs/openapi.json");
+const PAGE: &str = include_str!("../../../../docs/api.md");
 
 /// A change of the API changes the document, and the change is seen in review.
 #[test]
@@ -69,6 +73,42 @@ async fn schemathesis_finds_no_fault_and_no_answer_that_is_not_in_the_document(p
     daemon.stop().await;
 }
 
+/// The blocks of the page, one after the other, in one shell.
+async fn the_commands_of_the_page_work_as_they_stand_there(place: Place) {
+    if std::process::Command::new("curl").arg("--version").output().is_err() {
+        return postrider_testkit::skip(place.test, "there is no curl");
+    }
+    let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
+    scene.target.answer(Answer::status(422).body("no"));
+    let [_, _, admin] = with_roles(&scene, Settings::new()).await;
+    scene.append_orders(5).await;
+    let daemon = scene.site.start().await;
+    scene.has_dead_letters(5).await;
+    scene.target.answer(Answer::ok());
+    let blocks = PAGE.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let script: String = blocks.collect();
+    assert!(script.matches("call ").count() > 10, "the page was not understood: {script}");
+    let folder = Path::new(BINARY).parent().unwrap().display().to_string();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    let ran = tokio::process::Command::new("bash")
+        .args(["-euo", "pipefail", "-c", &script])
+        .env("PATH", path)
+        .env("POSTRIDER_URL", format!("http://{}", daemon.address()))
+        .env("POSTRIDER_TOKEN", admin)
+        .current_dir(scene.site.folder())
+        .output()
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success(), "{said}\n{}", String::from_utf8_lossy(&ran.stderr));
+    for word in
+        ["\"name\":\"ada\"", "retried_as", "\"dry_run\":true", "\"known\":3", "running_since"]
+    {
+        assert!(said.contains(word), "{word} is not in:\n{said}");
+    }
+    daemon.stop().await;
+}
+
 /// What a route answers is described: no answer without a schema but the empty ones.
 #[test]
 fn every_answer_of_the_document_has_a_form_and_every_route_its_failures() {
@@ -93,5 +133,4 @@ fn every_answer_of_the_document_has_a_form_and_every_route_its_failures() {
         }
     }
     assert!(routes > 30, "{routes} routes");
-    assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.md").exists());
 }

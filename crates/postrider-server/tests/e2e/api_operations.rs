@@ -120,6 +120,10 @@ async fn dead_letters_are_found_grouped_retried_resolved_and_edited(place: Place
     let found = viewer.get(&format!("{OUTBOX}/identities/{identity}")).await;
     assert_eq!(found["events"][0]["status"], "COMPLETED", "{found:#}");
 
+    let alerts = viewer.get("/api/v1/alerts").await;
+    let told: Vec<_> =
+        ["active", "past"].iter().flat_map(|l| alerts[l].as_array().unwrap()).collect();
+    assert!(told.iter().any(|alert| alert["severity"] == "critical"), "dead letters: {alerts:#}");
     let audit = viewer.get("/api/v1/audit?operator=otto").await;
     let actions: Vec<_> =
         audit["rows"].as_array().unwrap().iter().map(|r| r["action"].clone()).collect();
@@ -146,6 +150,16 @@ async fn a_bulk_job_is_counted_made_once_and_run_by_the_relay(place: Place) {
     let canary = json!({ "count": 1, "within_s": 60 });
     let body = json!({ "work": work, "note": "api is back", "rate": 1000, "canary": canary });
     let job = otto.expect("POST", &jobs, body.to_string(), 201).await;
+    let keyed = async |token: &str, body: &Value| {
+        let bearer = format!("Bearer {token}");
+        let headers = [
+            ("content-type", "application/json"),
+            ("authorization", &*bearer),
+            ("idempotency-key", "night-1"),
+        ];
+        let send = postrider_testkit::http_client::send;
+        send(daemon.address(), "POST", &jobs, &headers, body.to_string()).await.unwrap()
+    };
     assert_eq!((&job["operator"], &job["kind"]), (&"otto".into(), &"dlq_retry".into()));
     let path = format!("/api/v1/jobs/{}", job["id"]);
     let done = eventually("the job is done", async || {
@@ -165,8 +179,14 @@ async fn a_bulk_job_is_counted_made_once_and_run_by_the_relay(place: Place) {
     scene.received(&retried).await;
     scene.drained().await;
 
-    let rest = json!({ "work": { "kind": "dlq_resolve" }, "note": "old" });
-    let job = otto.expect("POST", &jobs, rest.to_string(), 201).await;
+    let rest = json!({ "work": { "kind": "dlq_resolve", "filter": {} }, "note": "old" });
+    let made = keyed(&tokens[1], &rest).await;
+    let again = keyed(&tokens[1], &rest).await;
+    assert_eq!((made.status, again.status), (201, 200), "the answer was lost, and asked for again");
+    let (job, again) = (made.json(), again.json());
+    assert_eq!(job["id"], again["id"], "one job, however often it is asked for");
+    let other = keyed(&tokens[1], &json!({ "work": work })).await;
+    assert_problem(&other, 422, "another job", "the same key for other work");
     eventually("the rest is resolved", async || {
         let job = otto.get(&format!("/api/v1/jobs/{}", job["id"])).await;
         (job["state"] == "done").then_some(())
@@ -174,10 +194,11 @@ async fn a_bulk_job_is_counted_made_once_and_run_by_the_relay(place: Place) {
     .await;
     let count = otto.get(&format!("{OUTBOX}/dead-letters/count?resolved=false")).await;
     assert_eq!(count["count"], 0);
-    let replay = json!({ "work": { "kind": "replay", "into": "nowhere" } }).to_string();
+    let replay =
+        json!({ "work": { "kind": "replay", "filter": {}, "into": "nowhere" } }).to_string();
     let nowhere = otto.call("POST", &jobs, &replay).await;
     assert_problem(&nowhere, 404, "nowhere", "a replay into an outbox that is not there");
-    let replay = json!({ "work": { "kind": "replay" }, "dry_run": true });
+    let replay = json!({ "work": { "kind": "replay", "filter": {} }, "dry_run": true });
     assert_eq!(otto.post(&jobs, &replay).await["count"], 4, "what was delivered is in the archive");
     daemon.stop().await;
     scene.configure(&Settings::new());
@@ -249,6 +270,19 @@ async fn events_are_found_page_by_page_and_shown_with_their_story(place: Place) 
     daemon.stop().await;
 }
 
+/// Waits for a few heartbeats of the relay.
+async fn heartbeats(caller: &Caller<'_>) {
+    let after = async |past: i64| {
+        eventually("heartbeats of the relay", async || {
+            let beat = caller.get("/api/v1/relays").await[0]["heartbeat"].as_i64();
+            beat.filter(|beat| *beat > past)
+        })
+        .await
+    };
+    let now = after(-1).await;
+    after(now + 3).await;
+}
+
 async fn an_outbox_and_a_sink_are_paused_and_resumed(place: Place) {
     let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
     let daemon = scene.site.start().await;
@@ -266,12 +300,10 @@ async fn an_outbox_and_a_sink_are_paused_and_resumed(place: Place) {
             (&false.into(), &"maintenance".into())
         );
         // The pause reaches the relay with a heartbeat; from then on nothing is claimed.
-        daemon.logs("paused").await;
+        heartbeats(&me).await;
         let sent = scene.target.count();
         let events = scene.append_orders(2).await;
-        let beats = async || me.get("/api/v1/relays").await[0]["heartbeat"].as_i64().unwrap();
-        let before = beats().await;
-        eventually("three heartbeats", async || (beats().await > before + 3).then_some(())).await;
+        heartbeats(&me).await;
         assert_eq!(scene.target.count(), sent, "nothing is sent");
         let resumed = me.post(&format!("{thing}/resume"), &json!({})).await;
         assert_eq!((&resumed["changed"], &resumed["paused"]), (&true.into(), &Value::Null));
@@ -305,16 +337,13 @@ async fn relays_lanes_and_parked_keys_are_shown_and_released(place: Place) {
     scene.target.answer(Answer::status(422));
     let order = |n| NewEvent::new("order", "stuck", "OrderPlaced", format!("{n}"));
     let events = scene.append(&[order(1), order(2)]).await;
-    let parked = eventually("the key is parked", async || {
+    eventually("the key is parked, and an event waits behind it", async || {
         let keys = me.get(&format!("{OUTBOX}/blocked-keys")).await;
-        keys[0]["parked"].as_bool().filter(|parked| *parked).map(|_| keys[0].clone())
-    });
-    let parked = parked.await;
-    assert_eq!(
-        (&parked["aggregate_id"], &parked["waiting"]),
-        (&"stuck".into(), &1.into()),
-        "{parked:#}"
-    );
+        let parked = &keys[0];
+        let there = parked["parked"] == true && parked["aggregate_id"] == "stuck";
+        (there && parked["waiting"] == 1).then_some(())
+    })
+    .await;
     scene.target.answer(Answer::ok());
     let key = json!({ "aggregate_type": "order", "aggregate_id": "stuck" });
     me.post(&format!("{OUTBOX}/blocked-keys/release"), &key).await;
@@ -354,7 +383,7 @@ async fn the_books_are_read_beside_the_requests(place: Place) {
     scene.received(&events).await;
     scene.drained().await;
     me.post(&format!("{OUTBOX}/pause"), &json!({})).await;
-    daemon.logs("paused").await;
+    heartbeats(&me).await;
     let look = async |number: u32| {
         me.expect("POST", "/api/v1/reconcile", "", 202).await;
         eventually(&format!("look {number} at the books has ended"), async || {

@@ -43,6 +43,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("GET", "/jobs/{id}", Viewer),
     ("GET", "/relays", Viewer),
     ("GET", "/sinks", Viewer),
+    ("GET", "/alerts", Viewer),
     ("GET", "/audit", Viewer),
     ("GET", "/reconcile", Viewer),
     ("GET", "/stream", Viewer),

@@ -18,6 +18,7 @@ crate::on_stores!(postgres, mysql, sqlite: {
     relays_share_the_work_without_duplicates,
     an_outage_is_timed_between_the_commands_that_make_it,
     a_claim_is_timed_with_few_and_with_many_waiting,
+    answers_of_the_api_are_timed_by_kind,
     an_outbox_or_table_that_exists_is_refused_and_untouched,
     a_bench_that_is_interrupted_drops_its_tables,
 });
@@ -189,6 +190,22 @@ async fn a_claim_is_timed_with_few_and_with_many_waiting(place: Place) {
     }
     let small = ["--store", &bench.db.url, "bench", "backlog", "--sizes", "100", "--batch", "100"];
     let _ = bench.site.run(&small).await.exits(2).says(&["--sizes 100", "larger"]);
+    bench.nothing_is_left().await;
+}
+
+async fn answers_of_the_api_are_timed_by_kind(place: Place) {
+    let Some(bench) = Bench::open(place).await else { return };
+    let sizes = ["--events", "300", "--dead-letters", "50", "--requests", "3"];
+    let common = ["--store", &bench.db.url, "--log", "warn", "bench", "api", "--json"];
+    let found = bench.site.run(&[&common[..], &sizes[..]].concat()).await.exits(0).json();
+    assert_eq!((&found["bench"], &found["events"]), (&"api".into(), &300.into()));
+    let kinds = found["kinds"].as_array().unwrap();
+    assert!(kinds.len() > 20, "{found:#}");
+    for kind in kinds {
+        assert!(kind["p50_ms"].as_f64() > Some(0.0), "{kind}");
+        assert!(kind["p99_ms"].as_f64() >= kind["p50_ms"].as_f64(), "{kind}");
+    }
+    assert!(found["ratio"].as_f64() > Some(0.0) && found["within_target"].is_boolean());
     bench.nothing_is_left().await;
 }
 

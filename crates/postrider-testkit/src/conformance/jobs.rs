@@ -21,7 +21,7 @@ pub(crate) fn retry_all() -> NewJob {
 
 fn new_job(work: JobWork) -> NewJob {
     let (operator, note) = ("ann".to_owned(), "they are back".to_owned());
-    NewJob { work, operator, note, rate: None, canary: None }
+    NewJob { work, operator, note, rate: None, canary: None, request_key: None }
 }
 
 impl TestDb {
@@ -309,16 +309,16 @@ pub async fn jobs_are_listed_by_outbox_and_state(db: TestDb) {
 pub async fn the_runner_works_a_job_through(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.bury_many(&relay, 20).await;
-    let runner = runner(&db, &[db.outbox.clone()]).chunk(6);
+    let runner = runner(&db, std::slice::from_ref(&db.outbox)).chunk(6);
     let made = db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
-    let next = runner.next().await.unwrap().unwrap();
+    let next = runner.next(|_| true).await.unwrap().unwrap();
     assert_eq!(next.id, made.id);
     let mut told = Vec::new();
     let mut tell = |job: &Job| told.push(job.done_count);
     let job = runner.run(made.id, &mut tell).await.unwrap().unwrap();
     assert_eq!((job.state, job.done_count), (JobState::Done, 20));
     assert_eq!(told, [0, 6, 12, 18, 20, 20]);
-    assert!(runner.next().await.unwrap().is_none());
+    assert!(runner.next(|_| true).await.unwrap().is_none());
 
     let letters = db.bury_many(&relay, 30).await;
     assert_eq!(letters.len(), 30);
@@ -332,7 +332,7 @@ pub async fn the_runner_works_a_job_through(db: TestDb) {
     let other = Outbox::new("elsewhere").unwrap();
     let stranger = self::runner(&db, &[other]);
     db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
-    assert!(stranger.next().await.unwrap().is_none(), "its outbox is not configured there");
+    assert!(stranger.next(|_| true).await.unwrap().is_none(), "its outbox is not configured there");
 }
 
 fn runner(db: &TestDb, outboxes: &[Outbox]) -> JobRunner {
@@ -354,7 +354,7 @@ pub async fn a_replay_sends_archived_events_again(db: TestDb) {
     let preview = db.store.preview_job(&db.outbox, &work, CountLimit::default()).await.unwrap();
     assert_eq!(preview.count, 2);
     let made = db.store.create_job(&db.outbox, &new_job(work)).await.unwrap();
-    let runner = runner(&db, &[db.outbox.clone()]).chunk(1);
+    let runner = runner(&db, std::slice::from_ref(&db.outbox)).chunk(1);
     let job = runner.run(made.id, &mut |_| {}).await.unwrap().unwrap();
     assert_eq!((job.state, job.done_count), (JobState::Done, 2));
     let again = db.claim(&relay, 10).await;
@@ -387,8 +387,11 @@ pub async fn a_replay_goes_into_the_outbox_that_it_names(db: TestDb) {
     let canary = Some(Canary { count: 1, within_s: 600 });
     let job = NewJob { canary, ..new_job(work) };
     let made = db.store.create_job(&db.outbox, &job).await.unwrap();
-    let only_parent = runner(&db, &[db.outbox.clone()]);
-    assert!(only_parent.next().await.unwrap().is_none(), "the child is not configured there");
+    let only_parent = runner(&db, std::slice::from_ref(&db.outbox));
+    assert!(
+        only_parent.next(|_| true).await.unwrap().is_none(),
+        "the child is not configured there"
+    );
     let refused = only_parent.run(made.id, &mut |_| {}).await.unwrap_err();
     assert!(refused.to_string().contains(child.name()), "{refused}");
 
@@ -410,4 +413,21 @@ pub async fn a_replay_goes_into_the_outbox_that_it_names(db: TestDb) {
     db.assert_balanced().await;
     let live = there.store.events(&child, &EventFilter::default(), Page::first(5)).await.unwrap();
     assert!(live.rows.iter().all(|event| event.status == Status::Pending));
+}
+
+/// Whoever never heard that the job was made asks again, and finds it; no second one is made.
+pub async fn a_request_key_makes_one_job_however_often_the_answer_is_lost(db: TestDb) {
+    let keyed = NewJob { request_key: Some("ann/night-1".to_owned()), ..retry_all() };
+    assert_eq!(db.store.job_by_request_key("ann/night-1").await.unwrap(), None);
+    let made = db.store.create_job(&db.outbox, &keyed).await.unwrap();
+    let again = db.store.create_job(&db.outbox, &keyed).await.unwrap_err();
+    assert!(matches!(&again, StoreError::Refused(why) if why.contains("ann/night-1")), "{again:?}");
+    let known = db.store.job_by_request_key("ann/night-1").await.unwrap().unwrap();
+    assert_eq!(known.id, made.id);
+    db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
+    db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
+    assert_eq!(db.store.jobs(&JobFilter::default(), None, 9).await.unwrap().len(), 3, "none else");
+    let long = NewJob { request_key: Some("x".repeat(201)), ..retry_all() };
+    let error = db.store.create_job(&db.outbox, &long).await.unwrap_err();
+    assert!(matches!(error, StoreError::Refused(why) if why.contains("200")));
 }

@@ -197,6 +197,7 @@ macro_rules! store_conformance {
             the_rest_follows_when_the_canary_is_delivered,
             a_canary_that_fails_stops_the_job,
             jobs_are_listed_by_outbox_and_state,
+            a_request_key_makes_one_job_however_often_the_answer_is_lost,
             the_runner_works_a_job_through,
             a_replay_sends_archived_events_again,
             a_replay_goes_into_the_outbox_that_it_names,

@@ -12,8 +12,8 @@ use super::desk::audit;
 use super::search::{DlqSearch, EventSearch, bind_dlq, bind_events};
 use crate::event::{fit, limits};
 use crate::store::job_step::{
-    self, CanaryLook, CanaryNote, Entry, JobTransaction, LockedJob, Source, check_job, parse_job,
-    preview_filter, refuse_job,
+    self, CanaryLook, CanaryNote, Entry, JobTransaction, LockedJob, Preview, Source, check_job,
+    not_made, parse_job, refuse_job,
 };
 use crate::store::{
     CountLimit, Counted, DlqFilter, EventFilter, Job, JobFilter, JobState, JobWork, Jobs, NewJob,
@@ -40,13 +40,26 @@ impl Jobs for PostgresStore {
             .bind(job.canary.map(|canary| i64::from(canary.count)))
             .bind(job.canary.map(|canary| i64::from(canary.within_s)))
             .bind(max_id)
+            .bind(&job.request_key)
             .fetch_one(&mut *tx)
-            .await?;
+            .await
+            .map_err(|error| not_made(job, error))?;
         let detail = format!("{}: {}", job.work.kind(), job.note);
         audit(&mut tx, &job.operator, "job.create", outbox.name(), id, &detail).await?;
         let made = found(read(&mut tx, id).await?, id)?;
         tx.commit().await?;
         Ok(made)
+    }
+
+    async fn job_by_request_key(&self, request_key: &str) -> Result<Option<Job>> {
+        let id: Option<i64> = sqlx::query_scalar(include_str!("sql/job_by_request_key.sql"))
+            .bind(request_key)
+            .fetch_optional(&self.pool)
+            .await?;
+        match id {
+            Some(id) => self.job(id).await,
+            None => Ok(None),
+        }
     }
 
     async fn preview_job(
@@ -56,9 +69,11 @@ impl Jobs for PostgresStore {
         limit: CountLimit,
     ) -> Result<Counted> {
         let pool = &self.pool;
-        match preview_filter(work) {
-            Ok(filter) => search::count(&DlqSearch { pool, outbox, filter: &filter }, limit).await,
-            Err(filter) => {
+        match Preview::of(work) {
+            Preview::DeadLetters(filter) => {
+                search::count(&DlqSearch { pool, outbox, filter: &filter }, limit).await
+            }
+            Preview::Archived(filter) => {
                 search::count(&EventSearch { pool, outbox, filter: &filter }, limit).await
             }
         }

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use async_trait::async_trait;
 
 use super::{
-    CANARY_MAX, Canary, DlqFilter, EventFilter, Job, JobState, JobWork, NewJob, Result,
-    parse_stored,
+    CANARY_MAX, Canary, DlqFilter, EventFilter, Job, JobState, JobWork, NewJob, REQUEST_KEY_MAX,
+    Result, parse_stored,
 };
 use crate::{Status, StoreError};
 
@@ -285,6 +285,9 @@ fn pair(entries: &[Entry], fresh: Vec<Entry>) -> Result<Vec<i64>> {
 /// Refuses what cannot be done as asked for, before a job is made.
 pub(crate) fn check_job(job: &NewJob) -> Result<()> {
     let refuse = |why: &str| Err(StoreError::Refused(why.to_owned()));
+    if job.request_key.as_ref().is_some_and(|key| key.chars().count() > REQUEST_KEY_MAX) {
+        return refuse(&format!("a request key has at most {REQUEST_KEY_MAX} characters"));
+    }
     match (job.rate, job.canary, &job.work) {
         (Some(0), ..) => refuse("a rate of 0 events per second would never end; leave it out"),
         (_, Some(_), JobWork::DlqResolve { .. }) => {
@@ -300,6 +303,17 @@ pub(crate) fn check_job(job: &NewJob) -> Result<()> {
             )))
         }
         _ => Ok(()),
+    }
+}
+
+/// What a failed insert of a job means: somebody was faster with the same request key.
+pub(crate) fn not_made(job: &NewJob, error: sqlx::Error) -> StoreError {
+    let known = error.as_database_error().is_some_and(|error| error.is_unique_violation());
+    match (known, &job.request_key) {
+        (true, Some(key)) => {
+            StoreError::Refused(format!("a job with the request key `{key}` was made before"))
+        }
+        _ => error.into(),
     }
 }
 
@@ -321,14 +335,23 @@ pub(crate) fn refuse_job(id: i64, found: Option<JobState>, open: bool) -> Result
     }
 }
 
-/// The filter of a dry run: of dead letters, or else of archived events.
-pub(crate) fn preview_filter(work: &JobWork) -> Result<DlqFilter, EventFilter> {
-    match work.clone() {
-        JobWork::DlqRetry { filter } | JobWork::DlqResolve { filter } => {
-            Ok(DlqFilter { resolved: Some(false), ..filter })
-        }
-        JobWork::Replay { filter, .. } => {
-            Err(EventFilter { status: Some(Status::Completed), error: None, ..filter })
+/// What a dry run counts.
+pub(crate) enum Preview {
+    DeadLetters(DlqFilter),
+    Archived(EventFilter),
+}
+
+impl Preview {
+    pub(crate) fn of(work: &JobWork) -> Self {
+        match work.clone() {
+            JobWork::DlqRetry { filter } | JobWork::DlqResolve { filter } => {
+                Self::DeadLetters(DlqFilter { resolved: Some(false), ..filter })
+            }
+            JobWork::Replay { filter, .. } => Self::Archived(EventFilter {
+                status: Some(Status::Completed),
+                error: None,
+                ..filter
+            }),
         }
     }
 }

@@ -85,7 +85,13 @@ pub struct NewJob {
     pub rate: Option<u32>,
     /// A few first. Not for `dlq_resolve`, which delivers nothing.
     pub canary: Option<Canary>,
+    /// No second job has this key: whoever did not hear the answer may ask again. At most
+    /// [`REQUEST_KEY_MAX`] characters.
+    pub request_key: Option<String>,
 }
+
+/// Characters of a job's request key.
+pub const REQUEST_KEY_MAX: usize = 200;
 
 /// Where a job stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -204,8 +210,11 @@ pub struct JobFilter {
 #[async_trait]
 pub trait Jobs: Send + Sync {
     /// Makes a job; its entries are frozen by `max_id`. Audited. Refused where it cannot be done
-    /// as asked for.
+    /// as asked for, and where a job has its request key already.
     async fn create_job(&self, outbox: &Outbox, job: &NewJob) -> Result<Job>;
+
+    /// The job that was made under this request key.
+    async fn job_by_request_key(&self, request_key: &str) -> Result<Option<Job>>;
 
     /// How many entries a job would act on now: the dry run.
     async fn preview_job(

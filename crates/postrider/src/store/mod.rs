@@ -6,9 +6,9 @@
 //! | [`Store`] | the relay's loop | leases, claim, settle, release |
 //! | [`Upkeep`] | one relay at a time | recovery, clean-up, folding of the books |
 //! | [`Desk`] | operators: CLI, REST, page | books, lists, dead letters, audit |
-//! | [`Watch`] | the monitor, `doctor` | bounded looks at tables and server |
 //! | [`Jobs`] | operators, and who runs the jobs | bulk actions, step by step |
 //! | [`Pauses`] | operators, and every heartbeat | what is paused |
+//! | [`Watch`] | the monitor, `doctor` | bounded looks at tables and server |
 //!
 //! Rules that hold for every implementation, and that the conformance suite of
 //! `postrider-testkit` checks:
@@ -53,6 +53,7 @@ pub(crate) use grouping::{Bunch, Grouped, groups};
 pub use horizon::Horizon;
 pub use jobs::{
     CANARY_MAX, Canary, Job, JobFilter, JobState, JobWork, Jobs, NewJob, REPLAY_HEADER,
+    REQUEST_KEY_MAX,
 };
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) use lane_search::up_to_limit;

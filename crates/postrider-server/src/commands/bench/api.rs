@@ -180,6 +180,7 @@ async fn serve(
         waker: Waker::default(),
         metrics: PrometheusBuilder::new().build_recorder().handle(),
         access: http::access::Access::new(&server, &api)?,
+        alerts: Arc::default(),
         feed: http::Feed::new(FEED_EVERY, api.stream_clients_max),
         reconciler: http::Reconciler::default(),
         body_bytes_max: server.body_bytes_max,
@@ -274,6 +275,7 @@ impl Client {
             get("blocked keys", format!("{of}/blocked-keys")),
             get("sinks", "/sinks".to_owned()),
             get("audit", "/audit?operator=nobody".to_owned()),
+            get("alerts", "/alerts".to_owned()),
             get("books", "/reconcile".to_owned()),
         ])
     }

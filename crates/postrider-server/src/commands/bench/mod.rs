@@ -31,6 +31,7 @@ mod scale;
 mod schedule;
 mod sinks;
 mod stage;
+pub(crate) mod takeover;
 
 use postrider::store::ClaimMode;
 use serde::Serialize;
@@ -77,6 +78,7 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::HeldXmin(args) => held_xmin::held_xmin(stage, args).await,
         BenchCommand::Outage(args) => outage::outage(stage, args).await,
         BenchCommand::Scale(args) => scale::scale(stage, args).await,
+        BenchCommand::Takeover(args) => takeover::takeover(stage, args).await,
         BenchCommand::Backlog(args) => backlog::backlog(stage, args).await,
         BenchCommand::Api(args) => api::api(stage, args).await,
     }
@@ -91,6 +93,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::HeldXmin(args) => (&args.load.output, args.load.relay.claim),
         BenchCommand::Outage(args) => (&args.load.output, args.load.relay.claim),
         BenchCommand::Scale(args) => (&args.output, args.relay.claim),
+        BenchCommand::Takeover(args) => (&args.output, ClaimMode::Lanes),
         BenchCommand::Backlog(args) => (&args.output, args.claim),
         BenchCommand::Api(args) => (&args.output, ClaimMode::default()),
     }

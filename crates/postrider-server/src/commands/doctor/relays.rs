@@ -21,8 +21,8 @@ pub(super) async fn look(store: &dyn Database, built: &Built) -> Result<Vec<Find
         }
         match mode.map(|mode| mode.claim) {
             Some(ClaimMode::Lanes) => {
-                let owners = store.lane_owners(&config.outbox).await?;
-                let owners: Vec<_> = owners.into_iter().map(|lane| lane.relay_id).collect();
+                let owners = store.lane_owners(&config.outbox).await?.into_iter();
+                let owners: Vec<_> = owners.map(|owner| owner.relay_id).collect();
                 findings.extend(served_lanes(config, &owners, &live));
             }
             _ => findings.extend(served_shares(config, &live)),

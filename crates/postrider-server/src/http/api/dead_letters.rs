@@ -1,20 +1,17 @@
-//! Dead letters: look at them, group them, send them again, resolve them.
-
-use std::collections::BTreeMap;
+//! Dead letters: look at them, count them, group them.
 
 use axum::Json;
 use axum::extract::State;
 use chrono::{DateTime, Utc};
-use postrider::store::{DeadLetter, DeadLetterGroup, DeadReason, DlqFilter, Edit};
-use postrider::{Outbox, StoreError};
+use postrider::Outbox;
+use postrider::store::{DeadLetter, DeadLetterGroup, DeadReason, DlqFilter};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::events::{AttemptRow, Content};
-use super::pages::{Count, Note, Rows, count_limit, note, page};
+use super::pages::{Count, Rows, count_limit, page};
 use crate::http::ServerState;
-use crate::http::access::Caller;
-use crate::http::extract::{InBody, InPath, InQuery, ascii, text, time};
+use crate::http::extract::{InPath, InQuery, ascii, text, time};
 use crate::http::problem::Problem;
 
 /// Why an event was given up.
@@ -370,159 +367,6 @@ pub(super) async fn show(
     Ok(Json(DeadLetterStory { dead_letter: letter.into(), content, attempts }))
 }
 
-/// A dead letter that was sent again.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Retried {
-    id: i64,
-    /// Row id of the fresh event.
-    retried_as: i64,
-}
-
-/// Send a dead letter again: a fresh event with a fresh budget and the same identity.
-#[utoipa::path(
-    post, path = "/api/v1/outboxes/{outbox}/dead-letters/{id}/retry", tag = "dead letters",
-    params(
-        ("outbox" = String, Path, description = "Name of the outbox"),
-        ("id" = i64, Path, description = "Id of the dead letter"),
-    ),
-    request_body = Note,
-    responses(
-        (status = 200, description = "It is on its way", body = Retried),
-        (status = 409, description = "It is resolved already: by whom, when and how",
-         body = Problem, content_type = "application/problem+json"),
-    )
-)]
-pub(super) async fn retry(
-    State(state): State<ServerState>,
-    caller: Caller,
-    InPath((name, id)): InPath<(String, i64)>,
-    InBody(note): InBody<Note>,
-) -> Result<Json<Retried>, Problem> {
-    let outbox = &state.served(&name)?.outbox;
-    match state.store.retry(outbox, id, &caller.name, &note.checked()?).await {
-        Ok(retried_as) => {
-            state.waker.wake();
-            Ok(Json(Retried { id, retried_as }))
-        }
-        Err(error) => Err(not_applied(&state, outbox, id, error).await),
-    }
-}
-
-/// A dead letter that was resolved by hand.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Resolved {
-    id: i64,
-    resolved_by: String,
-}
-
-/// Resolve a dead letter by hand; it is not sent.
-#[utoipa::path(
-    post, path = "/api/v1/outboxes/{outbox}/dead-letters/{id}/resolve", tag = "dead letters",
-    params(
-        ("outbox" = String, Path, description = "Name of the outbox"),
-        ("id" = i64, Path, description = "Id of the dead letter"),
-    ),
-    request_body = Note,
-    responses(
-        (status = 200, description = "Resolved", body = Resolved),
-        (status = 409, description = "It is resolved already: by whom, when and how",
-         body = Problem, content_type = "application/problem+json"),
-    )
-)]
-pub(super) async fn resolve(
-    State(state): State<ServerState>,
-    caller: Caller,
-    InPath((name, id)): InPath<(String, i64)>,
-    InBody(note): InBody<Note>,
-) -> Result<Json<Resolved>, Problem> {
-    let outbox = &state.served(&name)?.outbox;
-    match state.store.resolve(outbox, id, &caller.name, &note.checked()?).await {
-        Ok(()) => Ok(Json(Resolved { id, resolved_by: caller.name.to_string() })),
-        Err(error) => Err(not_applied(&state, outbox, id, error).await),
-    }
-}
-
-/// What to change before a dead letter is sent again. What is absent stays.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct EditBody {
-    aggregate_type: Option<String>,
-    aggregate_id: Option<String>,
-    event_type: Option<String>,
-    /// The new body, as text.
-    payload: Option<String>,
-    /// Headers to set, or with `null` to remove.
-    #[serde(default)]
-    headers: BTreeMap<String, Option<String>>,
-    #[serde(default)]
-    #[schema(max_length = 1000)]
-    note: String,
-}
-
-/// The event that an edited dead letter became.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Resent {
-    id: i64,
-    /// Row id of the new event.
-    retried_as: i64,
-    /// Its identity, which is new.
-    event_id: String,
-}
-
-/// Edit a dead letter and send it: a new event with a new identity, linked to the original.
-#[utoipa::path(
-    post, path = "/api/v1/outboxes/{outbox}/dead-letters/{id}/resend", tag = "dead letters",
-    params(
-        ("outbox" = String, Path, description = "Name of the outbox"),
-        ("id" = i64, Path, description = "Id of the dead letter"),
-    ),
-    request_body = EditBody,
-    responses(
-        (status = 200, description = "It is on its way", body = Resent),
-        (status = 409, description = "It is resolved already: by whom, when and how",
-         body = Problem, content_type = "application/problem+json"),
-    )
-)]
-pub(super) async fn resend(
-    State(state): State<ServerState>,
-    caller: Caller,
-    InPath((name, id)): InPath<(String, i64)>,
-    InBody(body): InBody<EditBody>,
-) -> Result<Json<Resent>, Problem> {
-    let outbox = &state.served(&name)?.outbox;
-    let note = note(body.note)?;
-    let edit = Edit {
-        aggregate_type: body.aggregate_type,
-        aggregate_id: body.aggregate_id,
-        event_type: body.event_type,
-        payload: body.payload,
-        headers: body.headers,
-    };
-    match state.store.resend(outbox, id, &edit, &caller.name, &note).await {
-        Ok(resent) => {
-            state.waker.wake();
-            Ok(Json(Resent { id, retried_as: resent.id, event_id: resent.event_id }))
-        }
-        Err(error) => Err(not_applied(&state, outbox, id, error).await),
-    }
-}
-
-/// Why an action does not apply: the entry is unknown, or resolved, or the edit is not valid. A
-/// caller who never heard the first answer learns here what became of it.
-async fn not_applied(state: &ServerState, outbox: &Outbox, id: i64, error: StoreError) -> Problem {
-    let StoreError::Refused(why) = error else { return error.into() };
-    match state.store.dead_letter(outbox, id).await {
-        Ok(None) => unknown(outbox, id),
-        Ok(Some(letter)) if letter.resolved => Problem::new(409, why)
-            .with("resolved_at", letter.resolved_at)
-            .with("resolved_by", letter.resolved_by)
-            .with("resolution_note", letter.resolution_note)
-            .with("retried_as", letter.retried_as),
-        Ok(Some(_)) => Problem::new(422, why),
-        Err(error) => error.into(),
-    }
-}
-
-fn unknown(outbox: &Outbox, id: i64) -> Problem {
+pub(super) fn unknown(outbox: &Outbox, id: i64) -> Problem {
     Problem::new(404, format!("outbox `{}` has no dead letter {id}", outbox.name()))
 }

@@ -376,7 +376,9 @@ pub(super) async fn by_identity(
 ) -> Result<Json<IdentityStory>, Problem> {
     let outbox = &state.served(&name)?.outbox;
     let event_id = ascii("event_id", Some(event_id))?.unwrap_or_default();
-    let found = state.store.event_by_identity(outbox, &event_id, state.list_budget).await?;
+    // Live and archived events are searched one after the other.
+    let budget = state.list_budget / 2;
+    let found = state.store.event_by_identity(outbox, &event_id, budget).await?;
     let attempts = state.store.attempts(outbox, &event_id).await?;
     Ok(Json(IdentityStory {
         events: found.events.into_iter().map(EventRow::from).collect(),

@@ -2,11 +2,11 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, Utc};
-use postrider::StoreError;
 use postrider::store::{CANARY_MAX, Canary, Job, JobFilter, JobState, JobWork, NewJob};
+use postrider::{Outbox, StoreError};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -20,6 +20,8 @@ use crate::http::problem::Problem;
 
 /// Events per second that a job may be limited to.
 const RATE_MAX: u32 = 1_000_000;
+/// Characters of an `Idempotency-Key`.
+const KEY_CHARS_MAX: usize = 100;
 /// Seconds that the first few of a job may take.
 const CANARY_WITHIN_S_MAX: u32 = 86_400;
 
@@ -197,13 +199,26 @@ impl From<Job> for JobBody {
     }
 }
 
-/// Make a bulk job, or with `dry_run` count what it would act on. A running relay works on it.
+/// The dry run, or the job that was made before under the same key.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum PreviewOrKnown {
+    Preview(Preview),
+    Known(Box<JobBody>),
+}
+
+/// Make a bulk job, or with `dry_run` count what it would act on. A running relay works on it. A
+/// repeat with the same `Idempotency-Key` answers the job that was made.
 #[utoipa::path(
     post, path = "/api/v1/outboxes/{outbox}/jobs", tag = "jobs",
-    params(("outbox" = String, Path, description = "Name of the outbox")),
+    params(
+        ("outbox" = String, Path, description = "Name of the outbox"),
+        ("idempotency-key" = Option<String>, Header, description = "Up to 100 printable characters"),
+    ),
     request_body = NewJobBody,
     responses(
-        (status = 200, description = "The dry run", body = Preview),
+        (status = 200, description = "The dry run, or the job that was made before",
+         body = PreviewOrKnown),
         (status = 201, description = "The job", body = JobBody),
     )
 )]
@@ -211,15 +226,20 @@ pub(super) async fn create(
     State(state): State<ServerState>,
     caller: Caller,
     InPath(name): InPath<String>,
+    headers: HeaderMap,
     InBody(body): InBody<NewJobBody>,
 ) -> Result<Response, Problem> {
     let outbox = &state.served(&name)?.outbox;
     let work = work(&state, body.work)?;
+    let request_key = request_key(&headers, &caller)?;
     if body.dry_run {
         let counted = state.store.preview_job(outbox, &work, count_limit(&state)).await;
         let counted = counted.map_err(not_possible)?;
         let preview = Preview { dry_run: true, would_act_on: counted.into() };
-        return Ok(Json(preview).into_response());
+        return Ok(Json(PreviewOrKnown::Preview(preview)).into_response());
+    }
+    if let Some(known) = known(&state, outbox, &work, request_key.as_deref()).await? {
+        return Ok(Json(known).into_response());
     }
     if body.rate.is_some_and(|rate| !(1..=RATE_MAX).contains(&rate)) {
         let detail = format!("`rate` is not in 1 to {RATE_MAX} events per second");
@@ -232,9 +252,47 @@ pub(super) async fn create(
         note: note(body.note)?,
         rate: body.rate,
         canary: body.canary.map(canary),
+        request_key,
     };
-    let job = state.store.create_job(outbox, &job).await.map_err(not_possible)?;
-    Ok((StatusCode::CREATED, Json(JobBody::from(job))).into_response())
+    match state.store.create_job(outbox, &job).await {
+        Ok(job) => Ok((StatusCode::CREATED, Json(JobBody::from(job))).into_response()),
+        // A repeat that overtook the first one made it.
+        Err(error) => match known(&state, outbox, &job.work, job.request_key.as_deref()).await? {
+            Some(known) => Ok(Json(known).into_response()),
+            None => Err(not_possible(error)),
+        },
+    }
+}
+
+/// The key is the caller's own: nobody finds another one's job by guessing.
+fn request_key(headers: &HeaderMap, caller: &Caller) -> Result<Option<String>, Problem> {
+    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
+    let fits = |key: &&str| !key.is_empty() && key.len() <= KEY_CHARS_MAX;
+    let key = key.to_str().ok().filter(fits).ok_or_else(|| {
+        let detail = format!("`Idempotency-Key` is 1 to {KEY_CHARS_MAX} printable characters");
+        Problem::new(400, detail)
+    })?;
+    Ok(Some(format!("{}/{key}", caller.name)))
+}
+
+/// The job that was made before under this key.
+async fn known(
+    state: &ServerState,
+    outbox: &Outbox,
+    work: &JobWork,
+    request_key: Option<&str>,
+) -> Result<Option<PreviewOrKnown>, Problem> {
+    let Some(key) = request_key else { return Ok(None) };
+    match state.store.job_by_request_key(key).await? {
+        None => Ok(None),
+        Some(job) if job.outbox == outbox.name() && job.work == *work => {
+            Ok(Some(PreviewOrKnown::Known(Box::new(job.into()))))
+        }
+        Some(job) => {
+            let detail = format!("this `Idempotency-Key` made another job before: {}", job.id);
+            Err(Problem::new(422, detail))
+        }
+    }
 }
 
 fn work(state: &ServerState, body: WorkBody) -> Result<JobWork, Problem> {

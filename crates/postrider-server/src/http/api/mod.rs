@@ -3,8 +3,10 @@
 //! A route is listed once, below, under the role that it needs; its description stands at its
 //! handler. The OpenAPI document is made from both.
 
+mod alerts;
 mod append;
 mod audit;
+mod dead_letter_actions;
 mod dead_letters;
 mod events;
 mod jobs;
@@ -73,6 +75,7 @@ fn viewer() -> OpenApiRouter<ServerState> {
         .routes(routes!(relays::lanes))
         .routes(routes!(relays::blocked_keys))
         .routes(routes!(sinks::list))
+        .routes(routes!(alerts::list))
         .routes(routes!(audit::list))
         .routes(routes!(reconcile::show))
         .routes(routes!(stream::stream))
@@ -81,9 +84,9 @@ fn viewer() -> OpenApiRouter<ServerState> {
 fn operator() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new()
         .routes(routes!(append::append))
-        .routes(routes!(dead_letters::retry))
-        .routes(routes!(dead_letters::resolve))
-        .routes(routes!(dead_letters::resend))
+        .routes(routes!(dead_letter_actions::retry))
+        .routes(routes!(dead_letter_actions::resolve))
+        .routes(routes!(dead_letter_actions::resend))
         .routes(routes!(jobs::create))
         .routes(routes!(jobs::stop))
         .routes(routes!(jobs::resume))

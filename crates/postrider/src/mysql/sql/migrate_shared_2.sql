@@ -4,6 +4,8 @@
 CREATE TABLE IF NOT EXISTS postrider_jobs (
     id              BIGINT       NOT NULL AUTO_INCREMENT PRIMARY KEY,
     outbox          VARCHAR(40)  NOT NULL,
+    -- Of somebody who may ask again without having heard the answer.
+    request_key     VARCHAR(200) UNIQUE,
     -- What to do and the filter, as JSON.
     work            TEXT         NOT NULL,
     operator        VARCHAR(100) NOT NULL,

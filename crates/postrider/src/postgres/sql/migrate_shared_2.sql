@@ -4,6 +4,8 @@
 CREATE TABLE IF NOT EXISTS postrider_jobs (
     id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     outbox          varchar(40)  NOT NULL,
+    -- Of somebody who may ask again without having heard the answer.
+    request_key     varchar(200) UNIQUE,
     -- What to do and the filter, as JSON.
     work            text         NOT NULL,
     operator        varchar(100) NOT NULL,

@@ -4,6 +4,8 @@
 CREATE TABLE IF NOT EXISTS postrider_jobs (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     outbox          TEXT    NOT NULL,
+    -- Of somebody who may ask again without having heard the answer.
+    request_key     TEXT    UNIQUE,
     -- What to do and the filter, as JSON.
     work            TEXT    NOT NULL,
     operator        TEXT    NOT NULL,
