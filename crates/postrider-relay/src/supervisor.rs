@@ -113,7 +113,7 @@ impl Supervisor {
 
     fn tell_paused(&self, paused: bool) {
         let outbox = self.config.outbox.name();
-        metrics::gauge!(telemetry::PAUSED, "outbox" => outbox.to_owned())
+        metrics::gauge!(telemetry::PAUSED, telemetry::label::OUTBOX => outbox.to_owned())
             .set(f64::from(u8::from(paused)));
         match paused {
             true => tracing::info!(outbox, "paused by an operator"),
