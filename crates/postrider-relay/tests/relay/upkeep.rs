@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::store::Lease;
+use postrider::store::{Lease, Serving, Share};
 use postrider_relay::{OutboxConfig, Relay, RelayConfig};
 use postrider_testkit::conformance::steps::order;
 use postrider_testkit::relay::{RunningRelay, ScriptedSink, quick_config, quick_preset};
@@ -11,7 +11,8 @@ use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 use tokio::task::JoinHandle;
 
 on_each_store!(
-    only_the_leader_keeps_house_and_another_takes_over,
+    only_the_first_that_serves_an_outbox_keeps_its_house_and_another_takes_over,
+    an_outbox_that_the_oldest_relay_does_not_serve_is_kept_by_one_that_does,
     a_relay_recovers_its_own_outboxes_whoever_leads,
     stalled_rows_of_a_relay_on_no_list_return_after_their_time,
     a_broken_outbox_does_not_stop_the_upkeep_of_the_next,
@@ -30,12 +31,12 @@ async fn until_moved(db: &TestDb, rows: i64) {
     eventually("upkeep moves the marked rows", moved).await;
 }
 
-/// A relay that leads, because it is older than any, and does nothing but beat.
-async fn elder(db: &TestDb) -> (Lease, JoinHandle<()>) {
+/// A relay that is older than any, and does nothing but beat, and say what it serves.
+async fn elder(db: &TestDb, serving: Vec<Serving>) -> (Lease, JoinHandle<()>) {
     let elder = db.relay("0-elder").await;
     let (store, lease) = (Arc::clone(&db.store), elder.clone());
     let beating = tokio::spawn(async move {
-        while store.heartbeat(&lease, &[]).await.is_ok() {
+        while store.heartbeat(&lease, &serving).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });
@@ -45,7 +46,7 @@ async fn elder(db: &TestDb) -> (Lease, JoinHandle<()>) {
 /// The leader may serve other outboxes, and then does not know this one.
 async fn a_relay_recovers_its_own_outboxes_whoever_leads(db: TestDb) {
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
-    let (_elder, beating) = elder(&db).await;
+    let (_elder, beating) = elder(&db, Vec::new()).await;
     let dead = db.relay("1-dead").await;
     db.append_orders(3).await;
     assert_eq!(db.claim(&dead, 3).await.len(), 3);
@@ -59,9 +60,11 @@ async fn a_relay_recovers_its_own_outboxes_whoever_leads(db: TestDb) {
 }
 
 /// The oldest relay leads: one that is older, and beats, keeps the others from it.
-async fn only_the_leader_keeps_house_and_another_takes_over(db: TestDb) {
+async fn only_the_first_that_serves_an_outbox_keeps_its_house_and_another_takes_over(db: TestDb) {
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
-    let (elder, beating) = elder(&db).await;
+    let outbox = db.outbox.name().to_owned();
+    let serving = Serving { outbox, epoch: 1, share: Share::WHOLE, down: Vec::new() };
+    let (elder, beating) = elder(&db, vec![serving]).await;
     let relay = RunningRelay::quick(&db, &folder, &sink);
     mark_one(&db).await;
     db.append_orders(3).await;
@@ -75,6 +78,17 @@ async fn only_the_leader_keeps_house_and_another_takes_over(db: TestDb) {
     until_moved(&db, 1).await;
     relay.stop().await;
     db.assert_balanced().await;
+}
+
+/// The leader of all may not know this outbox: its marked rows would stay for ever.
+async fn an_outbox_that_the_oldest_relay_does_not_serve_is_kept_by_one_that_does(db: TestDb) {
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
+    let (_elder, beating) = elder(&db, Vec::new()).await;
+    let relay = RunningRelay::quick(&db, &folder, &sink);
+    mark_one(&db).await;
+    until_moved(&db, 1).await;
+    relay.stop().await;
+    beating.abort();
 }
 
 async fn stalled_rows_of_a_relay_on_no_list_return_after_their_time(db: TestDb) {
