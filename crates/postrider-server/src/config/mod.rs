@@ -171,7 +171,7 @@ mod tests {
         let text: String = DEFAULT
             .lines()
             .map(|line| match line.strip_prefix("# ") {
-                Some(rest) if rest.starts_with("[[") || is_setting(rest) => {
+                Some(rest) if rest.starts_with('[') || is_setting(rest) => {
                     let rest = rest.split("   ").next().unwrap();
                     let (variable, file) = ("https://example.com/", "/dev/null");
                     format!("{rest}\n").replace("env:", variable).replace("partner.json.j2", file)
