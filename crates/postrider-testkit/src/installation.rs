@@ -83,6 +83,13 @@ impl Installation {
         }
     }
 
+    /// Starts a command that the test interrupts; it is killed when dropped.
+    pub fn begin(&self, args: &[&str]) -> Begun {
+        let mut command = self.command(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        Begun { what: format!("postrider {}", args.join(" ")), child: command.spawn().unwrap() }
+    }
+
     /// Starts `postrider run` and waits until it is ready.
     pub async fn start(&self) -> Daemon {
         let daemon = self.launch(&[], &[]).await;
@@ -119,6 +126,33 @@ impl Installation {
             command.env_remove(variable);
         }
         command
+    }
+}
+
+/// A command under way.
+#[derive(Debug)]
+pub struct Begun {
+    what: String,
+    child: tokio::process::Child,
+}
+
+impl Begun {
+    /// Presses Ctrl-C (`INT`), or kills it (`KILL`), and waits for its end.
+    ///
+    /// # Panics
+    /// If it does not end within [`PATIENCE`].
+    pub async fn signalled(self, signal: &str) -> Ran {
+        let pid = self.child.id().unwrap().to_string();
+        let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status().await.unwrap();
+        assert!(sent.success(), "SIG{signal} could not be sent");
+        let output = tokio::time::timeout(PATIENCE, self.child.wait_with_output()).await;
+        let output = output.unwrap_or_else(|_| panic!("{} does not end", self.what)).unwrap();
+        Ran {
+            what: self.what,
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
     }
 }
 

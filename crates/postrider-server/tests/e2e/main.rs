@@ -27,6 +27,7 @@ mod demo;
 mod doctor;
 mod lanes;
 mod metrics;
+mod operator_commands;
 mod relays;
 mod routes;
 mod safety_net;

@@ -62,7 +62,7 @@ impl Settings {
         Self {
             store: table("connections_max = 4"),
             server: table("listen = '127.0.0.1:0'"),
-            api: table("stream_every = '100ms'"),
+            api: table("stream_every = '100ms'\nlist_budget = '5s'"),
             relay: table(
                 "lease = '6s'\nheartbeat_every = '500ms'\nstop_timeout = '20s'\n\
                  recover_every = '1s'\nfold_every = '500ms'\nmove_marked_every = '300ms'\n\

@@ -146,13 +146,17 @@ pub async fn tables_of_version_1_are_brought_up_to_date(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let letters = db.bury_many(&relay, 3).await;
     let dlq = format!("{}_dlq", db.outbox.table());
-    if db.store.kind() == StoreKind::Sqlite {
-        db.execute(&format!("DROP INDEX {dlq}_unseen")).await;
+    let indexes: &[&str] = match db.store.kind() {
+        StoreKind::Postgres => &[],
+        StoreKind::Mysql => &["kind", "groups", "event"],
+        StoreKind::Sqlite => &["unseen", "groups", "event"],
+    };
+    for index in indexes {
+        let on =
+            if db.store.kind() == StoreKind::Mysql { format!(" ON {dlq}") } else { String::new() };
+        db.execute(&format!("DROP INDEX {dlq}_{index}{on}")).await;
     }
     db.execute(&format!("ALTER TABLE {dlq} DROP COLUMN fingerprint")).await;
-    if db.store.kind() == StoreKind::Mysql {
-        db.execute(&format!("ALTER TABLE {dlq} DROP INDEX {dlq}_event")).await;
-    }
     for statement in [
         "DROP TABLE postrider_jobs",
         "DROP TABLE postrider_pauses",

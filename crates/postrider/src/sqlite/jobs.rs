@@ -12,7 +12,7 @@ use super::{On, ROWS_MAX, SqliteStore, json, minus};
 use crate::event::{fit, limits};
 use crate::store::job_step::{
     self, CanaryLook, CanaryNote, Entry, JobTransaction, LockedJob, Preview, Source, check_job,
-    not_made, parse_job, refuse_job,
+    not_made, parse_job, preview, refuse_job,
 };
 use crate::store::{
     CountLimit, Counted, DlqFilter, EventFilter, Job, JobFilter, JobState, JobWork, Jobs, NewJob,
@@ -69,7 +69,7 @@ impl Jobs for SqliteStore {
         limit: CountLimit,
     ) -> Result<Counted> {
         let store = self;
-        match Preview::of(work) {
+        match preview(work) {
             Preview::DeadLetters(filter) => {
                 search::count(&DlqSearch { store, outbox, filter: &filter }, limit).await
             }

@@ -338,20 +338,18 @@ pub(crate) fn refuse_job(id: i64, found: Option<JobState>, open: bool) -> Result
 /// What a dry run counts.
 pub(crate) enum Preview {
     DeadLetters(DlqFilter),
-    Archived(EventFilter),
+    Archived(Box<EventFilter>),
 }
 
-impl Preview {
-    pub(crate) fn of(work: &JobWork) -> Self {
-        match work.clone() {
-            JobWork::DlqRetry { filter } | JobWork::DlqResolve { filter } => {
-                Self::DeadLetters(DlqFilter { resolved: Some(false), ..filter })
-            }
-            JobWork::Replay { filter, .. } => Self::Archived(EventFilter {
-                status: Some(Status::Completed),
-                error: None,
-                ..filter
-            }),
+/// The filter of a dry run.
+pub(crate) fn preview(work: &JobWork) -> Preview {
+    match work.clone() {
+        JobWork::DlqRetry { filter } | JobWork::DlqResolve { filter } => {
+            Preview::DeadLetters(DlqFilter { resolved: Some(false), ..filter })
+        }
+        JobWork::Replay { filter, .. } => {
+            let status = Some(Status::Completed);
+            Preview::Archived(Box::new(EventFilter { status, error: None, ..filter }))
         }
     }
 }
