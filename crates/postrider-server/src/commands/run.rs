@@ -105,6 +105,8 @@ impl Daemon {
             alerts: relay.alert_book(),
             feed: http::Feed::new(api.stream_every.0, api.stream_clients_max),
             reconciler: http::Reconciler::default(),
+            readiness: http::Readiness::default(),
+            connections_per_address_max: server.connections_per_address_max,
             body_bytes_max: server.body_bytes_max,
             import_bytes_max: api.import_bytes_max,
             request_timeout: api.request_timeout.0,

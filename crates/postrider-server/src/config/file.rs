@@ -56,6 +56,7 @@ pub(crate) struct ServerSection {
     pub(crate) listen: SocketAddr,
     pub(crate) token: Option<Secret>,
     pub(crate) body_bytes_max: usize,
+    pub(crate) connections_per_address_max: usize,
 }
 
 impl Default for ServerSection {
@@ -64,6 +65,7 @@ impl Default for ServerSection {
             listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
             token: None,
             body_bytes_max: 5 * 1024 * 1024,
+            connections_per_address_max: 256,
         }
     }
 }
@@ -227,6 +229,9 @@ impl Config {
         }
         if self.server.token.as_ref().is_some_and(|token| token.expose().len() < 16) {
             return invalid("[server] token: use at least 16 characters".to_owned());
+        }
+        if self.server.connections_per_address_max == 0 {
+            return invalid("[server] connections_per_address_max = 0: at least 1".to_owned());
         }
         Ok(self)
     }

@@ -1,9 +1,9 @@
-//! The listening end: a bounded number of connections, each with a time for its headers.
+//! The listening end: a bounded number of connections, in all and per address, each with a time for
+//! its headers.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -15,16 +15,17 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::places::{CONNECTIONS_MAX, Full, Places};
 use super::{ServerState, router};
 
-/// Connections at the same time; more wait in the operating system's queue.
-const CONNECTIONS_MAX: usize = 1_024;
-/// Time for a client to send the headers of a request, the idle time between two included.
-const HEADERS_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for a client to send the headers of a request, the idle time between two included:
+/// who sends nothing holds a place for no longer.
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(20);
+/// Between two lines of the log about connections that were refused.
+const REFUSALS_TOLD_EVERY: Duration = Duration::from_secs(10);
 /// Beyond the time for one answer, at a stop.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 /// After a failed accept (out of file handles, say), so that it does not spin.
@@ -34,16 +35,24 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) async fn serve(listener: TcpListener, state: ServerState, stop: CancellationToken) {
     let feeding = tokio::spawn(super::feed::run(state.clone(), stop.clone()));
     let (grace, ending) = (state.request_timeout + STOP_GRACE, state.stop.clone());
+    let (places, open) = (Places::new(state.connections_per_address_max), TaskTracker::new());
     let app = router(state);
-    let (places, open) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), TaskTracker::new());
+    let mut refusals = Refusals::default();
     let accepting = async {
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let place = match places.take(peer.ip()) {
+                Ok(place) => place,
+                // Closed at once: only who was accepted can be told from a probe of this machine.
+                Err(full) => {
+                    refusals.tell(full, peer);
                     continue;
                 }
             };
@@ -62,6 +71,31 @@ pub(crate) async fn serve(listener: TcpListener, state: ServerState, stop: Cance
         tracing::warn!(connections = open.len(), "cut off: clients that do not read their answers");
     }
     feeding.abort();
+}
+
+/// Connections that got no place: told now and then, since whoever floods must not fill the log.
+#[derive(Default)]
+struct Refusals {
+    untold: u64,
+    told_at: Option<Instant>,
+}
+
+impl Refusals {
+    fn tell(&mut self, full: Full, peer: SocketAddr) {
+        self.untold += 1;
+        if self.told_at.is_some_and(|at| at.elapsed() < REFUSALS_TOLD_EVERY) {
+            return;
+        }
+        let refused = std::mem::take(&mut self.untold);
+        self.told_at = Some(Instant::now());
+        match full {
+            Full::Address => tracing::warn!(refused, %peer,
+                "connections refused: too many from one address; see `connections_per_address_max` \
+                 in [server]"),
+            Full::Server => tracing::warn!(refused, %peer,
+                "connections refused: all {CONNECTIONS_MAX} places are taken"),
+        }
+    }
 }
 
 /// The requests of one connection, one after the other.

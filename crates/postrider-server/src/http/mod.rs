@@ -5,7 +5,9 @@ pub(crate) mod api;
 mod connections;
 mod extract;
 mod feed;
+mod places;
 mod problem;
+mod ready;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +18,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use metrics_exporter_prometheus::PrometheusHandle;
-use postrider::store::{Database, SchemaState};
+use postrider::store::Database;
 use postrider::{Appender, Outbox};
 use postrider_relay::Waker;
 use postrider_relay::alert::AlertBook;
@@ -27,6 +29,7 @@ pub(crate) use api::{Reconciler, document};
 pub(crate) use connections::serve;
 pub(crate) use feed::Feed;
 use problem::Problem;
+pub(crate) use ready::Readiness;
 
 const NOTHING_HERE: &str = "there is nothing at this path; GET /api/v1/openapi.json lists what there \
      is, besides /healthz, /readyz and /metrics";
@@ -36,9 +39,6 @@ pub(crate) const APPEND_PATH: &str = "/api/v1/outboxes/{outbox}/events";
 /// Where a backup file is uploaded, and the time for that: it has many events.
 const IMPORT_PATH: &str = "/api/v1/dead-letters/import";
 const IMPORT_TIMEOUT: Duration = Duration::from_secs(600);
-/// Time for the database to answer a probe. A store waits longer for a connection than those who
-/// probe wait for an answer.
-const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the endpoints work on.
 pub(crate) struct Parts {
@@ -51,6 +51,8 @@ pub(crate) struct Parts {
     pub(crate) alerts: Arc<AlertBook>,
     pub(crate) feed: Feed,
     pub(crate) reconciler: Reconciler,
+    pub(crate) readiness: Readiness,
+    pub(crate) connections_per_address_max: usize,
     pub(crate) body_bytes_max: usize,
     pub(crate) import_bytes_max: usize,
     pub(crate) request_timeout: Duration,
@@ -105,11 +107,13 @@ fn router(state: ServerState) -> Router {
         .merge(metrics)
         .route_layer(from_fn_with_state(state.clone(), in_time))
         .route_layer(from_fn_with_state(state.clone(), access::admit));
+    // Whoever comes here is not known yet, and has no more time than those who are.
+    let open = api::open_routes().route_layer(from_fn_with_state(state.clone(), in_time));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
+        .route("/readyz", get(ready::ready))
         .merge(guarded)
-        .merge(api::open_routes())
+        .merge(open)
         .fallback(|| async { Problem::new(404, NOTHING_HERE) })
         .method_not_allowed_fallback(|| async { Problem::new(405, WRONG_METHOD) })
         .layer(from_fn(access::protect))
@@ -135,24 +139,6 @@ async fn in_time(
             );
             Problem::new(504, detail).into_response()
         }
-    }
-}
-
-/// Ready: the database answers, and its tables fit this program.
-async fn ready(State(state): State<ServerState>) -> Response {
-    let outboxes: Vec<Outbox> = state.outboxes.iter().map(|s| s.outbox.clone()).collect();
-    let answer = state.store.schema_state(&outboxes);
-    match tokio::time::timeout(READY_TIMEOUT, answer).await {
-        Ok(Ok(SchemaState::Ready)) => "ready\n".into_response(),
-        Ok(Ok(SchemaState::NeedsMigration(what) | SchemaState::TooNew(what))) => {
-            Problem::new(503, what).into_response()
-        }
-        // What the database says may name hosts and users: that is for the log.
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "not ready");
-            Problem::new(503, "the database does not answer").into_response()
-        }
-        Err(_) => Problem::new(503, "the database does not answer").into_response(),
     }
 }
 

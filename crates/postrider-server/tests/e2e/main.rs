@@ -14,6 +14,7 @@ mod api_access;
 mod api_contract;
 mod api_operations;
 mod api_roles;
+mod api_starving;
 mod api_stream;
 mod bad_input;
 mod bench;

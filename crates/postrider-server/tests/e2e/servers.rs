@@ -59,7 +59,11 @@ async fn a_daemon_survives_crashes_of_its_database(place: Place) {
         let more = async || (scene.target.count() > before + 60).then_some(());
         eventually("events are delivered", more).await;
         server.kill().await;
-        let unready = daemon.get("/readyz").await.unwrap();
+        let unready = eventually("the daemon is not ready", async || {
+            let answer = daemon.get("/readyz").await.unwrap();
+            (answer.status != 200).then_some(answer)
+        });
+        let unready = unready.await;
         assert_eq!(unready.status, 503, "{unready:?}");
         assert_eq!(unready.headers["content-type"], "application/problem+json");
         assert_eq!(unready.json()["detail"], "the database does not answer");

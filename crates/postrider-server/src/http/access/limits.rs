@@ -79,7 +79,7 @@ fn bound<K: Clone + std::hash::Hash + Eq>(limiter: &Keyed<K>) {
 }
 
 /// Whoever has one IPv6 address has the 2⁶⁴ beside it.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let bits = address.to_bits() & !u128::from(u64::MAX);

@@ -17,7 +17,7 @@ use super::problem::Problem;
 use crate::config::{ApiSection, ConfigError, ServerSection};
 
 pub(crate) use guard::{COOKIE, admit, cookie, protect, refuse_foreign_page, require};
-pub(crate) use limits::Limits;
+pub(crate) use limits::{Limits, network};
 pub(crate) use sessions::Sessions;
 pub(crate) use tokens::{TokenBook, new_token};
 

@@ -1,0 +1,95 @@
+//! Whether this program can work: asked by probes, which need no token and may come in numbers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use postrider::Outbox;
+use postrider::store::SchemaState;
+use tokio::time::Instant;
+
+use super::ServerState;
+use super::problem::Problem;
+
+/// Time for the database to answer a probe. A store waits longer for a connection than those who
+/// probe wait for an answer.
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Within this time the database is asked once, however many probes come.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+const NO_ANSWER: &str = "the database does not answer";
+
+/// Ready, or why not.
+type Verdict = Result<(), String>;
+
+/// The last look, for everybody who asks soon after.
+#[derive(Debug, Default)]
+pub(crate) struct Readiness(tokio::sync::Mutex<Option<(Instant, Verdict)>>);
+
+impl Readiness {
+    /// What is known, or what a look says. Whoever comes during a look waits for its answer.
+    async fn verdict(&self, look: impl Future<Output = Verdict>) -> Verdict {
+        let mut last = self.0.lock().await;
+        if let Some((at, verdict)) = &*last
+            && at.elapsed() < LOOK_EVERY
+        {
+            return verdict.clone();
+        }
+        let verdict = look.await;
+        *last = Some((Instant::now(), verdict.clone()));
+        verdict
+    }
+}
+
+/// Ready: the database answers, and its tables fit this program.
+pub(super) async fn ready(State(state): State<ServerState>) -> Response {
+    // A task of its own: a client that hangs up during a look would leave no answer behind, and
+    // many of them would ask as often as they like.
+    let asking = tokio::spawn(async move {
+        let looking = state.clone();
+        state.readiness.verdict(look(looking)).await
+    });
+    match asking.await.unwrap_or_else(|_| Err(NO_ANSWER.to_owned())) {
+        Ok(()) => "ready\n".into_response(),
+        Err(why) => Problem::new(503, why).into_response(),
+    }
+}
+
+async fn look(state: ServerState) -> Verdict {
+    let outboxes: Vec<Outbox> = state.outboxes.iter().map(|s| s.outbox.clone()).collect();
+    let store = Arc::clone(&state.store);
+    match tokio::time::timeout(READY_TIMEOUT, store.schema_state(&outboxes)).await {
+        Ok(Ok(SchemaState::Ready)) => Ok(()),
+        Ok(Ok(SchemaState::NeedsMigration(what) | SchemaState::TooNew(what))) => Err(what),
+        // What the database says may name hosts and users: that is for the log.
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "not ready");
+            Err(NO_ANSWER.to_owned())
+        }
+        Err(_) => Err(NO_ANSWER.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_of_probes_asks_the_database_once_a_second() {
+        let (readiness, looks) = (Readiness::default(), AtomicU32::new(0));
+        let look = async || {
+            looks.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+            Err("away".to_owned())
+        };
+        let crowd = (0..100).map(|_| readiness.verdict(look()));
+        let answers = futures_util::future::join_all(crowd).await;
+        assert!(answers.iter().all(|answer| answer == &Err("away".to_owned())), "{answers:?}");
+        assert_eq!(looks.load(Ordering::Relaxed), 1);
+        tokio::time::advance(LOOK_EVERY).await;
+        assert_eq!(readiness.verdict(async { Ok(()) }).await, Ok(()), "it is asked again");
+    }
+}
