@@ -139,6 +139,13 @@ impl Desk for MysqlStore {
         filter: &DlqFilter,
         limit: CountLimit,
     ) -> Result<Counted> {
+        if filter.is_open_only() {
+            let found = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_count_open.sql")))
+                .bind(limit.count_max.saturating_add(1))
+                .fetch_one(&self.pool)
+                .await?;
+            return Ok(Counted::up_to(found, limit.count_max));
+        }
         search::count(&DlqSearch { pool: &self.pool, outbox, filter }, limit).await
     }
 

@@ -142,6 +142,13 @@ impl Desk for SqliteStore {
         filter: &DlqFilter,
         limit: CountLimit,
     ) -> Result<Counted> {
+        if filter.is_open_only() {
+            let found = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_count_open.sql")))
+                .bind(limit.count_max.saturating_add(1))
+                .fetch_one(&self.readers)
+                .await?;
+            return Ok(Counted::up_to(found, limit.count_max));
+        }
         search::count(&DlqSearch { store: self, outbox, filter }, limit).await
     }
 

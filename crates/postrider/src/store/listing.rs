@@ -84,3 +84,32 @@ pub struct Counted {
     /// There may be more: "10,000+".
     pub at_least: bool,
 }
+
+impl Counted {
+    /// What a count says that went one further than asked.
+    pub(crate) fn up_to(found: i64, count_max: i64) -> Self {
+        Self { count: found.min(count_max), at_least: found > count_max }
+    }
+
+    /// Whether the count reaches a number; `None` where it was cut short below it.
+    pub fn reaches(self, number: i64) -> Option<bool> {
+        match self.count >= number {
+            true => Some(true),
+            false => (!self.at_least).then_some(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_that_was_cut_short_does_not_say_that_a_number_is_not_reached() {
+        assert_eq!(Counted::up_to(9, 100).reaches(10), Some(false));
+        assert_eq!(Counted::up_to(10, 100).reaches(10), Some(true));
+        assert_eq!(Counted { count: 9, at_least: true }.reaches(10), None);
+        assert_eq!(Counted { count: 10, at_least: true }.reaches(10), Some(true));
+        assert_eq!(Counted::up_to(101, 100), Counted { count: 100, at_least: true });
+    }
+}

@@ -6,6 +6,6 @@ CREATE INDEX IF NOT EXISTS "{outbox}_dlq_unseen" ON "{outbox}_dlq" (id) WHERE fi
 ALTER TABLE "{outbox}_dlq" DROP CONSTRAINT IF EXISTS "{outbox}_dlq_original_id_key";
 CREATE UNIQUE INDEX IF NOT EXISTS "{outbox}_dlq_identity" ON "{outbox}_dlq" (original_id, event_id);
 CREATE INDEX IF NOT EXISTS "{outbox}_dlq_event" ON "{outbox}_dlq" (event_id);
--- All that the groups of unresolved ones need: 100,000 in 33 ms, and 140 ms without it.
+-- All that the groups and the count of unresolved ones need, so that neither reads the table.
 CREATE INDEX IF NOT EXISTS "{outbox}_dlq_groups"
     ON "{outbox}_dlq" (id) INCLUDE (fingerprint, event_type, failed_at) WHERE NOT resolved;
