@@ -3,7 +3,7 @@
 //! A row is never removed unless the first rung took it. Whichever rung fails, the row is still in
 //! the outbox: marked `DEAD_LETTER` where it can be written, held and recovered otherwise.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl SafetyNet {
             match self.store.settle_dead(outbox, lease, &deaths).await {
                 Ok(_) => {
                     count_attempts(outbox, &deaths);
-                    dead.iter().for_each(|(event, death)| self.tell(outbox, event, death));
+                    self.tell(outbox, &dead);
                     self.check_unresolved(outbox).await;
                     return Ok(());
                 }
@@ -138,7 +138,14 @@ impl SafetyNet {
             return;
         }
         let filter = DlqFilter { resolved: Some(false), ..DlqFilter::default() };
-        match self.store.dead_letter_count(outbox, &filter, CountLimit::default()).await {
+        // At least as far as the threshold.
+        let at =
+            self.thresholds(outbox).unresolved_at.map(|at| i64::try_from(at).unwrap_or(i64::MAX));
+        let mut limit = CountLimit::default();
+        limit.count_max = limit.count_max.max(at.unwrap_or(0));
+        match self.store.dead_letter_count(outbox, &filter, limit).await {
+            // A count that was cut short below the threshold does not say that all is well.
+            Ok(counted) if at.is_some_and(|at| counted.reaches(at).is_none()) => {}
             Ok(counted) => self.tell_unresolved(outbox, counted.count),
             // Upkeep looks again.
             Err(error) => tracing::debug!(outbox = outbox.name(), %error, "not counted"),
@@ -177,22 +184,34 @@ impl SafetyNet {
         }
     }
 
-    /// Every dead letter alerts at once; the cool-down sums up those of one fingerprint.
-    fn tell(&self, outbox: &Outbox, event: &Event, death: &Death) {
-        let (name, reason) = (outbox.name(), death.reason.as_str());
-        metrics::counter!(telemetry::DLQ, label::OUTBOX => name.to_owned(),
-            label::EVENT_TYPE => telemetry::event_type(&event.event_type), label::REASON => reason)
-        .increment(1);
+    /// Dead letters alert at once, those of one move and one fingerprint together: a thousand
+    /// deaths must not push other alerts out. The cool-down sums up those of later moves.
+    fn tell(&self, outbox: &Outbox, dead: &[(Event, Death)]) {
+        let name = outbox.name();
+        metrics::counter!(telemetry::DEAD_LETTERS, label::OUTBOX => name.to_owned())
+            .increment(dead.len() as u64);
+        let mut kinds: BTreeMap<String, (&Event, &Death, u64)> = BTreeMap::new();
+        for (event, death) in dead {
+            metrics::counter!(telemetry::DLQ, label::OUTBOX => name.to_owned(),
+                label::EVENT_TYPE => telemetry::event_type(&event.event_type),
+                label::REASON => death.reason.as_str())
+            .increment(1);
+            let kind = fingerprint(death.reason, &death.message);
+            kinds.entry(kind).or_insert((event, death, 0)).2 += 1;
+        }
         if !self.thresholds(outbox).dead_letters {
             return;
         }
-        self.alerts.raise(Alert {
-            severity: Severity::Critical,
-            kind: format!("dead-letter/{name}/{}", fingerprint(death.reason, &death.message)),
-            title: format!("Dead letter in outbox {name} ({reason})"),
-            fields: fields(event, death),
-            event: None,
-        });
+        for (kind, (event, death, count)) in kinds {
+            let alert = Alert {
+                severity: Severity::Critical,
+                kind: format!("dead-letter/{name}/{kind}"),
+                title: format!("Dead letter in outbox {name} ({})", death.reason.as_str()),
+                fields: fields(event, death),
+                event: None,
+            };
+            self.alerts.raise_many(alert, count);
+        }
     }
 
     fn tell_backup(&self, outbox: &Outbox, event: &Event, death: &Death, cause: &StoreError) {

@@ -21,6 +21,9 @@ pub const PROCESSED: &str = "postrider_outbox_processed_total";
 pub const FAILED: &str = "postrider_outbox_failed_total";
 /// Events given back without spending an attempt.
 pub const DEFERRED: &str = "postrider_outbox_deferred_total";
+/// Events moved to the dead letters (first rung). From 0 on, for alert rules: a counter by type is
+/// born with its first event, which `increase` does not see.
+pub const DEAD_LETTERS: &str = "postrider_outbox_dead_letters_total";
 /// Events moved to the dead letters (first rung), by event type and reason.
 pub const DLQ: &str = "postrider_outbox_dlq_total";
 /// Events whose content does not fit their hash.
@@ -139,6 +142,7 @@ pub(crate) fn start(outbox: &str) {
         PROCESSED,
         FAILED,
         DEFERRED,
+        DEAD_LETTERS,
         INTEGRITY_FAILURE,
         STALLED_RECOVERED,
         BACKUP,
@@ -191,7 +195,8 @@ pub fn describe() {
     describe_counter!(PROCESSED, "Events delivered and settled");
     describe_counter!(FAILED, "Attempts spent without delivery");
     describe_counter!(DEFERRED, "Events given back without spending an attempt");
-    describe_counter!(DLQ, "Events moved to the dead letters");
+    describe_counter!(DEAD_LETTERS, "Events moved to the dead letters");
+    describe_counter!(DLQ, "Events moved to the dead letters, by event type and reason");
     describe_counter!(INTEGRITY_FAILURE, "Events whose content does not fit their hash");
     describe_counter!(STALLED_RECOVERED, "Events recovered from relays that died");
     describe_counter!(BACKUP, "Dead letters written to the backup file");

@@ -63,8 +63,8 @@ impl AlertBook {
         AlertLists { active, past: pages.past.iter().rev().cloned().collect() }
     }
 
-    /// Something happened. Within the cool-down it counts up the entry that is there.
-    pub(super) fn note(&self, alert: &Alert, cool_down: Duration) {
+    /// Something happened, so many times. Within the cool-down it counts up the entry that is there.
+    pub(super) fn note(&self, alert: &Alert, count: u64, cool_down: Duration) {
         let mut pages = self.lock();
         let now = Utc::now();
         let recent = |entry: &&mut AlertEntry| {
@@ -74,12 +74,12 @@ impl AlertBook {
         match pages.past.iter_mut().rev().find(recent) {
             Some(known) => {
                 *known = AlertEntry {
-                    count: known.count + 1,
+                    count: known.count + count,
                     since: known.since,
                     ..entry(alert, now, Some(now))
                 };
             }
-            None => pages.turn_over(entry(alert, now, Some(now))),
+            None => pages.turn_over(AlertEntry { count, ..entry(alert, now, Some(now)) }),
         }
     }
 

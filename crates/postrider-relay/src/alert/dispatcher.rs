@@ -13,7 +13,8 @@ use super::{Alert, AlertBook, Message, MessageState, Subscription};
 use crate::preset::Backoff;
 use crate::telemetry;
 
-/// Notices between the relay and the dispatcher, which never waits: only a burst fills it.
+/// Notices between the relay and the dispatcher, which never waits: only a burst fills it. Those
+/// that carry an event have a lane of their own, as long.
 const NOTICES_MAX: usize = 1_000;
 /// Kinds remembered for the cool-down, and conditions.
 const KINDS_MAX: usize = 10_000;
@@ -38,10 +39,16 @@ impl Default for AlertSettings {
 }
 
 enum Notice {
-    Happened(Alert),
+    /// So many times.
+    Happened(Alert, u64),
     Holds(Alert),
-    Over { kind: String, title: String },
-    Handed { kind: String },
+    Over {
+        kind: String,
+        title: String,
+    },
+    Handed {
+        kind: String,
+    },
     Report(Alert),
 }
 
@@ -49,12 +56,19 @@ enum Notice {
 #[derive(Clone)]
 pub struct Alerts {
     sender: mpsc::Sender<Notice>,
+    /// For alerts that may be the only copy of an event: no flood of others takes their place.
+    last_copies: mpsc::Sender<Notice>,
 }
 
 impl Alerts {
     /// Something happened.
     pub fn raise(&self, alert: Alert) {
-        self.put(Notice::Happened(alert));
+        self.raise_many(alert, 1);
+    }
+
+    /// The same happened so many times; the alert shows one of them.
+    pub fn raise_many(&self, alert: Alert, count: u64) {
+        self.put(Notice::Happened(alert, count));
     }
 
     /// Something holds. To be said as often as one looks: only the beginning is told.
@@ -78,7 +92,11 @@ impl Alerts {
     }
 
     fn put(&self, notice: Notice) {
-        if let Err(error) = self.sender.try_send(notice) {
+        let lane = match &notice {
+            Notice::Happened(alert, _) if alert.event.is_some() => &self.last_copies,
+            _ => &self.sender,
+        };
+        if let Err(error) = lane.try_send(notice) {
             metrics::counter!(telemetry::ALERTS_DROPPED, telemetry::label::CHANNEL => "all")
                 .increment(1);
             tracing::error!(%error, "alert dropped: too many at once");
@@ -89,6 +107,7 @@ impl Alerts {
 /// Decides which alerts become messages, and hands these to the channels' queues.
 pub struct Dispatcher {
     receiver: mpsc::Receiver<Notice>,
+    last_copies: mpsc::Receiver<Notice>,
     queues: Vec<Queue>,
     sendings: Vec<Sending>,
     book: Arc<AlertBook>,
@@ -120,10 +139,12 @@ impl Dispatcher {
     /// A dispatcher, and the handle that feeds it.
     pub fn new(channels: Vec<Subscription>, settings: AlertSettings) -> (Alerts, Self) {
         let (sender, receiver) = mpsc::channel(NOTICES_MAX);
+        let (copies_sender, last_copies) = mpsc::channel(NOTICES_MAX);
         let (queues, sendings) =
             channels.into_iter().map(|channel| queue(channel, settings.retry)).unzip();
         let dispatcher = Self {
             receiver,
+            last_copies,
             queues,
             sendings,
             book: Arc::default(),
@@ -131,7 +152,7 @@ impl Dispatcher {
             kinds: HashMap::new(),
             conditions: HashMap::new(),
         };
-        (Alerts { sender }, dispatcher)
+        (Alerts { sender, last_copies: copies_sender }, dispatcher)
     }
 
     /// Writes what is told into this book.
@@ -150,15 +171,17 @@ impl Dispatcher {
         let mut tick = tokio::time::interval(tick);
         loop {
             tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
                 _ = tick.tick() => self.sum_up(false),
+                Some(notice) = self.last_copies.recv() => self.take(notice),
                 notice = self.receiver.recv() => match notice {
                     Some(notice) => self.take(notice),
                     None => break,
                 },
             }
         }
-        while let Ok(notice) = self.receiver.try_recv() {
+        while let Ok(notice) = self.last_copies.try_recv().or_else(|_| self.receiver.try_recv()) {
             self.take(notice);
         }
         self.sum_up(true);
@@ -169,7 +192,7 @@ impl Dispatcher {
 
     fn take(&mut self, notice: Notice) {
         match notice {
-            Notice::Happened(alert) => self.happened(alert),
+            Notice::Happened(alert, count) => self.happened(alert, count),
             Notice::Holds(alert) => self.holds(alert),
             Notice::Over { kind, title } => self.over(&kind, title),
             Notice::Handed { kind } => {
@@ -181,18 +204,18 @@ impl Dispatcher {
     }
 
     /// The first of a kind is told at once; further ones within the cool-down are counted.
-    fn happened(&mut self, alert: Alert) {
-        self.book.note(&alert, self.cool_down);
+    fn happened(&mut self, alert: Alert, count: u64) {
+        self.book.note(&alert, count, self.cool_down);
         let cool_down = self.cool_down;
         match self.kinds.get_mut(&alert.kind) {
             // Also when the cool-down just ended: the next tick tells of all of them together.
             Some(kind) if kind.told_at.elapsed() < cool_down || kind.held_back.is_some() => {
-                let count = kind.held_back.as_ref().map_or(0, |(_, count)| *count) + 1;
-                kind.held_back = Some((alert, count));
+                let before = kind.held_back.as_ref().map_or(0, |(_, count)| *count);
+                kind.held_back = Some((alert, before + count));
             }
             _ => {
                 self.remember(&alert.kind);
-                self.tell(MessageState::Raised, alert, 1);
+                self.tell(MessageState::Raised, summed_up(alert, count), count);
             }
         }
     }
@@ -248,12 +271,9 @@ impl Dispatcher {
             due.extend(kind.held_back.take());
             false
         });
-        for (mut alert, count) in due {
-            if count > 1 {
-                alert.title = format!("{} (and {} more like it)", alert.title, count - 1);
-            }
+        for (alert, count) in due {
             self.remember(&alert.kind);
-            self.tell(MessageState::Raised, alert, count);
+            self.tell(MessageState::Raised, summed_up(alert, count), count);
         }
         self.sum_up_conditions(all);
     }
@@ -291,6 +311,15 @@ impl Dispatcher {
     fn tell(&self, state: MessageState, alert: Alert, count: u64) {
         let message = Message::new(state, alert, count);
         self.queues.iter().for_each(|queue| queue.put(&message));
+    }
+}
+
+fn summed_up(alert: Alert, count: u64) -> Alert {
+    match count {
+        0 | 1 => alert,
+        count => {
+            Alert { title: format!("{} (and {} more like it)", alert.title, count - 1), ..alert }
+        }
     }
 }
 

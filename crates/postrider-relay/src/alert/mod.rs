@@ -71,7 +71,8 @@ pub struct Alert {
     pub title: String,
     /// Names and values.
     pub fields: Vec<(&'static str, String)>,
-    /// The whole event, for channels that may carry payloads.
+    /// The whole event, for channels that may carry payloads. Such an alert goes before others: it
+    /// may be the event's only copy.
     pub event: Option<Box<Event>>,
 }
 

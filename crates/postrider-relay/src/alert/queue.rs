@@ -10,6 +10,7 @@ use crate::preset::Backoff;
 use crate::telemetry;
 
 /// Messages that wait for one channel. More are dropped and counted: an alert never stops the relay.
+/// Those that carry an event have a lane of their own, as long.
 const WAITING_MAX: usize = 1_000;
 /// Time for one try.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -22,32 +23,41 @@ const REFUSALS_MAX: u32 = 3;
 pub(super) struct Queue {
     subscription: std::sync::Arc<Subscription>,
     sender: mpsc::Sender<Message>,
+    last_copies: mpsc::Sender<Message>,
 }
 
 /// The other end.
 pub(super) struct Sending {
     subscription: std::sync::Arc<Subscription>,
     receiver: mpsc::Receiver<Message>,
+    last_copies: mpsc::Receiver<Message>,
     retry: Backoff,
 }
 
 pub(super) fn queue(subscription: Subscription, retry: Backoff) -> (Queue, Sending) {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
+    let (copies_sender, last_copies) = mpsc::channel(WAITING_MAX);
     let subscription = std::sync::Arc::new(subscription);
     let channel = subscription.channel.name().to_owned();
     telemetry::start_channel(&channel);
     (
-        Queue { subscription: std::sync::Arc::clone(&subscription), sender },
-        Sending { subscription, receiver, retry },
+        Queue {
+            subscription: std::sync::Arc::clone(&subscription),
+            sender,
+            last_copies: copies_sender,
+        },
+        Sending { subscription, receiver, last_copies, retry },
     )
 }
 
 impl Queue {
     /// Puts a message in line, if it is for this channel. Never waits.
     pub(super) fn put(&self, message: &Message) {
+        // Also on a channel that may not carry the event: it names the row that has no copy.
+        let lane = if message.event.is_some() { &self.last_copies } else { &self.sender };
         let Some(message) = self.subscription.share(message) else { return };
         let channel = self.subscription.channel.name().to_owned();
-        match self.sender.try_send(message) {
+        match lane.try_send(message) {
             Ok(()) => {
                 metrics::gauge!(telemetry::ALERTS_WAITING, telemetry::label::CHANNEL => channel)
                     .increment(1.0);
@@ -65,11 +75,20 @@ impl Queue {
 impl Sending {
     /// Sends until no more can come. After `stop`, each message is tried once more and no longer.
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        while let Some(message) = self.receiver.recv().await {
+        while let Some(message) = self.next().await {
             self.send(&message, &stop).await;
             let channel = self.subscription.channel.name().to_owned();
             metrics::gauge!(telemetry::ALERTS_WAITING, telemetry::label::CHANNEL => channel)
                 .decrement(1.0);
+        }
+    }
+
+    /// The next message: first those that may be the only copy of an event.
+    async fn next(&mut self) -> Option<Message> {
+        tokio::select! {
+            biased;
+            Some(message) = self.last_copies.recv() => Some(message),
+            message = self.receiver.recv() => message,
         }
     }
 

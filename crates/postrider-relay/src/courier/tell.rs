@@ -30,7 +30,7 @@ impl Courier {
         }
         self.alerts.raise(Alert {
             severity: Severity::Critical,
-            kind: format!("integrity/{name}/{}", event.id),
+            kind: format!("integrity/{name}"),
             title: format!("Integrity failure in outbox {name}"),
             fields: vec![
                 ("id", event.id.to_string()),

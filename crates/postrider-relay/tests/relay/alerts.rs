@@ -214,7 +214,7 @@ async fn a_channel_gets_nothing_below_its_severity_and_reports_only_if_it_asks()
     running.alerts.report(Alert { severity: Severity::Info, ..alert("report", "report") });
     running.alerts.begin(Alert { severity: Severity::Warning, ..alert("a", "warning") });
     running.alerts.end("a", "warning is over");
-    running.alerts.raise(alert("b", "critical"));
+    running.alerts.raise(Alert { event: None, ..alert("b", "critical") });
     running.stop().await;
     assert_eq!(titles(&pager), ["critical"]);
     assert_eq!(titles(&mailbox), ["report", "warning", "warning is over", "critical"]);
@@ -268,4 +268,47 @@ async fn a_full_queue_never_blocks() {
     running.stop().await;
     let sent = titles(&channel).len();
     assert!((1..=2_001).contains(&sent), "{sent}: the stuck one and at most two full queues");
+}
+
+#[tokio::test]
+async fn what_happened_many_times_at_once_is_one_message_that_says_how_often() {
+    let channel = RecordedAlerts::new(true);
+    let running = Running::start(&[&channel], LONG);
+    running.alerts.raise_many(alert("kind", "dead letter"), 1_500);
+    let told = channel.until("dead letter (and 1499 more like it)").await;
+    assert_eq!(told.count, 1_500);
+    running.alerts.raise_many(alert("kind", "dead letter"), 20);
+    let counted = async || (running.book.lists().past[0].count == 1_520).then_some(());
+    eventually("the book counts all of them", counted).await;
+    running.stop().await;
+    assert_eq!(titles(&channel)[1], "dead letter (and 19 more like it)");
+}
+
+/// Neither between the relay and the dispatcher nor on the way to a channel that is away.
+#[tokio::test]
+async fn a_flood_of_alerts_never_pushes_out_the_only_copy_of_an_event() {
+    let channel = RecordedAlerts::new(true);
+    channel.fail(u32::MAX);
+    let running = Running::start(&[&channel], LONG);
+    let flood = |round: u32| {
+        for number in 0..1_500 {
+            let alert = alert(&format!("kind {round} {number}"), "flood");
+            running.alerts.raise(Alert { event: None, ..alert });
+        }
+    };
+    // All at once, so that the dispatcher comes too late for most of it; then what fills the queue.
+    for round in 0..3 {
+        flood(round);
+        running.alerts.raise(alert(&format!("critical/{round}"), &format!("copy {round}")));
+        let noted = async || {
+            let past = running.book.lists().past;
+            past.iter().any(|entry| entry.kind.starts_with(&format!("kind {round} "))).then_some(())
+        };
+        eventually("the dispatcher is at work", noted).await;
+    }
+    channel.fail(0);
+    for round in 0..3 {
+        channel.until(&format!("copy {round}")).await;
+    }
+    running.stop().await;
 }

@@ -91,6 +91,17 @@ async fn every_metric_and_label_of_dashboard_and_rules_is_emitted_and_documented
     });
     let site = Installation::new(BINARY, &configuration(&target, &people, &collector));
     let daemon = site.start().await;
+    // A series that begins with its first event has no increase then: each is there before.
+    let increases = RULES.split("increase(").skip(1).filter(|rest| rest.starts_with("postrider_"));
+    let counted: Vec<Use> =
+        increases.flat_map(|rest| uses(rest.split('[').next().unwrap())).collect();
+    assert!(counted.len() > 5, "{counted:?}");
+    eventually("the counters of the rules stand at 0", async || {
+        let metrics = daemon.metrics().await;
+        let names = metrics.names();
+        counted.iter().all(|used| names.contains(used.metric.as_str())).then_some(())
+    })
+    .await;
     for outbox in ["orders", "transfers"] {
         for event_type in ["Good", "Bad", "Late"] {
             let body = format!(
