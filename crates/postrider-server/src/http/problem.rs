@@ -57,6 +57,10 @@ impl IntoResponse for Problem {
         let body = serde_json::json!(self).to_string();
         let kind = [(header::CONTENT_TYPE, "application/problem+json")];
         let mut response = (status, kind, body).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            let scheme = HeaderValue::from_static("Bearer realm=\"postrider\"");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        }
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

@@ -46,6 +46,8 @@ async fn a_wrong_missing_or_expired_token_opens_nothing(place: Place) {
     ] {
         let answer = Caller { daemon: &daemon, token }.call("GET", "/api/v1/whoami", "").await;
         assert_problem(&answer, status, word, &format!("{token:?}"));
+        let scheme = answer.headers.get("www-authenticate").map(String::as_str);
+        assert_eq!(scheme, (status == 401).then_some("Bearer realm=\"postrider\""), "{token:?}");
     }
     for (token, name) in
         [(viewer.as_str(), "vera"), (&other, "envy"), (soon["token"].as_str().unwrap(), "ci")]

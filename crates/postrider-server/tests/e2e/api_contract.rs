@@ -134,3 +134,16 @@ fn every_answer_of_the_document_has_a_form_and_every_route_its_failures() {
     }
     assert!(routes > 30, "{routes} routes");
 }
+
+/// Programs that make clients name their functions so.
+#[test]
+fn every_route_of_the_document_has_a_name_of_its_own() {
+    let document: serde_json::Value = serde_json::from_str(DOCUMENT).unwrap();
+    let items = document["paths"].as_object().unwrap().values();
+    let routes = items.flat_map(|item| item.as_object().unwrap().values());
+    let mut names: Vec<&str> =
+        routes.map(|route| route["operationId"].as_str().unwrap_or_default()).collect();
+    names.sort_unstable();
+    let twice: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+    assert!(twice.is_empty() && !names.contains(&""), "{twice:?}");
+}

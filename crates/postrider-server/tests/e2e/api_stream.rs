@@ -4,13 +4,14 @@ use postrider_testkit::http_client::follow;
 use serde_json::Value;
 
 use crate::api::assert_problem;
-use crate::caller::Caller;
+use crate::caller::{Caller, new_token, write_tokens};
 use crate::scene::{Place, Scene, Settings};
 
 mod on_one_store {
     crate::scene::tests!(sqlite {
         those_who_watch_see_events_come_and_go_until_the_daemon_stops,
         only_so_many_may_watch,
+        a_stream_ends_when_its_token_is_taken_away_or_its_session_ends,
     });
 }
 
@@ -65,5 +66,36 @@ async fn only_so_many_may_watch(place: Place) {
         (third.status == 200).then_some(())
     })
     .await;
+    daemon.stop().await;
+}
+
+async fn a_stream_ends_when_its_token_is_taken_away_or_its_session_ends(place: Place) {
+    let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
+    let (gone, gone_line) = new_token(&scene, "gone", "viewer").await;
+    let (kept, kept_line) = new_token(&scene, "kept", "viewer").await;
+    write_tokens(&scene, &[&gone_line, &kept_line]);
+    scene.configure(&Settings::new().api("tokens_file", "tokens"));
+    let daemon = scene.site.start().await;
+    let body = serde_json::json!({ "token": kept }).to_string();
+    let signed_in = daemon.post("/api/v1/session", &body).await;
+    let cookie = signed_in.headers["set-cookie"].split(';').next().unwrap().to_owned();
+    let bearer = |token: &str| format!("Bearer {token}");
+    let watch = async |name: &str, value: &str| {
+        let stream = follow(daemon.address(), STREAM, &[(name, value)]).await.unwrap();
+        assert_eq!(stream.status, 200);
+        stream
+    };
+    let mut of_gone = watch("authorization", &bearer(&gone)).await;
+    let mut of_kept = watch("authorization", &bearer(&kept)).await;
+    let mut of_session = watch("cookie", &cookie).await;
+    write_tokens(&scene, &[&kept_line]);
+    while of_gone.next().await.is_some() {}
+    assert!(of_session.next().await.is_some(), "the session goes on");
+    let headers = [("cookie", cookie.as_str()), ("x-postrider", "1")];
+    let path = "/api/v1/session";
+    let out = postrider_testkit::http_client::send(daemon.address(), "DELETE", path, &headers, "");
+    assert_eq!(out.await.unwrap().status, 204);
+    while of_session.next().await.is_some() {}
+    assert!(of_kept.next().await.is_some(), "the other token is as good as before");
     daemon.stop().await;
 }

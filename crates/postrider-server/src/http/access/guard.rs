@@ -11,8 +11,8 @@ use axum::response::{IntoResponse, Response};
 use chrono::Utc;
 
 use super::limits::Client;
-use super::tokens::is_random;
-use super::{Access, Caller, Role, SIGN_IN, Way};
+use super::tokens::{digest, is_random};
+use super::{Access, Caller, Credential, Role, SIGN_IN, Way};
 use crate::http::problem::Problem;
 use crate::http::{APPEND_PATH, ServerState};
 
@@ -111,8 +111,14 @@ impl Access {
         };
         if let Some(given) = text(headers, header::AUTHORIZATION) {
             let token = given.strip_prefix("Bearer ").unwrap_or_default();
-            let holder = self.token(token, peer)?;
-            return Ok(Caller { name: holder.0, role: holder.1, way: Way::Token });
+            let holder = self.holder(token, peer)?;
+            let credential = Credential::Token(holder.digest);
+            return Ok(Caller {
+                name: holder.name,
+                role: holder.role,
+                way: Way::Token,
+                credential,
+            });
         }
         let id = cookie(headers).ok_or_else(|| Problem::new(401, SIGN_IN))?;
         let over = || Problem::new(401, format!("the session is over; {SIGN_IN}"));
@@ -125,7 +131,21 @@ impl Access {
             let detail = format!("with a session, changes need the header `{PAGE_HEADER}: 1`");
             return Err(Problem::new(403, detail));
         }
-        Ok(Caller { name: holder.name, role: holder.role, way: Way::Session })
+        let credential = Credential::Session { id: digest(id), token: session.token };
+        Ok(Caller { name: holder.name, role: holder.role, way: Way::Session, credential })
+    }
+
+    /// Whether the caller would still get in: for what goes on after the request was admitted. A
+    /// session is not used by that, so that a page which only watches ends like any other.
+    pub(crate) fn still_admits(&self, caller: &Caller) -> bool {
+        let (token, session) = match caller.credential {
+            Credential::Loopback => return true,
+            Credential::Token(token) => (token, None),
+            Credential::Session { id, token } => (token, Some(id)),
+        };
+        let holder = self.tokens.as_ref().and_then(|tokens| tokens.by_digest(&token));
+        holder.is_some_and(|holder| !holder.expired(Utc::now()))
+            && session.is_none_or(|id| self.sessions.is_open(&id, Instant::now()))
     }
 
     /// Whose token it is. An address that sent too many wrong ones is refused for a while; what
@@ -154,10 +174,6 @@ impl Access {
                 ))
             }
         }
-    }
-
-    fn token(&self, token: &str, peer: IpAddr) -> Result<(std::sync::Arc<str>, Role), Problem> {
-        self.holder(token, peer).map(|holder| (holder.name, holder.role))
     }
 
     /// A page in a browser on this machine could be made to call us under a foreign name (DNS

@@ -19,6 +19,7 @@ use crate::config::{ApiSection, ConfigError, ServerSection};
 pub(crate) use guard::{COOKIE, admit, cookie, protect, refuse_foreign_page, require};
 pub(crate) use limits::{Limits, network};
 pub(crate) use sessions::Sessions;
+use tokens::Digest;
 pub(crate) use tokens::{TokenBook, new_token};
 
 /// What a caller may do; each role may do what the ones before it may.
@@ -72,12 +73,22 @@ pub(crate) struct Caller {
     pub(crate) name: Arc<str>,
     pub(crate) role: Role,
     pub(crate) way: Way,
+    credential: Credential,
+}
+
+/// What let a caller in, to look again later whether it still would.
+#[derive(Debug, Clone, Copy)]
+enum Credential {
+    Loopback,
+    Token(Digest),
+    Session { id: Digest, token: Digest },
 }
 
 impl Caller {
     /// On this machine, while there are no tokens.
     fn local() -> Self {
-        Self { name: "local".into(), role: Role::Admin, way: Way::Loopback }
+        let (way, credential) = (Way::Loopback, Credential::Loopback);
+        Self { name: "local".into(), role: Role::Admin, way, credential }
     }
 }
 

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::tokens::{Digest, digest, secret};
 
+/// Sessions of one token: whoever has one must not be able to end those of all others.
+const PER_TOKEN_MAX: usize = 20;
+
 /// A signed-in browser.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Session {
@@ -35,18 +38,14 @@ impl Sessions {
         (self.idle, self.max)
     }
 
-    /// Opens a session and answers what the cookie holds. Beyond the limit, the one that was used
-    /// longest ago ends.
+    /// Opens a session and answers what the cookie holds. Beyond the limit of its token, or of all,
+    /// the one that was used longest ago ends.
     pub(crate) fn open(&self, token: Digest, now: Instant) -> String {
         let id = secret();
         let mut open = self.lock();
         open.retain(|_, session| self.lives(session, now));
-        while open.len() >= self.count_max {
-            let Some(oldest) = open.iter().min_by_key(|(_, s)| s.used).map(|(id, _)| *id) else {
-                break;
-            };
-            open.remove(&oldest);
-        }
+        drop_oldest(&mut open, PER_TOKEN_MAX, |session| session.token == token);
+        drop_oldest(&mut open, self.count_max, |_| true);
         open.insert(digest(&id), Session { token, started: now, used: now });
         id
     }
@@ -61,6 +60,11 @@ impl Sessions {
         }
         session.used = now;
         Some(*session)
+    }
+
+    /// Whether a session is open, by the hash of its cookie. Looking at it this way is not using it.
+    pub(crate) fn is_open(&self, id: &Digest, now: Instant) -> bool {
+        self.lock().get(id).is_some_and(|session| self.lives(session, now))
     }
 
     /// Signs out.
@@ -78,9 +82,41 @@ impl Sessions {
     }
 }
 
+/// Makes room for one more among those that are meant.
+fn drop_oldest(
+    open: &mut HashMap<Digest, Session>,
+    count_max: usize,
+    meant: impl Fn(&Session) -> bool,
+) {
+    let mut ids: Vec<_> =
+        open.iter().filter(|(_, s)| meant(s)).map(|(id, session)| (session.used, *id)).collect();
+    ids.sort_unstable();
+    for (_, id) in ids.iter().take((ids.len() + 1).saturating_sub(count_max)) {
+        open.remove(id);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_token_ends_only_its_own_sessions_however_often_it_signs_in() {
+        let (sessions, start) = (Sessions::new(MINUTE, MINUTE, 100), Instant::now());
+        let others = sessions.open([1; 32], start);
+        let mine: Vec<_> = (0..200).map(|_| sessions.open([2; 32], start + MINUTE / 2)).collect();
+        assert!(sessions.find(&others, start + MINUTE / 2).is_some());
+        let left = mine.iter().filter(|id| sessions.find(id, start + MINUTE / 2).is_some());
+        assert_eq!(left.count(), PER_TOKEN_MAX);
+    }
+
+    #[test]
+    fn looking_whether_a_session_is_open_does_not_keep_it_open() {
+        let (sessions, start) = (Sessions::new(MINUTE, 9 * MINUTE, 9), Instant::now());
+        let id = digest(&sessions.open([1; 32], start));
+        assert!(sessions.is_open(&id, start + MINUTE / 2));
+        assert!(!sessions.is_open(&id, start + MINUTE));
+    }
 
     const MINUTE: Duration = Duration::from_secs(60);
 

@@ -68,6 +68,7 @@ pub(super) struct AlertsBody {
 
 /// What is wrong now and what was, as this relay knows it. The oldest relay watches the outboxes.
 #[utoipa::path(
+    operation_id = "list_alerts",
     get, path = "/api/v1/alerts", tag = "alerts",
     responses((status = 200, description = "The alerts", body = AlertsBody))
 )]

@@ -91,6 +91,7 @@ pub(super) enum AppendedOneOrMany {
 
 /// Append one event, or a list of them as a whole.
 #[utoipa::path(
+    operation_id = "append_event",
     post, path = "/api/v1/outboxes/{outbox}/events", tag = "events",
     params(("outbox" = String, Path, description = "Name of the outbox")),
     request_body = OneOrMany,

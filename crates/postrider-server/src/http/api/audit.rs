@@ -57,6 +57,7 @@ impl From<AuditEntry> for AuditRow {
 
 /// The audit trail, newest first.
 #[utoipa::path(
+    operation_id = "list_audit",
     get, path = "/api/v1/audit", tag = "audit", params(AuditQuery),
     responses((status = 200, description = "A page", body = Rows<AuditRow>))
 )]

@@ -26,6 +26,7 @@ pub(super) struct Retried {
 
 /// Send a dead letter again: a fresh event with a fresh budget and the same identity.
 #[utoipa::path(
+    operation_id = "retry_dead_letter",
     post, path = "/api/v1/outboxes/{outbox}/dead-letters/{id}/retry", tag = "dead letters",
     params(
         ("outbox" = String, Path, description = "Name of the outbox"),
@@ -63,6 +64,7 @@ pub(super) struct Resolved {
 
 /// Resolve a dead letter by hand; it is not sent.
 #[utoipa::path(
+    operation_id = "resolve_dead_letter",
     post, path = "/api/v1/outboxes/{outbox}/dead-letters/{id}/resolve", tag = "dead letters",
     params(
         ("outbox" = String, Path, description = "Name of the outbox"),
@@ -117,6 +119,7 @@ pub(super) struct Resent {
 
 /// Edit a dead letter and send it: a new event with a new identity, linked to the original.
 #[utoipa::path(
+    operation_id = "resend_dead_letter",
     post, path = "/api/v1/outboxes/{outbox}/dead-letters/{id}/resend", tag = "dead letters",
     params(
         ("outbox" = String, Path, description = "Name of the outbox"),

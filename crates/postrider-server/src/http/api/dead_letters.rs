@@ -229,6 +229,7 @@ pub(super) struct DeadLetterStory {
 
 /// Dead letters, newest first.
 #[utoipa::path(
+    operation_id = "list_dead_letters",
     get, path = "/api/v1/outboxes/{outbox}/dead-letters", tag = "dead letters",
     params(("outbox" = String, Path, description = "Name of the outbox"), DeadLetterPage),
     responses((status = 200, description = "A page", body = Rows<DeadLetterRow>))
@@ -246,6 +247,7 @@ pub(super) async fn list(
 
 /// How many dead letters fit, as far as there is time to count.
 #[utoipa::path(
+    operation_id = "count_dead_letters",
     get, path = "/api/v1/outboxes/{outbox}/dead-letters/count", tag = "dead letters",
     params(("outbox" = String, Path, description = "Name of the outbox"), DeadLetterSelection),
     responses((status = 200, description = "The count", body = Count))
@@ -323,6 +325,7 @@ pub(super) struct Groups {
 
 /// Dead letters by the kind of their error.
 #[utoipa::path(
+    operation_id = "dead_letter_groups",
     get, path = "/api/v1/outboxes/{outbox}/dead-letters/groups", tag = "dead letters",
     params(("outbox" = String, Path, description = "Name of the outbox"), DeadLetterPage),
     responses((status = 200, description = "The groups", body = Groups))
@@ -344,6 +347,7 @@ pub(super) async fn groups(
 
 /// One dead letter with its failed attempts.
 #[utoipa::path(
+    operation_id = "show_dead_letter",
     get, path = "/api/v1/outboxes/{outbox}/dead-letters/{id}", tag = "dead letters",
     params(
         ("outbox" = String, Path, description = "Name of the outbox"),

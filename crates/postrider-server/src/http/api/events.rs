@@ -285,6 +285,7 @@ pub(super) struct EventStory {
 
 /// Live events, or archived ones with `status=COMPLETED`; newest first.
 #[utoipa::path(
+    operation_id = "list_events",
     get, path = "/api/v1/outboxes/{outbox}/events", tag = "events",
     params(("outbox" = String, Path, description = "Name of the outbox"), EventPage),
     responses((status = 200, description = "A page", body = Rows<EventRow>))
@@ -302,6 +303,7 @@ pub(super) async fn list(
 
 /// How many events fit, as far as there is time to count.
 #[utoipa::path(
+    operation_id = "count_events",
     get, path = "/api/v1/outboxes/{outbox}/events/count", tag = "events",
     params(("outbox" = String, Path, description = "Name of the outbox"), EventSelection),
     responses((status = 200, description = "The count", body = Count))
@@ -318,6 +320,7 @@ pub(super) async fn count(
 
 /// One event, live or archived, with its failed attempts.
 #[utoipa::path(
+    operation_id = "show_event",
     get, path = "/api/v1/outboxes/{outbox}/events/{id}", tag = "events",
     params(
         ("outbox" = String, Path, description = "Name of the outbox"),
@@ -363,6 +366,7 @@ pub(super) struct IdentityStory {
 
 /// What has this identity: live, archived and dead.
 #[utoipa::path(
+    operation_id = "find_event",
     get, path = "/api/v1/outboxes/{outbox}/identities/{event_id}", tag = "events",
     params(
         ("outbox" = String, Path, description = "Name of the outbox"),

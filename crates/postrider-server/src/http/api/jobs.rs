@@ -210,6 +210,7 @@ pub(super) enum PreviewOrKnown {
 /// Make a bulk job, or with `dry_run` count what it would act on. A running relay works on it. A
 /// repeat with the same `Idempotency-Key` answers the job that was made.
 #[utoipa::path(
+    operation_id = "create_job",
     post, path = "/api/v1/outboxes/{outbox}/jobs", tag = "jobs",
     params(
         ("outbox" = String, Path, description = "Name of the outbox"),
@@ -345,6 +346,7 @@ pub(super) struct JobRows {
 
 /// Jobs, newest first.
 #[utoipa::path(
+    operation_id = "list_jobs",
     get, path = "/api/v1/jobs", tag = "jobs", params(JobQuery),
     responses((status = 200, description = "A page", body = JobRows))
 )]
@@ -366,6 +368,7 @@ pub(super) async fn list(
 
 /// One job, with its progress.
 #[utoipa::path(
+    operation_id = "show_job",
     get, path = "/api/v1/jobs/{id}", tag = "jobs",
     params(("id" = i64, Path, description = "Id of the job")),
     responses((status = 200, description = "The job", body = JobBody))
@@ -379,6 +382,7 @@ pub(super) async fn show(
 
 /// Stop a job; what it did stays done, and it can be resumed.
 #[utoipa::path(
+    operation_id = "stop_job",
     post, path = "/api/v1/jobs/{id}/stop", tag = "jobs",
     params(("id" = i64, Path, description = "Id of the job")),
     request_body = Note,
@@ -402,6 +406,7 @@ pub(super) async fn stop(
 
 /// Have a stopped or failed job go on where it was.
 #[utoipa::path(
+    operation_id = "resume_job",
     post, path = "/api/v1/jobs/{id}/resume", tag = "jobs",
     params(("id" = i64, Path, description = "Id of the job")),
     request_body = Note,

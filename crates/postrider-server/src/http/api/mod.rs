@@ -166,7 +166,11 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
 /// How a route can fail: status, name in the document, when.
 const FAILURES: [(&str, &str, &str); 11] = [
     ("400", "BadRequest", "The request cannot be understood"),
-    ("401", "Unauthorized", "No token, or one that is wrong or expired"),
+    (
+        "401",
+        "Unauthorized",
+        "No token, or one that is wrong or expired; `WWW-Authenticate: Bearer`",
+    ),
     ("403", "Forbidden", "The role is not enough, or a page of another site asks"),
     ("404", "NotFound", "There is no such thing"),
     ("413", "TooLarge", "The body is too large"),

@@ -14,6 +14,7 @@ use crate::http::problem::Problem;
 
 /// All outboxes with their statistics, from the books.
 #[utoipa::path(
+    operation_id = "list_outboxes",
     get, path = "/api/v1/outboxes", tag = "outboxes",
     responses((status = 200, description = "The outboxes", body = Snapshot))
 )]
@@ -24,6 +25,7 @@ pub(super) async fn list(State(state): State<ServerState>) -> Result<Json<Snapsh
 
 /// One outbox with its statistics.
 #[utoipa::path(
+    operation_id = "show_outbox",
     get, path = "/api/v1/outboxes/{outbox}", tag = "outboxes",
     params(("outbox" = String, Path, description = "Name of the outbox")),
     responses((status = 200, description = "The outbox", body = OutboxState))
@@ -60,6 +62,7 @@ pub(super) struct HistoryQuery {
 
 /// How an outbox was doing, oldest first; since the start of the server at most.
 #[utoipa::path(
+    operation_id = "outbox_history",
     get, path = "/api/v1/outboxes/{outbox}/history", tag = "outboxes",
     params(("outbox" = String, Path, description = "Name of the outbox"), HistoryQuery),
     responses((status = 200, description = "The samples", body = Vec<Sample>))

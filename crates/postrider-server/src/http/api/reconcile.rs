@@ -128,6 +128,7 @@ impl Reconciler {
 
 /// The last look at the books, and whether one is under way.
 #[utoipa::path(
+    operation_id = "show_reconcile",
     get, path = "/api/v1/reconcile", tag = "books",
     responses((status = 200, description = "Where it stands", body = ReconcileState))
 )]
@@ -139,6 +140,7 @@ pub(super) async fn show(State(state): State<ServerState>) -> Json<ReconcileStat
 /// Look at the books of all outboxes, in the background. While one look is under way, no second
 /// one begins.
 #[utoipa::path(
+    operation_id = "start_reconcile",
     post, path = "/api/v1/reconcile", tag = "books",
     responses((status = 202, description = "It is under way", body = ReconcileState))
 )]

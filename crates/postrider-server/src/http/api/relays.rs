@@ -91,6 +91,7 @@ pub(super) struct RelayBody {
 
 /// The relays, oldest first. What one has claimed is in the events with `status=PROCESSING`.
 #[utoipa::path(
+    operation_id = "list_relays",
     get, path = "/api/v1/relays", tag = "relays",
     responses((status = 200, description = "The relays", body = Vec<RelayBody>))
 )]
@@ -141,6 +142,7 @@ pub(super) struct LaneBody {
 
 /// The lanes of an outbox and who owns them; in claim mode `rows` nobody does.
 #[utoipa::path(
+    operation_id = "lane_owners",
     get, path = "/api/v1/outboxes/{outbox}/lanes", tag = "outboxes",
     params(("outbox" = String, Path, description = "Name of the outbox")),
     responses((status = 200, description = "The lanes", body = Vec<LaneBody>))

@@ -31,7 +31,7 @@ pub(super) struct Whoami {
     responses((status = 200, description = "You", body = Whoami))
 )]
 pub(super) async fn whoami(caller: Caller) -> Json<Whoami> {
-    let Caller { name, role, way } = caller;
+    let Caller { name, role, way, .. } = caller;
     Json(Whoami { name: name.to_string(), role, way, version: env!("CARGO_PKG_VERSION") })
 }
 

@@ -27,6 +27,7 @@ pub(super) struct SinkBody {
 
 /// The sinks with the destinations that are down.
 #[utoipa::path(
+    operation_id = "list_sinks",
     get, path = "/api/v1/sinks", tag = "sinks",
     responses((status = 200, description = "The sinks", body = Vec<SinkBody>))
 )]

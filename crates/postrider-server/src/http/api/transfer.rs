@@ -32,6 +32,7 @@ const DAMAGED_MAX: usize = 100;
 /// The dead letters that fit, newest first, as the lines of a backup file: each with a checksum.
 /// `dlq import` and `POST /api/v1/dead-letters/import` read it.
 #[utoipa::path(
+    operation_id = "export_dead_letters",
     get, path = "/api/v1/outboxes/{outbox}/dead-letters/export", tag = "dead letters",
     params(("outbox" = String, Path, description = "Name of the outbox"), DeadLetterSelection),
     responses((status = 200, description = "The lines", body = String, content_type = "application/x-ndjson"))
@@ -105,6 +106,7 @@ pub(super) struct ImportReport {
 /// Put events from a backup file into the dead letters, unless they are live or known. A repeat
 /// changes nothing.
 #[utoipa::path(
+    operation_id = "import_dead_letters",
     post, path = "/api/v1/dead-letters/import", tag = "dead letters",
     request_body(content = String, content_type = "application/x-ndjson",
                  description = "The lines of a backup file"),
