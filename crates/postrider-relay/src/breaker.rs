@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use postrider::Event;
 
+use crate::destinations::{BreakerState, KnownDestination};
 use crate::health::{HealthView, Turn};
 use crate::policy::RETRY_AFTER_MAX;
 use crate::sink::Outcome;
@@ -110,6 +111,20 @@ impl Breaker {
 
     pub(crate) fn is_open(&self) -> bool {
         self.open.is_some()
+    }
+
+    /// For people.
+    pub(crate) fn known(&self, destination: &str) -> KnownDestination {
+        KnownDestination {
+            destination: destination.to_owned(),
+            state: match &self.open {
+                None => BreakerState::Closed,
+                Some(open) if open.probe.is_some() => BreakerState::Probing,
+                Some(_) => BreakerState::Open,
+            },
+            window: self.window(),
+            last_success_at: self.last_success_at,
+        }
     }
 
     pub(crate) fn view(&self, now: Instant) -> HealthView {

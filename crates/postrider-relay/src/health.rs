@@ -10,6 +10,7 @@ use postrider::Event;
 use tokio::sync::Notify;
 
 use crate::breaker::Breaker;
+use crate::destinations::KnownDestination;
 use crate::preset::Preset;
 use crate::sink::{Outcome, Sink};
 
@@ -166,6 +167,12 @@ impl Health {
     pub fn view(&self, destination: &str, now: Instant) -> HealthView {
         let view = self.lock().get(destination).map(|breaker| breaker.view(now));
         view.unwrap_or_default()
+    }
+
+    /// All that are known, in no order.
+    pub(crate) fn destinations(&self) -> Vec<KnownDestination> {
+        let known = |(name, breaker): (&String, &Breaker)| breaker.known(name);
+        self.lock().iter().map(known).collect()
     }
 
     /// While the only destination of the sink is down: how long a claim would find nothing to send.

@@ -12,6 +12,7 @@ mod body;
 mod breaker;
 pub mod config;
 mod courier;
+mod destinations;
 mod fan_out;
 #[cfg(feature = "filters")]
 mod filter;
@@ -52,6 +53,7 @@ mod window;
 
 pub use auto_retry::{AutoRetry, ErrorPattern};
 pub use config::{FailingKey, OutboxConfig, RelayConfig};
+pub use destinations::{BreakerState, DestinationBook, KnownDestination};
 pub use fan_out::{BranchSettings, FanOut};
 pub use gate::Place;
 pub use health::{Health, HealthView, Turn};

@@ -15,6 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::alert::{AlertBook, AlertSettings, Dispatcher, LogChannel, Subscription};
 use crate::backup::Backup;
 use crate::config::{OutboxConfig, RelayConfig};
+use crate::destinations::DestinationBook;
 use crate::heart::{self, Heart};
 use crate::jobs;
 use crate::monitor::{Monitor, Observations, Thresholds};
@@ -53,6 +54,7 @@ pub struct Relay {
     channels: Vec<Subscription>,
     alert_settings: AlertSettings,
     book: Arc<AlertBook>,
+    destinations: Arc<DestinationBook>,
     traces: Option<TraceSettings>,
     waker: Waker,
 }
@@ -67,6 +69,7 @@ impl Relay {
             channels: vec![Subscription { reports: true, ..Subscription::new(LogChannel) }],
             alert_settings: AlertSettings::default(),
             book: Arc::default(),
+            destinations: Arc::default(),
             traces: None,
             waker: Waker::default(),
         }
@@ -103,6 +106,11 @@ impl Relay {
     /// What is wrong now and what was.
     pub fn alert_book(&self) -> Arc<AlertBook> {
         Arc::clone(&self.book)
+    }
+
+    /// How the destinations of its sinks are doing.
+    pub fn destination_book(&self) -> Arc<DestinationBook> {
+        Arc::clone(&self.destinations)
     }
 
     /// Wakes the relay after an append in the same process.
@@ -226,6 +234,7 @@ impl Relay {
                 heart: Arc::clone(&heart),
                 alerts: alerts.clone(),
                 observations,
+                destinations: Arc::clone(&self.destinations),
                 tracer: tracer.clone(),
                 waker: self.waker.clone(),
                 alone: Arc::clone(&alone),

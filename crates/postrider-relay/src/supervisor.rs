@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::alert::{Alert, Alerts, Severity};
 use crate::config::OutboxConfig;
 use crate::courier::Courier;
+use crate::destinations::DestinationBook;
 use crate::health::Health;
 use crate::heart::{Heart, Roll};
 use crate::lanes::Lanes;
@@ -35,6 +36,7 @@ pub(crate) struct Supervisor {
     pub(crate) heart: Arc<Heart>,
     pub(crate) alerts: Alerts,
     pub(crate) observations: Arc<Observations>,
+    pub(crate) destinations: Arc<DestinationBook>,
     pub(crate) tracer: Option<Tracer>,
     pub(crate) waker: Waker,
     pub(crate) alone: Arc<RwLock<()>>,
@@ -157,10 +159,12 @@ impl Supervisor {
     ) -> impl Future<Output = bool> + Send + 'static {
         // What the pipeline before this one knew of destinations went with it.
         self.observations.open.store(0, Ordering::Relaxed);
+        let health = Arc::new(Health::of(self.config.sink.as_ref(), &self.config.preset));
+        self.destinations.enter(self.config.outbox.name(), &health);
         let courier = Courier {
             config: self.config.clone(),
             heart: Arc::clone(&self.heart),
-            health: Health::of(self.config.sink.as_ref(), &self.config.preset),
+            health,
             alerts: self.alerts.clone(),
             observations: Arc::clone(&self.observations),
             tracer: self.tracer.clone(),

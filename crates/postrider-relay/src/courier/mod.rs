@@ -32,7 +32,7 @@ const DEADLINE_GRACE: Duration = Duration::from_secs(2);
 pub(crate) struct Courier {
     pub(crate) config: OutboxConfig,
     pub(crate) heart: Arc<Heart>,
-    pub(crate) health: Health,
+    pub(crate) health: Arc<Health>,
     pub(crate) alerts: Alerts,
     pub(crate) observations: Arc<Observations>,
     /// Where spans go, if anywhere.

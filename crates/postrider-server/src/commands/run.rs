@@ -103,6 +103,7 @@ impl Daemon {
             metrics,
             access,
             alerts: relay.alert_book(),
+            destinations: relay.destination_book(),
             feed: http::Feed::new(api.stream_every.0, api.stream_clients_max),
             reconciler: http::Reconciler::default(),
             readiness: http::Readiness::default(),

@@ -20,8 +20,8 @@ use axum::routing::get;
 use metrics_exporter_prometheus::PrometheusHandle;
 use postrider::store::Database;
 use postrider::{Appender, Outbox};
-use postrider_relay::Waker;
 use postrider_relay::alert::AlertBook;
+use postrider_relay::{DestinationBook, Waker};
 use tokio_util::sync::CancellationToken;
 
 use access::{Access, Role};
@@ -49,6 +49,7 @@ pub(crate) struct Parts {
     pub(crate) metrics: PrometheusHandle,
     pub(crate) access: Access,
     pub(crate) alerts: Arc<AlertBook>,
+    pub(crate) destinations: Arc<DestinationBook>,
     pub(crate) feed: Feed,
     pub(crate) reconciler: Reconciler,
     pub(crate) readiness: Readiness,

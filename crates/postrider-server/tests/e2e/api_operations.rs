@@ -357,11 +357,19 @@ async fn relays_lanes_and_parked_keys_are_shown_and_released(place: Place) {
         (&sinks[0]["name"], &sinks[0]["outboxes"], &sinks[0]["down"]),
         (&"api".into(), &json!(["orders"]), &json!([]))
     );
+    let healthy = |sink: &Value| {
+        let known = &sink["destinations"][0];
+        let taken = known["state"] == "closed" && known["last_success_at"].is_string();
+        taken && known["outbox"] == "orders" && sink["up"] == true
+    };
+    assert!(healthy(&sinks[0]), "what is up is shown as well: {sinks:#}");
     scene.target.answer(Answer::status(503).body("closed"));
     let more = scene.append_orders(8).await;
     eventually("the sink is shown as down", async || {
         let sinks = me.get("/api/v1/sinks").await;
-        sinks[0]["down"].as_array().is_some_and(|down| down.len() == 1).then_some(())
+        let told = sinks[0]["down"].as_array().is_some_and(|down| down.len() == 1);
+        let known = &sinks[0]["destinations"][0]["state"];
+        (told && sinks[0]["up"] == false && (known == "open" || known == "probing")).then_some(())
     })
     .await;
     let outbox = me.get(OUTBOX).await;
@@ -369,6 +377,10 @@ async fn relays_lanes_and_parked_keys_are_shown_and_released(place: Place) {
     scene.target.answer(Answer::ok());
     scene.received(&more).await;
     scene.drained().await;
+    eventually("the sink is shown as up again", async || {
+        healthy(&me.get("/api/v1/sinks").await[0]).then_some(())
+    })
+    .await;
     daemon.stop().await;
     scene.settle_up(&[&events[1..], &more].concat(), 1).await;
 }

@@ -181,6 +181,7 @@ async fn serve(
         metrics: PrometheusBuilder::new().build_recorder().handle(),
         access: http::access::Access::new(&server, &api)?,
         alerts: Arc::default(),
+        destinations: Arc::default(),
         feed: http::Feed::new(FEED_EVERY, api.stream_clients_max),
         reconciler: http::Reconciler::default(),
         readiness: http::Readiness::default(),

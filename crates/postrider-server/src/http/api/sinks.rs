@@ -1,10 +1,12 @@
-//! Sinks, and which of their destinations are down.
+//! Sinks, and how their destinations are doing.
 
 use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
+use chrono::{DateTime, Utc};
 use postrider::store::PauseKind;
+use postrider_relay::{BreakerState, KnownDestination};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -12,6 +14,45 @@ use super::pauses::PauseBody;
 use super::relays::{DownBody, down};
 use crate::http::ServerState;
 use crate::http::problem::Problem;
+
+/// Destinations that are shown per outbox, those that are down first.
+const SHOWN_MAX: usize = 100;
+
+/// Whether events are sent to a destination.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum StateWord {
+    /// Up.
+    Closed,
+    /// Down: events wait.
+    Open,
+    /// Down, and an event is under way to see whether it is back.
+    Probing,
+}
+
+/// A destination that the relay of this server has sent events to.
+#[derive(Debug, Serialize, ToSchema)]
+struct DestinationBody {
+    outbox: String,
+    destination: String,
+    state: StateWord,
+    /// Events at the same time. Absent: no limit.
+    window: Option<u32>,
+    /// When it last took an event.
+    last_success_at: Option<DateTime<Utc>>,
+}
+
+impl DestinationBody {
+    fn new(outbox: &str, known: KnownDestination) -> Self {
+        let KnownDestination { destination, state, window, last_success_at } = known;
+        let state = match state {
+            BreakerState::Closed => StateWord::Closed,
+            BreakerState::Open => StateWord::Open,
+            BreakerState::Probing => StateWord::Probing,
+        };
+        Self { outbox: outbox.to_owned(), destination, state, window, last_success_at }
+    }
+}
 
 /// Where events go.
 #[derive(Debug, Serialize, ToSchema)]
@@ -21,11 +62,16 @@ pub(super) struct SinkBody {
     outboxes: Vec<String>,
     /// Absent: it runs.
     paused: Option<PauseBody>,
+    /// No relay counts one of its destinations as down.
+    up: bool,
     /// Destinations whose breaker is open, as some relay sees it; the first few of each relay.
     down: Vec<DownBody>,
+    /// Destinations that the relay of this server knows, up or down; the first 100 of each outbox,
+    /// those that are down first. After a start or a pause, those that got an event since.
+    destinations: Vec<DestinationBody>,
 }
 
-/// The sinks with the destinations that are down.
+/// The sinks with their destinations, and what is down.
 #[utoipa::path(
     operation_id = "list_sinks",
     get, path = "/api/v1/sinks", tag = "sinks",
@@ -41,7 +87,15 @@ pub(super) async fn list(State(state): State<ServerState>) -> Result<Json<Vec<Si
         let mut down = down(&relays, |serving| outboxes.contains(&serving.outbox));
         down.retain(|down| down.is_of(name));
         let paused = PauseBody::find(&pauses, PauseKind::Sink, name);
-        SinkBody { name: name.to_owned(), outboxes, paused, down }
+        let known = |outbox: &String| {
+            let known = state.destinations.of(outbox, SHOWN_MAX).into_iter();
+            known.map(|known| DestinationBody::new(outbox, known)).collect::<Vec<_>>()
+        };
+        let destinations: Vec<_> = outboxes.iter().flat_map(known).collect();
+        // What this relay sees is with the others only after its next heartbeat.
+        let closed = |known: &DestinationBody| matches!(known.state, StateWord::Closed);
+        let up = down.is_empty() && destinations.iter().all(closed);
+        SinkBody { name: name.to_owned(), outboxes, paused, up, down, destinations }
     };
     Ok(Json(outboxes.into_iter().map(sink).collect()))
 }
