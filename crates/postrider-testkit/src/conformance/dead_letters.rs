@@ -271,7 +271,8 @@ pub async fn an_import_restores_only_what_is_neither_live_nor_known(db: TestDb) 
     let claimed = db.claim(&relay, 10).await;
     let marked = [death(&claimed[0], DeadReason::Rejected, "no")];
     db.store.mark_dead(&db.outbox, &relay, &marked).await.unwrap();
-    let of_live = ImportEntry { original_id: live, ..entry.clone() };
+    let of_live =
+        ImportEntry { original_id: live, event_id: claimed[0].event_id.clone(), ..entry.clone() };
     assert_eq!(import(&of_live).await, Imported::Live, "upkeep moves it");
     assert_eq!(db.store.move_marked(&db.outbox, 10).await.unwrap(), [live]);
     assert_eq!(import(&of_live).await, Imported::Known);
@@ -286,6 +287,35 @@ pub async fn an_import_restores_only_what_is_neither_live_nor_known(db: TestDb) 
     assert!(!restored.resolved);
     let fresh = db.store.retry(&db.outbox, restored.id, "ann", "").await.unwrap();
     assert_eq!(ids(&db.claim(&relay, 10).await), [fresh], "and it can be sent again");
+    db.assert_balanced().await;
+}
+
+/// Row ids are a database's own: a letter from elsewhere may have one that is used here.
+pub async fn an_imported_letter_with_the_row_id_of_another_event_hides_none(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    let dead = one_dead_letter(&db, &relay, order(1)).await;
+    let id = db.append_orders(1).await[0];
+    let foreign = ImportEntry { original_id: id, ..entry_of(&dead) };
+    let imported = db.store.import(&db.outbox, &foreign, "ann").await.unwrap();
+    assert_eq!(imported, Imported::Restored, "what lives under that id is another event");
+    let claimed = db.claim(&relay, 10).await;
+    assert_eq!(ids(&claimed), [id]);
+    db.bury(&relay, &claimed[0], "no").await;
+
+    let marked_id = db.append_orders(1).await[0];
+    let foreign = ImportEntry { original_id: marked_id, ..foreign };
+    assert_eq!(db.store.import(&db.outbox, &foreign, "ann").await.unwrap(), Imported::Restored);
+    let marked = db.claim(&relay, 10).await;
+    let death = [death(&marked[0], DeadReason::Rejected, "no")];
+    db.store.mark_dead(&db.outbox, &relay, &death).await.unwrap();
+    assert_eq!(db.store.move_marked(&db.outbox, 10).await.unwrap(), [marked_id]);
+
+    let found = db.store.dead_letters(&db.outbox, &DlqFilter::default(), FIRST).await.unwrap().rows;
+    let has = |id: i64, event_id: &str| {
+        found.iter().any(|letter| letter.original_id == id && letter.event_id == event_id)
+    };
+    assert!(has(id, &claimed[0].event_id) && has(id, &dead.event_id), "{found:#?}");
+    assert!(has(marked_id, &marked[0].event_id), "{found:#?}");
     db.assert_balanced().await;
 }
 

@@ -173,6 +173,7 @@ macro_rules! store_conformance {
             dead_letters_are_filtered_and_counted,
             pages_of_dead_letters_neither_overlap_nor_leave_gaps,
             an_import_restores_only_what_is_neither_live_nor_known,
+            an_imported_letter_with_the_row_id_of_another_event_hides_none,
             an_import_takes_any_error_text,
             attempts_stay_readable_after_the_event_died,
         ]);

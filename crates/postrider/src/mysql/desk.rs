@@ -215,6 +215,7 @@ impl Desk for MysqlStore {
         let mut tx = self.pool.begin().await?;
         let live: Option<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_live.sql")))
             .bind(entry.original_id)
+            .bind(&entry.event_id)
             .fetch_optional(&mut *tx)
             .await?;
         if live.is_some() {

@@ -19,7 +19,8 @@ const MIGRATION_UNLOCK: &str = "SELECT RELEASE_LOCK(CONCAT('postrider_', MD5(DAT
 const SHARED: [&str; 2] =
     [include_str!("sql/migrate_shared_1.sql"), include_str!("sql/migrate_shared_2.sql")];
 const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
-const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2.sql");
+const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2_column.sql");
+const DLQ_INDEXES: &str = include_str!("sql/migrate_outbox_2.sql");
 /// Dead letters of older tables that get their fingerprint in one step.
 const FINGERPRINT_CHUNK: u32 = 5_000;
 const APPENDED: &str = include_str!("sql/migrate_trigger_1.sql");
@@ -201,6 +202,9 @@ async fn migrate_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> 
     if !has_fingerprint(connection, outbox).await? {
         sqlx::raw_sql(outbox.sql(FINGERPRINT)).execute(&mut *connection).await?;
     }
+    if !has_dlq_indexes(connection, outbox).await? {
+        sqlx::raw_sql(outbox.sql(DLQ_INDEXES)).execute(&mut *connection).await?;
+    }
     if !has_trigger(connection, outbox, "appended").await? {
         sqlx::raw_sql(outbox.sql(APPENDED)).execute(&mut *connection).await?;
     }
@@ -254,6 +258,19 @@ async fn has_fingerprint(connection: &mut MySqlConnection, outbox: &Outbox) -> R
     .fetch_one(connection)
     .await?;
     Ok(found > 0)
+}
+
+async fn has_dlq_indexes(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<bool> {
+    let table = format!("{}_dlq", outbox.table());
+    let found: Vec<String> = sqlx::query_scalar(
+        "SELECT DISTINCT INDEX_NAME FROM information_schema.STATISTICS
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?",
+    )
+    .bind(&table)
+    .fetch_all(connection)
+    .await?;
+    let has = |end: &str| found.iter().any(|name| *name == format!("{table}_{end}"));
+    Ok(["kind", "groups", "event", "identity"].into_iter().all(has) && !has("original"))
 }
 
 async fn has_trigger(

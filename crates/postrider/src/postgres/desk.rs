@@ -218,6 +218,7 @@ impl Desk for PostgresStore {
         let mut tx = self.pool.begin().await?;
         let live: Option<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_live.sql")))
             .bind(entry.original_id)
+            .bind(&entry.event_id)
             .fetch_optional(&mut *tx)
             .await?;
         // An end of its own on each way out: a transaction that is only dropped keeps its lock a

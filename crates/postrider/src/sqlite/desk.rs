@@ -220,6 +220,7 @@ impl Desk for SqliteStore {
         let mut tx = self.begin().await?;
         let live: Option<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_live.sql")))
             .bind(entry.original_id)
+            .bind(&entry.event_id)
             .fetch_optional(&mut *tx)
             .await
             .on(self)?;

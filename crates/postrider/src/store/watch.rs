@@ -163,6 +163,7 @@ pub(crate) fn parts(migration: &str) -> Vec<Part> {
         let starts = [
             (Made::Table, "CREATE TABLE IF NOT EXISTS "),
             (Made::Index, "CREATE INDEX IF NOT EXISTS "),
+            (Made::Index, "CREATE UNIQUE INDEX IF NOT EXISTS "),
             (Made::Index, "UNIQUE KEY "),
             (Made::Index, "KEY "),
             (Made::Trigger, "CREATE OR REPLACE TRIGGER "),

@@ -97,7 +97,6 @@ CREATE TABLE IF NOT EXISTS `{outbox}_dlq` (
     retried_as       BIGINT,
     created_at       DATETIME(6)   NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     updated_at       DATETIME(6)   NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    UNIQUE KEY `{outbox}_dlq_original` (original_id),
     KEY `{outbox}_dlq_resolved` (resolved, resolved_at),
     KEY `{outbox}_dlq_type` (event_type, id),
     KEY `{outbox}_dlq_failed_at` (failed_at)

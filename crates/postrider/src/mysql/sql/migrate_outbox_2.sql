@@ -1,8 +1,9 @@
--- The kind of a dead letter's error, from the program; '' until upkeep has computed it. Run only
--- where the column is missing: an ALTER waits for every open transaction on the table.
-ALTER TABLE `{outbox}_dlq`
-    ADD COLUMN fingerprint VARCHAR(16) NOT NULL DEFAULT '',
-    ADD INDEX `{outbox}_dlq_kind` (fingerprint),
-    -- All that the groups of unresolved ones need.
-    ADD INDEX `{outbox}_dlq_groups` (resolved, id, fingerprint, event_type, failed_at),
-    ADD INDEX `{outbox}_dlq_event` (event_id);
+-- Run only where one of them is missing.
+CREATE INDEX IF NOT EXISTS `{outbox}_dlq_kind` ON `{outbox}_dlq` (fingerprint);
+-- All that the groups of unresolved ones need.
+CREATE INDEX IF NOT EXISTS `{outbox}_dlq_groups`
+    ON `{outbox}_dlq` (resolved, id, fingerprint, event_type, failed_at);
+CREATE INDEX IF NOT EXISTS `{outbox}_dlq_event` ON `{outbox}_dlq` (event_id);
+-- A row id alone says nothing: letters of another database, imported here, may have the same ones.
+CREATE UNIQUE INDEX IF NOT EXISTS `{outbox}_dlq_identity` ON `{outbox}_dlq` (original_id, event_id);
+DROP INDEX IF EXISTS `{outbox}_dlq_original` ON `{outbox}_dlq`;

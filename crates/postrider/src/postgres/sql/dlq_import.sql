@@ -5,4 +5,4 @@ INSERT INTO "{outbox}_dlq" (
     redrive_count, event_created_at, fingerprint
 ) VALUES ($1, $2::uuid, $3, $4, $5, $6, $7, $8::jsonb, $9, $10, $11, $12, $13, $14, $15, $16, $17,
     $18)
-ON CONFLICT (original_id) DO NOTHING
+ON CONFLICT (original_id, event_id) DO NOTHING

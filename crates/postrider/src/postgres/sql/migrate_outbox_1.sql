@@ -79,7 +79,7 @@ CREATE TABLE IF NOT EXISTS "{outbox}_archive_rest" PARTITION OF "{outbox}_archiv
 
 CREATE TABLE IF NOT EXISTS "{outbox}_dlq" (
     id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    original_id      bigint        NOT NULL UNIQUE,
+    original_id      bigint        NOT NULL,
     event_id         uuid          NOT NULL,
     request_id       varchar(255),
     aggregate_type   varchar(100)  NOT NULL,

@@ -17,7 +17,7 @@ buried AS (
         headers, content_hash, dead_reason, coalesce(last_error, ''), updated_at, retry_count,
         max_retries, redrive_count, created_at
     FROM gone
-    ON CONFLICT (original_id) DO NOTHING
+    ON CONFLICT (original_id, event_id) DO NOTHING
 ),
 booked AS (
     INSERT INTO "{outbox}_book_entries" (minute, event_type, kind, count, id_sum)

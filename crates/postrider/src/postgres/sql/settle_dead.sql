@@ -22,7 +22,7 @@ buried AS (
         headers, content_hash, reason, message, detail, now(), retry_count + attempted::integer,
         max_retries, redrive_count, created_at, fingerprint
     FROM gone
-    ON CONFLICT (original_id) DO NOTHING
+    ON CONFLICT (original_id, event_id) DO NOTHING
 ),
 booked AS (
     INSERT INTO "{outbox}_book_entries" (minute, event_type, kind, count, id_sum)

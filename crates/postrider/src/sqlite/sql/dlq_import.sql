@@ -4,4 +4,4 @@ INSERT INTO "{outbox}_dlq" (
     content_hash, reason, error_message, error_detail, failed_at, retry_count, max_retries,
     redrive_count, event_created_at, fingerprint
 ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
-ON CONFLICT (original_id) DO NOTHING
+ON CONFLICT (original_id, event_id) DO NOTHING

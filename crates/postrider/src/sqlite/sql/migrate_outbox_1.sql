@@ -91,7 +91,7 @@ CREATE INDEX IF NOT EXISTS "{outbox}_archive_age" ON "{outbox}_archive" (deliver
 
 CREATE TABLE IF NOT EXISTS "{outbox}_dlq" (
     id               INTEGER PRIMARY KEY AUTOINCREMENT,
-    original_id      INTEGER NOT NULL UNIQUE,
+    original_id      INTEGER NOT NULL,
     event_id         TEXT    NOT NULL,
     request_id       TEXT,
     aggregate_type   TEXT    NOT NULL,

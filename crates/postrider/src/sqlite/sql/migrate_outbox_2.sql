@@ -1,5 +1,7 @@
 -- Dead letters that upkeep has not seen yet. Nearly always empty.
 CREATE INDEX IF NOT EXISTS "{outbox}_dlq_unseen" ON "{outbox}_dlq" (id) WHERE fingerprint = '';
+-- A row id alone says nothing: letters of another database, imported here, may have the same ones.
+CREATE UNIQUE INDEX IF NOT EXISTS "{outbox}_dlq_identity" ON "{outbox}_dlq" (original_id, event_id);
 CREATE INDEX IF NOT EXISTS "{outbox}_dlq_event" ON "{outbox}_dlq" (event_id);
 -- All that the groups of unresolved ones need.
 CREATE INDEX IF NOT EXISTS "{outbox}_dlq_groups"

@@ -9,4 +9,4 @@ SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, paylo
     headers, content_hash, dead_reason, coalesce(last_error, ''), updated_at, retry_count,
     max_retries, redrive_count, created_at
 FROM "{outbox}" WHERE id IN (SELECT value FROM json_each($1))
-ON CONFLICT (original_id) DO NOTHING
+ON CONFLICT (original_id, event_id) DO NOTHING

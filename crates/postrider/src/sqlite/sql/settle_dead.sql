@@ -11,4 +11,4 @@ SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event
     o.max_retries, o.redrive_count, o.created_at, d.value ->> 'fingerprint'
 FROM json_each($2) AS d CROSS JOIN "{outbox}" AS o ON o.id = d.value ->> 'id'
 WHERE o.id IN (SELECT value FROM json_each($1))
-ON CONFLICT (original_id) DO NOTHING
+ON CONFLICT (original_id, event_id) DO NOTHING
