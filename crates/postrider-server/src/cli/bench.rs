@@ -283,6 +283,12 @@ pub(crate) struct ApiBenchArgs {
     /// Requests of each kind
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) requests: u32,
+    /// Clients that ask at the same time
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub(crate) clients: u32,
+    /// What each kind has to reach at the 99th percentile; the exit code is 1 otherwise
+    #[arg(long, default_value = "50ms", value_name = "TIME", value_parser = super::parse_time)]
+    pub(crate) target: Duration,
     #[command(flatten)]
     pub(crate) event: EventArgs,
     #[command(flatten)]

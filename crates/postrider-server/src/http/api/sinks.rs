@@ -21,7 +21,7 @@ const SHOWN_MAX: usize = 100;
 /// Whether events are sent to a destination.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum StateWord {
+enum BreakerWord {
     /// Up.
     Closed,
     /// Down: events wait.
@@ -35,7 +35,7 @@ enum StateWord {
 struct DestinationBody {
     outbox: String,
     destination: String,
-    state: StateWord,
+    state: BreakerWord,
     /// Events at the same time. Absent: no limit.
     window: Option<u32>,
     /// When it last took an event.
@@ -46,9 +46,9 @@ impl DestinationBody {
     fn new(outbox: &str, known: KnownDestination) -> Self {
         let KnownDestination { destination, state, window, last_success_at } = known;
         let state = match state {
-            BreakerState::Closed => StateWord::Closed,
-            BreakerState::Open => StateWord::Open,
-            BreakerState::Probing => StateWord::Probing,
+            BreakerState::Closed => BreakerWord::Closed,
+            BreakerState::Open => BreakerWord::Open,
+            BreakerState::Probing => BreakerWord::Probing,
         };
         Self { outbox: outbox.to_owned(), destination, state, window, last_success_at }
     }
@@ -93,7 +93,7 @@ pub(super) async fn list(State(state): State<ServerState>) -> Result<Json<Vec<Si
         };
         let destinations: Vec<_> = outboxes.iter().flat_map(known).collect();
         // What this relay sees is with the others only after its next heartbeat.
-        let closed = |known: &DestinationBody| matches!(known.state, StateWord::Closed);
+        let closed = |known: &DestinationBody| matches!(known.state, BreakerWord::Closed);
         let up = down.is_empty() && destinations.iter().all(closed);
         SinkBody { name: name.to_owned(), outboxes, paused, up, down, destinations }
     };
