@@ -44,6 +44,7 @@ pub(crate) fn event_filter(args: EventFilterArgs) -> EventFilter {
         created_until: args.until,
         delivered_since: args.delivered_since,
         delivered_until: args.delivered_until,
+        replayed: args.replayed,
         ..EventFilter::default()
     }
 }

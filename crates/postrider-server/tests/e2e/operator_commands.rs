@@ -144,6 +144,10 @@ async fn delivered_events_are_replayed_from_the_archive(place: Place) {
     .await;
     scene.drained().await;
     daemon.stop().await;
+    let dry = scene.json(&[&replay[..], &["--dry-run"]].concat()).await;
+    assert_eq!(dry["done"], 2, "copies are not replayed in their turn");
+    let copies = scene.json(&[&replay[..], &["--dry-run", "--replayed", "true"]].concat()).await;
+    assert_eq!(copies["done"], 2);
     assert_eq!(scene.target.taken().len(), 3, "with the identities that they had");
     assert_eq!(scene.target.taken()[&events[1].event_id], 1);
     scene.reconcile().await;

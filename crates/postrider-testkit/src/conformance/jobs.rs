@@ -375,6 +375,32 @@ pub async fn a_replay_sends_archived_events_again(db: TestDb) {
     db.assert_balanced().await;
 }
 
+/// What is replayed again after the copies were delivered goes out once more, not twice: the dry run
+/// says so too. Copies are sent where they are asked for.
+pub async fn a_second_replay_sends_each_event_once(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    db.append_orders(2).await;
+    let delivered = db.claim(&relay, 10).await;
+    db.deliver(&relay, &delivered, OnSuccess::Archive).await;
+    let replay = |replayed| {
+        let filter = EventFilter { replayed, ..EventFilter::default() };
+        JobWork::Replay { filter, into: None }
+    };
+    for (replayed, sent) in [(None, 2), (None, 2), (Some(true), 4), (Some(false), 2)] {
+        let work = replay(replayed);
+        let preview = db.store.preview_job(&db.outbox, &work, CountLimit::NONE).await.unwrap();
+        assert_eq!(preview.count, sent, "{replayed:?}");
+        let made = db.store.create_job(&db.outbox, &new_job(work)).await.unwrap();
+        let runner = runner(&db, std::slice::from_ref(&db.outbox));
+        let job = runner.run(made.id, &mut |_| {}).await.unwrap().unwrap();
+        assert_eq!((job.state, job.done_count), (JobState::Done, sent), "{replayed:?}");
+        let copies = db.claim(&relay, 10).await;
+        assert_eq!(copies.len() as i64, sent, "{replayed:?}");
+        db.deliver(&relay, &copies, OnSuccess::Archive).await;
+    }
+    db.assert_balanced().await;
+}
+
 /// A replay can go to one branch of a fan-out alone.
 pub async fn a_replay_goes_into_the_outbox_that_it_names(db: TestDb) {
     let child = db.add_outbox(Dedupe::default()).await;

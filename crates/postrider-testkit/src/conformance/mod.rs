@@ -201,6 +201,7 @@ macro_rules! store_conformance {
             a_request_key_makes_one_job_however_often_the_answer_is_lost,
             the_runner_works_a_job_through,
             a_replay_sends_archived_events_again,
+            a_second_replay_sends_each_event_once,
             a_replay_goes_into_the_outbox_that_it_names,
         ]);
         $crate::store_cases!($store, pauses: [

@@ -62,6 +62,7 @@ pub(super) fn bind_events<'q>(query: MySqlQuery<'q>, filter: &'q EventFilter) ->
         .bind(filter.created_until)
         .bind(filter.delivered_since)
         .bind(filter.delivered_until)
+        .bind(filter.replayed)
 }
 
 #[async_trait]

@@ -62,6 +62,7 @@ pub(super) fn bind_events<'q>(query: PgQuery<'q>, filter: &'q EventFilter) -> Pg
         .bind(filter.created_until)
         .bind(filter.delivered_since)
         .bind(filter.delivered_until)
+        .bind(filter.replayed)
 }
 
 #[async_trait]

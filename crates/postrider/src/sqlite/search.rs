@@ -62,6 +62,7 @@ pub(super) fn bind_events<'q>(query: SqliteQuery<'q>, filter: &'q EventFilter) -
         .bind(filter.created_until.map(stored))
         .bind(filter.delivered_since.map(stored))
         .bind(filter.delivered_until.map(stored))
+        .bind(filter.replayed)
 }
 
 #[async_trait]

@@ -38,6 +38,9 @@ pub struct EventFilter {
     pub delivered_since: Option<DateTime<Utc>>,
     /// Archived events: delivered before.
     pub delivered_until: Option<DateTime<Utc>>,
+    /// Only copies that a replay made (`true`), or only others (`false`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<bool>,
 }
 
 /// A live or archived event as an operator sees it.

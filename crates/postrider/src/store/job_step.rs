@@ -236,7 +236,7 @@ async fn replay(
     // Nothing that was delivered after the job was made, least of all by the job.
     let until = filter.delivered_until.map_or(job.created_at, |until| until.min(job.created_at));
     let delivered_until = Some(until);
-    let filter = EventFilter { status: None, error: None, delivered_until, ..filter.clone() };
+    let filter = EventFilter { status: None, delivered_until, ..to_replay(filter) };
     let found = tx.archived(&filter, job.cursor, to, limit).await?;
     let copies = tx.replay_all(job.id, &found).await?;
     let done = copies.len();
@@ -249,6 +249,12 @@ async fn replay(
     tx.audit_all(&job.operator, "event.replay", &lines).await?;
     let fresh = copies.into_iter().map(|(id, _)| id).collect();
     Ok(acted(found.len(), found.last().map(|(id, _)| *id), limit, done, fresh))
+}
+
+/// What a replay looks for: originals, unless it asks for copies of an earlier one.
+fn to_replay(filter: &EventFilter) -> EventFilter {
+    let replayed = filter.replayed.or(Some(false));
+    EventFilter { error: None, replayed, ..filter.clone() }
 }
 
 fn acted(found: usize, last: Option<i64>, limit: i64, done: usize, fresh: Vec<i64>) -> Acted {
@@ -349,7 +355,7 @@ pub(crate) fn preview(work: &JobWork) -> Preview {
         }
         JobWork::Replay { filter, .. } => {
             let status = Some(Status::Completed);
-            Preview::Archived(Box::new(EventFilter { status, error: None, ..filter }))
+            Preview::Archived(Box::new(EventFilter { status, ..to_replay(&filter) }))
         }
     }
 }

@@ -39,7 +39,9 @@ pub enum JobWork {
     },
     /// Sends archived events again, with their identity and hash.
     Replay {
-        /// Which; `status` and `error` are not looked at.
+        /// Which; `status` and `error` are not looked at. Copies of an earlier replay are left out
+        /// unless `replayed` asks for them: a second replay of the same events must not send each
+        /// twice.
         filter: EventFilter,
         /// Into another outbox, such as one branch of a fan-out; `None` is the outbox itself.
         into: Option<String>,

@@ -67,6 +67,8 @@ pub(super) struct EventFilterBody {
     pub(super) delivered_since: Option<DateTime<Utc>>,
     /// Delivered before.
     pub(super) delivered_until: Option<DateTime<Utc>>,
+    /// Copies of an earlier replay instead of the events themselves.
+    pub(super) replayed: Option<bool>,
 }
 
 impl EventFilterBody {
@@ -83,6 +85,7 @@ impl EventFilterBody {
             created_until: time("created_until", self.created_until)?,
             delivered_since: time("delivered_since", self.delivered_since)?,
             delivered_until: time("delivered_until", self.delivered_until)?,
+            replayed: self.replayed,
         })
     }
 }
@@ -119,6 +122,8 @@ macro_rules! event_query {
             delivered_since: Option<DateTime<Utc>>,
             /// Archived events: delivered before.
             delivered_until: Option<DateTime<Utc>>,
+            /// Only copies that a replay made, or only others.
+            replayed: Option<bool>,
             $($(#[$attribute])* $field: $type,)*
         }
 
@@ -135,6 +140,7 @@ macro_rules! event_query {
                     created_until: self.created_until,
                     delivered_since: self.delivered_since,
                     delivered_until: self.delivered_until,
+                    replayed: self.replayed,
                 };
                 Ok(EventFilter { status, error, ..filter.checked()? })
             }
