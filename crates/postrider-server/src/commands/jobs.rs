@@ -88,7 +88,7 @@ pub(crate) async fn run(
 }
 
 /// Works on a job in the foreground; Ctrl-C stops it where it is. If a daemon was faster to take
-/// it, this only watches.
+/// it, this only watches, and Ctrl-C ends the watching alone.
 async fn follow(opened: &Opened, id: i64) -> Result<Job, Failure> {
     let outboxes = opened.outboxes(None)?;
     let host = &opened.built.relay.host;
@@ -109,9 +109,15 @@ async fn follow(opened: &Opened, id: i64) -> Result<Job, Failure> {
     let job = tokio::select! {
         job = work => job,
         _ = tokio::signal::ctrl_c() => {
-            runner.interrupt(id, "interrupted").await?;
+            let stopped = runner.interrupt(id, "interrupted").await?;
             bar.abandon();
-            tracing::warn!("job {id} goes on with: postrider jobs resume {id}");
+            match stopped {
+                true => tracing::warn!("job {id} goes on with: postrider jobs resume {id}"),
+                false => tracing::warn!(
+                    "job {id} was not in the hands of this command, and relays go on with it; \
+                     stop it with: postrider jobs stop {id}"
+                ),
+            }
             return Err(Failure::Interrupted);
         }
     };

@@ -192,9 +192,9 @@ pub async fn a_stopped_job_goes_on_where_it_was(db: TestDb) {
     let job = db.store.take_job(job.id, "runner-b", QUIET).await.unwrap().unwrap();
     assert_eq!(db.step(&job, "runner-b", 10).await.unwrap().done_count, 3);
 
-    db.store.end_job(job.id, "runner-a", JobState::Failed, "not mine").await.unwrap();
+    assert!(!db.store.end_job(job.id, "runner-a", JobState::Failed, "not mine").await.unwrap());
     assert!(db.store.job(job.id).await.unwrap().unwrap().state.is_open());
-    db.store.end_job(job.id, "runner-b", JobState::Failed, "disk full").await.unwrap();
+    assert!(db.store.end_job(job.id, "runner-b", JobState::Failed, "disk full").await.unwrap());
     let failed = db.store.job(job.id).await.unwrap().unwrap();
     assert_eq!((failed.state, failed.reason.as_deref()), (JobState::Failed, Some("disk full")));
     let actions: Vec<_> = db.trail().await.into_iter().map(|entry| entry.action).collect();
@@ -333,6 +333,18 @@ pub async fn the_runner_works_a_job_through(db: TestDb) {
     let stranger = self::runner(&db, &[other]);
     db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
     assert!(stranger.next(|_| true).await.unwrap().is_none(), "its outbox is not configured there");
+}
+
+/// Behind many jobs that are not this runner's, one that is its own is found; the oldest first.
+pub async fn a_runner_finds_its_job_behind_many_others(db: TestDb) {
+    let other = db.add_outbox(Dedupe::default()).await;
+    let oldest = db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
+    db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
+    for _ in 0..100 {
+        db.store.create_job(&other, &retry_all()).await.unwrap();
+    }
+    let runner = runner(&db, std::slice::from_ref(&db.outbox));
+    assert_eq!(runner.next(|_| true).await.unwrap().unwrap().id, oldest.id);
 }
 
 fn runner(db: &TestDb, outboxes: &[Outbox]) -> JobRunner {

@@ -146,6 +146,7 @@ macro_rules! store_conformance {
         ]);
         $crate::store_cases!($store, upkeep: [
             folding_the_books_keeps_the_sums,
+            old_minutes_of_the_books_become_one_sum,
             the_books_balance_while_they_are_folded,
             only_what_is_older_than_its_retention_is_removed,
             a_key_outlives_its_window_while_its_event_is_live,
@@ -201,6 +202,7 @@ macro_rules! store_conformance {
             a_request_key_makes_one_job_however_often_the_answer_is_lost,
             the_runner_works_a_job_through,
             a_replay_sends_archived_events_again,
+            a_runner_finds_its_job_behind_many_others,
             a_second_replay_sends_each_event_once,
             a_replay_goes_into_the_outbox_that_it_names,
         ]);

@@ -9,23 +9,25 @@ use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
 
 use super::MysqlStore;
-use super::append::{append, signed};
+use super::append::{append, millis, signed};
 use super::search::{AuditSearch, DlqSearch, EventSearch, dead_letter};
 use crate::event::{fit, limits};
 use crate::store::search::{self, Search};
 use crate::store::{
-    Attempt, AuditEntry, AuditFilter, BookLine, Books, CountLimit, Counted, DeadLetter,
-    DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified, ImportEntry,
-    Imported, Listed, Page, Resent, Result, Statistics, TypeStatistics, books_from_lines, edited,
-    groups, parse_stored, refuse_acting_on, resent,
+    Attempt, AuditEntry, AuditFilter, BOOKS_BY_MINUTE, BookLine, Books, CountLimit, Counted,
+    DeadLetter, DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified,
+    ImportEntry, Imported, Listed, Page, Resent, Result, Statistics, TypeStatistics,
+    books_from_lines, edited, groups, parse_stored, refuse_acting_on, resent,
 };
 use crate::{Outbox, Status, fingerprint};
 
 #[async_trait]
 impl Desk for MysqlStore {
     async fn books(&self, outbox: &Outbox) -> Result<Vec<Books>> {
-        let rows =
-            sqlx::query(outbox.sql(include_str!("sql/books.sql"))).fetch_all(&self.pool).await?;
+        let rows = sqlx::query(outbox.sql(include_str!("sql/books.sql")))
+            .bind(millis(BOOKS_BY_MINUTE))
+            .fetch_all(&self.pool)
+            .await?;
         let mut lines: BTreeMap<DateTime<Utc>, Vec<(String, BookLine)>> = BTreeMap::new();
         for row in rows {
             let line = BookLine {

@@ -125,15 +125,15 @@ impl Jobs for MysqlStore {
         Ok(stepped)
     }
 
-    async fn end_job(&self, id: i64, runner: &str, state: JobState, reason: &str) -> Result<()> {
-        sqlx::query(include_str!("sql/job_end.sql"))
+    async fn end_job(&self, id: i64, runner: &str, state: JobState, reason: &str) -> Result<bool> {
+        let ended = sqlx::query(include_str!("sql/job_end.sql"))
             .bind(state.as_str())
             .bind(fit(reason, limits::ERROR_DETAIL_CHARS_MAX))
             .bind(id)
             .bind(runner)
             .execute(&self.pool)
             .await?;
-        Ok(())
+        Ok(ended.rows_affected() > 0)
     }
 
     async fn stop_job(&self, id: i64, operator: &str, note: &str) -> Result<Job> {

@@ -9,14 +9,14 @@ use sqlx::{Row, SqliteConnection};
 
 use super::append::append;
 use super::search::{AuditSearch, DlqSearch, EventSearch, dead_letter};
-use super::{On, SqliteStore, stored};
+use super::{On, SqliteStore, minus, stored};
 use crate::event::{fit, limits};
 use crate::store::search::{self, Search};
 use crate::store::{
-    Attempt, AuditEntry, AuditFilter, BookLine, Books, CountLimit, Counted, DeadLetter,
-    DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified, ImportEntry,
-    Imported, Listed, Page, Resent, Result, Statistics, TypeStatistics, books_from_lines, edited,
-    groups, refuse_acting_on, resent,
+    Attempt, AuditEntry, AuditFilter, BOOKS_BY_MINUTE, BookLine, Books, CountLimit, Counted,
+    DeadLetter, DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified,
+    ImportEntry, Imported, Listed, Page, Resent, Result, Statistics, TypeStatistics,
+    books_from_lines, edited, groups, refuse_acting_on, resent,
 };
 use crate::{Outbox, Status, fingerprint};
 
@@ -24,6 +24,7 @@ use crate::{Outbox, Status, fingerprint};
 impl Desk for SqliteStore {
     async fn books(&self, outbox: &Outbox) -> Result<Vec<Books>> {
         let rows = sqlx::query(outbox.sql(include_str!("sql/books.sql")))
+            .bind(minus(BOOKS_BY_MINUTE))
             .fetch_all(&self.readers)
             .await
             .on(self)?;

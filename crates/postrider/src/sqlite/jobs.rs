@@ -122,8 +122,8 @@ impl Jobs for SqliteStore {
         Ok(stepped)
     }
 
-    async fn end_job(&self, id: i64, runner: &str, state: JobState, reason: &str) -> Result<()> {
-        sqlx::query(include_str!("sql/job_end.sql"))
+    async fn end_job(&self, id: i64, runner: &str, state: JobState, reason: &str) -> Result<bool> {
+        let ended = sqlx::query(include_str!("sql/job_end.sql"))
             .bind(id)
             .bind(runner)
             .bind(state.as_str())
@@ -131,7 +131,7 @@ impl Jobs for SqliteStore {
             .execute(&self.writer)
             .await
             .on(self)?;
-        Ok(())
+        Ok(ended.rows_affected() > 0)
     }
 
     async fn stop_job(&self, id: i64, operator: &str, note: &str) -> Result<Job> {

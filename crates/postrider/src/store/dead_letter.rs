@@ -1,6 +1,7 @@
 //! Dead letters, and what an operator does with them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -225,6 +226,47 @@ pub enum Imported {
     Live,
     /// The dead letters have it already.
     Known,
+}
+
+/// Dead letters from the oldest on, without their payloads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OldestLetters {
+    /// Oldest first; none, where none of the rows looked at fits.
+    pub letters: Vec<LetterBrief>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<i64>,
+}
+
+/// What a rule wants to know of a dead letter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LetterBrief {
+    /// Id of the dead letter.
+    pub id: i64,
+    /// The error in a sentence.
+    pub error_message: String,
+    /// Times it was sent again before.
+    pub redrive_count: i32,
+    /// Time since it was given up, on the database's clock.
+    pub age: Duration,
+}
+
+impl OldestLetters {
+    /// Rows that one look passes at most, so that a filter that hardly anything fits stays cheap.
+    pub(crate) const WINDOW_ROWS: i64 = 10_000;
+
+    /// Rows in the order of `dlq_oldest.sql`, of a window that ends with an id.
+    pub(crate) fn found(rows: Vec<(i64, String, i32, i64)>, limit: u32, to: i64) -> Self {
+        let full = rows.len() >= limit as usize;
+        let next = rows.last().filter(|_| full).map_or(to, |(id, ..)| *id);
+        let brief = |(id, error_message, redrive_count, age_ms): (i64, String, i32, i64)| {
+            let age = Duration::from_millis(u64::try_from(age_ms).unwrap_or(0));
+            LetterBrief { id, error_message, redrive_count, age }
+        };
+        Self { letters: rows.into_iter().map(brief).collect(), next: Some(next) }
+    }
+
+    /// There is nothing after the id asked for.
+    pub(crate) const END: Self = Self { letters: Vec::new(), next: None };
 }
 
 /// Dead letters whose errors are of the same kind.
