@@ -17,6 +17,7 @@ crate::on_stores!(postgres, mysql, sqlite: {
     a_transaction_is_held_while_a_rate_is_kept,
     relays_share_the_work_without_duplicates,
     an_outage_is_timed_between_the_commands_that_make_it,
+    a_relay_is_killed_and_its_lanes_are_served_again,
     a_claim_is_timed_with_few_and_with_many_waiting,
     answers_of_the_api_are_timed_by_kind,
     an_outbox_or_table_that_exists_is_refused_and_untouched,
@@ -243,6 +244,23 @@ async fn an_outage_is_timed_between_the_commands_that_make_it(place: Place) {
     assert_ne!(ran.code, Some(0));
     assert!(ran.stderr.contains("--stop `false`"), "{}", ran.stderr);
     bench.nothing_is_left().await;
+}
+
+async fn a_relay_is_killed_and_its_lanes_are_served_again(place: Place) {
+    let Some(bench) = Bench::open(place).await else { return };
+    let args = ["--store", &bench.db.url, "--log", "warn", "bench", "takeover", "--json"];
+    let ran = bench.site.run(&[&args[..], &["--rounds", "1"]].concat()).await;
+    if !bench.db.store.capabilities().shares_lanes {
+        let ran = ran.exits(2);
+        assert!(ran.stderr.contains("one relay owns all lanes"), "{}", ran.stderr);
+        return;
+    }
+    let found = ran.exits(0).json();
+    let served = found["served_again_s"][0].as_f64().unwrap();
+    assert!(served > found["undisturbed_s"].as_f64().unwrap(), "nobody was killed: {found:#}");
+    assert_eq!((&found["balanced"], &found["relays"]), (&true.into(), &2.into()));
+    // The one that was killed stays on the list of relays until another one buries it.
+    assert_eq!(bench.tables().await, 0);
 }
 
 /// A relay holds events, writers are in the middle of their transactions: all of them end first.

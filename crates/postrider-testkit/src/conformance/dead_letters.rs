@@ -300,14 +300,14 @@ pub async fn an_imported_letter_with_the_row_id_of_another_event_hides_none(db: 
     assert_eq!(imported, Imported::Restored, "what lives under that id is another event");
     let claimed = db.claim(&relay, 10).await;
     assert_eq!(ids(&claimed), [id]);
-    db.bury(&relay, &claimed[0], "no").await;
+    let death_of = |event| [death(event, DeadReason::Rejected, "no")];
+    db.store.settle_dead(&db.outbox, &relay, &death_of(&claimed[0])).await.unwrap();
 
     let marked_id = db.append_orders(1).await[0];
     let foreign = ImportEntry { original_id: marked_id, ..foreign };
     assert_eq!(db.store.import(&db.outbox, &foreign, "ann").await.unwrap(), Imported::Restored);
     let marked = db.claim(&relay, 10).await;
-    let death = [death(&marked[0], DeadReason::Rejected, "no")];
-    db.store.mark_dead(&db.outbox, &relay, &death).await.unwrap();
+    db.store.mark_dead(&db.outbox, &relay, &death_of(&marked[0])).await.unwrap();
     assert_eq!(db.store.move_marked(&db.outbox, 10).await.unwrap(), [marked_id]);
 
     let found = db.store.dead_letters(&db.outbox, &DlqFilter::default(), FIRST).await.unwrap().rows;

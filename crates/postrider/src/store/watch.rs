@@ -241,7 +241,7 @@ mod tests {
     fn versions_are_read_whatever_follows_them() {
         assert_eq!(major_minor("10.11.6-MariaDB-0+deb12u1"), (10, 11));
         assert_eq!(major_minor("15.8 (Debian 15.8-0)"), (15, 8));
-        assert_eq!(major_minor("17beta1"), (17, 1));
+        assert_eq!(major_minor("17beta1"), (17, 0));
         assert_eq!(major_minor("3.46.0"), (3, 46));
     }
 }

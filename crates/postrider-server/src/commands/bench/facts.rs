@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::Utc;
+use postrider::store::Database;
 use serde::Serialize;
 
 use super::machine::Machine;
@@ -16,30 +17,34 @@ use crate::output::number;
 
 /// Product, command, database and machine.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Facts {
-    pub(super) bench: &'static str,
-    pub(super) postrider: &'static str,
+pub(crate) struct Facts {
+    pub(crate) bench: &'static str,
+    pub(crate) postrider: &'static str,
     /// A debug build is several times slower.
-    pub(super) build: &'static str,
-    pub(super) command: String,
-    pub(super) measured_at: String,
-    pub(super) store: &'static str,
-    pub(super) server: String,
+    pub(crate) build: &'static str,
+    pub(crate) command: String,
+    pub(crate) measured_at: String,
+    pub(crate) store: &'static str,
+    pub(crate) server: String,
     /// What decides whether a commit survives a crash, as the server reports it.
-    pub(super) durability: BTreeMap<String, String>,
-    pub(super) machine: Machine,
+    pub(crate) durability: BTreeMap<String, String>,
+    pub(crate) machine: Machine,
 }
 
 impl Facts {
     pub(super) async fn gather(bench: &'static str, stage: &Stage) -> Result<Self, Failure> {
-        let server = stage.store.server_facts().await?;
+        Self::of(bench, stage.store.as_ref()).await
+    }
+
+    pub(crate) async fn of(bench: &'static str, store: &dyn Database) -> Result<Self, Failure> {
+        let server = store.server_facts().await?;
         Ok(Self {
             bench,
             postrider: env!("CARGO_PKG_VERSION"),
             build: if cfg!(debug_assertions) { "debug" } else { "release" },
             command: command_line(std::env::args()),
             measured_at: Utc::now().format("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            store: stage.store.kind().as_str(),
+            store: store.kind().as_str(),
             server: server.version,
             durability: server.durability,
             machine: Machine::look(),

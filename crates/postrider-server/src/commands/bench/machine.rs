@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// The machine, as `/proc` shows it; empty where there is none.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Machine {
+pub(crate) struct Machine {
     pub(super) cores: usize,
     pub(super) memory_mb: u64,
     pub(super) cpu: String,

@@ -12,7 +12,7 @@ mod checker;
 mod claims;
 mod drain;
 mod event;
-mod facts;
+pub(crate) mod facts;
 mod held_xmin;
 #[cfg(feature = "kafka")]
 mod kafka;
@@ -21,7 +21,7 @@ mod kafka;
 mod kafka;
 mod latency;
 mod limit;
-mod machine;
+pub(crate) mod machine;
 mod numbers;
 mod outage;
 mod paced;

@@ -49,6 +49,10 @@ struct Details {
 }
 
 pub(super) async fn takeover(stage: &Stage, args: &TakeoverArgs) -> Result<Report, Failure> {
+    if !stage.store.capabilities().shares_lanes {
+        let why = "one relay owns all lanes of this store: there is nobody to take them over";
+        return Err(Failure::Usage(why.to_owned()));
+    }
     let outbox = stage.outbox("").await?;
     let run = Run { stage, outbox: &outbox, maker: Maker::new(KEYS, PAYLOAD_BYTES) };
     let mut processes = Vec::new();

@@ -19,6 +19,7 @@ use super::verdict::Verdict;
 use super::{POISON, limit, page};
 use crate::cli::N19Args;
 use crate::commands::Failure;
+use crate::commands::bench::facts::Facts;
 use crate::commands::run::{install_metrics, stop_on_signal};
 use crate::output;
 
@@ -261,8 +262,7 @@ impl<'a> Run<'a> {
         let poison_gone = self.args.poison.saturating_sub(dead_poison).saturating_sub(pending);
         Ok(Verdict {
             chaos: "n19",
-            store: store.kind().as_str(),
-            server: store.server_facts().await?.version,
+            facts: Facts::of("n19", store).await?,
             events: self.events,
             poison: self.args.poison,
             scale: self.args.scale,

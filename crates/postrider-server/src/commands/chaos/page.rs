@@ -33,7 +33,7 @@ pub(super) fn page(verdict: &Verdict, samples: &[Sample]) -> String {
         number(verdict.events_per_s as i128),
         verdict.ratio * 100.0,
         number(verdict.limit_events_per_s as i128),
-        escape(&verdict.server),
+        escape(&verdict.facts.server),
         verdict.batch,
         verdict.concurrency,
         verdict.scale,

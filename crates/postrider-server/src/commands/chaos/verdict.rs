@@ -3,14 +3,15 @@
 use serde::Serialize;
 
 use crate::commands::Failure;
+use crate::commands::bench::facts::Facts;
 use crate::output::{self, Table, number};
 
 /// The figures of a run.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Verdict {
     pub(super) chaos: &'static str,
-    pub(super) store: &'static str,
-    pub(super) server: String,
+    #[serde(flatten)]
+    pub(super) facts: Facts,
     pub(super) events: u64,
     pub(super) poison: u64,
     pub(super) scale: u32,
