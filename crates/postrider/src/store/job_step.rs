@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
+use chrono::TimeDelta;
 
 use super::{
     CANARY_MAX, Canary, DlqFilter, EventFilter, Job, JobState, JobWork, NewJob, REQUEST_KEY_MAX,
@@ -233,8 +234,11 @@ async fn replay(
     to: i64,
     limit: i64,
 ) -> Result<Acted> {
-    // Nothing that was delivered after the job was made, least of all by the job.
-    let until = filter.delivered_until.map_or(job.created_at, |until| until.min(job.created_at));
+    // Nothing that was delivered after the job was made. But what was delivered in its millisecond
+    // belongs to it: some clocks do not tell them apart, and an event too many is better than one
+    // too few.
+    let made = job.created_at + TimeDelta::milliseconds(1);
+    let until = filter.delivered_until.map_or(made, |until| until.min(made));
     let delivered_until = Some(until);
     let filter = EventFilter { status: None, delivered_until, ..to_replay(filter) };
     let found = tx.archived(&filter, job.cursor, to, limit).await?;
