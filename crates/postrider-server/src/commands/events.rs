@@ -125,7 +125,7 @@ async fn show(opened: &Opened, outbox: &Outbox, id: i64, json: bool) -> Result<(
             let computed = postrider::content_hash(
                 event.request_id.as_deref(),
                 &event.event_type,
-                &event.payload,
+                event.payload.as_deref().unwrap_or_default(),
             );
             let verdict = if computed.eq_ignore_ascii_case(hash) { "verified" } else { "MISMATCH" };
             format!("{hash} ({verdict})")
@@ -147,7 +147,7 @@ async fn show(opened: &Opened, outbox: &Outbox, id: i64, json: bool) -> Result<(
         ("last_error", event.last_error.clone().unwrap_or_else(none)),
         ("content_hash", hash),
         ("headers", event.headers.clone().unwrap_or_else(none)),
-        ("payload", event.payload.clone()),
+        ("payload", event.payload.clone().unwrap_or_else(none)),
     ])?;
     print_attempts(&attempts)
 }

@@ -101,6 +101,26 @@ pub async fn a_bulk_retry_sends_what_fits_its_filter_in_order(db: TestDb) {
     db.assert_balanced().await;
 }
 
+/// A step of large events is cut by their weight: a transaction holds 8 MiB of them, not 500 rows.
+pub async fn a_step_of_large_events_is_cut_by_their_weight(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    let text = "x".repeat(3 * 1024 * 1024);
+    let event = |n: &str| NewEvent::new("order", n, "Placed", text.clone());
+    db.append(&["1", "2", "3", "4", "5"].map(event)).await;
+    for _ in 0..5 {
+        let claimed = db.claim(&relay, 1).await;
+        db.bury(&relay, &claimed[0], "no").await;
+    }
+    let mut job = db.taken_job(&retry_all()).await;
+    let mut done = Vec::new();
+    while job.state.is_open() {
+        job = db.step(&job, "runner-a", 500).await.unwrap();
+        done.push(job.done_count);
+    }
+    assert_eq!(done, [2, 4, 5, 5]);
+    db.assert_balanced().await;
+}
+
 /// Resolving in bulk sends nothing.
 pub async fn a_bulk_resolve_resolves_and_sends_nothing(db: TestDb) {
     let relay = db.relay("relay-a").await;

@@ -12,7 +12,7 @@ use super::PostgresStore;
 use super::append::{append, millis};
 use super::search::{AuditSearch, DlqSearch, EventSearch, dead_letter, identity};
 use crate::event::{fit, limits};
-use crate::store::search::{self, Search};
+use crate::store::search;
 use crate::store::{
     Attempt, AuditEntry, AuditFilter, BOOKS_BY_MINUTE, BookLine, Books, CountLimit, Counted,
     DeadLetter, DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified,
@@ -85,7 +85,7 @@ impl Desk for PostgresStore {
         for status in [None, Some(Status::Completed)] {
             let filter = EventFilter { status, ..EventFilter::default() };
             let search = EventSearch { pool: &self.pool, outbox, filter: &filter };
-            let found = search.rows(id..id.saturating_add(1), 1).await?.pop();
+            let found = search.find(id..id.saturating_add(1), 1, true).await?.pop();
             if found.is_some() {
                 return Ok(found);
             }
@@ -217,6 +217,10 @@ impl Desk for PostgresStore {
         entry: &ImportEntry,
         operator: &str,
     ) -> Result<Imported> {
+        entry.check()?;
+        if Uuid::parse_str(&entry.event_id).is_err() {
+            return Err(entry.refuse("event_id is not a UUID".to_owned()));
+        }
         let mut tx = self.pool.begin().await?;
         let live: Option<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_live.sql")))
             .bind(entry.original_id)

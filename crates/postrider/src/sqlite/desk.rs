@@ -11,7 +11,7 @@ use super::append::append;
 use super::search::{AuditSearch, DlqSearch, EventSearch, dead_letter};
 use super::{On, SqliteStore, minus, stored};
 use crate::event::{fit, limits};
-use crate::store::search::{self, Search};
+use crate::store::search;
 use crate::store::{
     Attempt, AuditEntry, AuditFilter, BOOKS_BY_MINUTE, BookLine, Books, CountLimit, Counted,
     DeadLetter, DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified,
@@ -82,7 +82,7 @@ impl Desk for SqliteStore {
         for status in [None, Some(Status::Completed)] {
             let filter = EventFilter { status, ..EventFilter::default() };
             let search = EventSearch { store: self, outbox, filter: &filter };
-            let found = search.rows(id..id.saturating_add(1), 1).await?.pop();
+            let found = search.find(id..id.saturating_add(1), 1, true).await?.pop();
             if found.is_some() {
                 return Ok(found);
             }
@@ -218,6 +218,7 @@ impl Desk for SqliteStore {
         entry: &ImportEntry,
         operator: &str,
     ) -> Result<Imported> {
+        entry.check()?;
         let mut tx = self.begin().await?;
         let live: Option<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_live.sql")))
             .bind(entry.original_id)
@@ -225,7 +226,10 @@ impl Desk for SqliteStore {
             .fetch_optional(&mut *tx)
             .await
             .on(self)?;
+        // An end of its own on each way out: a transaction that is only dropped keeps its lock a
+        // little longer, and upkeep would skip the row meanwhile.
         if live.is_some() {
+            tx.rollback().await.on(self)?;
             return Ok(Imported::Live);
         }
         let inserted = sqlx::query(outbox.sql(include_str!("sql/dlq_import.sql")))
@@ -251,6 +255,7 @@ impl Desk for SqliteStore {
             .await
             .on(self)?;
         if inserted.rows_affected() == 0 {
+            tx.rollback().await.on(self)?;
             return Ok(Imported::Known);
         }
         let detail = format!("event {} restored from a backup file", entry.event_id);

@@ -58,8 +58,11 @@ pub struct EventRecord {
     pub aggregate_id: String,
     /// What happened.
     pub event_type: String,
-    /// The body.
-    pub payload: String,
+    /// The body; `None` in lists, where it could weigh gigabytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
+    /// Its size.
+    pub payload_bytes: i64,
     /// JSON object.
     pub headers: Option<String>,
     /// See [`content_hash`](crate::content_hash).

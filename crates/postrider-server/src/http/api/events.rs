@@ -183,7 +183,7 @@ pub(super) struct EventRow {
     locked_by: Option<String>,
     locked_at: Option<DateTime<Utc>>,
     last_error: Option<String>,
-    payload_bytes: usize,
+    payload_bytes: i64,
     created_at: DateTime<Utc>,
     delivered_at: Option<DateTime<Utc>>,
 }
@@ -205,7 +205,7 @@ impl From<EventRecord> for EventRow {
             locked_by: event.locked_by,
             locked_at: event.locked_at,
             last_error: event.last_error,
-            payload_bytes: event.payload.len(),
+            payload_bytes: event.payload_bytes,
             created_at: event.created_at,
             delivered_at: event.delivered_at,
         }
@@ -349,7 +349,8 @@ pub(super) async fn show(
 
 fn story(mut event: EventRecord, attempts: Vec<Attempt>) -> EventStory {
     let (headers, hash) = (event.headers.take(), event.content_hash.take());
-    let (request_id, payload) = (event.request_id.clone(), event.payload.clone());
+    let (request_id, payload) =
+        (event.request_id.clone(), event.payload.take().unwrap_or_default());
     let content = Content::new(request_id.as_deref(), &event.event_type, payload, headers, hash);
     let attempts = attempts.into_iter().map(AttemptRow::from).collect();
     EventStory { event: event.into(), content, attempts }
