@@ -1,16 +1,23 @@
 //! Dead letters that are sent again by themselves: by rule, after a delay, so often and no more.
 
-use std::time::Duration;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use postrider::store::{Database, DeadLetter, DeadReason, DlqFilter, Page};
+use postrider::store::{Database, DeadReason, DlqFilter, LetterBrief};
 use postrider::{Outbox, StoreError};
+use tokio::sync::watch;
 
+use crate::config::OutboxConfig;
+use crate::heart::Roll;
 use crate::telemetry;
 
-/// Dead letters of one look. A dead letter may weigh megabytes.
-const LOOK_ROWS: u32 = 50;
-/// Looks of one rule in one round of upkeep.
+/// Dead letters of one look.
+const LOOK_ROWS: u32 = 200;
+/// Looks of one rule in one round.
 const LOOKS_MAX: usize = 20;
+/// Dead letters that a rule remembers having told of.
+const TOLD_MAX: usize = 1_000;
 
 /// Bytes that a compiled expression may need; a larger one is refused.
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;
@@ -53,12 +60,12 @@ pub struct AutoRetry {
 }
 
 impl AutoRetry {
-    /// Whether a dead letter is due, on the database's clock.
-    fn is_due(&self, letter: &DeadLetter, now: chrono::DateTime<chrono::Utc>) -> bool {
+    /// Whether a dead letter was due so long ago.
+    fn is_due(&self, letter: &LetterBrief, ago: Duration) -> bool {
         let sent = u32::try_from(letter.redrive_count).unwrap_or(u32::MAX);
         let fits = self.error_regex.as_ref().is_none_or(|r| r.0.is_match(&letter.error_message));
-        let age = (now - letter.failed_at).to_std().unwrap_or_default();
-        fits && sent < self.times && age >= self.delay(sent)
+        let age = letter.age.checked_sub(ago);
+        fits && sent < self.times && age.is_some_and(|age| age >= self.delay(sent))
     }
 
     /// Time before it is sent again, having been so often.
@@ -72,63 +79,99 @@ impl AutoRetry {
             error: self.error.clone(),
             reason: self.reason,
             event_type: self.event_type.clone(),
-            resolved: Some(false),
             ..DlqFilter::default()
         }
     }
 }
 
-/// One rule at work: it goes through the dead letters again and again, some of them at a time.
-#[derive(Debug)]
-pub(crate) struct AutoRetrier {
+/// Follows the rules of outboxes that this relay leads, until cut off. A task of its own: a rule that
+/// has much to send holds up no recovery.
+pub(crate) async fn keep_retrying(
+    store: Arc<dyn Database>,
+    outboxes: Vec<OutboxConfig>,
+    rolls: watch::Receiver<Roll>,
+    every: Duration,
+) {
+    let mut retriers: Vec<AutoRetrier> = outboxes.into_iter().flat_map(AutoRetrier::all).collect();
+    if retriers.is_empty() {
+        return;
+    }
+    loop {
+        tokio::time::sleep(every).await;
+        let roll = rolls.borrow().clone();
+        for retrier in retriers.iter_mut().filter(|retrier| roll.leads(retrier.outbox.name())) {
+            if let Err(error) = retrier.round(store.as_ref()).await {
+                let (outbox, rule) = (retrier.outbox.name(), &retrier.rule.name);
+                tracing::warn!(outbox, rule, %error, "automatic retry failed; it is tried again");
+            }
+        }
+    }
+}
+
+/// One rule at work: it goes through the dead letters again and again, oldest first, so that what
+/// failed in the order of its key goes out in that order.
+struct AutoRetrier {
+    outbox: Outbox,
     rule: AutoRetry,
     /// Where the next look begins.
-    before_id: Option<i64>,
+    after_id: i64,
+    /// Since when it has been going through them. Due is what was due then: otherwise one that
+    /// becomes due on the way would overtake an older one that was looked at before.
+    started: Instant,
+    /// Dead letters that cannot be sent again, and the log says so.
+    told: HashSet<i64>,
 }
 
 impl AutoRetrier {
-    pub(crate) fn new(rule: AutoRetry) -> Self {
-        Self { rule, before_id: None }
+    fn all(config: OutboxConfig) -> impl Iterator<Item = Self> {
+        let (outbox, rules) = (config.outbox, config.auto_retry);
+        rules.into_iter().map(move |rule| Self {
+            outbox: outbox.clone(),
+            rule,
+            after_id: 0,
+            started: Instant::now(),
+            told: HashSet::new(),
+        })
     }
 
     /// One round. Each retry is a transaction of its own: whoever dies in between has retried some,
     /// and `redrive_count`, which travels with the event, keeps the count.
-    pub(crate) async fn round(
-        &mut self,
-        store: &dyn Database,
-        outbox: &Outbox,
-    ) -> Result<(), StoreError> {
+    async fn round(&mut self, store: &dyn Database) -> Result<(), StoreError> {
         let filter = self.rule.filter();
         for _ in 0..LOOKS_MAX {
-            let page = Page::first(LOOK_ROWS).below(self.before_id);
-            let listed = store.dead_letters(outbox, &filter, page).await?;
-            for letter in listed.rows.iter().filter(|l| self.rule.is_due(l, listed.as_of)) {
-                self.retry(store, outbox, letter).await?;
+            let look = store.oldest_dead_letters(&self.outbox, &filter, self.after_id, LOOK_ROWS);
+            let look = look.await?;
+            for letter in look.letters {
+                if self.rule.is_due(&letter, self.started.elapsed()) {
+                    self.retry(store, &letter).await?;
+                }
+                self.after_id = letter.id;
             }
-            self.before_id = listed.next;
-            if self.before_id.is_none() {
+            let Some(next) = look.next else {
+                (self.after_id, self.started) = (0, Instant::now());
                 break;
-            }
+            };
+            self.after_id = next;
         }
         Ok(())
     }
 
     async fn retry(
-        &self,
+        &mut self,
         store: &dyn Database,
-        outbox: &Outbox,
-        letter: &DeadLetter,
+        letter: &LetterBrief,
     ) -> Result<(), StoreError> {
         let AutoRetry { name, times, .. } = &self.rule;
+        let (outbox, dead_letter) = (self.outbox.name(), letter.id);
         let note = format!("automatic retry {} of {times}", letter.redrive_count + 1);
-        match store.retry(outbox, letter.id, &format!("auto-retry:{name}"), &note).await {
+        match store.retry(&self.outbox, letter.id, &format!("auto-retry:{name}"), &note).await {
             Ok(id) => {
-                metrics::counter!(telemetry::AUTO_RETRIED, "outbox" => outbox.name().to_owned())
+                metrics::counter!(telemetry::AUTO_RETRIED, "outbox" => outbox.to_owned())
                     .increment(1);
                 tracing::info!(
-                    outbox = outbox.name(),
+                    outbox,
                     rule = name,
-                    dead_letter = letter.id,
+                    dead_letter,
                     id,
                     "dead letter sent again by rule"
                 );
@@ -136,7 +179,15 @@ impl AutoRetrier {
             }
             // An operator was faster.
             Err(StoreError::Refused(_)) => Ok(()),
-            Err(error) => Err(error),
+            Err(error) if error.is_transient() => Err(error),
+            // The others must not wait for one that will never go.
+            Err(error) => {
+                if self.told.len() < TOLD_MAX && self.told.insert(letter.id) {
+                    tracing::error!(outbox, rule = name, dead_letter, %error,
+                        "dead letter cannot be sent again by rule; resolve or edit it");
+                }
+                Ok(())
+            }
         }
     }
 }

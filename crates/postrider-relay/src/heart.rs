@@ -70,7 +70,14 @@ impl Roll {
     /// Whether this relay keeps house for an outbox and watches its tables: the first of those that
     /// serve it, because the leader of all may not know it. Nobody's outbox is the leader's.
     pub(crate) fn leads(&self, outbox: &str) -> bool {
-        match self.entries(outbox).map(|(relay, _)| relay).min() {
+        self.leads_both(outbox, outbox)
+    }
+
+    /// The same for what needs two outboxes: the first relay that serves them both, which need not
+    /// be the first of either.
+    pub(crate) fn leads_both(&self, outbox: &str, other: &str) -> bool {
+        let serves = |relay: &&str| self.entries(other).any(|(serving, _)| serving == *relay);
+        match self.entries(outbox).map(|(relay, _)| relay).filter(serves).min() {
             Some(first) => first == self.me,
             None => self.leader,
         }

@@ -1,4 +1,5 @@
-//! Bulk jobs that nobody works on: the relay that keeps house for their outbox takes them.
+//! Bulk jobs that nobody works on: the relay that keeps house for their outbox takes them; for a
+//! replay into another outbox, the first that serves both.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ const JOBS_MAX: usize = 4;
 /// Between looks for a job.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Works on jobs of outboxes that this relay keeps house for, until cut off. A job that was begun is
+/// Works on jobs that are this relay's to take, until cut off. A job that was begun is
 /// finished even when another relay does so by then: it is fenced by its runner.
 pub(crate) async fn keep_running(
     store: Arc<dyn Database>,
@@ -37,7 +38,11 @@ pub(crate) async fn keep_running(
 async fn keep_one(runner: JobRunner, rolls: watch::Receiver<Roll>, waker: Waker) {
     loop {
         let roll = rolls.borrow().clone();
-        match runner.next(|outbox| roll.leads(outbox)).await {
+        let mine = |job: &Job| {
+            let outbox = job.outbox.as_str();
+            roll.leads_both(outbox, job.work.target_outbox().unwrap_or(outbox))
+        };
+        match runner.next(mine).await {
             Ok(Some(job)) => {
                 work(&runner, &job, &waker).await;
                 continue;

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::alert::{AlertBook, AlertSettings, Dispatcher, LogChannel, Subscription};
+use crate::auto_retry;
 use crate::backup::Backup;
 use crate::config::{OutboxConfig, RelayConfig};
 use crate::destinations::DestinationBook;
@@ -199,6 +200,14 @@ impl Relay {
         );
         // The next runner goes on after what is cut off here.
         let jobs = AbortOnDropHandle::new(tokio::spawn(jobs));
+        let retrying = auto_retry::keep_retrying(
+            Arc::clone(&self.store),
+            self.outboxes.clone(),
+            heart.rolls(),
+            self.config.fold_every,
+        );
+        // Each retry is a transaction.
+        let retrying = AbortOnDropHandle::new(tokio::spawn(retrying));
         let observed: Vec<_> = self
             .outboxes
             .iter()
@@ -249,7 +258,7 @@ impl Relay {
         )));
 
         stop.cancelled().await;
-        drop((hints, jobs));
+        drop((hints, jobs, retrying));
         tracing::info!("stopping: finishing what is in flight");
         let deadline = self.config.stop_timeout;
         // Whether every pipeline ended with no row held.

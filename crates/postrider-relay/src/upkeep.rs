@@ -11,7 +11,6 @@ use postrider::{Outbox, StoreError};
 use tokio::sync::watch;
 
 use crate::alert::{Alert, Severity};
-use crate::auto_retry::AutoRetrier;
 use crate::config::{OutboxConfig, RelayConfig};
 use crate::heart::Roll;
 use crate::safety_net::SafetyNet;
@@ -80,12 +79,10 @@ impl Upkeep {
     pub(crate) async fn run(&self, mut rolls: watch::Receiver<Roll>) {
         let mut recover = Every::new(self.config.recover_every);
         let mut fold = Every::new(self.config.fold_every);
-        let mut retry = Every::new(self.config.fold_every);
         let mut marked = Every::new(self.config.move_marked_every);
         let mut clean_up_at = next_clean_up(&self.config, Utc::now());
         let mut wakes = Wakes::default();
         let (mut shares, mut missed) = (ShareWatch::default(), HashSet::new());
-        let mut retriers = self.retriers();
         let shortest = self.config.fold_every.min(self.config.move_marked_every);
         loop {
             tokio::select! {
@@ -104,9 +101,6 @@ impl Upkeep {
             let led: Vec<&OutboxConfig> = self.outboxes.iter().filter(led).collect();
             if fold.due() {
                 self.log("folding the books", self.fold(&led).await);
-            }
-            if retry.due() {
-                self.log("automatic retry", self.auto_retry(&led, &mut retriers).await);
             }
             if marked.due() {
                 self.log("moving marked rows", self.move_marked(&led).await);
@@ -212,28 +206,6 @@ impl Upkeep {
             }
         }
         Ok(rows)
-    }
-
-    fn retriers(&self) -> Vec<(Outbox, AutoRetrier)> {
-        let of = |config: &OutboxConfig| {
-            let outbox = config.outbox.clone();
-            let rules = config.auto_retry.clone().into_iter();
-            rules.map(move |rule| (outbox.clone(), AutoRetrier::new(rule))).collect::<Vec<_>>()
-        };
-        self.outboxes.iter().flat_map(of).collect()
-    }
-
-    async fn auto_retry(
-        &self,
-        led: &[&OutboxConfig],
-        retriers: &mut [(Outbox, AutoRetrier)],
-    ) -> Result<(), StoreError> {
-        let mut result = Ok(());
-        let is_led = |outbox: &Outbox| led.iter().any(|config| config.outbox == *outbox);
-        for (outbox, retrier) in retriers.iter_mut().filter(|(outbox, _)| is_led(outbox)) {
-            result = retrier.round(self.store.as_ref(), outbox).await.and(result);
-        }
-        result
     }
 
     fn tell_recovered(&self, outbox: &Outbox, rows: u64) {

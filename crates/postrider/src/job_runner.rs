@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use crate::store::{Database, Job, JobFilter, JobState, JobWork};
+use crate::store::{Database, Job, JobFilter, JobState};
 use crate::{Outbox, StoreError};
 
 /// A runner that gave no sign of life for this long has lost its job to the next one.
@@ -21,8 +21,8 @@ const CANARY_LOOK: Duration = Duration::from_millis(500);
 const REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// Time for which such a step is repeated before the job is left to others.
 const REPEAT_FOR: Duration = Duration::from_secs(60);
-/// Open jobs looked at when searching for one to take.
-const OPEN_MAX: u32 = 100;
+/// Open jobs read at once when searching for one to take.
+const LOOK_ROWS: u32 = 100;
 
 /// Works on bulk jobs, one at a time, step by step. Drop the future of [`JobRunner::run`] at any
 /// time: a step is a transaction, and another runner goes on.
@@ -47,22 +47,28 @@ impl JobRunner {
         Self { chunk: chunk.max(1), ..self }
     }
 
-    /// Takes the oldest open job that nobody works on, of those outboxes that the caller answers
-    /// for.
+    /// Takes the oldest open job that nobody works on, of those that the caller answers for and
+    /// whose outboxes are known here.
     ///
     /// # Errors
     /// As the store.
     pub async fn next(
         &self,
-        answers_for: impl Fn(&str) -> bool,
+        answers_for: impl Fn(&Job) -> bool,
     ) -> Result<Option<Job>, StoreError> {
         let open = JobFilter { open: true, ..JobFilter::default() };
-        let jobs = self.store.jobs(&open, None, OPEN_MAX).await?;
-        for job in jobs.into_iter().rev() {
-            if !self.serves(&job) || !answers_for(&job.outbox) {
-                continue;
+        let (mut ids, mut before) = (Vec::new(), None);
+        loop {
+            let page = self.store.jobs(&open, before, LOOK_ROWS).await?;
+            let mine = |job: &&Job| self.serves(job) && answers_for(job);
+            ids.extend(page.iter().filter(mine).map(|job| job.id));
+            before = page.last().map(|job| job.id);
+            if page.len() < LOOK_ROWS as usize {
+                break;
             }
-            if let Some(taken) = self.store.take_job(job.id, &self.name, QUIET).await? {
+        }
+        for id in ids.into_iter().rev() {
+            if let Some(taken) = self.store.take_job(id, &self.name, QUIET).await? {
                 return Ok(Some(taken));
             }
         }
@@ -80,7 +86,7 @@ impl JobRunner {
 
     /// The outbox that a replay names.
     fn target(&self, job: &Job) -> Result<Option<&Outbox>, StoreError> {
-        let JobWork::Replay { into: Some(name), .. } = &job.work else { return Ok(None) };
+        let Some(name) = job.work.target_outbox() else { return Ok(None) };
         self.outbox(name).map(Some).ok_or_else(|| not_configured(name))
     }
 
@@ -113,11 +119,12 @@ impl JobRunner {
         Ok(Some(job))
     }
 
-    /// Ends a job that this runner works on, so that it waits for an operator to resume it.
+    /// Ends a job that this runner works on, so that it waits for an operator to resume it. Answers
+    /// `false` where it is not this runner's: then nothing happened to it.
     ///
     /// # Errors
     /// As the store.
-    pub async fn interrupt(&self, id: i64, reason: &str) -> Result<(), StoreError> {
+    pub async fn interrupt(&self, id: i64, reason: &str) -> Result<bool, StoreError> {
         self.store.end_job(id, &self.name, JobState::Stopped, reason).await
     }
 

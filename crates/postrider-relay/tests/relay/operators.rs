@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use postrider::NewEvent;
-use postrider::store::{Canary, ClaimMode, DlqFilter, JobState, JobWork, NewJob, PauseKind};
-use postrider_relay::{AutoRetry, ErrorPattern, OutboxConfig};
+use postrider::store::{
+    Canary, ClaimMode, DlqFilter, EventFilter, JobState, JobWork, NewJob, OnSuccess, PauseKind,
+};
+use postrider::{Dedupe, NewEvent, Outbox};
+use postrider_relay::{AutoRetry, ErrorPattern, OutboxConfig, Relay};
 use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
 use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 
@@ -14,7 +16,9 @@ on_each_store!(
     a_pause_holds_in_lanes_and_gives_them_back,
     a_job_that_nobody_runs_is_worked_on_by_the_leader,
     a_canary_that_is_refused_again_stops_the_job_of_the_leader,
+    a_replay_into_an_outbox_that_the_leader_does_not_serve_is_run_by_one_that_serves_both,
     dead_letters_that_fit_a_rule_are_sent_again_so_often_and_no_more,
+    a_rule_sends_in_the_order_of_the_dead_letters_and_passes_one_that_cannot_be_sent,
 );
 
 /// Waits until all relays have beaten that often, and so have read what operators wrote before.
@@ -137,6 +141,78 @@ async fn a_canary_that_is_refused_again_stops_the_job_of_the_leader(db: TestDb) 
     relay.stop().await;
     assert_eq!((ended.state, ended.done_count), (JobState::Stopped, 2));
     assert_eq!(db.letters().await.len(), 10, "two of them a second time");
+    db.assert_balanced().await;
+}
+
+async fn a_replay_into_an_outbox_that_the_leader_does_not_serve_is_run_by_one_that_serves_both(
+    db: TestDb,
+) {
+    let child = db.add_outbox(Dedupe::default()).await;
+    let lease = db.relay("before").await;
+    db.append_orders(4).await;
+    let delivered = db.claim(&lease, 10).await;
+    db.deliver(&lease, &delivered, OnSuccess::Archive).await;
+    db.store.retire(&lease).await.unwrap();
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
+    let first = RunningRelay::quick(&db, &folder, &sink);
+    eventually("the first relay is there", async || {
+        (db.store.relays().await.unwrap().len() == 1).then_some(())
+    })
+    .await;
+    let config = |outbox: &Outbox| OutboxConfig::new(outbox.clone(), quick_preset(), sink.clone());
+    let both = Relay::new(db.store.clone(), quick_config(&folder))
+        .outbox(config(&db.outbox))
+        .outbox(config(&child));
+    let second = RunningRelay::start(both);
+    let into = Some(child.name().to_owned());
+    let work = JobWork::Replay { filter: EventFilter::default(), into };
+    let job = db.store.create_job(&db.outbox, &NewJob { work, ..retry_all(None) }).await.unwrap();
+    sink.until_delivered(4).await;
+    eventually("the job is done", async || {
+        let job = db.store.job(job.id).await.unwrap().unwrap();
+        (job.state == JobState::Done).then_some(())
+    })
+    .await;
+    first.stop().await;
+    second.stop().await;
+    db.assert_balanced().await;
+}
+
+async fn a_rule_sends_in_the_order_of_the_dead_letters_and_passes_one_that_cannot_be_sent(
+    db: TestDb,
+) {
+    let lease = db.relay("before").await;
+    let letters = db.bury_many(&lease, 4).await;
+    db.store.retire(&lease).await.unwrap();
+    // The outbox takes no such headers; the table of dead letters takes anything.
+    let spoil = "UPDATE orders_outbox_dlq SET headers = '[]' WHERE id =";
+    db.execute(&format!("{spoil} {}", letters[1])).await;
+    let rule = AutoRetry {
+        name: "all".to_owned(),
+        error: None,
+        error_regex: None,
+        reason: None,
+        event_type: None,
+        after: Duration::from_millis(1),
+        backoff_factor: 1.0,
+        times: 1,
+    };
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
+    let outbox = OutboxConfig {
+        auto_retry: vec![rule],
+        ..OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone())
+    };
+    let relay = RunningRelay::on(&db.store, quick_config(&folder), outbox);
+    sink.until_delivered(3).await;
+    eventually("they are settled", async || (db.count("").await == 0).then_some(())).await;
+    relay.stop().await;
+    assert_eq!(db.letters().await, [letters[1]], "left to an operator");
+    let mut sent = Vec::new();
+    for id in [letters[0], letters[2], letters[3]] {
+        let letter = db.store.dead_letter(&db.outbox, id).await.unwrap().unwrap();
+        sent.push(letter.retried_as.unwrap());
+    }
+    assert!(sent.is_sorted(), "what was given up first goes first: {sent:?}");
     db.assert_balanced().await;
 }
 

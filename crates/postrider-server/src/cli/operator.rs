@@ -93,6 +93,9 @@ pub(crate) struct EventFilterArgs {
     /// Delivered before (the archive)
     #[arg(long, value_name = "TIME")]
     pub(crate) delivered_until: Option<DateTime<Utc>>,
+    /// Only copies that a replay made (true), or only others (false; `replay` leaves copies out)
+    #[arg(long)]
+    pub(crate) replayed: Option<bool>,
 }
 
 #[derive(Debug, Args)]

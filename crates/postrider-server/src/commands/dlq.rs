@@ -153,7 +153,7 @@ fn fields(entry: &DeadLetter) -> Vec<(&'static str, String)> {
         ("retried_as", retried),
         ("content_hash", text(&entry.content_hash)),
         ("headers", text(&entry.headers)),
-        ("payload", entry.payload.clone()),
+        ("payload", text(&entry.payload)),
     ]
 }
 

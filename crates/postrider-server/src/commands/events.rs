@@ -44,6 +44,7 @@ pub(crate) fn event_filter(args: EventFilterArgs) -> EventFilter {
         created_until: args.until,
         delivered_since: args.delivered_since,
         delivered_until: args.delivered_until,
+        replayed: args.replayed,
         ..EventFilter::default()
     }
 }
@@ -124,7 +125,7 @@ async fn show(opened: &Opened, outbox: &Outbox, id: i64, json: bool) -> Result<(
             let computed = postrider::content_hash(
                 event.request_id.as_deref(),
                 &event.event_type,
-                &event.payload,
+                event.payload.as_deref().unwrap_or_default(),
             );
             let verdict = if computed.eq_ignore_ascii_case(hash) { "verified" } else { "MISMATCH" };
             format!("{hash} ({verdict})")
@@ -146,7 +147,7 @@ async fn show(opened: &Opened, outbox: &Outbox, id: i64, json: bool) -> Result<(
         ("last_error", event.last_error.clone().unwrap_or_else(none)),
         ("content_hash", hash),
         ("headers", event.headers.clone().unwrap_or_else(none)),
-        ("payload", event.payload.clone()),
+        ("payload", event.payload.clone().unwrap_or_else(none)),
     ])?;
     print_attempts(&attempts)
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chrono::Utc;
-use postrider::Outbox;
-use postrider::store::{DlqFilter, Imported, Page};
+use postrider::store::{DlqFilter, ImportEntry, Imported, Page};
+use postrider::{Outbox, Status, StoreError};
 use postrider_relay::backup::{self, Record};
 use serde::Serialize;
 
@@ -17,8 +17,8 @@ use crate::commands::dlq::filter;
 use crate::commands::{Failure, Opened};
 use crate::output::{self, number};
 
-/// Dead letters per page: each may weigh megabytes.
-const PAGE: u32 = 100;
+/// Dead letters found at a time; their payloads are read one by one.
+const PAGE: u32 = 500;
 
 pub(crate) async fn export(opened: &Opened, args: ExportArgs) -> Result<(), Failure> {
     let outbox = opened.outbox(args.filter.outbox.as_deref())?;
@@ -48,9 +48,12 @@ async fn write(
     let mut written = 0;
     loop {
         let listed = opened.store.dead_letters(outbox, filter, page).await?;
-        for letter in listed.rows {
+        for found in listed.rows {
+            let letter = opened.store.dead_letter(outbox, found.id).await?;
+            // One that was cleaned up meanwhile is not missed.
+            let Some(entry) = letter.and_then(ImportEntry::of) else { continue };
             let (outbox, written_at) = (outbox.name().to_owned(), Utc::now());
-            let record = Record::Dead { outbox, written_at, event: Box::new(letter.into()) };
+            let record = Record::Dead { outbox, written_at, event: Box::new(entry) };
             backup::write(out, &record).map_err(Failure::Output)?;
             written += 1;
         }
@@ -89,14 +92,19 @@ pub(crate) async fn import(
         }
         for (name, entry) in contents.open {
             let outbox = opened.outbox(Some(&name))?;
-            if dry_run {
-                report.restored += 1;
-                continue;
-            }
-            match opened.store.import(&outbox, &entry, operator).await? {
-                Imported::Restored => report.restored += 1,
-                Imported::Live => report.live += 1,
-                Imported::Known => report.known += 1,
+            let imported = match dry_run {
+                true => preview(opened, &outbox, &entry).await,
+                false => opened.store.import(&outbox, &entry, operator).await,
+            };
+            match imported {
+                Ok(Imported::Restored) => report.restored += 1,
+                Ok(Imported::Live) => report.live += 1,
+                Ok(Imported::Known) => report.known += 1,
+                // One that cannot be held must not keep the others from being restored.
+                Err(StoreError::Refused(why)) => {
+                    report.damaged.push(format!("{}: {why}", path.display()));
+                }
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -105,7 +113,7 @@ pub(crate) async fn import(
         false => output::print(&format!(
             "{} {}, {} still in the outbox, {} known already, {} closed, {} damaged\n",
             report.restored,
-            if dry_run { "open in the file (dry run)" } else { "restored to the dead letters" },
+            if dry_run { "would be restored (dry run)" } else { "restored to the dead letters" },
             report.live,
             report.known,
             report.closed,
@@ -115,6 +123,26 @@ pub(crate) async fn import(
     match report.damaged.is_empty() {
         true => Ok(()),
         false => Err(Failure::Partly(report.damaged.join("\n"))),
+    }
+}
+
+/// What an import would answer now.
+async fn preview(
+    opened: &Opened,
+    outbox: &Outbox,
+    entry: &ImportEntry,
+) -> Result<Imported, StoreError> {
+    let live = opened.store.event(outbox, entry.original_id).await?;
+    let is_it = |event_id: &str| event_id.eq_ignore_ascii_case(&entry.event_id);
+    if live.is_some_and(|e| e.status != Status::Completed && is_it(&e.event_id)) {
+        return Ok(Imported::Live);
+    }
+    let filter = DlqFilter { event_id: Some(entry.event_id.clone()), ..DlqFilter::default() };
+    let page = Page::first(PAGE).within(Duration::MAX);
+    let letters = opened.store.dead_letters(outbox, &filter, page).await?.rows;
+    match letters.iter().any(|letter| letter.original_id == entry.original_id) {
+        true => Ok(Imported::Known),
+        false => Ok(Imported::Restored),
     }
 }
 

@@ -43,11 +43,7 @@ pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<(), Fa
     let outbox = opened.outbox(args.filter.outbox.as_deref())?;
     let configured = opened.built.outboxes.iter().find(|config| config.outbox == outbox);
     if configured.is_none_or(|config| config.preset.on_success != OnSuccess::Archive) {
-        return Err(Failure::Usage(format!(
-            "outbox `{name}` keeps no archive, so there is nothing to replay: set on_success = \
-             \"archive\" in [[outbox]] `{name}`; events delivered from then on can be replayed",
-            name = outbox.name()
-        )));
+        return Err(Failure::Usage(no_archive(outbox.name())));
     }
     if let Some(into) = &args.into {
         opened.outbox(Some(into))?;
@@ -55,6 +51,14 @@ pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<(), Fa
     let filter = event_filter(args.filter);
     let work = JobWork::Replay { filter, into: args.into };
     run(&opened, &outbox, work, &args.pace, args.by, args.json).await
+}
+
+/// Why there is no replay of an outbox.
+pub(crate) fn no_archive(name: &str) -> String {
+    format!(
+        "outbox `{name}` keeps no archive, so there is nothing to replay: set on_success = \
+         \"archive\" in [[outbox]] `{name}`; events delivered from then on can be replayed"
+    )
 }
 
 /// A bulk action: counted in a dry run, otherwise a job that is worked on here, with its progress
@@ -84,7 +88,7 @@ pub(crate) async fn run(
 }
 
 /// Works on a job in the foreground; Ctrl-C stops it where it is. If a daemon was faster to take
-/// it, this only watches.
+/// it, this only watches, and Ctrl-C ends the watching alone.
 async fn follow(opened: &Opened, id: i64) -> Result<Job, Failure> {
     let outboxes = opened.outboxes(None)?;
     let host = &opened.built.relay.host;
@@ -105,9 +109,15 @@ async fn follow(opened: &Opened, id: i64) -> Result<Job, Failure> {
     let job = tokio::select! {
         job = work => job,
         _ = tokio::signal::ctrl_c() => {
-            runner.interrupt(id, "interrupted").await?;
+            let stopped = runner.interrupt(id, "interrupted").await?;
             bar.abandon();
-            tracing::warn!("job {id} goes on with: postrider jobs resume {id}");
+            match stopped {
+                true => tracing::warn!("job {id} goes on with: postrider jobs resume {id}"),
+                false => tracing::warn!(
+                    "job {id} was not in the hands of this command, and relays go on with it; \
+                     stop it with: postrider jobs stop {id}"
+                ),
+            }
             return Err(Failure::Interrupted);
         }
     };

@@ -201,6 +201,12 @@ async fn a_bulk_job_is_counted_made_once_and_run_by_the_relay(place: Place) {
     let replay = json!({ "work": { "kind": "replay", "filter": {} }, "dry_run": true });
     assert_eq!(otto.post(&jobs, &replay).await["count"], 4, "what was delivered is in the archive");
     daemon.stop().await;
+    let keeps_none = Settings::new().outbox("on_success", "delete").api("tokens_file", "tokens");
+    scene.configure(&keeps_none);
+    let daemon = scene.site.start().await;
+    let refused = Caller::with(&daemon, &tokens[1]).call("POST", &jobs, &replay.to_string()).await;
+    assert_problem(&refused, 422, "keeps no archive", "a replay of what is deleted at delivery");
+    daemon.stop().await;
     scene.configure(&Settings::new());
     scene.settle_up(&retried, 6).await;
 }

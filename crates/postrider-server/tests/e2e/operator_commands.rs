@@ -117,10 +117,13 @@ async fn dead_letters_are_grouped_edited_and_exported(place: Place) {
     assert_eq!(report["restored"], 4);
     let after = scene.json(&["dlq", "list", "--resolved", "false"]).await;
     for (before, after) in before.as_array().unwrap().iter().zip(after.as_array().unwrap()) {
-        for field in ["original_id", "event_id", "payload", "error_message", "fingerprint"] {
+        for field in ["original_id", "event_id", "payload_bytes", "error_message", "fingerprint"] {
             assert_eq!(before[field], after[field], "{field}");
         }
     }
+    let dry = [&import[..], &["--dry-run"]].concat();
+    let report = scene.site.run_with(&dry, &[], &text).await.exits(0).json();
+    assert_eq!((&report["known"], &report["restored"]), (&4.into(), &0.into()), "{report:#}");
     let tampered = text.replacen("order-", "order_", 1);
     let report = scene.site.run_with(&import, &[], &tampered).await.exits(1).json();
     assert_eq!((&report["known"], report["damaged"].as_array().unwrap().len()), (&3.into(), 1));
@@ -144,6 +147,10 @@ async fn delivered_events_are_replayed_from_the_archive(place: Place) {
     .await;
     scene.drained().await;
     daemon.stop().await;
+    let dry = scene.json(&[&replay[..], &["--dry-run"]].concat()).await;
+    assert_eq!(dry["done"], 2, "copies are not replayed in their turn");
+    let copies = scene.json(&[&replay[..], &["--dry-run", "--replayed", "true"]].concat()).await;
+    assert_eq!(copies["done"], 2);
     assert_eq!(scene.target.taken().len(), 3, "with the identities that they had");
     assert_eq!(scene.target.taken()[&events[1].event_id], 1);
     scene.reconcile().await;

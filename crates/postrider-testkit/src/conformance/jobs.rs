@@ -101,6 +101,26 @@ pub async fn a_bulk_retry_sends_what_fits_its_filter_in_order(db: TestDb) {
     db.assert_balanced().await;
 }
 
+/// A step of large events is cut by their weight: a transaction holds 8 MiB of them, not 500 rows.
+pub async fn a_step_of_large_events_is_cut_by_their_weight(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    let text = "x".repeat(3 * 1024 * 1024);
+    let event = |n: &str| NewEvent::new("order", n, "Placed", text.clone());
+    db.append(&["1", "2", "3", "4", "5"].map(event)).await;
+    for _ in 0..5 {
+        let claimed = db.claim(&relay, 1).await;
+        db.bury(&relay, &claimed[0], "no").await;
+    }
+    let mut job = db.taken_job(&retry_all()).await;
+    let mut done = Vec::new();
+    while job.state.is_open() {
+        job = db.step(&job, "runner-a", 500).await.unwrap();
+        done.push(job.done_count);
+    }
+    assert_eq!(done, [2, 4, 5, 5]);
+    db.assert_balanced().await;
+}
+
 /// Resolving in bulk sends nothing.
 pub async fn a_bulk_resolve_resolves_and_sends_nothing(db: TestDb) {
     let relay = db.relay("relay-a").await;
@@ -192,9 +212,9 @@ pub async fn a_stopped_job_goes_on_where_it_was(db: TestDb) {
     let job = db.store.take_job(job.id, "runner-b", QUIET).await.unwrap().unwrap();
     assert_eq!(db.step(&job, "runner-b", 10).await.unwrap().done_count, 3);
 
-    db.store.end_job(job.id, "runner-a", JobState::Failed, "not mine").await.unwrap();
+    assert!(!db.store.end_job(job.id, "runner-a", JobState::Failed, "not mine").await.unwrap());
     assert!(db.store.job(job.id).await.unwrap().unwrap().state.is_open());
-    db.store.end_job(job.id, "runner-b", JobState::Failed, "disk full").await.unwrap();
+    assert!(db.store.end_job(job.id, "runner-b", JobState::Failed, "disk full").await.unwrap());
     let failed = db.store.job(job.id).await.unwrap().unwrap();
     assert_eq!((failed.state, failed.reason.as_deref()), (JobState::Failed, Some("disk full")));
     let actions: Vec<_> = db.trail().await.into_iter().map(|entry| entry.action).collect();
@@ -335,6 +355,18 @@ pub async fn the_runner_works_a_job_through(db: TestDb) {
     assert!(stranger.next(|_| true).await.unwrap().is_none(), "its outbox is not configured there");
 }
 
+/// Behind many jobs that are not this runner's, one that is its own is found; the oldest first.
+pub async fn a_runner_finds_its_job_behind_many_others(db: TestDb) {
+    let other = db.add_outbox(Dedupe::default()).await;
+    let oldest = db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
+    db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
+    for _ in 0..100 {
+        db.store.create_job(&other, &retry_all()).await.unwrap();
+    }
+    let runner = runner(&db, std::slice::from_ref(&db.outbox));
+    assert_eq!(runner.next(|_| true).await.unwrap().unwrap().id, oldest.id);
+}
+
 fn runner(db: &TestDb, outboxes: &[Outbox]) -> JobRunner {
     JobRunner::new(db.store.clone(), outboxes.to_vec(), "test-host")
 }
@@ -372,6 +404,32 @@ pub async fn a_replay_sends_archived_events_again(db: TestDb) {
     assert_eq!(db.count("_archive").await, 5);
     let trail = db.trail().await;
     assert_eq!(trail.iter().filter(|entry| entry.action == "event.replay").count(), 2);
+    db.assert_balanced().await;
+}
+
+/// What is replayed again after the copies were delivered goes out once more, not twice: the dry run
+/// says so too. Copies are sent where they are asked for.
+pub async fn a_second_replay_sends_each_event_once(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    db.append_orders(2).await;
+    let delivered = db.claim(&relay, 10).await;
+    db.deliver(&relay, &delivered, OnSuccess::Archive).await;
+    let replay = |replayed| {
+        let filter = EventFilter { replayed, ..EventFilter::default() };
+        JobWork::Replay { filter, into: None }
+    };
+    for (replayed, sent) in [(None, 2), (None, 2), (Some(true), 4), (Some(false), 2)] {
+        let work = replay(replayed);
+        let preview = db.store.preview_job(&db.outbox, &work, CountLimit::NONE).await.unwrap();
+        assert_eq!(preview.count, sent, "{replayed:?}");
+        let made = db.store.create_job(&db.outbox, &new_job(work)).await.unwrap();
+        let runner = runner(&db, std::slice::from_ref(&db.outbox));
+        let job = runner.run(made.id, &mut |_| {}).await.unwrap().unwrap();
+        assert_eq!((job.state, job.done_count), (JobState::Done, sent), "{replayed:?}");
+        let copies = db.claim(&relay, 10).await;
+        assert_eq!(copies.len() as i64, sent, "{replayed:?}");
+        db.deliver(&relay, &copies, OnSuccess::Archive).await;
+    }
     db.assert_balanced().await;
 }
 

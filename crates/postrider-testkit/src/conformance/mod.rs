@@ -146,6 +146,7 @@ macro_rules! store_conformance {
         ]);
         $crate::store_cases!($store, upkeep: [
             folding_the_books_keeps_the_sums,
+            old_minutes_of_the_books_become_one_sum,
             the_books_balance_while_they_are_folded,
             only_what_is_older_than_its_retention_is_removed,
             a_key_outlives_its_window_while_its_event_is_live,
@@ -173,12 +174,14 @@ macro_rules! store_conformance {
             dead_letters_are_filtered_and_counted,
             pages_of_dead_letters_neither_overlap_nor_leave_gaps,
             an_import_restores_only_what_is_neither_live_nor_known,
+            an_import_refuses_what_no_table_could_hold,
             an_imported_letter_with_the_row_id_of_another_event_hides_none,
             an_import_takes_any_error_text,
             attempts_stay_readable_after_the_event_died,
         ]);
         $crate::store_cases!($store, search: [
             a_search_whose_time_is_over_says_where_to_go_on,
+            lists_have_sizes_instead_of_payloads,
             a_full_page_is_complete,
             a_count_says_when_there_are_more,
             events_are_found_by_identity_request_error_and_time,
@@ -201,6 +204,9 @@ macro_rules! store_conformance {
             a_request_key_makes_one_job_however_often_the_answer_is_lost,
             the_runner_works_a_job_through,
             a_replay_sends_archived_events_again,
+            a_runner_finds_its_job_behind_many_others,
+            a_step_of_large_events_is_cut_by_their_weight,
+            a_second_replay_sends_each_event_once,
             a_replay_goes_into_the_outbox_that_it_names,
         ]);
         $crate::store_cases!($store, pauses: [

@@ -11,6 +11,30 @@ use postrider::{NewEvent, Status, fingerprint};
 use super::steps::{death, failure, order};
 use crate::TestDb;
 
+/// A page of large rows is small: lists say how large payloads are, and `show` reads them.
+pub async fn lists_have_sizes_instead_of_payloads(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    let text = "ü".repeat(1_000);
+    let event = |n: &str| NewEvent::new("order", n, "Placed", text.clone());
+    db.append(&["1", "2", "3"].map(event)).await;
+    let claimed = db.claim(&relay, 2).await;
+    db.deliver(&relay, &claimed[..1], OnSuccess::Archive).await;
+    let dead = db.bury(&relay, &claimed[1], "no").await;
+    let page = Page::first(5);
+    for status in [None, Some(Status::Completed)] {
+        let filter = EventFilter { status, ..EventFilter::default() };
+        let listed = db.store.events(&db.outbox, &filter, page).await.unwrap().rows;
+        assert_eq!(listed.len(), 1, "{status:?}");
+        assert_eq!((&listed[0].payload, listed[0].payload_bytes), (&None, 2_000));
+        let shown = db.store.event(&db.outbox, listed[0].id).await.unwrap().unwrap();
+        assert_eq!((shown.payload.as_deref(), shown.payload_bytes), (Some(text.as_str()), 2_000));
+    }
+    let listed = db.store.dead_letters(&db.outbox, &DlqFilter::default(), page).await.unwrap();
+    assert_eq!((&listed.rows[0].payload, listed.rows[0].payload_bytes), (&None, 2_000));
+    let shown = db.store.dead_letter(&db.outbox, dead).await.unwrap().unwrap();
+    assert_eq!((shown.payload.as_deref(), shown.payload_bytes), (Some(text.as_str()), 2_000));
+}
+
 /// So short that one step uses it up.
 const NO_TIME: Duration = Duration::ZERO;
 /// Rows of a table that takes several steps.

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{TimeDelta, Utc};
 use postrider::Dedupe;
-use postrider::store::{Cleaned, Cursor, OnSuccess, Retention};
+use postrider::store::{
+    Books, Cleaned, Cursor, DlqFilter, JobState, JobWork, NewJob, OnSuccess, Retention,
+};
 
 use super::steps::{failure, order};
 use crate::TestDb;
@@ -15,6 +18,14 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 fn a_week() -> Retention {
     let week = 7 * DAY;
     Retention { archive: week, resolved: week, dedupe: Dedupe::Window(week), chunk: 2 }
+}
+
+/// A job that is done as soon as it is looked at.
+fn retry_nothing() -> NewJob {
+    let filter = DlqFilter { event_type: Some("Unknown".to_owned()), ..DlqFilter::default() };
+    let work = JobWork::DlqResolve { filter };
+    let (operator, note) = ("op".to_owned(), String::new());
+    NewJob { work, operator, note, rate: None, canary: None, request_key: None }
 }
 
 /// Folding makes the books small and changes no sum.
@@ -45,6 +56,52 @@ pub async fn folding_the_books_keeps_the_sums(db: TestDb) {
     assert_eq!(db.store.fold_books(&db.outbox, 3).await.unwrap(), 0);
     db.append_orders(1).await;
     assert_eq!(db.store.fold_books(&db.outbox, 3).await.unwrap(), 1, "onto the folded ones");
+    db.assert_balanced().await;
+}
+
+/// Minutes older than five weeks become one line per type and kind: statistics and reconciliation do
+/// not cost more with the age of the outbox, and no sum changes, live rows of those minutes included.
+pub async fn old_minutes_of_the_books_become_one_sum(db: TestDb) {
+    let (relay, table) = (db.relay("relay-a").await, db.outbox.table().to_owned());
+    let now = Utc::now();
+    for days in [100, 90, 80, 70, 2, 1] {
+        let at = (now - TimeDelta::days(days)).format("%Y-%m-%d %H:%M:%S").to_string();
+        for kind in ["Paid", "Placed"] {
+            db.execute(&format!(
+                "INSERT INTO {table} (aggregate_type, aggregate_id, event_type, payload, created_at)
+                 VALUES ('order', '1', '{kind}', '{{}}', {})",
+                db.time(&at)
+            ))
+            .await;
+        }
+    }
+    let claimed = db.claim(&relay, 5).await;
+    db.deliver(&relay, &claimed, OnSuccess::Delete).await;
+    let last = db.claim(&relay, 1).await;
+    db.bury(&relay, &last[0], "no").await;
+    let look = async || {
+        let mut statistics = db.store.statistics(&db.outbox).await.unwrap();
+        statistics.oldest_age_s = None;
+        (db.books().await, statistics)
+    };
+    let before = look().await;
+    assert_eq!(before.0.len(), 3, "all old minutes are one window: {:#?}", before.0);
+    assert_eq!((before.0[0].appended.count, before.0[0].pending.count), (8, 2));
+    assert!(before.0.iter().all(Books::balanced), "{:#?}", before.0);
+
+    while db.store.fold_books(&db.outbox, 3).await.unwrap() > 0 {}
+
+    assert_eq!(look().await, before);
+    let old = format!("SELECT count(*) FROM {table}_books WHERE minute <");
+    let old = format!("{old} {}", db.time("2000-01-01 00:00:00"));
+    assert_eq!(db.integer(&old).await, 5, "appended and delivered of two types, one dead");
+    // What was appended then and is delivered only now joins the sum.
+    let rest = db.claim(&relay, 10).await;
+    db.deliver(&relay, &rest, OnSuccess::Delete).await;
+    db.assert_balanced().await;
+    while db.store.fold_books(&db.outbox, 3).await.unwrap() > 0 {}
+    assert_eq!(db.integer(&old).await, 5);
+    assert_eq!(db.books().await[0].delivered.count, 7);
     db.assert_balanced().await;
 }
 
@@ -97,6 +154,11 @@ pub async fn only_what_is_older_than_its_retention_is_removed(db: TestDb) {
     for id in &letters[1..] {
         db.store.resolve(&db.outbox, *id, "op", "done").await.unwrap();
     }
+    let done = db.taken_job(&retry_nothing()).await;
+    db.step(&done, "runner-a", 1).await.unwrap();
+    assert_eq!(db.step(&done, "runner-a", 1).await.unwrap().state, JobState::Done);
+    let stopped = db.taken_job(&retry_nothing()).await;
+    db.store.stop_job(stopped.id, "op", "later").await.unwrap();
     assert_eq!(db.store.clean_up(&db.outbox, &a_week()).await.unwrap(), Cleaned::default());
 
     // Three of the five of each kind are ten days old, and so is the unresolved dead letter.
@@ -111,13 +173,16 @@ pub async fn only_what_is_older_than_its_retention_is_removed(db: TestDb) {
     let identities = format!("event_id <> '{}'", claimed[0].event_id);
     db.age(&format!("{table}_attempts"), "failed_at", old, &identities).await;
 
+    db.age("postrider_jobs", "updated_at", old, "1 = 1").await;
+
     let cleaned = db.store.clean_up(&db.outbox, &a_week()).await.unwrap();
 
-    let expected = Cleaned { archived: 3, dead_letters: 3, keys: 3, attempts: 4 };
+    let expected = Cleaned { archived: 3, dead_letters: 3, keys: 3, attempts: 4, jobs: 1 };
     assert_eq!(cleaned, expected, "all that is old, though the chunk is two");
     assert_eq!(db.count("_archive").await, 2);
     assert_eq!(db.count("_keys").await, 2);
     assert_eq!(db.count("_dlq").await, 2);
+    assert!(db.store.job(stopped.id).await.unwrap().is_some(), "it can still be resumed");
     let kept = db.store.dead_letter(&db.outbox, letters[0]).await.unwrap();
     assert!(!kept.expect("an unresolved dead letter is never removed").resolved);
     db.assert_balanced().await;

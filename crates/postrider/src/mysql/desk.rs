@@ -9,23 +9,25 @@ use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
 
 use super::MysqlStore;
-use super::append::{append, signed};
+use super::append::{append, millis, signed};
 use super::search::{AuditSearch, DlqSearch, EventSearch, dead_letter};
 use crate::event::{fit, limits};
-use crate::store::search::{self, Search};
+use crate::store::search;
 use crate::store::{
-    Attempt, AuditEntry, AuditFilter, BookLine, Books, CountLimit, Counted, DeadLetter,
-    DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified, ImportEntry,
-    Imported, Listed, Page, Resent, Result, Statistics, TypeStatistics, books_from_lines, edited,
-    groups, parse_stored, refuse_acting_on, resent,
+    Attempt, AuditEntry, AuditFilter, BOOKS_BY_MINUTE, BookLine, Books, CountLimit, Counted,
+    DeadLetter, DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified,
+    ImportEntry, Imported, Listed, Page, Resent, Result, Statistics, TypeStatistics,
+    books_from_lines, edited, groups, parse_stored, refuse_acting_on, resent,
 };
 use crate::{Outbox, Status, fingerprint};
 
 #[async_trait]
 impl Desk for MysqlStore {
     async fn books(&self, outbox: &Outbox) -> Result<Vec<Books>> {
-        let rows =
-            sqlx::query(outbox.sql(include_str!("sql/books.sql"))).fetch_all(&self.pool).await?;
+        let rows = sqlx::query(outbox.sql(include_str!("sql/books.sql")))
+            .bind(millis(BOOKS_BY_MINUTE))
+            .fetch_all(&self.pool)
+            .await?;
         let mut lines: BTreeMap<DateTime<Utc>, Vec<(String, BookLine)>> = BTreeMap::new();
         for row in rows {
             let line = BookLine {
@@ -80,7 +82,7 @@ impl Desk for MysqlStore {
         for status in [None, Some(Status::Completed)] {
             let filter = EventFilter { status, ..EventFilter::default() };
             let search = EventSearch { pool: &self.pool, outbox, filter: &filter };
-            let found = search.rows(id..id.saturating_add(1), 1).await?.pop();
+            let found = search.find(id..id.saturating_add(1), 1, true).await?.pop();
             if found.is_some() {
                 return Ok(found);
             }
@@ -219,13 +221,17 @@ impl Desk for MysqlStore {
         entry: &ImportEntry,
         operator: &str,
     ) -> Result<Imported> {
+        entry.check()?;
         let mut tx = self.pool.begin().await?;
         let live: Option<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_live.sql")))
             .bind(entry.original_id)
             .bind(&entry.event_id)
             .fetch_optional(&mut *tx)
             .await?;
+        // An end of its own on each way out: a transaction that is only dropped keeps its lock a
+        // little longer, and upkeep would skip the row meanwhile.
         if live.is_some() {
+            tx.rollback().await?;
             return Ok(Imported::Live);
         }
         let inserted = sqlx::query(outbox.sql(include_str!("sql/dlq_import.sql")))
@@ -252,6 +258,7 @@ impl Desk for MysqlStore {
         match inserted {
             Ok(_) => {}
             Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {
+                tx.rollback().await?;
                 return Ok(Imported::Known);
             }
             Err(error) => return Err(error.into()),

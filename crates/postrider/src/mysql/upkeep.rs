@@ -4,11 +4,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
+use sqlx::Row;
+use sqlx::mysql::MySqlRow;
 
 use super::MysqlStore;
 use super::append::millis;
+use super::search::bind_dlq;
 use super::settle::{LockedRow, act, ids_json};
-use crate::store::{Cleaned, Recovery, Result, Retention, Upkeep, fingerprints};
+use crate::store::{
+    BOOKS_SUMMED_AFTER, Cleaned, DlqFilter, OldestLetters, Recovery, Result, Retention, Upkeep,
+    fingerprints,
+};
 use crate::{Dedupe, Outbox};
 
 #[async_trait]
@@ -71,6 +77,36 @@ impl Upkeep for MysqlStore {
         Ok(done.rows_affected())
     }
 
+    async fn oldest_dead_letters(
+        &self,
+        outbox: &Outbox,
+        filter: &DlqFilter,
+        after_id: i64,
+        limit: u32,
+    ) -> Result<OldestLetters> {
+        let window: Option<i64> =
+            sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_window.sql")))
+                .bind(after_id)
+                .bind(i64::MAX)
+                .bind(OldestLetters::WINDOW_ROWS)
+                .fetch_one(&self.pool)
+                .await?;
+        let Some(to) = window else { return Ok(OldestLetters::END) };
+        let conditions = include_str!("sql/dlq_filter.sql");
+        let sql = outbox.sql_where(include_str!("sql/dlq_oldest.sql"), conditions);
+        let rows = bind_dlq(sqlx::query(sql), filter)
+            .bind(after_id)
+            .bind(to)
+            .bind(limit)
+            .fetch_all(&self.pool)
+            .await?;
+        let brief = |row: &MySqlRow| {
+            Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?))
+        };
+        let rows = rows.iter().map(brief).collect::<Result<_>>()?;
+        Ok(OldestLetters::found(rows, limit, to))
+    }
+
     async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
         let fold = [include_str!("sql/fold_books.sql"), include_str!("sql/fold_books_delete.sql")];
         let mut folded = 0;
@@ -87,7 +123,7 @@ impl Upkeep for MysqlStore {
             tx.commit().await?;
             folded += entries.len() as u64;
             if entries.len() < chunk as usize {
-                return Ok(folded);
+                return Ok(folded + self.fold_old_books(outbox, chunk).await?);
             }
         }
     }
@@ -99,6 +135,7 @@ impl Upkeep for MysqlStore {
             archived: clean(include_str!("sql/clean_archive.sql"), retention.archive).await?,
             dead_letters: clean(include_str!("sql/clean_dlq.sql"), retention.resolved).await?,
             attempts: clean(include_str!("sql/clean_attempts.sql"), retention.resolved).await?,
+            jobs: self.clean_jobs(outbox, retention.resolved).await?,
             keys: match retention.dedupe {
                 Dedupe::Window(window) => self.clean_keys(outbox, window, chunk).await?,
                 Dedupe::Open => 0,
@@ -108,6 +145,40 @@ impl Upkeep for MysqlStore {
 }
 
 impl MysqlStore {
+    /// Minutes that nobody asks for one by one any more, into one sum per type and kind.
+    async fn fold_old_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
+        let fold =
+            [include_str!("sql/fold_old_books.sql"), include_str!("sql/fold_old_books_delete.sql")];
+        let mut folded = 0;
+        loop {
+            let mut tx = self.pool.begin().await?;
+            let lines: Vec<(String, String, String)> =
+                sqlx::query_as(outbox.sql(include_str!("sql/fold_old_books_find.sql")))
+                    .bind(millis(BOOKS_SUMMED_AFTER))
+                    .bind(chunk)
+                    .fetch_all(&mut *tx)
+                    .await?;
+            if !lines.is_empty() {
+                act(&mut tx, outbox, &json!(lines).to_string(), None, &fold).await?;
+            }
+            tx.commit().await?;
+            folded += lines.len() as u64;
+            if lines.len() < chunk as usize {
+                return Ok(folded);
+            }
+        }
+    }
+
+    /// In one statement: people make jobs, so there are not many.
+    async fn clean_jobs(&self, outbox: &Outbox, age: Duration) -> Result<u64> {
+        let cleaned = sqlx::query(include_str!("sql/clean_jobs.sql"))
+            .bind(outbox.name())
+            .bind(millis(age))
+            .execute(&self.pool)
+            .await?;
+        Ok(cleaned.rows_affected())
+    }
+
     async fn recover_step(&self, outbox: &Outbox, stalled: &[(i64, i64)]) -> Result<u64> {
         let mut tx = self.pool.begin().await?;
         let locked: Vec<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/recover_lock.sql")))

@@ -9,15 +9,15 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::PostgresStore;
-use super::append::append;
+use super::append::{append, millis};
 use super::search::{AuditSearch, DlqSearch, EventSearch, dead_letter, identity};
 use crate::event::{fit, limits};
-use crate::store::search::{self, Search};
+use crate::store::search;
 use crate::store::{
-    Attempt, AuditEntry, AuditFilter, BookLine, Books, CountLimit, Counted, DeadLetter,
-    DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified, ImportEntry,
-    Imported, Listed, Page, Resent, Result, Statistics, TypeStatistics, books_from_lines, edited,
-    groups, parse_stored, refuse_acting_on, resent,
+    Attempt, AuditEntry, AuditFilter, BOOKS_BY_MINUTE, BookLine, Books, CountLimit, Counted,
+    DeadLetter, DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified,
+    ImportEntry, Imported, Listed, Page, Resent, Result, Statistics, TypeStatistics,
+    books_from_lines, edited, groups, parse_stored, refuse_acting_on, resent,
 };
 use crate::{Outbox, Status, fingerprint};
 
@@ -27,8 +27,10 @@ impl Desk for PostgresStore {
         let mut tx = self.pool.begin().await?;
         // The one statement that reads everything: here a sequential scan is the right plan.
         sqlx::raw_sql("SET LOCAL enable_seqscan = on").execute(&mut *tx).await?;
-        let rows =
-            sqlx::query(outbox.sql(include_str!("sql/books.sql"))).fetch_all(&mut *tx).await?;
+        let rows = sqlx::query(outbox.sql(include_str!("sql/books.sql")))
+            .bind(millis(BOOKS_BY_MINUTE))
+            .fetch_all(&mut *tx)
+            .await?;
         let mut lines: BTreeMap<DateTime<Utc>, Vec<(String, BookLine)>> = BTreeMap::new();
         for row in rows {
             let line = BookLine {
@@ -83,7 +85,7 @@ impl Desk for PostgresStore {
         for status in [None, Some(Status::Completed)] {
             let filter = EventFilter { status, ..EventFilter::default() };
             let search = EventSearch { pool: &self.pool, outbox, filter: &filter };
-            let found = search.rows(id..id.saturating_add(1), 1).await?.pop();
+            let found = search.find(id..id.saturating_add(1), 1, true).await?.pop();
             if found.is_some() {
                 return Ok(found);
             }
@@ -222,6 +224,10 @@ impl Desk for PostgresStore {
         entry: &ImportEntry,
         operator: &str,
     ) -> Result<Imported> {
+        entry.check()?;
+        if Uuid::parse_str(&entry.event_id).is_err() {
+            return Err(entry.refuse("event_id is not a UUID".to_owned()));
+        }
         let mut tx = self.pool.begin().await?;
         let live: Option<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_live.sql")))
             .bind(entry.original_id)

@@ -121,15 +121,15 @@ impl Jobs for PostgresStore {
         Ok(stepped)
     }
 
-    async fn end_job(&self, id: i64, runner: &str, state: JobState, reason: &str) -> Result<()> {
-        sqlx::query(include_str!("sql/job_end.sql"))
+    async fn end_job(&self, id: i64, runner: &str, state: JobState, reason: &str) -> Result<bool> {
+        let ended = sqlx::query(include_str!("sql/job_end.sql"))
             .bind(id)
             .bind(runner)
             .bind(state.as_str())
             .bind(fit(reason, limits::ERROR_DETAIL_CHARS_MAX))
             .execute(&self.pool)
             .await?;
-        Ok(())
+        Ok(ended.rows_affected() > 0)
     }
 
     async fn stop_job(&self, id: i64, operator: &str, note: &str) -> Result<Job> {
@@ -265,7 +265,7 @@ impl JobTransaction for Step<'_> {
         after: i64,
         to: i64,
         limit: i64,
-    ) -> Result<Vec<i64>> {
+    ) -> Result<Vec<(i64, i64)>> {
         let conditions = include_str!("sql/dlq_filter.sql");
         let sql = self.outbox.sql_where(include_str!("sql/dlq_next.sql"), conditions);
         let rows = bind_dlq(sqlx::query(sql), filter)
@@ -274,7 +274,7 @@ impl JobTransaction for Step<'_> {
             .bind(limit)
             .fetch_all(&mut *self.tx)
             .await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
     async fn lock_dead_letters(&mut self, ids: &[i64]) -> Result<Vec<Entry>> {
@@ -290,7 +290,7 @@ impl JobTransaction for Step<'_> {
         after: i64,
         to: i64,
         limit: i64,
-    ) -> Result<Vec<Entry>> {
+    ) -> Result<Vec<(Entry, i64)>> {
         let conditions = include_str!("sql/archived_filter.sql");
         let sql = self.outbox.sql_where(include_str!("sql/archived_next.sql"), conditions);
         let rows = bind_events(sqlx::query(sql), filter)
@@ -299,7 +299,7 @@ impl JobTransaction for Step<'_> {
             .bind(limit)
             .fetch_all(&mut *self.tx)
             .await?;
-        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+        rows.iter().map(|row| Ok(((row.try_get(0)?, row.try_get(1)?), row.try_get(2)?))).collect()
     }
 
     async fn retry_all(&mut self, letters: &[Entry]) -> Result<Vec<Entry>> {

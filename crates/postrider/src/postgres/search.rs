@@ -47,6 +47,24 @@ impl EventSearch<'_> {
             false => self.outbox.sql_where(live, include_str!("sql/events_filter.sql")),
         }
     }
+
+    /// Rows that fit, newest first; their payloads only where they are asked for.
+    pub(super) async fn find(
+        &self,
+        ids: Range<i64>,
+        limit: i64,
+        payloads: bool,
+    ) -> Result<Vec<EventRecord>> {
+        let sql = self.sql(include_str!("sql/events.sql"), include_str!("sql/archived_events.sql"));
+        let rows = bind_events(sqlx::query(sql), self.filter)
+            .bind(ids.start)
+            .bind(ids.end)
+            .bind(limit)
+            .bind(payloads)
+            .fetch_all(self.pool)
+            .await?;
+        rows.iter().map(event_record).collect()
+    }
 }
 
 pub(super) fn bind_events<'q>(query: PgQuery<'q>, filter: &'q EventFilter) -> PgQuery<'q> {
@@ -62,6 +80,7 @@ pub(super) fn bind_events<'q>(query: PgQuery<'q>, filter: &'q EventFilter) -> Pg
         .bind(filter.created_until)
         .bind(filter.delivered_since)
         .bind(filter.delivered_until)
+        .bind(filter.replayed)
 }
 
 #[async_trait]
@@ -75,14 +94,7 @@ impl Search for EventSearch<'_> {
     }
 
     async fn rows(&self, ids: Range<i64>, limit: i64) -> Result<Vec<EventRecord>> {
-        let sql = self.sql(include_str!("sql/events.sql"), include_str!("sql/archived_events.sql"));
-        let rows = bind_events(sqlx::query(sql), self.filter)
-            .bind(ids.start)
-            .bind(ids.end)
-            .bind(limit)
-            .fetch_all(self.pool)
-            .await?;
-        rows.iter().map(event_record).collect()
+        self.find(ids, limit, false).await
     }
 
     fn id(row: &EventRecord) -> i64 {
@@ -260,6 +272,7 @@ fn event_record(row: &PgRow) -> Result<EventRecord> {
         aggregate_id: row.try_get(4)?,
         event_type: row.try_get(5)?,
         payload: row.try_get(6)?,
+        payload_bytes: row.try_get(19)?,
         headers: row.try_get(7)?,
         content_hash: row.try_get(8)?,
         status: parse_stored("status", &row.try_get::<String, _>(9)?)?,
@@ -286,6 +299,7 @@ pub(super) fn dead_letter(row: &PgRow) -> Result<DeadLetter> {
         aggregate_id: row.try_get(5)?,
         event_type: row.try_get(6)?,
         payload: row.try_get(7)?,
+        payload_bytes: row.try_get(26)?,
         headers: row.try_get(8)?,
         content_hash: row.try_get(9)?,
         reason: parse_stored("reason", &row.try_get::<String, _>(10)?)?,

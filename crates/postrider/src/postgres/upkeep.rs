@@ -3,11 +3,16 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::AssertSqlSafe;
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Row};
 
 use super::PostgresStore;
 use super::append::millis;
-use crate::store::{Cleaned, Recovery, Result, Retention, Upkeep, fingerprints};
+use super::search::bind_dlq;
+use crate::store::{
+    BOOKS_SUMMED_AFTER, Cleaned, DlqFilter, OldestLetters, Recovery, Result, Retention, Upkeep,
+    fingerprints,
+};
 use crate::{Dedupe, Outbox};
 
 #[async_trait]
@@ -58,16 +63,57 @@ impl Upkeep for PostgresStore {
         Ok(done.rows_affected())
     }
 
+    async fn oldest_dead_letters(
+        &self,
+        outbox: &Outbox,
+        filter: &DlqFilter,
+        after_id: i64,
+        limit: u32,
+    ) -> Result<OldestLetters> {
+        let window: Option<i64> =
+            sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_window.sql")))
+                .bind(after_id)
+                .bind(i64::MAX)
+                .bind(OldestLetters::WINDOW_ROWS)
+                .fetch_one(&self.pool)
+                .await?;
+        let Some(to) = window else { return Ok(OldestLetters::END) };
+        let conditions = include_str!("sql/dlq_filter.sql");
+        let sql = outbox.sql_where(include_str!("sql/dlq_oldest.sql"), conditions);
+        let rows = bind_dlq(sqlx::query(sql), filter)
+            .bind(after_id)
+            .bind(to)
+            .bind(i64::from(limit))
+            .fetch_all(&self.pool)
+            .await?;
+        let brief =
+            |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?));
+        let rows = rows.iter().map(brief).collect::<Result<_>>()?;
+        Ok(OldestLetters::found(rows, limit, to))
+    }
+
     async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
+        let chunk = i64::from(chunk);
         let mut folded = 0;
         loop {
             let step: i64 = sqlx::query_scalar(outbox.sql(include_str!("sql/fold_books.sql")))
-                .bind(i64::from(chunk))
+                .bind(chunk)
                 .fetch_one(&self.pool)
                 .await?;
-            folded += u64::try_from(step).unwrap_or(0);
-            if step < i64::from(chunk) {
-                return Ok(folded);
+            folded += step;
+            if step < chunk {
+                break;
+            }
+        }
+        loop {
+            let step: i64 = sqlx::query_scalar(outbox.sql(include_str!("sql/fold_old_books.sql")))
+                .bind(millis(BOOKS_SUMMED_AFTER))
+                .bind(chunk)
+                .fetch_one(&self.pool)
+                .await?;
+            folded += step;
+            if step < chunk {
+                return Ok(u64::try_from(folded).unwrap_or(0));
             }
         }
     }
@@ -81,6 +127,7 @@ impl Upkeep for PostgresStore {
             archived: clean(include_str!("sql/clean_archive.sql"), retention.archive).await?,
             dead_letters: clean(include_str!("sql/clean_dlq.sql"), retention.resolved).await?,
             attempts: clean(include_str!("sql/clean_attempts.sql"), retention.resolved).await?,
+            jobs: self.clean_jobs(outbox, retention.resolved).await?,
             keys: match retention.dedupe {
                 Dedupe::Window(window) => clean(include_str!("sql/clean_keys.sql"), window).await?,
                 Dedupe::Open => 0,
@@ -90,6 +137,16 @@ impl Upkeep for PostgresStore {
 }
 
 impl PostgresStore {
+    /// In one statement: people make jobs, so there are not many.
+    async fn clean_jobs(&self, outbox: &Outbox, age: Duration) -> Result<u64> {
+        let cleaned = sqlx::query(include_str!("sql/clean_jobs.sql"))
+            .bind(outbox.name())
+            .bind(millis(age))
+            .execute(&self.pool)
+            .await?;
+        Ok(cleaned.rows_affected())
+    }
+
     /// Deletes in chunks until a chunk is not full: each statement is short, and a lock is held for
     /// milliseconds only.
     async fn clean(

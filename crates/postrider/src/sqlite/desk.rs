@@ -9,14 +9,14 @@ use sqlx::{Row, SqliteConnection};
 
 use super::append::append;
 use super::search::{AuditSearch, DlqSearch, EventSearch, dead_letter};
-use super::{On, SqliteStore, stored};
+use super::{On, SqliteStore, minus, stored};
 use crate::event::{fit, limits};
-use crate::store::search::{self, Search};
+use crate::store::search;
 use crate::store::{
-    Attempt, AuditEntry, AuditFilter, BookLine, Books, CountLimit, Counted, DeadLetter,
-    DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified, ImportEntry,
-    Imported, Listed, Page, Resent, Result, Statistics, TypeStatistics, books_from_lines, edited,
-    groups, refuse_acting_on, resent,
+    Attempt, AuditEntry, AuditFilter, BOOKS_BY_MINUTE, BookLine, Books, CountLimit, Counted,
+    DeadLetter, DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified,
+    ImportEntry, Imported, Listed, Page, Resent, Result, Statistics, TypeStatistics,
+    books_from_lines, edited, groups, refuse_acting_on, resent,
 };
 use crate::{Outbox, Status, fingerprint};
 
@@ -24,6 +24,7 @@ use crate::{Outbox, Status, fingerprint};
 impl Desk for SqliteStore {
     async fn books(&self, outbox: &Outbox) -> Result<Vec<Books>> {
         let rows = sqlx::query(outbox.sql(include_str!("sql/books.sql")))
+            .bind(minus(BOOKS_BY_MINUTE))
             .fetch_all(&self.readers)
             .await
             .on(self)?;
@@ -81,7 +82,7 @@ impl Desk for SqliteStore {
         for status in [None, Some(Status::Completed)] {
             let filter = EventFilter { status, ..EventFilter::default() };
             let search = EventSearch { store: self, outbox, filter: &filter };
-            let found = search.rows(id..id.saturating_add(1), 1).await?.pop();
+            let found = search.find(id..id.saturating_add(1), 1, true).await?.pop();
             if found.is_some() {
                 return Ok(found);
             }
@@ -224,6 +225,7 @@ impl Desk for SqliteStore {
         entry: &ImportEntry,
         operator: &str,
     ) -> Result<Imported> {
+        entry.check()?;
         let mut tx = self.begin().await?;
         let live: Option<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_live.sql")))
             .bind(entry.original_id)
@@ -231,7 +233,10 @@ impl Desk for SqliteStore {
             .fetch_optional(&mut *tx)
             .await
             .on(self)?;
+        // An end of its own on each way out: a transaction that is only dropped keeps its lock a
+        // little longer, and upkeep would skip the row meanwhile.
         if live.is_some() {
+            tx.rollback().await.on(self)?;
             return Ok(Imported::Live);
         }
         let inserted = sqlx::query(outbox.sql(include_str!("sql/dlq_import.sql")))
@@ -257,6 +262,7 @@ impl Desk for SqliteStore {
             .await
             .on(self)?;
         if inserted.rows_affected() == 0 {
+            tx.rollback().await.on(self)?;
             return Ok(Imported::Known);
         }
         let detail = format!("event {} restored from a backup file", entry.event_id);

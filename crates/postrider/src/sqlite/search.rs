@@ -47,6 +47,25 @@ impl EventSearch<'_> {
             false => self.outbox.sql_where(live, include_str!("sql/events_filter.sql")),
         }
     }
+
+    /// Rows that fit, newest first; their payloads only where they are asked for.
+    pub(super) async fn find(
+        &self,
+        ids: Range<i64>,
+        limit: i64,
+        payloads: bool,
+    ) -> Result<Vec<EventRecord>> {
+        let sql = self.sql(include_str!("sql/events.sql"), include_str!("sql/archived_events.sql"));
+        let rows = bind_events(sqlx::query(sql), self.filter)
+            .bind(ids.start)
+            .bind(ids.end)
+            .bind(limit)
+            .bind(payloads)
+            .fetch_all(&self.store.readers)
+            .await
+            .on(self.store)?;
+        rows.iter().map(event_record).collect()
+    }
 }
 
 pub(super) fn bind_events<'q>(query: SqliteQuery<'q>, filter: &'q EventFilter) -> SqliteQuery<'q> {
@@ -62,6 +81,7 @@ pub(super) fn bind_events<'q>(query: SqliteQuery<'q>, filter: &'q EventFilter) -
         .bind(filter.created_until.map(stored))
         .bind(filter.delivered_since.map(stored))
         .bind(filter.delivered_until.map(stored))
+        .bind(filter.replayed)
 }
 
 #[async_trait]
@@ -75,15 +95,7 @@ impl Search for EventSearch<'_> {
     }
 
     async fn rows(&self, ids: Range<i64>, limit: i64) -> Result<Vec<EventRecord>> {
-        let sql = self.sql(include_str!("sql/events.sql"), include_str!("sql/archived_events.sql"));
-        let rows = bind_events(sqlx::query(sql), self.filter)
-            .bind(ids.start)
-            .bind(ids.end)
-            .bind(limit)
-            .fetch_all(&self.store.readers)
-            .await
-            .on(self.store)?;
-        rows.iter().map(event_record).collect()
+        self.find(ids, limit, false).await
     }
 
     fn id(row: &EventRecord) -> i64 {
@@ -268,7 +280,8 @@ fn event_record(row: &SqliteRow) -> Result<EventRecord> {
         aggregate_type: required(row, 3)?,
         aggregate_id: required(row, 4)?,
         event_type: required(row, 5)?,
-        payload: required(row, 6)?,
+        payload: text(row, 6)?,
+        payload_bytes: row.try_get(19)?,
         headers: text(row, 7)?,
         content_hash: text(row, 8)?,
         status: parse_stored("status", &row.try_get::<String, _>(9)?)?,
@@ -294,7 +307,8 @@ pub(super) fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
         aggregate_type: required(row, 4)?,
         aggregate_id: required(row, 5)?,
         event_type: required(row, 6)?,
-        payload: required(row, 7)?,
+        payload: text(row, 7)?,
+        payload_bytes: row.try_get(26)?,
         headers: text(row, 8)?,
         content_hash: text(row, 9)?,
         reason: parse_stored("reason", &row.try_get::<String, _>(10)?)?,

@@ -3,9 +3,15 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
 
-use super::{On, ROWS_MAX, SqliteStore, json, minus};
-use crate::store::{Cleaned, Recovery, Result, Retention, Upkeep, fingerprints};
+use super::search::bind_dlq;
+use super::{On, ROWS_MAX, SqliteStore, json, minus, required};
+use crate::store::{
+    BOOKS_SUMMED_AFTER, Cleaned, DlqFilter, OldestLetters, Recovery, Result, Retention, Upkeep,
+    fingerprints,
+};
 use crate::{Dedupe, Outbox};
 
 /// Time between two steps of a long walk. Nothing here is urgent, and a program that waits for the
@@ -82,9 +88,61 @@ impl Upkeep for SqliteStore {
         Ok(done.rows_affected())
     }
 
-    /// The triggers and settles keep the sums up themselves: writers are serial.
-    async fn fold_books(&self, _: &Outbox, _: u32) -> Result<u64> {
-        Ok(0)
+    async fn oldest_dead_letters(
+        &self,
+        outbox: &Outbox,
+        filter: &DlqFilter,
+        after_id: i64,
+        limit: u32,
+    ) -> Result<OldestLetters> {
+        let window: Option<i64> =
+            sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_window.sql")))
+                .bind(after_id)
+                .bind(i64::MAX)
+                .bind(OldestLetters::WINDOW_ROWS)
+                .fetch_one(&self.readers)
+                .await
+                .on(self)?;
+        let Some(to) = window else { return Ok(OldestLetters::END) };
+        let conditions = include_str!("sql/dlq_filter.sql");
+        let sql = outbox.sql_where(include_str!("sql/dlq_oldest.sql"), conditions);
+        let rows = bind_dlq(sqlx::query(sql), filter)
+            .bind(after_id)
+            .bind(to)
+            .bind(limit)
+            .fetch_all(&self.readers)
+            .await
+            .on(self)?;
+        let brief = |row: &SqliteRow| {
+            Ok((row.try_get(0)?, required(row, 1)?, row.try_get(2)?, row.try_get(3)?))
+        };
+        let rows = rows.iter().map(brief).collect::<Result<_>>()?;
+        Ok(OldestLetters::found(rows, limit, to))
+    }
+
+    /// The triggers and settles keep the sums of a minute up themselves: writers are serial. So only
+    /// old minutes are left to fold.
+    async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
+        let chunk = chunk.clamp(1, ROWS_MAX);
+        let mut folded = 0;
+        loop {
+            let mut tx = self.begin().await?;
+            let (last, lines): (Option<String>, u32) =
+                sqlx::query_as(outbox.sql(include_str!("sql/fold_old_books_find.sql")))
+                    .bind(minus(BOOKS_SUMMED_AFTER))
+                    .bind(chunk)
+                    .fetch_one(&mut *tx)
+                    .await
+                    .on(self)?;
+            let Some(last) = last else { return Ok(folded) };
+            let fold = include_str!("sql/fold_old_books.sql");
+            for statement in [fold, include_str!("sql/fold_old_books_delete.sql")] {
+                sqlx::query(outbox.sql(statement)).bind(&last).execute(&mut *tx).await.on(self)?;
+            }
+            tx.commit().await.on(self)?;
+            folded += u64::from(lines);
+            tokio::time::sleep(BREATH).await;
+        }
     }
 
     async fn clean_up(&self, outbox: &Outbox, retention: &Retention) -> Result<Cleaned> {
@@ -94,6 +152,7 @@ impl Upkeep for SqliteStore {
             archived: clean(include_str!("sql/clean_archive.sql"), retention.archive).await?,
             dead_letters: clean(include_str!("sql/clean_dlq.sql"), retention.resolved).await?,
             attempts: clean(include_str!("sql/clean_attempts.sql"), retention.resolved).await?,
+            jobs: self.clean_jobs(outbox, retention.resolved).await?,
             keys: match retention.dedupe {
                 Dedupe::Window(window) => clean(include_str!("sql/clean_keys.sql"), window).await?,
                 Dedupe::Open => 0,
@@ -103,6 +162,17 @@ impl Upkeep for SqliteStore {
 }
 
 impl SqliteStore {
+    /// In one statement: people make jobs, so there are not many.
+    async fn clean_jobs(&self, outbox: &Outbox, age: Duration) -> Result<u64> {
+        let cleaned = sqlx::query(include_str!("sql/clean_jobs.sql"))
+            .bind(outbox.name())
+            .bind(minus(age))
+            .execute(&self.writer)
+            .await
+            .on(self)?;
+        Ok(cleaned.rows_affected())
+    }
+
     /// Deletes in chunks until a chunk is not full: each statement is short, and others write in
     /// between.
     async fn clean(

@@ -1,9 +1,19 @@
 //! The books: counted at insert by the database, at settling by the settle itself.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
+
+/// The books are shown by the minute for so long. Older minutes are one window, at the start of 1970:
+/// its sums must balance like any other's.
+pub const BOOKS_BY_MINUTE: Duration = Duration::from_secs(35 * 24 * 3600);
+
+/// Age of minutes that upkeep sums up. An hour more than what readers show by the minute: a reader
+/// that looked at the clock just before must not find half of a window summed up.
+pub(crate) const BOOKS_SUMMED_AFTER: Duration =
+    Duration::from_secs(BOOKS_BY_MINUTE.as_secs() + 3600);
 
 /// Count and sum of ids of one set of events. The sum tells apart two errors that cancel out in
 /// the count.
@@ -26,7 +36,7 @@ impl std::ops::Add for BookLine {
 /// The books of one window of `created_at`, read in one snapshot with the live rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Books {
-    /// Start of the window.
+    /// Start of the window: a minute, or that of everything older than [`BOOKS_BY_MINUTE`].
     pub window: DateTime<Utc>,
     /// Counted by the database at insert.
     pub appended: BookLine,

@@ -1,11 +1,14 @@
 //! Dead letters, and what an operator does with them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike, Utc};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{Counted, Result};
+use crate::event::limits;
 use crate::{AppendError, Appended, NewEvent, StoreError};
 
 /// Why an event was given up.
@@ -78,8 +81,11 @@ pub struct DeadLetter {
     pub aggregate_id: String,
     /// What happened.
     pub event_type: String,
-    /// The body.
-    pub payload: String,
+    /// The body; `None` in lists, where it could weigh gigabytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
+    /// Its size.
+    pub payload_bytes: i64,
     /// JSON object.
     pub headers: Option<String>,
     /// See [`content_hash`](crate::content_hash).
@@ -191,16 +197,18 @@ pub struct ImportEntry {
     pub created_at: DateTime<Utc>,
 }
 
-impl From<DeadLetter> for ImportEntry {
-    fn from(letter: DeadLetter) -> Self {
-        Self {
+impl ImportEntry {
+    /// A dead letter with its payload, as [`Desk::dead_letter`](super::Desk::dead_letter) answers
+    /// it; `None` for one of a list.
+    pub fn of(letter: DeadLetter) -> Option<Self> {
+        Some(Self {
             original_id: letter.original_id,
             event_id: letter.event_id,
             request_id: letter.request_id,
             aggregate_type: letter.aggregate_type,
             aggregate_id: letter.aggregate_id,
             event_type: letter.event_type,
-            payload: letter.payload,
+            payload: letter.payload?,
             headers: letter.headers,
             content_hash: letter.content_hash,
             reason: letter.reason,
@@ -211,9 +219,70 @@ impl From<DeadLetter> for ImportEntry {
             max_retries: letter.max_retries,
             redrive_count: letter.redrive_count,
             created_at: letter.event_created_at,
+        })
+    }
+
+    /// Refuses what no table could hold, and nothing else: a file may come from anywhere, but what
+    /// an outbox held must get back.
+    pub(crate) fn check(&self) -> Result<()> {
+        use limits::*;
+        let fields = [
+            ("event_id", Some(&self.event_id), EVENT_ID_CHARS),
+            ("request_id", self.request_id.as_ref(), REQUEST_ID_CHARS_MAX),
+            ("aggregate_type", Some(&self.aggregate_type), AGGREGATE_TYPE_CHARS_MAX),
+            ("aggregate_id", Some(&self.aggregate_id), AGGREGATE_ID_CHARS_MAX),
+            ("event_type", Some(&self.event_type), EVENT_TYPE_CHARS_MAX),
+            ("content_hash", self.content_hash.as_ref(), CONTENT_HASH_CHARS_MAX),
+            ("payload", Some(&self.payload), usize::MAX),
+        ];
+        for (field, value, max) in fields {
+            let Some(value) = value else { continue };
+            if value.contains('\0') {
+                return Err(self.refuse(format!("{field} has a NUL")));
+            }
+            if value.len() > max && value.chars().count() > max {
+                return Err(self.refuse(format!("{field} has more than {max} characters")));
+            }
+        }
+        if !self.event_id.is_ascii() || self.event_id.len() != EVENT_ID_CHARS {
+            return Err(self.refuse("event_id is not a UUID".to_owned()));
+        }
+        let headers = self.headers.as_deref().map(serde_json::from_str::<Value>).transpose();
+        if !matches!(headers, Ok(None | Some(Value::Object(_)))) {
+            return Err(self.refuse("headers are not a JSON object".to_owned()));
+        }
+        if headers.is_ok_and(|headers| headers.as_ref().is_some_and(has_nul)) {
+            return Err(self.refuse("headers have a NUL".to_owned()));
+        }
+        let years = [self.failed_at.year(), self.created_at.year()];
+        match years.iter().all(|year| (1..=9999).contains(year)) {
+            true => Ok(()),
+            false => Err(self.refuse("its times are not in the years 1 to 9999".to_owned())),
         }
     }
+
+    pub(crate) fn refuse(&self, why: String) -> StoreError {
+        let Self { original_id, event_id, .. } = self;
+        let event_id: String = event_id.chars().take(EVENT_ID_CHARS).collect();
+        StoreError::Refused(format!("event {original_id} ({event_id}) cannot be imported: {why}"))
+    }
 }
+
+fn has_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(values) => values.iter().any(has_nul),
+        Value::Object(fields) => {
+            fields.iter().any(|(name, value)| name.contains('\0') || has_nul(value))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Characters of an identity.
+const EVENT_ID_CHARS: usize = 36;
+/// A SHA-256 in hex.
+const CONTENT_HASH_CHARS_MAX: usize = 64;
 
 /// What became of one entry of a backup file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -225,6 +294,47 @@ pub enum Imported {
     Live,
     /// The dead letters have it already.
     Known,
+}
+
+/// Dead letters from the oldest on, without their payloads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OldestLetters {
+    /// Oldest first; none, where none of the rows looked at fits.
+    pub letters: Vec<LetterBrief>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<i64>,
+}
+
+/// What a rule wants to know of a dead letter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LetterBrief {
+    /// Id of the dead letter.
+    pub id: i64,
+    /// The error in a sentence.
+    pub error_message: String,
+    /// Times it was sent again before.
+    pub redrive_count: i32,
+    /// Time since it was given up, on the database's clock.
+    pub age: Duration,
+}
+
+impl OldestLetters {
+    /// Rows that one look passes at most, so that a filter that hardly anything fits stays cheap.
+    pub(crate) const WINDOW_ROWS: i64 = 10_000;
+
+    /// Rows in the order of `dlq_oldest.sql`, of a window that ends with an id.
+    pub(crate) fn found(rows: Vec<(i64, String, i32, i64)>, limit: u32, to: i64) -> Self {
+        let full = rows.len() >= limit as usize;
+        let next = rows.last().filter(|_| full).map_or(to, |(id, ..)| *id);
+        let brief = |(id, error_message, redrive_count, age_ms): (i64, String, i32, i64)| {
+            let age = Duration::from_millis(u64::try_from(age_ms).unwrap_or(0));
+            LetterBrief { id, error_message, redrive_count, age }
+        };
+        Self { letters: rows.into_iter().map(brief).collect(), next: Some(next) }
+    }
+
+    /// There is nothing after the id asked for.
+    pub(crate) const END: Self = Self { letters: Vec::new(), next: None };
 }
 
 /// Dead letters whose errors are of the same kind.
@@ -314,7 +424,7 @@ pub(crate) fn edited(letter: &DeadLetter, edit: &Edit) -> Result<NewEvent> {
         or(&edit.aggregate_type, &letter.aggregate_type),
         or(&edit.aggregate_id, &letter.aggregate_id),
         or(&edit.event_type, &letter.event_type),
-        or(&edit.payload, &letter.payload),
+        or(&edit.payload, letter.payload.as_deref().unwrap_or_default()),
     );
     let headers = crate::event::headers(letter.headers.as_deref())
         .map_err(|why| refuse(format!("its {why}")))?;

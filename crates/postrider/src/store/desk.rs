@@ -38,6 +38,9 @@ pub struct EventFilter {
     pub delivered_since: Option<DateTime<Utc>>,
     /// Archived events: delivered before.
     pub delivered_until: Option<DateTime<Utc>>,
+    /// Only copies that a replay made (`true`), or only others (`false`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<bool>,
 }
 
 /// A live or archived event as an operator sees it.
@@ -55,8 +58,11 @@ pub struct EventRecord {
     pub aggregate_id: String,
     /// What happened.
     pub event_type: String,
-    /// The body.
-    pub payload: String,
+    /// The body; `None` in lists, where it could weigh gigabytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
+    /// Its size.
+    pub payload_bytes: i64,
     /// JSON object.
     pub headers: Option<String>,
     /// See [`content_hash`](crate::content_hash).

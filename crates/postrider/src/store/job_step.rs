@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
+use chrono::TimeDelta;
 
 use super::{
     CANARY_MAX, Canary, DlqFilter, EventFilter, Job, JobState, JobWork, NewJob, REQUEST_KEY_MAX,
@@ -13,6 +14,10 @@ use crate::{Status, StoreError};
 
 /// Rows that one step looks at. A filter that hardly anything fits is worked through in such steps.
 const WINDOW_ROWS: i64 = 10_000;
+
+/// Bytes of payload that one step sends again; a larger one goes alone. A transaction of 500 entries
+/// of 4 MiB would hold up the server.
+const STEP_BYTES_MAX: i64 = 8 * 1024 * 1024;
 
 /// An entry that a job acts on: its id, and the identity of the event.
 pub(crate) type Entry = (i64, String);
@@ -64,26 +69,28 @@ pub(crate) trait JobTransaction: Send {
         rows: i64,
     ) -> Result<Option<i64>>;
 
-    /// Unresolved dead letters that fit, after one id and up to another, oldest first.
+    /// Unresolved dead letters that fit, after one id and up to another, oldest first, with the
+    /// sizes of their payloads.
     async fn dead_letters(
         &mut self,
         filter: &DlqFilter,
         after: i64,
         to: i64,
         limit: i64,
-    ) -> Result<Vec<i64>>;
+    ) -> Result<Vec<(i64, i64)>>;
 
     /// Holds those that are still unresolved.
     async fn lock_dead_letters(&mut self, ids: &[i64]) -> Result<Vec<Entry>>;
 
-    /// Archived events that fit, after one id and up to another, oldest first.
+    /// Archived events that fit, after one id and up to another, oldest first, with the sizes of
+    /// their payloads.
     async fn archived(
         &mut self,
         filter: &EventFilter,
         after: i64,
         to: i64,
         limit: i64,
-    ) -> Result<Vec<Entry>>;
+    ) -> Result<Vec<(Entry, i64)>>;
 
     /// Fresh events of dead letters; answers their row ids with the identities.
     async fn retry_all(&mut self, letters: &[Entry]) -> Result<Vec<Entry>>;
@@ -207,6 +214,7 @@ async fn act_on_letters(
 ) -> Result<Acted> {
     let filter = DlqFilter { resolved: None, ..filter.clone() };
     let found = tx.dead_letters(&filter, job.cursor, to, limit).await?;
+    let (found, more) = within_bytes(found, limit);
     let held = tx.lock_dead_letters(&found).await?;
     let fresh = match retry {
         true => pair(&held, tx.retry_all(&held).await?)?,
@@ -223,7 +231,7 @@ async fn act_on_letters(
     let lines: Vec<_> = resolved.iter().map(line).collect();
     let action = if retry { "dlq.retry" } else { "dlq.resolve" };
     tx.audit_all(&job.operator, action, &lines).await?;
-    Ok(acted(found.len(), found.last().copied(), limit, held.len(), fresh))
+    Ok(acted(found.len(), found.last().copied().filter(|_| more), held.len(), fresh))
 }
 
 async fn replay(
@@ -233,11 +241,15 @@ async fn replay(
     to: i64,
     limit: i64,
 ) -> Result<Acted> {
-    // Nothing that was delivered after the job was made, least of all by the job.
-    let until = filter.delivered_until.map_or(job.created_at, |until| until.min(job.created_at));
+    // Nothing that was delivered after the job was made. But what was delivered in its millisecond
+    // belongs to it: some clocks do not tell them apart, and an event too many is better than one
+    // too few.
+    let made = job.created_at + TimeDelta::milliseconds(1);
+    let until = filter.delivered_until.map_or(made, |until| until.min(made));
     let delivered_until = Some(until);
-    let filter = EventFilter { status: None, error: None, delivered_until, ..filter.clone() };
+    let filter = EventFilter { status: None, delivered_until, ..to_replay(filter) };
     let found = tx.archived(&filter, job.cursor, to, limit).await?;
+    let (found, more) = within_bytes(found, limit);
     let copies = tx.replay_all(job.id, &found).await?;
     let done = copies.len();
     let ids: HashMap<&str, i64> = copies.iter().map(|(id, event)| (event.as_str(), *id)).collect();
@@ -248,18 +260,32 @@ async fn replay(
     let lines: Vec<_> = found.iter().filter_map(line).collect();
     tx.audit_all(&job.operator, "event.replay", &lines).await?;
     let fresh = copies.into_iter().map(|(id, _)| id).collect();
-    Ok(acted(found.len(), found.last().map(|(id, _)| *id), limit, done, fresh))
+    Ok(acted(found.len(), found.last().map(|(id, _)| *id).filter(|_| more), done, fresh))
 }
 
-fn acted(found: usize, last: Option<i64>, limit: i64, done: usize, fresh: Vec<i64>) -> Acted {
+/// What a replay looks for: originals, unless it asks for copies of an earlier one.
+fn to_replay(filter: &EventFilter) -> EventFilter {
+    let replayed = filter.replayed.or(Some(false));
+    EventFilter { error: None, replayed, ..filter.clone() }
+}
+
+/// As many of the first entries as a step may weigh, at least one; and whether there may be more in
+/// the window.
+fn within_bytes<T>(found: Vec<(T, i64)>, limit: i64) -> (Vec<T>, bool) {
+    let (count, mut bytes) = (found.len(), 0_i64);
+    let fits = |(at, (_, size)): &(usize, (T, i64))| {
+        bytes = bytes.saturating_add(*size);
+        *at == 0 || bytes <= STEP_BYTES_MAX
+    };
+    let kept = found.into_iter().enumerate().take_while(fits).map(|(_, (entry, _))| entry);
+    let kept: Vec<T> = kept.collect();
+    let more = kept.len() < count || i64::try_from(count).is_ok_and(|count| count >= limit);
+    (kept, more)
+}
+
+fn acted(found: usize, last_id: Option<i64>, done: usize, fresh: Vec<i64>) -> Acted {
     let count = |rows: usize| i64::try_from(rows).unwrap_or(i64::MAX);
-    let full = count(found) >= limit;
-    Acted {
-        last_id: last.filter(|_| full),
-        done: count(done),
-        skipped: count(found - done.min(found)),
-        fresh,
-    }
+    Acted { last_id, done: count(done), skipped: count(found - done.min(found)), fresh }
 }
 
 /// The fresh event of each entry. By identity: a statement does not promise the order of its
@@ -349,7 +375,7 @@ pub(crate) fn preview(work: &JobWork) -> Preview {
         }
         JobWork::Replay { filter, .. } => {
             let status = Some(Status::Completed);
-            Preview::Archived(Box::new(EventFilter { status, error: None, ..filter }))
+            Preview::Archived(Box::new(EventFilter { status, ..to_replay(&filter) }))
         }
     }
 }

@@ -39,7 +39,9 @@ pub enum JobWork {
     },
     /// Sends archived events again, with their identity and hash.
     Replay {
-        /// Which; `status` and `error` are not looked at.
+        /// Which; `status` and `error` are not looked at. Copies of an earlier replay are left out
+        /// unless `replayed` asks for them: a second replay of the same events must not send each
+        /// twice.
         filter: EventFilter,
         /// Into another outbox, such as one branch of a fan-out; `None` is the outbox itself.
         into: Option<String>,
@@ -47,6 +49,14 @@ pub enum JobWork {
 }
 
 impl JobWork {
+    /// The outbox that a replay goes into, if it is another one.
+    pub fn target_outbox(&self) -> Option<&str> {
+        match self {
+            Self::Replay { into, .. } => into.as_deref(),
+            Self::DlqRetry { .. } | Self::DlqResolve { .. } => None,
+        }
+    }
+
     /// `dlq_retry`, `dlq_resolve` or `replay`.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -251,8 +261,9 @@ pub trait Jobs: Send + Sync {
         chunk: u32,
     ) -> Result<Option<Job>>;
 
-    /// The runner gives an open job up: `Stopped` or `Failed`, with the reason.
-    async fn end_job(&self, id: i64, runner: &str, state: JobState, reason: &str) -> Result<()>;
+    /// The runner gives an open job up: `Stopped` or `Failed`, with the reason. Answers whether the
+    /// job was its to give up.
+    async fn end_job(&self, id: i64, runner: &str, state: JobState, reason: &str) -> Result<bool>;
 
     /// Stops an open job: the runner notices at its next step. Refused for others.
     async fn stop_job(&self, id: i64, operator: &str, note: &str) -> Result<Job>;

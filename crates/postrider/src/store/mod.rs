@@ -39,12 +39,12 @@ mod settle;
 mod upkeep;
 mod watch;
 
-pub(crate) use books::books_from_lines;
-pub use books::{BookLine, Books, Statistics, TypeStatistics};
+pub use books::{BOOKS_BY_MINUTE, BookLine, Books, Statistics, TypeStatistics};
+pub(crate) use books::{BOOKS_SUMMED_AFTER, books_from_lines};
 pub use claim::{ClaimLimit, Claimed, Cursor};
 pub use dead_letter::{
     DeadLetter, DeadLetterGroup, DeadLetterGroups, DeadReason, DlqFilter, Edit, GROUP_HOURS_MAX,
-    GROUP_TYPES_MAX, ImportEntry, Imported, ORIGINAL_HEADER, Resent,
+    GROUP_TYPES_MAX, ImportEntry, Imported, LetterBrief, ORIGINAL_HEADER, OldestLetters, Resent,
 };
 pub(crate) use dead_letter::{edited, resent};
 pub use desk::{Attempt, AuditEntry, AuditFilter, Desk, EventFilter, EventRecord, Identified};

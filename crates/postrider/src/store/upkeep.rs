@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Result, parse_stored};
+use super::{DlqFilter, OldestLetters, Result, parse_stored};
 use crate::{Dedupe, Outbox, fingerprint};
 
 /// Whose rows to recover.
@@ -23,7 +23,8 @@ pub struct Recovery<'a> {
 pub struct Retention {
     /// Archived events, counted from `delivered_at`.
     pub archive: Duration,
-    /// Resolved dead letters, counted from `resolved_at`. Unresolved ones are never removed.
+    /// Resolved dead letters, counted from `resolved_at`; unresolved ones are never removed. Also
+    /// jobs that are done, counted from their end; one that stopped or failed can be resumed.
     pub resolved: Duration,
     /// Remembered request ids.
     pub dedupe: Dedupe,
@@ -42,6 +43,8 @@ pub struct Cleaned {
     pub keys: u64,
     /// Recorded attempts.
     pub attempts: u64,
+    /// Bulk jobs that are done.
+    pub jobs: u64,
 }
 
 /// Safe to run from several relays at once; running it from one is only cheaper.
@@ -62,7 +65,18 @@ pub trait Upkeep: Send + Sync {
     /// [`Upkeep::move_marked`], and those that an older program wrote. Answers how many.
     async fn fingerprint_dead_letters(&self, outbox: &Outbox, chunk: u32) -> Result<u64>;
 
-    /// Sums up book entries, so that the books stay small. Answers how many were folded.
+    /// Unresolved dead letters that fit, oldest first after an id: at most `limit`, of a bounded
+    /// number of rows.
+    async fn oldest_dead_letters(
+        &self,
+        outbox: &Outbox,
+        filter: &DlqFilter,
+        after_id: i64,
+        limit: u32,
+    ) -> Result<OldestLetters>;
+
+    /// Sums up book entries, and minutes older than [`BOOKS_BY_MINUTE`](super::BOOKS_BY_MINUTE), so
+    /// that the books stay small however old the outbox is. Answers how many lines were folded.
     async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64>;
 
     /// Removes what is older than its retention, in bounded chunks.

@@ -180,7 +180,7 @@ pub(super) struct DeadLetterRow {
     failed_at: DateTime<Utc>,
     retry_count: i32,
     redrive_count: i32,
-    payload_bytes: usize,
+    payload_bytes: i64,
     event_created_at: DateTime<Utc>,
     resolved: bool,
     resolved_at: Option<DateTime<Utc>>,
@@ -207,7 +207,7 @@ impl From<DeadLetter> for DeadLetterRow {
             failed_at: letter.failed_at,
             retry_count: letter.retry_count,
             redrive_count: letter.redrive_count,
-            payload_bytes: letter.payload.len(),
+            payload_bytes: letter.payload_bytes,
             event_created_at: letter.event_created_at,
             resolved: letter.resolved,
             resolved_at: letter.resolved_at,
@@ -365,7 +365,8 @@ pub(super) async fn show(
     };
     let attempts = state.store.attempts(outbox, &letter.event_id).await?;
     let (headers, hash) = (letter.headers.take(), letter.content_hash.take());
-    let (request_id, payload) = (letter.request_id.clone(), letter.payload.clone());
+    let (request_id, payload) =
+        (letter.request_id.clone(), letter.payload.take().unwrap_or_default());
     let content = Content::new(request_id.as_deref(), &letter.event_type, payload, headers, hash);
     let attempts = attempts.into_iter().map(AttemptRow::from).collect();
     Ok(Json(DeadLetterStory { dead_letter: letter.into(), content, attempts }))

@@ -67,6 +67,8 @@ pub(super) struct EventFilterBody {
     pub(super) delivered_since: Option<DateTime<Utc>>,
     /// Delivered before.
     pub(super) delivered_until: Option<DateTime<Utc>>,
+    /// Copies of an earlier replay instead of the events themselves.
+    pub(super) replayed: Option<bool>,
 }
 
 impl EventFilterBody {
@@ -83,6 +85,7 @@ impl EventFilterBody {
             created_until: time("created_until", self.created_until)?,
             delivered_since: time("delivered_since", self.delivered_since)?,
             delivered_until: time("delivered_until", self.delivered_until)?,
+            replayed: self.replayed,
         })
     }
 }
@@ -119,6 +122,8 @@ macro_rules! event_query {
             delivered_since: Option<DateTime<Utc>>,
             /// Archived events: delivered before.
             delivered_until: Option<DateTime<Utc>>,
+            /// Only copies that a replay made, or only others.
+            replayed: Option<bool>,
             $($(#[$attribute])* $field: $type,)*
         }
 
@@ -135,6 +140,7 @@ macro_rules! event_query {
                     created_until: self.created_until,
                     delivered_since: self.delivered_since,
                     delivered_until: self.delivered_until,
+                    replayed: self.replayed,
                 };
                 Ok(EventFilter { status, error, ..filter.checked()? })
             }
@@ -177,7 +183,7 @@ pub(super) struct EventRow {
     locked_by: Option<String>,
     locked_at: Option<DateTime<Utc>>,
     last_error: Option<String>,
-    payload_bytes: usize,
+    payload_bytes: i64,
     created_at: DateTime<Utc>,
     delivered_at: Option<DateTime<Utc>>,
 }
@@ -199,7 +205,7 @@ impl From<EventRecord> for EventRow {
             locked_by: event.locked_by,
             locked_at: event.locked_at,
             last_error: event.last_error,
-            payload_bytes: event.payload.len(),
+            payload_bytes: event.payload_bytes,
             created_at: event.created_at,
             delivered_at: event.delivered_at,
         }
@@ -346,7 +352,8 @@ pub(super) async fn show(
 
 fn story(mut event: EventRecord, attempts: Vec<Attempt>) -> EventStory {
     let (headers, hash) = (event.headers.take(), event.content_hash.take());
-    let (request_id, payload) = (event.request_id.clone(), event.payload.clone());
+    let (request_id, payload) =
+        (event.request_id.clone(), event.payload.take().unwrap_or_default());
     let content = Content::new(request_id.as_deref(), &event.event_type, payload, headers, hash);
     let attempts = attempts.into_iter().map(AttemptRow::from).collect();
     EventStory { event: event.into(), content, attempts }

@@ -13,6 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::dead_letters::DeadLetterFilterBody;
 use super::events::EventFilterBody;
 use super::pages::{Count, Note, count_limit, note, page};
+use crate::commands::jobs::no_archive;
 use crate::http::ServerState;
 use crate::http::access::Caller;
 use crate::http::extract::{InBody, InPath, InQuery, object, text};
@@ -230,8 +231,11 @@ pub(super) async fn create(
     headers: HeaderMap,
     InBody(body): InBody<NewJobBody>,
 ) -> Result<Response, Problem> {
-    let outbox = &state.served(&name)?.outbox;
-    let work = work(&state, body.work)?;
+    let served = state.served(&name)?;
+    let (outbox, work) = (&served.outbox, work(&state, body.work)?);
+    if matches!(work, JobWork::Replay { .. }) && !served.archives {
+        return Err(Problem::new(422, no_archive(&name)));
+    }
     let request_key = request_key(&headers, &caller)?;
     if body.dry_run {
         let counted = state.store.preview_job(outbox, &work, count_limit(&state)).await;

@@ -9,7 +9,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use chrono::Utc;
 use futures_util::stream::try_unfold;
-use postrider::store::{DlqFilter, Imported, Page};
+use postrider::store::{DlqFilter, ImportEntry, Imported, Page};
 use postrider::{Outbox, StoreError};
 use postrider_relay::backup::{self, Contents, Record};
 use serde::Serialize;
@@ -22,8 +22,10 @@ use crate::http::extract::{InPath, InQuery, read_body, require_type};
 use crate::http::problem::Problem;
 
 const NDJSON: &str = "application/x-ndjson";
-/// Dead letters read at a time: what an export holds in memory.
-const EXPORT_ROWS: u32 = 50;
+/// Dead letters found at a time.
+const EXPORT_ROWS: u32 = 500;
+/// Bytes of payload sent at a time, and a last one: what an export holds in memory.
+const EXPORT_BYTES: i64 = 8 * 1024 * 1024;
 /// Time for one of these reads; nobody waits for the export as a whole.
 const EXPORT_BUDGET: Duration = Duration::from_secs(1);
 /// Damaged lines named at most.
@@ -67,10 +69,18 @@ async fn some_lines(
 ) -> std::io::Result<(Bytes, Option<i64>)> {
     let page = Page::first(EXPORT_ROWS).below(before).within(EXPORT_BUDGET);
     let listed = state.store.dead_letters(outbox, filter, page).await.map_err(broken_off)?;
-    let mut lines = Vec::new();
-    for letter in listed.rows {
-        let (outbox, event) = (outbox.name().to_owned(), Box::new(letter.into()));
-        backup::write(&mut lines, &Record::Dead { outbox, written_at: Utc::now(), event })?;
+    let (mut lines, mut bytes) = (Vec::new(), 0);
+    for found in listed.rows {
+        // One by one: a list has no payloads. One that was cleaned up meanwhile is not missed.
+        let letter = state.store.dead_letter(outbox, found.id).await.map_err(broken_off)?;
+        if let Some(entry) = letter.and_then(ImportEntry::of) {
+            let (outbox, event) = (outbox.name().to_owned(), Box::new(entry));
+            backup::write(&mut lines, &Record::Dead { outbox, written_at: Utc::now(), event })?;
+        }
+        bytes += found.payload_bytes;
+        if bytes >= EXPORT_BYTES {
+            return Ok((lines.into(), Some(found.id)));
+        }
     }
     Ok((lines.into(), listed.next))
 }
@@ -83,8 +93,8 @@ fn broken_off(error: StoreError) -> std::io::Error {
 /// A line that cannot be trusted.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct DamagedLine {
-    /// From 1.
-    line: usize,
+    /// From 1; absent where the line is sound, but its event cannot be held.
+    line: Option<usize>,
     reason: String,
 }
 
@@ -132,14 +142,20 @@ pub(super) async fn import(
         })?;
     }
     let damaged = damaged.into_iter().take(DAMAGED_MAX);
-    let damaged = damaged.map(|(line, reason)| DamagedLine { line, reason }).collect();
+    let damaged = damaged.map(|(line, reason)| DamagedLine { line: Some(line), reason }).collect();
     let mut report = ImportReport { closed, damaged, ..ImportReport::default() };
     for (name, entry) in open {
         let outbox = &state.served(&name)?.outbox;
-        match state.store.import(outbox, &entry, &caller.name).await? {
-            Imported::Restored => report.restored += 1,
-            Imported::Live => report.live += 1,
-            Imported::Known => report.known += 1,
+        match state.store.import(outbox, &entry, &caller.name).await {
+            Ok(Imported::Restored) => report.restored += 1,
+            Ok(Imported::Live) => report.live += 1,
+            Ok(Imported::Known) => report.known += 1,
+            // One that cannot be held must not keep the others from being restored.
+            Err(StoreError::Refused(reason)) if report.damaged.len() < DAMAGED_MAX => {
+                report.damaged.push(DamagedLine { line: None, reason });
+            }
+            Err(StoreError::Refused(_)) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(Json(report))

@@ -6,3 +6,4 @@ COALESCE(?, 'COMPLETED') = 'COMPLETED' AND event_type = COALESCE(?, event_type)
   AND ? IS NULL
   AND created_at >= COALESCE(?, created_at) AND created_at < COALESCE(?, '9999-12-31')
   AND delivered_at >= COALESCE(?, delivered_at) AND delivered_at < COALESCE(?, '9999-12-31')
+  AND COALESCE(? = COALESCE(JSON_EXISTS(headers, '$."postrider-replay"'), FALSE), TRUE)

@@ -1,5 +1,8 @@
--- The three sides by minute in one snapshot: one statement.
-SELECT minute, kind, CAST(SUM(count) AS SIGNED) AS count, CAST(SUM(id_sum) AS CHAR) AS id_sum
+-- The three sides by minute in one snapshot: one statement. Minutes older than so many ms are one
+-- window, whether they are summed up yet or not.
+SELECT IF(minute < UTC_TIMESTAMP(6) - INTERVAL ? * 1000 MICROSECOND,
+        CAST('1970-01-01' AS DATETIME), minute) AS shown,
+    kind, CAST(SUM(count) AS SIGNED) AS count, CAST(SUM(id_sum) AS CHAR) AS id_sum
 FROM (
     SELECT minute, kind, count, id_sum FROM `{outbox}_books`
     UNION ALL SELECT minute, kind, count, id_sum FROM `{outbox}_book_entries`

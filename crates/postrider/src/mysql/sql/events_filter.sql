@@ -6,3 +6,4 @@ status = COALESCE(?, status) AND event_type = COALESCE(?, event_type)
   AND LOCATE(LOWER(COALESCE(?, '')), LOWER(COALESCE(last_error, ''))) > 0
   AND created_at >= COALESCE(?, created_at) AND created_at < COALESCE(?, '9999-12-31')
   AND ? IS NULL AND ? IS NULL
+  AND COALESCE(? = COALESCE(JSON_EXISTS(headers, '$."postrider-replay"'), FALSE), TRUE)

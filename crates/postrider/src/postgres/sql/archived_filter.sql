@@ -7,3 +7,4 @@
   AND ($9::timestamptz IS NULL OR created_at < $9)
   AND ($10::timestamptz IS NULL OR delivered_at >= $10)
   AND ($11::timestamptz IS NULL OR delivered_at < $11)
+  AND ($12::boolean IS NULL OR coalesce(headers ? 'postrider-replay', false) = $12)

@@ -2,7 +2,8 @@
 -- avoid sorts, and would walk all dead letters by id instead (40 ms with 100,000).
 WITH found AS MATERIALIZED (SELECT * FROM "{outbox}_dlq" WHERE event_id = $1)
 SELECT id, original_id, event_id::text, request_id, aggregate_type, aggregate_id, event_type,
-    payload, headers::text, content_hash, reason, error_message, error_detail, failed_at,
+    NULL::text AS payload, headers::text, content_hash, reason, error_message, error_detail, failed_at,
     retry_count, max_retries, redrive_count, event_created_at, resolved, resolved_at, resolved_by,
-    resolution_note, retried_as, created_at, updated_at, fingerprint
+    resolution_note, retried_as, created_at, updated_at, fingerprint,
+    octet_length(payload)::bigint AS payload_bytes
 FROM found ORDER BY id DESC LIMIT $2

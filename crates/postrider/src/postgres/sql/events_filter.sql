@@ -6,3 +6,4 @@
   AND ($8::timestamptz IS NULL OR created_at >= $8)
   AND ($9::timestamptz IS NULL OR created_at < $9)
   AND $10::timestamptz IS NULL AND $11::timestamptz IS NULL
+  AND ($12::boolean IS NULL OR coalesce(headers ? 'postrider-replay', false) = $12)

@@ -7,3 +7,6 @@
   AND ($9 IS NULL OR created_at < $9)
   AND ($10 IS NULL OR delivered_at >= $10)
   AND ($11 IS NULL OR delivered_at < $11)
+  AND ($12 IS NULL OR
+    (CASE WHEN json_valid(headers)
+        THEN json_type(headers, '$."postrider-replay"') IS NOT NULL ELSE FALSE END) = $12)

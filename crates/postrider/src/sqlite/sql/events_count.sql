@@ -1,1 +1,1 @@
-SELECT count(*) FROM "{outbox}" WHERE {filter} AND id >= $12 AND id < $13
+SELECT count(*) FROM "{outbox}" WHERE {filter} AND id >= $13 AND id < $14

@@ -6,3 +6,6 @@
   AND ($8 IS NULL OR created_at >= $8)
   AND ($9 IS NULL OR created_at < $9)
   AND $10 IS NULL AND $11 IS NULL
+  AND ($12 IS NULL OR
+    (CASE WHEN json_valid(headers)
+        THEN json_type(headers, '$."postrider-replay"') IS NOT NULL ELSE FALSE END) = $12)

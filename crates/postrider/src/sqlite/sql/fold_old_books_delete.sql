@@ -1,0 +1,2 @@
+DELETE FROM "{outbox}_books"
+WHERE minute > '1970-01-01T00:00:00.000Z' AND minute <= $1
