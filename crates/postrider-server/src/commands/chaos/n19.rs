@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use postrider::store::{Books, CountLimit, DlqFilter};
 use postrider_relay::sinks::{HttpSettings, HttpSink};
-use postrider_relay::{Backoff, OutboxConfig, Preset, Relay, RelayConfig, telemetry};
+use postrider_relay::{Backoff, OutboxConfig, Preset, Relay, RelayConfig, RelayError, telemetry};
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
 use super::api::Mood;
@@ -42,7 +43,7 @@ pub(crate) async fn n19(url: &str, connections_max: u32, args: &N19Args) -> Resu
         // Found out before a run of minutes, not after it.
         write_page(file, "")?;
     }
-    let stage = Stage::create(url, connections_max).await?;
+    let stage = Stage::create(url, connections_max, args.claim).await?;
     let metrics = install_metrics()?;
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
@@ -105,19 +106,25 @@ impl<'a> Run<'a> {
         let relay = Relay::new(Arc::clone(&stage.store), RelayConfig::default()).outbox(outbox);
         let (waker, stop) = (relay.waker(), CancellationToken::new());
         let _stop = stop.clone().drop_guard();
-        let relaying = tokio::spawn(relay.run(stop.clone()));
+        let mut relaying = tokio::spawn(relay.run(stop.clone()));
 
-        let outage_s = self.outage(stage, &target, samples, &waker).await?;
-        let at_end = target.counts().await?;
-        target.be(Mood::Well).await?;
-        let back = Instant::now();
-        self.recovery(stage, &target, samples).await?;
-        let recovery_s = back.elapsed().as_secs_f64();
+        let incident = async {
+            let outage_s = self.outage(stage, &target, samples, &waker).await?;
+            let at_end = target.counts().await?;
+            target.be(Mood::Well).await?;
+            let back = Instant::now();
+            self.recovery(stage, &target, samples).await?;
+            Ok::<_, Failure>((outage_s, at_end, back.elapsed().as_secs_f64()))
+        };
+        let (outage_s, at_end, recovery_s) = tokio::select! {
+            played = incident => played?,
+            ended = &mut relaying => {
+                relay_outcome(ended)?;
+                return Err(Failure::Partly("the relay ended before its work was done".to_owned()));
+            }
+        };
         stop.cancel();
-        match relaying.await {
-            Ok(outcome) => outcome?,
-            Err(error) => return Err(Failure::Partly(format!("the relay ended with {error}"))),
-        }
+        relay_outcome(relaying.await)?;
         let verdict = self.verdict(stage, &target, samples).await?;
         let events_per_s = (verdict.delivered - at_end.distinct) as f64 / recovery_s;
         // The better of two: other work on the machine only ever makes a limit look low.
@@ -275,8 +282,9 @@ impl<'a> Run<'a> {
             lost: good.saturating_sub(accounted) + poison_gone,
             duplicates: counts.duplicates,
             recovered_percent: counts.distinct as f64 * 100.0 / good.max(1) as f64,
-            attempts_spent_by_outage: samples.metric(telemetry::FAILED) as u64
-                + (dead - dead_poison),
+            // The one attempt in which the API refused it is each poison's own.
+            attempts_spent_by_outage: (samples.metric(telemetry::FAILED) as u64)
+                .saturating_sub(dead_poison),
             requests_during_outage: 0,
             outage_s: 0.0,
             recovery_s: 0.0,
@@ -287,6 +295,13 @@ impl<'a> Run<'a> {
             targets: Vec::new(),
             passed: false,
         })
+    }
+}
+
+fn relay_outcome(ended: Result<Result<(), RelayError>, JoinError>) -> Result<(), Failure> {
+    match ended {
+        Ok(outcome) => Ok(outcome?),
+        Err(error) => Err(Failure::Partly(format!("the relay ended with {error}"))),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider::store::Database;
+use postrider::store::{ClaimMode, Database};
 use postrider::{Appender, NewEvent, Outbox, OutboxSpec};
 
 use super::{CALL, PAYLOAD, POISON};
@@ -16,11 +16,16 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub(super) async fn create(url: &str, connections_max: u32) -> Result<Self, Failure> {
+    pub(super) async fn create(
+        url: &str,
+        connections_max: u32,
+        claim: ClaimMode,
+    ) -> Result<Self, Failure> {
         let store = connect(url, connections_max, true).await?;
         let unique = uuid::Uuid::new_v4().simple().to_string();
         let outbox = Outbox::new(&format!("chaos_{}", &unique[..8])).map_err(ConfigError::from)?;
-        store.migrate(&[OutboxSpec::new(outbox.clone())]).await?;
+        let spec = OutboxSpec { claim, ..OutboxSpec::new(outbox.clone()) };
+        store.migrate(&[spec]).await?;
         let appender = Appender::connect(url, 1).await?;
         Ok(Self { store, outbox, appender })
     }
