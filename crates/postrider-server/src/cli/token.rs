@@ -9,7 +9,7 @@ use crate::http::access::Role;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token: prints it once, and the line for the file that `tokens_file` in [api] names
+    /// Make a token: prints it once, and the line for the file that `api.tokens_file` names
     New {
         /// Whose it is; the audit trail has this name
         #[arg(long)]
