@@ -113,7 +113,9 @@ async fn without_its_table_a_dead_letter_is_in_the_file_and_comes_back(place: Pl
     let restored = scene.dead_letters().await;
     let restored = restored.iter().find(|d| d["original_id"] == dead[0].id).unwrap();
     assert_eq!(restored["event_id"], dead[0].event_id);
-    assert!(restored["payload"].as_str().unwrap().contains(SECRET));
+    let id = restored["id"].to_string();
+    let shown = site.run(&["dlq", "show", &id, "--json"]).await.exits(0).json();
+    assert!(shown["dead_letter"]["payload"].as_str().unwrap().contains(SECRET));
 
     db.execute(&format!("DELETE FROM {table}_dlq")).await;
     let text = std::fs::read_to_string(copy).unwrap();
