@@ -266,6 +266,7 @@ async fn a_relay_is_killed_and_its_lanes_are_served_again(place: Place) {
     let served = found["served_again_s"][0].as_f64().unwrap();
     assert!(served > found["undisturbed_s"].as_f64().unwrap(), "nobody was killed: {found:#}");
     assert_eq!((&found["balanced"], &found["relays"]), (&true.into(), &2.into()));
+    assert!(found["ratio"].as_f64().unwrap() > 0.0, "{found:#}");
     // The one that was killed stays on the list of relays until another one buries it.
     assert_eq!(bench.tables().await, 0);
 }
