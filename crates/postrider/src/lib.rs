@@ -51,7 +51,7 @@ pub mod sqlite;
 pub use append::Appended;
 pub use appender::Appender;
 pub use connect::{ConnectOptions, connect};
-pub use error::{AppendError, InvalidEvent, StoreError};
+pub use error::{AppendError, InvalidEvent, StoreError, Transience, transience};
 pub use event::{Event, NewEvent, Status, content_hash, limits};
 pub use fingerprint::{FINGERPRINT_CHARS, error_kind, fingerprint};
 pub use inbox::{
