@@ -37,6 +37,8 @@ mod event;
 mod fingerprint;
 mod inbox;
 mod job_runner;
+#[cfg(feature = "kafka-consumer")]
+pub mod kafka_consumer;
 mod lock;
 mod outbox;
 pub mod store;

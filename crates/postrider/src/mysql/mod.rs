@@ -67,6 +67,12 @@ pub struct MysqlStore {
 }
 
 impl MysqlStore {
+    /// Through the application's own connections, for the upkeep of its inbox.
+    #[cfg(feature = "kafka-consumer")]
+    pub(crate) fn of_pool(pool: MySqlPool) -> Self {
+        Self { pool, writers: Arc::default() }
+    }
+
     /// Connects.
     ///
     /// # Errors

@@ -55,6 +55,12 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
+    /// Through the application's own connections, for the upkeep of its inbox.
+    #[cfg(feature = "kafka-consumer")]
+    pub(crate) fn of_pool(pool: PgPool) -> Self {
+        Self { pool }
+    }
+
     /// Connects.
     ///
     /// # Errors

@@ -77,6 +77,13 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
+    /// Through the application's own connections, for the upkeep of its inbox.
+    #[cfg(feature = "kafka-consumer")]
+    pub(crate) fn of_pool(pool: SqlitePool) -> Self {
+        let file = pool.connect_options().get_filename().into();
+        Self { writer: pool.clone(), readers: pool, file }
+    }
+
     /// Opens the file, and creates it where `options` say so.
     ///
     /// # Errors
