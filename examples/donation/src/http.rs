@@ -74,8 +74,10 @@ async fn history(
 
 /// Says which field is wrong: a number with a fraction, a text where a number belongs, a missing one.
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(body)
-        .map_err(|error| Refusal::Malformed(format!("the body is not what is expected: {error}")))
+    serde_json::from_slice(body).map_err(|error| {
+        let error = error.to_string().replace("expected i64", "expected a whole number");
+        Refusal::Malformed(format!("the body is not what is expected: {error}"))
+    })
 }
 
 impl IntoResponse for Refusal {
