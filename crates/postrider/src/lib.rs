@@ -50,6 +50,11 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+/// The programs of the page are compiled.
+#[cfg(all(doctest, feature = "postgres", feature = "kafka-consumer"))]
+#[doc = include_str!("../../../docs/consumers.md")]
+mod consumers_page {}
+
 pub use append::Appended;
 pub use appender::Appender;
 pub use connect::{ConnectOptions, connect};

@@ -113,10 +113,6 @@ impl Place {
         let mut settings =
             KafkaConsumerSettings::new(&self.topic.brokers, &self.topic.topic, &self.topic.topic);
         settings.batch_max = 100;
-        // A consumer that is gone without a word is missed soon.
-        settings.client = [("session.timeout.ms", "6000"), ("heartbeat.interval.ms", "500")]
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .into();
         let inbox = Inbox::new("effects").unwrap();
         let consumer = KafkaConsumer::new(settings, pool, inbox, self.effects.clone()).unwrap();
         let (stop, stopped) = watch::channel(false);

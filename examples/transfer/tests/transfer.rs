@@ -16,6 +16,7 @@ use postrider_testkit::{Daemon, Installation, TestDb, eventually};
 use rand::RngExt;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_transfer-example");
@@ -24,6 +25,9 @@ const BALANCE: i64 = 1_000_000;
 const CLIENTS: u64 = 8;
 /// Transfers per second and client at most: the run is bounded.
 const CLIENT_PAUSE: Duration = Duration::from_millis(50);
+
+/// One run at a time: each has a broker of its own and up to five more processes.
+static TURN: Mutex<()> = Mutex::const_new(());
 
 /// Two databases, a broker, and where the processes run.
 struct Site {
@@ -108,6 +112,7 @@ macro_rules! on_stores {
                 async fn $case() {
                     let name = concat!(module_path!(), "::", stringify!($case));
                     let kind = postrider::store::StoreKind::$kind;
+                    let _turn = super::TURN.lock().await;
                     if let Some(site) = super::Site::open(kind, name).await {
                         super::$case(site).await;
                     }

@@ -78,7 +78,10 @@ impl KafkaConsumerSettings {
 
     fn client(&self) -> Result<BaseConsumer, KafkaError> {
         let mut config = ClientConfig::new();
-        config.set("auto.offset.reset", "earliest");
+        config
+            .set("auto.offset.reset", "earliest")
+            // The partitions of a process that died wait for so long; librdkafka's own is 45 s.
+            .set("session.timeout.ms", "10000");
         for (name, value) in &self.client {
             config.set(name, value);
         }
