@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use postrider::kafka_consumer::{
-    ConsumerPool, HandleError, Handler, KafkaConsumer, KafkaConsumerSettings, KafkaMessage,
+    ConsumerPool, HandleError, Handler, KafkaConsumer, KafkaConsumerSettings, KafkaError,
+    KafkaMessage,
 };
 use postrider::store::{ConsumerBook, StoreKind};
 use postrider::{Event, Inbox};
@@ -70,13 +71,13 @@ struct Place {
 /// A consumer that runs.
 struct Running {
     stop: watch::Sender<bool>,
-    task: JoinHandle<()>,
+    task: JoinHandle<Result<(), KafkaError>>,
 }
 
 impl Running {
     async fn stop(self) {
         self.stop.send_replace(true);
-        self.task.await.unwrap();
+        self.task.await.unwrap().unwrap();
     }
 }
 

@@ -1,5 +1,7 @@
 //! The fraud detector: a line in the risk log for each transfer, once.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use postrider::kafka_consumer::{
     ConsumerPool, HandleError, Handler, KafkaConsumer, KafkaConsumerSettings, KafkaMessage,
@@ -14,6 +16,8 @@ use crate::{Outcome, Settings};
 
 /// Name of the consumer, of its group and of its inbox.
 const CONSUMER: &str = "fraud-detector";
+/// How long a detector that starts waits for another one that makes the table.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Amounts from which a transfer is looked at.
 const MEDIUM_FROM: i64 = 1_000;
 const HIGH_FROM: i64 = 10_000;
@@ -46,7 +50,11 @@ pub(crate) async fn run(settings: Settings, stop: CancellationToken) -> Outcome 
     match url.split(':').next() {
         Some("postgres" | "postgresql") => {
             let pool = sqlx::PgPool::connect(url).await?;
-            make_table!(&pool, "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY");
+            // IF NOT EXISTS fails when two detectors start at the same moment.
+            let mut tx = pool.begin().await?;
+            postrider::postgres::lock(&mut tx, "risk_log", LOCK_TIMEOUT).await?;
+            make_table!(&mut *tx, "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY");
+            tx.commit().await?;
             consume(pool, &settings, stop).await
         }
         Some("mysql" | "mariadb") => {
@@ -67,13 +75,15 @@ async fn consume<P: ConsumerPool>(pool: P, settings: &Settings, stop: Cancellati
 where
     RiskLog: Handler<P::Db>,
 {
-    let kafka = KafkaConsumerSettings::new(&settings.brokers, CONSUMER, &settings.topic);
+    let mut kafka = KafkaConsumerSettings::new(&settings.brokers, CONSUMER, &settings.topic);
+    // The partitions of a detector that died wait for so long.
+    kafka.client.insert("session.timeout.ms".to_owned(), "6000".to_owned());
     let consumer = KafkaConsumer::new(kafka, pool, Inbox::new(CONSUMER)?, RiskLog)?;
     let (stopping, stopped) = watch::channel(false);
     let running = tokio::spawn(consumer.run(stopped));
     stop.cancelled().await;
     stopping.send_replace(true);
-    running.await?;
+    running.await??;
     Ok(())
 }
 

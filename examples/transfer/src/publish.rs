@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use postrider_relay::sinks::{KafkaSettings, KafkaSink};
 use postrider_relay::{OutboxConfig, Preset, Relay, RelayConfig};
@@ -14,6 +15,9 @@ pub(crate) async fn run(settings: Settings, stop: CancellationToken) -> Outcome 
     let store = bank::store(&settings.database_url).await?;
     let sink = KafkaSink::new(KafkaSettings::new("kafka", &settings.brokers, &settings.topic))?;
     let config = RelayConfig {
+        // The lanes of a relay that died wait for so long.
+        lease: Duration::from_secs(3),
+        heartbeat_every: Duration::from_millis(500),
         backup_folder: PathBuf::from("transfer-data/dead-letters"),
         ..RelayConfig::default()
     };

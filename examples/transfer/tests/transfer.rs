@@ -26,6 +26,9 @@ const CLIENTS: u64 = 8;
 /// Transfers per second and client at most: the run is bounded.
 const CLIENT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Lines of each process's log that a failure shows.
+const LOG_LINES_SHOWN: usize = 12;
+
 /// One run at a time: each has a broker of its own and up to five more processes.
 static TURN: Mutex<()> = Mutex::const_new(());
 
@@ -81,6 +84,20 @@ impl Site {
         match self.fraud.try_execute(count).await {
             Ok(_) => self.fraud.integer(count).await,
             Err(_) => 0,
+        }
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for file in std::fs::read_dir(self.installation.folder()).unwrap().flatten() {
+            let text = std::fs::read_to_string(file.path()).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            let last = lines.len().saturating_sub(LOG_LINES_SHOWN);
+            eprintln!("{}:\n{}", file.path().display(), lines[last..].join("\n"));
         }
     }
 }
@@ -188,7 +205,7 @@ async fn relay_and_detector_killed_at_random_and_a_broker_restart_log_each_trans
     let clients = clients(api.address(), started + length);
     let mut broker_is_due = true;
     while started.elapsed() < length {
-        let pause = rand::rng().random_range(300..2_500);
+        let pause = rand::rng().random_range(1_000..4_000);
         tokio::time::sleep(Duration::from_millis(pause)).await;
         let victim = rand::rng().random_range(0..parts.len());
         parts[victim].replace(&site).await;
@@ -203,11 +220,19 @@ async fn relay_and_detector_killed_at_random_and_a_broker_restart_log_each_trans
     }
     let made = site.bank.integer("SELECT count(*) FROM transactions").await;
     assert!(made > 100, "{made} transfers");
-    eventually("every transfer is in the risk log", async || {
+    let (ended, before) = (Instant::now(), site.logged().await);
+    eventually("every transfer is published", async || {
         let live = site.bank.integer("SELECT count(*) FROM transfers_outbox").await;
-        (live == 0 && site.logged().await >= made).then_some(())
+        (live == 0).then_some(())
     })
     .await;
+    let published = ended.elapsed();
+    let all = async || (site.logged().await >= made).then_some(());
+    eventually("every transfer is in the risk log", all).await;
+    println!(
+        "{before} logged before the end, published {published:?} and logged {:?} after it",
+        ended.elapsed()
+    );
     all_is_well(&site, made).await;
     api.stop().await;
 }

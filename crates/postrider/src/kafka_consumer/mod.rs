@@ -23,18 +23,21 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
-use rdkafka::error::KafkaError;
 use tokio::sync::watch;
 
 use crate::Inbox;
 
 pub use message::KafkaMessage;
 pub use pool::ConsumerPool;
+pub use rdkafka::error::KafkaError;
 
 /// Wait for a first message, after which other things get their turn.
 const PULL_WAIT: Duration = Duration::from_millis(200);
-/// Wait after an error of the client, which connects again by itself.
-const ERROR_WAIT: Duration = Duration::from_secs(1);
+/// Errors of the client that one pull takes off its queue: an outage makes many of them, and they must
+/// not keep messages waiting.
+const PULL_ERRORS_MAX: usize = 1_000;
+/// Between two errors of the client in the log; it connects again by itself.
+const ERRORS_LOGGED_EVERY: Duration = Duration::from_secs(10);
 /// Between looks for dead letters that an operator wants handled again.
 const LETTERS_EVERY: Duration = Duration::from_secs(5);
 /// Between clean-ups of the inbox.
@@ -159,10 +162,23 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
 
     /// Consumes until `stop` becomes true, or its sender is gone. The batch that is under way ends
     /// with it: handled and committed, or not at all.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+    ///
+    /// # Errors
+    /// When the client says that it cannot go on; start another one.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) -> Result<(), KafkaError> {
         let (mut letters_at, mut upkeep_at) = (Instant::now(), Instant::now());
-        while !stopped(&stop) {
-            let messages = self.pull().await;
+        let (mut logged_at, mut ended) = (None::<Instant>, Ok(()));
+        while !stopped(&stop) && ended.is_ok() {
+            let (messages, error) = self.pull().await;
+            if let Some(error) = error {
+                if logged_at.is_none_or(|at| at.elapsed() >= ERRORS_LOGGED_EVERY) {
+                    tracing::warn!(consumer = self.inbox.consumer(), %error, "Kafka has trouble");
+                    logged_at = Some(Instant::now());
+                }
+                if matches!(error, KafkaError::MessageConsumptionFatal(_)) {
+                    ended = Err(error);
+                }
+            }
             if !messages.is_empty() {
                 let handled = tokio::select! {
                     handled = self.handle_batch(&messages) => handled,
@@ -182,22 +198,17 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
             }
         }
         self.close().await;
+        ended
     }
 
     /// Up to a batch of messages; none if none came for a moment. A thread of its own waits: the
     /// client's calls block.
-    async fn pull(&self) -> Vec<KafkaMessage> {
+    async fn pull(&self) -> (Vec<KafkaMessage>, Option<KafkaError>) {
         let client = Arc::clone(&self.client);
         let (count_max, bytes_max) = (self.settings.batch_max, self.settings.batch_bytes_max);
         let pulled = tokio::task::spawn_blocking(move || pull(&client, count_max, bytes_max)).await;
-        let Ok((messages, error)) = pulled else { return Vec::new() };
-        if let Some(error) = error {
-            tracing::warn!(consumer = self.inbox.consumer(), %error, "Kafka: it is tried again");
-            if messages.is_empty() {
-                tokio::time::sleep(ERROR_WAIT).await;
-            }
-        }
-        messages
+        // It cannot panic; a runtime that ends takes this task with it.
+        pulled.unwrap_or_default()
     }
 
     /// Tells the broker how far this group is. If that is lost, messages come again and are ignored.
@@ -253,11 +264,14 @@ fn pull(
     bytes_max: usize,
 ) -> (Vec<KafkaMessage>, Option<KafkaError>) {
     let (mut messages, mut bytes) = (Vec::new(), 0);
-    let mut wait = PULL_WAIT;
-    while messages.len() < count_max && bytes < bytes_max {
+    let (mut wait, mut errors, mut last_error) = (PULL_WAIT, 0, None);
+    while messages.len() < count_max && bytes < bytes_max && errors < PULL_ERRORS_MAX {
         match client.poll(wait) {
             None => break,
-            Some(Err(error)) => return (messages, Some(error)),
+            Some(Err(error)) => {
+                errors += 1;
+                last_error = Some(error);
+            }
             Some(Ok(message)) => {
                 let message = KafkaMessage::read(&message);
                 bytes += message.payload.len();
@@ -266,5 +280,5 @@ fn pull(
         }
         wait = Duration::ZERO;
     }
-    (messages, None)
+    (messages, last_error)
 }
