@@ -33,7 +33,7 @@ service_more_variables() { :; }
 make_certificate() {
     mkdir -p "$DATA/tls"
     openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=localhost \
-        -addext 'subjectAltName=IP:127.0.0.1,DNS:localhost' \
+        -addext 'subjectAltName=IP:127.0.0.1,DNS:localhost' -addext 'basicConstraints=critical,CA:FALSE' \
         -keyout "$DATA/tls/server.key" -out "$DATA/tls/server.crt"
     cat "$DATA/tls/server.key" "$DATA/tls/server.crt" >"$DATA/tls/server.pem"
 }

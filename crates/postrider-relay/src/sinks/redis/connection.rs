@@ -268,10 +268,11 @@ mod tests {
         assert_eq!(shown, "a:1,b:2");
         for wrong in ["hush", "http://hush@h", "redis://", "redis://hush@,", "redis://hush@h:port"]
         {
-            let error = Server::new(wrong, None, Duration::from_secs(1)).err().unwrap();
+            let error = Server::new(wrong, None, None, Duration::from_secs(1)).err().unwrap();
             assert!(error.contains("`url`") && !error.contains("hush"), "{wrong}: {error}");
         }
-        let error = Server::new("redis://a,b", Some(false), Duration::from_secs(1)).err().unwrap();
+        let error =
+            Server::new("redis://a,b", Some(false), None, Duration::from_secs(1)).err().unwrap();
         assert!(error.contains("`cluster`"), "{error}");
     }
 }

@@ -42,9 +42,9 @@ struct Details {
     #[serde(flatten)]
     speed: Speed,
     rate: u32,
-    /// Done in any second of the second job, at most.
+    /// Done in any second of a runner of the second job, at most.
     most_in_a_second: i64,
-    /// Never more than the rate allows since the start, and one step.
+    /// Never more than the rate allows since a runner's start, and one step.
     rate_kept: bool,
     /// Done by the second job when it was resumed after its runner's end.
     interrupted_at: i64,
@@ -64,13 +64,15 @@ pub(super) async fn bulk_retry(stage: &Stage, args: &BulkRetryArgs) -> Result<Re
     fill_dead_letters(stage, &outbox, &maker, 3 * args.letters, &ERRORS).await?;
     let rss_before = resident_bytes();
 
-    let full = Run::start(stage, &outbox, ERRORS[0], None).await?.finish().await?;
-    let mut capped = Run::start(stage, &outbox, ERRORS[1], Some(args.rate)).await?;
-    capped.dies_at(args.letters / 2).await?;
-    stage.store.stop_job(capped.job, OPERATOR, "its runner died").await?;
-    let interrupted_at = stage.store.resume_job(capped.job, OPERATOR, "go on").await?.done_count;
-    let capped = capped.finish().await?;
-    let rss_max = full.rss_max_bytes.max(capped.rss_max_bytes);
+    let job = create_job(stage, &outbox, ERRORS[0], None).await?;
+    let full = Run::new(stage, &outbox, job).finish().await?;
+    let job = create_job(stage, &outbox, ERRORS[1], Some(args.rate)).await?;
+    let died = Run::new(stage, &outbox, job).die_at(args.letters / 2).await?;
+    stage.store.stop_job(job, OPERATOR, "its runner died").await?;
+    let interrupted_at = stage.store.resume_job(job, OPERATOR, "go on").await?.done_count;
+    let resumed = Run::new(stage, &outbox, job).finish().await?;
+    let runs = [("full speed", full), ("with a rate", died), ("resumed", resumed)];
+    let rss_max = runs.iter().map(|(_, run)| run.rss_max_bytes).max().unwrap_or(0);
 
     let (lost, doubled) = deliver(stage, &outbox, 2 * args.letters).await?;
     let left_alone =
@@ -80,12 +82,14 @@ pub(super) async fn bulk_retry(stage: &Stage, args: &BulkRetryArgs) -> Result<Re
 
     let limit = append_rate(stage, &maker, args.letters).await?;
     let mb = |bytes: u64| rounded(bytes as f64 / 1e6, 1);
-    let (most_in_a_second, rate_kept) = pace(&capped.steps, args.rate);
+    let paces = runs[1..].iter().map(|(_, run)| pace(&run.steps, args.rate));
+    let (most_in_a_second, rate_kept) =
+        paces.fold((0, true), |all, one| (all.0.max(one.0), all.1 && one.1));
     let details = Details {
         letters: args.letters,
         payload_bytes: args.event.payload,
         keys: args.event.keys,
-        speed: Speed::new(args.letters, full.last().0, limit),
+        speed: Speed::new(args.letters, runs[0].1.seconds(), limit),
         rate: args.rate,
         most_in_a_second,
         rate_kept,
@@ -97,7 +101,7 @@ pub(super) async fn bulk_retry(stage: &Stage, args: &BulkRetryArgs) -> Result<Re
         rss_max_mb: mb(rss_max),
         balanced,
     };
-    report(stage, details, &[("full speed", &full), ("with a rate", &capped)]).await
+    report(stage, details, &runs).await
 }
 
 /// What a job does to the dead letters with that error.
@@ -107,7 +111,24 @@ fn retry(error: &str) -> JobWork {
     }
 }
 
-/// One job, and what was seen of it.
+async fn create_job(
+    stage: &Stage,
+    outbox: &Outbox,
+    error: &str,
+    rate: Option<u32>,
+) -> Result<i64, Failure> {
+    let job = NewJob {
+        work: retry(error),
+        operator: OPERATOR.to_owned(),
+        note: "measured".to_owned(),
+        rate,
+        canary: None,
+        request_key: None,
+    };
+    Ok(stage.store.create_job(outbox, &job).await?.id)
+}
+
+/// What one runner does of a job, as it was seen.
 struct Run<'a> {
     stage: &'a Stage,
     outbox: &'a Outbox,
@@ -119,23 +140,9 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    async fn start(
-        stage: &'a Stage,
-        outbox: &'a Outbox,
-        error: &str,
-        rate: Option<u32>,
-    ) -> Result<Self, Failure> {
-        let job = NewJob {
-            work: retry(error),
-            operator: OPERATOR.to_owned(),
-            note: "measured".to_owned(),
-            rate,
-            canary: None,
-            request_key: None,
-        };
-        let job = stage.store.create_job(outbox, &job).await?.id;
-        let steps = vec![(0.0, 0)];
-        Ok(Self { stage, outbox, job, started: Instant::now(), steps, rss_max_bytes: 0 })
+    fn new(stage: &'a Stage, outbox: &'a Outbox, job: i64) -> Self {
+        let (started, steps) = (Instant::now(), Vec::new());
+        Self { stage, outbox, job, started, steps, rss_max_bytes: 0 }
     }
 
     fn runner(&self) -> JobRunner {
@@ -158,7 +165,7 @@ impl<'a> Run<'a> {
 
     /// Drops the runner when the job has come that far, as a crash would: nothing is told to the
     /// database.
-    async fn dies_at(&mut self, done: u64) -> Result<(), Failure> {
+    async fn die_at(mut self, done: u64) -> Result<Self, Failure> {
         let half_way = CancellationToken::new();
         let runner = self.runner();
         let job = self.job;
@@ -174,16 +181,17 @@ impl<'a> Run<'a> {
                 Err(Failure::Partly(why.to_owned()))
             }
             () = half_way.cancelled() => Ok(()),
-        }
+        }?;
+        Ok(self)
     }
 
-    fn last(&self) -> (f64, i64) {
-        self.steps.last().copied().unwrap_or_default()
+    fn seconds(&self) -> f64 {
+        self.steps.last().map_or(0.0, |(at, _)| *at)
     }
 }
 
-/// The most that was done within a second, and whether no step came before its time: since the start
-/// there was never more than the rate allows and one step.
+/// The most that was done within a second, and whether no step came before its time: since its start
+/// the runner has never done more than the rate allows and one step.
 fn pace(steps: &[(f64, i64)], rate: u32) -> (i64, bool) {
     let (mut most, mut from) = (0, 0);
     for (at, done) in steps {
@@ -193,8 +201,9 @@ fn pace(steps: &[(f64, i64)], rate: u32) -> (i64, bool) {
         most = most.max(done - steps[from].1);
     }
     let step = steps.windows(2).map(|pair| pair[1].1 - pair[0].1).max().unwrap_or(0);
-    let allowed = |at: f64| at * f64::from(rate) + step as f64;
-    (most, steps.iter().all(|(at, done)| *done as f64 <= allowed(*at)))
+    let (began, before) = steps.first().copied().unwrap_or_default();
+    let allowed = |at: f64| (at - began) * f64::from(rate) + step as f64;
+    (most, steps.iter().all(|(at, done)| (done - before) as f64 <= allowed(*at)))
 }
 
 /// Delivers what is in the outbox; answers how many of the expected events never came, and how many
@@ -274,7 +283,7 @@ impl Sink for Heard {
 async fn report(
     stage: &Stage,
     found: Details,
-    runs: &[(&'static str, &Run<'_>)],
+    runs: &[(&'static str, Run<'_>)],
 ) -> Result<Report, Failure> {
     let count = |value: i64| number(value);
     let yes = |right: bool| if right { "yes" } else { "NO" }.to_owned();
