@@ -13,8 +13,8 @@ use postrider::store::ClaimMode;
 
 pub(crate) use bench::{
     ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BenchRelayArgs, BlockedKeysArgs,
-    DrainArgs, EventArgs, HeldXminArgs, InboxBenchArgs, LatencyArgs, LoadArgs, OutageArgs,
-    OutputArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
+    BulkRetryArgs, DrainArgs, EventArgs, HeldXminArgs, InboxBenchArgs, LatencyArgs, LoadArgs,
+    OutageArgs, OutputArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
 };
 pub(crate) use inbox::InboxCommand;
 pub(crate) use operator::{
