@@ -206,6 +206,9 @@ pub(crate) struct InboxBenchArgs {
     /// Events per transaction
     #[arg(long, default_value_t = 500, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
     pub(crate) batch: u32,
+    /// Identities in random order, as a plain INSERT gets them, instead of ascending as the library's
+    #[arg(long)]
+    pub(crate) random_ids: bool,
     /// Consumers at the same time
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) consumers: u32,
