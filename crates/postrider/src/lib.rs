@@ -30,6 +30,8 @@
 
 mod append;
 mod appender;
+#[cfg(feature = "buffer")]
+pub mod buffer;
 mod connect;
 mod error;
 mod event;

@@ -160,6 +160,8 @@ pub async fn tables_of_version_1_are_brought_up_to_date(db: TestDb) {
     for statement in [
         "DROP TABLE postrider_jobs",
         "DROP TABLE postrider_pauses",
+        "DROP TABLE postrider_buffer_batches",
+        "DROP TABLE postrider_buffer_books",
         "UPDATE postrider_schema SET version = 1",
         "UPDATE postrider_outboxes SET version = 1",
     ] {
@@ -174,5 +176,6 @@ pub async fn tables_of_version_1_are_brought_up_to_date(db: TestDb) {
     assert_eq!(letter.fingerprint, fingerprint(letter.reason, &letter.error_message));
     assert_eq!(db.store.fingerprint_dead_letters(&db.outbox, 10).await.unwrap(), 0);
     assert!(db.store.pauses().await.unwrap().is_empty());
+    assert!(db.store.batch_states(&[uuid::Uuid::nil()]).await.unwrap().is_empty());
     assert!(db.store.jobs(&Default::default(), None, 10).await.unwrap().is_empty());
 }
