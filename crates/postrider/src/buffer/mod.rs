@@ -238,20 +238,20 @@ impl Buffer {
     }
 
     /// Compensation: adds the counts of a batch that the database has as cancelled to the buffer
-    /// again. Answers how many entries; 0 if it had ended before.
+    /// again. Answers how many entries; 0 if it had ended before, or is not this owner's any more.
     ///
     /// # Errors
     /// [`BufferError::Overflow`] if counts cannot be added; the batch is as it was.
-    pub async fn give_back(&self, id: Uuid) -> Result<u64, BufferError> {
+    pub async fn give_back(&self, id: Uuid, owner: &str) -> Result<u64, BufferError> {
         let keys = [&self.key, &self.list(), &self.book(), &self.batch(id)];
         let mut command = script(GIVE_BACK, &keys);
-        command.arg(id.to_string());
+        command.arg(id.to_string()).arg(owner);
         count(self.server.run_one(command).await?)
     }
 
     /// Compensation: turns a batch that the database has as cancelled into two others of the same
     /// owner, `into`: the first with these fields, the second with the rest. Answers whether it did;
-    /// `false` if the batch had ended before.
+    /// `false` if the batch had ended before, or is not this owner's any more.
     ///
     /// # Errors
     /// As the variants of [`BufferError`] say.

@@ -56,8 +56,8 @@ impl Batches for MysqlStore {
         Ok(BatchState::Cancelled)
     }
 
-    async fn bury_batch(&self, buffer: &str, id: Uuid) -> Result<BatchState> {
-        let mut tx = self.pool.begin().await?;
+    async fn bury_batch(&self, lease: &Lease, buffer: &str, id: Uuid) -> Result<BatchState> {
+        let mut tx = self.begin_held(lease).await?.ok_or(StoreError::LeaseLost)?;
         if !change(&mut tx, buffer, id, BatchState::Cancelled, BatchState::Dead).await? {
             return known(&mut tx, id).await;
         }

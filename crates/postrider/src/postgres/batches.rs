@@ -1,7 +1,7 @@
 //! Batches of buffers.
 
 use async_trait::async_trait;
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
 use super::PostgresStore;
@@ -26,15 +26,7 @@ impl Batches for PostgresStore {
         batch: &Batch,
         target: &BatchTarget,
     ) -> Result<Application> {
-        let mut tx = self.pool.begin().await?;
-        let held: Option<i32> = sqlx::query_scalar(include_str!("sql/lease_hold.sql"))
-            .bind(&lease.relay_id)
-            .bind(lease.epoch)
-            .fetch_optional(&mut *tx)
-            .await?;
-        if held.is_none() {
-            return Err(StoreError::LeaseLost);
-        }
+        let mut tx = self.begin_held(lease).await?;
         let entries = entry_count(batch);
         if !record(&mut tx, batch.id, &batch.buffer, BatchState::Applied, entries).await? {
             return Ok(Application::Known(known(&mut tx, batch.id).await?));
@@ -58,8 +50,8 @@ impl Batches for PostgresStore {
         Ok(BatchState::Cancelled)
     }
 
-    async fn bury_batch(&self, buffer: &str, id: Uuid) -> Result<BatchState> {
-        let mut tx = self.pool.begin().await?;
+    async fn bury_batch(&self, lease: &Lease, buffer: &str, id: Uuid) -> Result<BatchState> {
+        let mut tx = self.begin_held(lease).await?;
         if !change(&mut tx, buffer, id, BatchState::Cancelled, BatchState::Dead).await? {
             return known(&mut tx, id).await;
         }
@@ -111,6 +103,19 @@ impl Batches for PostgresStore {
                 return Ok(cleaned);
             }
         }
+    }
+}
+
+impl PostgresStore {
+    /// A transaction that only the holder of the lease gets.
+    async fn begin_held(&self, lease: &Lease) -> Result<Transaction<'static, Postgres>> {
+        let mut tx = self.pool.begin().await?;
+        let held: Option<i32> = sqlx::query_scalar(include_str!("sql/lease_hold.sql"))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .fetch_optional(&mut *tx)
+            .await?;
+        held.map(|_| tx).ok_or(StoreError::LeaseLost)
     }
 }
 

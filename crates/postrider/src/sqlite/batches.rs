@@ -67,8 +67,8 @@ impl Batches for SqliteStore {
         Ok(BatchState::Cancelled)
     }
 
-    async fn bury_batch(&self, buffer: &str, id: Uuid) -> Result<BatchState> {
-        let mut tx = self.begin().await?;
+    async fn bury_batch(&self, lease: &Lease, buffer: &str, id: Uuid) -> Result<BatchState> {
+        let mut tx = self.begin_held(lease).await?;
         let changed = change(&mut tx, buffer, id, BatchState::Cancelled, BatchState::Dead).await;
         if !changed.on(self)? {
             return self.known(&mut tx, id).await;

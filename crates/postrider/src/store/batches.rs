@@ -249,8 +249,9 @@ pub trait Batches: Send + Sync {
     /// be that it was applied before.
     async fn cancel_batch(&self, buffer: &str, id: Uuid, entries: u64) -> Result<BatchState>;
 
-    /// Records a cancelled batch as dead. Answers what holds now.
-    async fn bury_batch(&self, buffer: &str, id: Uuid) -> Result<BatchState>;
+    /// Records a cancelled batch as dead. Answers what holds now. The lease fences it: a worker that
+    /// was declared dead must not say so of a batch whose counts its successor gave back.
+    async fn bury_batch(&self, lease: &Lease, buffer: &str, id: Uuid) -> Result<BatchState>;
 
     /// Saves a dead batch from the backup file, and records that.
     /// [`StoreError::Refused`] where its counts are still elsewhere.

@@ -1,6 +1,6 @@
 -- Compensation: adds the counts of a cancelled batch to the buffer again, and ends the batch.
--- KEYS: buffer, list of batches, book, batch. ARGV: batch id. Answers its entries; 0 if it is on the
--- list no more.
+-- KEYS: buffer, list of batches, book, batch. ARGV: batch id, owner. Answers its entries; 0 if it is on
+-- the list no more, or somebody else's by now.
 for i = 1, 4 do
     local kind = redis.call('TYPE', KEYS[i]).ok
     if kind ~= 'none' and kind ~= 'hash' then
@@ -12,10 +12,10 @@ if booked and not string.match(booked, '^%d+$') then
     return redis.error_reply('BUFFERBOOK ' .. KEYS[3] .. ' has given_back = ' .. booked)
 end
 local listed = redis.call('HGET', KEYS[2], ARGV[1])
-if not listed then
+local count, owner = string.match(listed or '', '^(%d+):(.*)$')
+if owner ~= ARGV[2] then
     return 0
 end
-local count = tonumber(string.match(listed, '^(%d+):'))
 local batch = redis.call('HGETALL', KEYS[4])
 if #batch == 0 then
     return redis.error_reply('BUFFERLOST ' .. KEYS[4] .. ' is gone')

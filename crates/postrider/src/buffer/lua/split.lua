@@ -1,7 +1,7 @@
 -- Compensation: turns a cancelled batch into two others, so that one bad entry does not hold up the
 -- rest. KEYS: list of batches, book, batch, first new batch, second new batch.
 -- ARGV: batch id, first new id, second new id, owner, then the fields of the first new batch.
--- Answers 1; 0 if the batch is on the list no more.
+-- Answers 1; 0 if the batch is on the list no more, or somebody else's by now.
 for i = 1, 5 do
     local kind = redis.call('TYPE', KEYS[i]).ok
     if kind ~= 'none' and kind ~= 'hash' then
@@ -14,9 +14,13 @@ for _, kind in ipairs({'moved', 'moved_batches', 'given_back'}) do
         return redis.error_reply('BUFFERBOOK ' .. KEYS[2] .. ' has ' .. kind .. ' = ' .. count)
     end
 end
-if not redis.call('HGET', KEYS[1], ARGV[1]) then
+local listed = redis.call('HGET', KEYS[1], ARGV[1])
+if not listed then
     -- A repeat, because the answer was lost.
     return redis.call('HEXISTS', KEYS[1], ARGV[2])
+end
+if string.match(listed, '^%d+:(.*)$') ~= ARGV[4] then
+    return 0
 end
 for i = 4, 5 do
     if redis.call('EXISTS', KEYS[i]) == 1 then
