@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use chrono::Utc;
-use postrider::buffer::{BatchEnd, ListedBatch, MovedBatch};
+use postrider::buffer::{Adopted, BatchEnd, ListedBatch, MovedBatch};
 use postrider::store::{BatchState, Lease};
 
 use super::worker::{Trouble, Worker};
@@ -22,6 +22,12 @@ impl Worker {
         error: &str,
     ) -> Result<(), Trouble> {
         let name = self.config.buffer.name().to_owned();
+        // Only with the counts still here: what went back to the buffer must not be in the file too.
+        let owner = &lease.relay_id;
+        let held = self.config.buffer.adopt(batch.id, owner, owner).await?;
+        if !matches!(held, Adopted::Batch(_)) {
+            return Ok(());
+        }
         if !self.backed_up.contains(&batch.id) {
             self.back_up(batch, error).await?;
             self.backed_up.insert(batch.id);

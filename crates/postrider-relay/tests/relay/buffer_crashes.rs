@@ -141,8 +141,11 @@ async fn a_batch_that_the_leak_guard_dropped_after_the_commit_is_only_taken_off_
 async fn a_worker_that_died_after_cancelling_gives_the_counts_back(db: TestDb) {
     let Some(scene) = moved(db).await else { return };
     scene.cancel().await;
-    let (_, test, _) = scene.take_over(8).await;
+    let file = scene.backup().path();
+    let (db, test, _folder) = scene.take_over(8).await;
     assert_eq!(test.buffer.look().await.unwrap().book.given_back, 2);
+    assert_eq!(db.store.batch_book(test.buffer.name()).await.unwrap().dead, 0);
+    assert!(!file.exists(), "nothing is dead");
 }
 
 async fn a_worker_that_died_after_splitting_loses_no_part(db: TestDb) {

@@ -20,7 +20,8 @@ async fn a_batch_that_no_replica_has_is_not_saved_before_one_has_it() {
     let replica = PrivateServer::of("redis", "REDIS_URL", name).await.unwrap();
     let (test, mirror) =
         (TestBuffer::on(&db, &master.url).await, TestBuffer::on(&db, &replica.url).await);
-    let (host, port) = master.url.rsplit_once('/').unwrap().1.rsplit_once(':').unwrap();
+    let address = master.url.trim_start_matches("redis://").trim_end_matches('/');
+    let (host, port) = address.rsplit_once(':').unwrap();
     let _: String = mirror.ask(&["REPLICAOF", host, port]).await;
     eventually("the replica is there", async || {
         let info: String = test.ask(&["INFO", "replication"]).await;

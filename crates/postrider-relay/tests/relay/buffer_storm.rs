@@ -98,12 +98,7 @@ async fn until_moved(test: &TestBuffer, entries: u64) {
     .await;
 }
 
-async fn storm(
-    kind: StoreKind,
-    variable: &str,
-    name: &str,
-    disturb: impl AsyncFnOnce(&TestBuffer),
-) {
+async fn storm(kind: StoreKind, variable: &str, name: &str, moves_slot: bool) {
     let Some(db) = TestDb::open(kind, name).await else { return };
     let Some(test) = TestBuffer::open(&db, variable, name).await else { return };
     let folder = TempFolder::new();
@@ -117,20 +112,26 @@ async fn storm(
     let mut workers: Vec<_> = (0..2).map(|_| Killable::start(&test, &url, &folder)).collect();
     let writing = write(&test);
     until_moved(&test, 1_000).await;
-    // Killed wherever they are, one after the other, three times each.
-    for round in 0..6_u64 {
-        workers[usize::try_from(round).unwrap() % 2].kill();
-        let moved = test.buffer.look().await.unwrap().book.moved;
-        let next = Killable::start(&test, &url, &folder);
-        workers[usize::try_from(round).unwrap() % 2] = next;
-        until_moved(&test, moved + 200).await;
-    }
-    if let Some(proxy) = &proxy {
-        proxy.cut();
-        tokio::time::sleep(AWAY).await;
-        proxy.pass();
-    }
-    disturb(&test).await;
+    let faults = async {
+        // Killed wherever they are, in turn, three times each.
+        for round in 0..6 {
+            workers[round % 2].kill();
+            let moved = test.buffer.look().await.unwrap().book.moved;
+            workers[round % 2] = Killable::start(&test, &url, &folder);
+            until_moved(&test, moved + 200).await;
+        }
+        if let Some(proxy) = &proxy {
+            proxy.cut();
+            tokio::time::sleep(AWAY).await;
+            proxy.pass();
+        }
+    };
+    let disturbing = async {
+        while moves_slot && !writing.is_finished() {
+            move_slot(&test).await;
+        }
+    };
+    tokio::join!(faults, disturbing);
     let written = writing.await.unwrap();
     let look = test.until_empty().await;
     assert_eq!(saved(&db).await, written, "{look:?}");
@@ -144,33 +145,28 @@ async fn storm(
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sum_saved_is_the_sum_written_on_postgres() {
     let name = "the_sum_saved_is_the_sum_written_on_postgres";
-    storm(StoreKind::Postgres, "REDIS_URL", name, async |_| {}).await;
+    storm(StoreKind::Postgres, "REDIS_URL", name, false).await;
 }
 
 /// On MariaDB.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sum_saved_is_the_sum_written_on_mysql() {
     let name = "the_sum_saved_is_the_sum_written_on_mysql";
-    storm(StoreKind::Mysql, "REDIS_URL", name, async |_| {}).await;
+    storm(StoreKind::Mysql, "REDIS_URL", name, false).await;
 }
 
 /// On SQLite.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sum_saved_is_the_sum_written_on_sqlite() {
     let name = "the_sum_saved_is_the_sum_written_on_sqlite";
-    storm(StoreKind::Sqlite, "REDIS_URL", name, async |_| {}).await;
+    storm(StoreKind::Sqlite, "REDIS_URL", name, false).await;
 }
 
 /// With a cluster whose nodes hand the buffer's slot around while everything goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sum_saved_is_the_sum_written_while_a_cluster_moves_the_slot() {
     let name = "the_sum_saved_is_the_sum_written_while_a_cluster_moves_the_slot";
-    storm(StoreKind::Postgres, "REDIS_CLUSTER_URL", name, async |test| {
-        for _ in 0..3 {
-            move_slot(test).await;
-        }
-    })
-    .await;
+    storm(StoreKind::Postgres, "REDIS_CLUSTER_URL", name, true).await;
 }
 
 /// Moves the buffer's slot to the next node, key by key, as `redis-cli --cluster reshard` does.

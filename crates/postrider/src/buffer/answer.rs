@@ -7,10 +7,9 @@ use super::BufferError;
 /// A field and its value.
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
 
+/// An answer that no script gives. What the server did is not known then.
 pub(super) fn strange() -> BufferError {
-    BufferError::Refused(
-        "the answer is not what the script gives; another kind of server?".to_owned(),
-    )
+    BufferError::Unavailable("the answer is not what the command gives".to_owned())
 }
 
 pub(super) fn integer(value: Value) -> Result<i64, BufferError> {

@@ -16,6 +16,7 @@ local count, owner = string.match(listed or '', '^(%d+):(.*)$')
 if owner ~= ARGV[2] then
     return 0
 end
+count = tonumber(count)
 local batch = redis.call('HGETALL', KEYS[4])
 if #batch == 0 then
     return redis.error_reply('BUFFERLOST ' .. KEYS[4] .. ' is gone')
