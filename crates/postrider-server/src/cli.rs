@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod buffer;
 mod operator;
 mod token;
 
@@ -15,6 +16,7 @@ pub(crate) use bench::{
     DrainArgs, EventArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, RelayArgs,
     ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
 };
+pub(crate) use buffer::BufferCommand;
 pub(crate) use operator::{
     ActArgs, AuditArgs, By, DlqCommand, EditArgs, EventFilterArgs, EventsCommand, ExportArgs,
     FilterArgs, JobsCommand, OutboxCommand, PaceArgs, PageArgs, ReplayArgs, SinkCommand,
@@ -85,9 +87,13 @@ pub(crate) enum Command {
     /// Pause everything that leads to a sink
     #[command(subcommand)]
     Sink(SinkCommand),
+    /// Look at buffers, end batches of dead workers, import batches from the backup file
+    #[command(subcommand)]
+    Buffer(BufferCommand),
     /// Who did what to which event
     Audit(AuditArgs),
-    /// Check the books: appended = delivered + dead + pending. Exits with 3 if they do not balance
+    /// Check the books: appended = delivered + dead + pending, and those of the buffers. Exits with 3
+    /// if they do not balance
     Reconcile(ReconcileArgs),
     /// Look for what keeps events from being delivered, and say what to do about it
     Doctor(DoctorArgs),

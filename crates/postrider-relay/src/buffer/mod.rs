@@ -82,7 +82,10 @@ impl BufferConfig {
 
     /// Whether a relay may start with it: a target that counts can be added to, and a server that
     /// keeps them. A server that is away is no reason not to start.
-    pub(crate) async fn check(&self, store: &dyn Database) -> Result<(), RelayError> {
+    ///
+    /// # Errors
+    /// [`RelayError::Buffer`] says what is wrong.
+    pub async fn check(&self, store: &dyn Database) -> Result<(), RelayError> {
         let name = self.buffer.name();
         let failed = |why: String| RelayError::Buffer(format!("buffer `{name}`: {why}"));
         match store.check_target(&self.target).await {

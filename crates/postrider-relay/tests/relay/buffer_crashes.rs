@@ -167,7 +167,7 @@ async fn a_worker_that_died_after_the_backup_file_counts_nothing_twice(db: TestD
     let file = scene.backup().path();
     let (db, test, _folder) = scene.take_over(8).await;
     let dead = &read(&file).unwrap().batches[0];
-    let import = db.store.import_batch(&dead.batch().unwrap(), &test.target).await;
+    let import = db.store.import_batch(&dead.batch().unwrap(), &test.target, "ann").await;
     assert!(import.unwrap_err().to_string().contains("went back"), "it was given back");
     assert_eq!(saved(&db).await, 8);
 }
@@ -183,7 +183,7 @@ async fn a_worker_that_died_after_recording_a_dead_batch_leaves_it_to_the_import
     assert_eq!(test.buffer.look().await.unwrap().book.dead, 2);
     let dead = read(&file).unwrap().batches.remove(0).batch().unwrap();
     for expected in [8, 8] {
-        db.store.import_batch(&dead, &test.target).await.unwrap();
+        db.store.import_batch(&dead, &test.target, "ann").await.unwrap();
         assert_eq!(saved(&db).await, expected, "imported once");
     }
     test.assert_balanced(&db).await;

@@ -86,10 +86,10 @@ async fn a_count_that_the_table_refuses_is_dead_lettered_alone_and_can_be_import
     relay.stop().await;
     scene.test.assert_balanced(&db).await;
     let dead = scene.dead().remove(0).batch().unwrap();
-    let refused = db.store.import_batch(&dead, &scene.test.target).await.unwrap();
+    let refused = db.store.import_batch(&dead, &scene.test.target, "ann").await.unwrap();
     assert!(matches!(refused, Application::Unfit(_)), "still full: {refused:?}");
     db.execute("UPDATE likes SET total = 0 WHERE post = 'full'").await;
-    let imported = db.store.import_batch(&dead, &scene.test.target).await.unwrap();
+    let imported = db.store.import_batch(&dead, &scene.test.target, "ann").await.unwrap();
     assert_eq!(imported, Application::Applied);
     assert_eq!(saved(&db).await, 107);
 }
@@ -115,7 +115,7 @@ async fn a_compensation_that_fails_lands_in_the_file_and_can_be_imported(db: Tes
     assert!(dead[0].error.contains("compensation failed"), "{}", dead[0].error);
     let dead = dead[0].batch().unwrap();
     for _ in 0..2 {
-        db.store.import_batch(&dead, &scene.test.target).await.unwrap();
+        db.store.import_batch(&dead, &scene.test.target, "ann").await.unwrap();
         assert_eq!(saved(&db).await, (1 << 53) + 7);
     }
 }

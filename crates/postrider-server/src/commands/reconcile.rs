@@ -6,7 +6,8 @@ use postrider::{Outbox, StoreError};
 use serde::Serialize;
 
 use crate::cli::ReconcileArgs;
-use crate::commands::{Context, Failure};
+use crate::commands::buffer_books::{self, BufferReconciliation};
+use crate::commands::{Context, Failure, buffer};
 use crate::output::{self, Table, number};
 
 /// The books of one outbox.
@@ -56,11 +57,37 @@ pub(crate) async fn reconcile(context: &Context, args: &ReconcileArgs) -> Result
         return watch(opened.store.as_ref(), &outboxes, args).await;
     }
     let found = look(opened.store.as_ref(), &outboxes).await?;
+    // A name asks for one outbox.
+    let buffers = match args.read.outbox {
+        Some(_) => Vec::new(),
+        None => buffer::books(&opened).await?,
+    };
     match args.read.json {
-        true => output::print_json(&found)?,
-        false => print(&found)?,
+        true => {
+            let all = found.iter().map(Book::Outbox).chain(buffers.iter().map(Book::Buffer));
+            output::print_json(&all.collect::<Vec<_>>())?;
+        }
+        false => {
+            if !found.is_empty() {
+                print(&found)?;
+            }
+            buffer_books::print(&buffers)?;
+        }
     }
-    verdict(&found.iter().filter(|r| !r.balanced).collect::<Vec<_>>())
+    verdict(&found.iter().filter(|r| !r.balanced).collect::<Vec<_>>())?;
+    let wrong = buffers.iter().filter(|r| !r.balanced).map(|r| r.buffer.as_str());
+    match wrong.collect::<Vec<_>>().join(", ") {
+        names if names.is_empty() => Ok(()),
+        names => Err(Failure::Unbalanced(format!("buffer {names}"))),
+    }
+}
+
+/// Told apart by their first key, `outbox` or `buffer`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Book<'a> {
+    Outbox(&'a Reconciliation),
+    Buffer(&'a BufferReconciliation),
 }
 
 async fn look(

@@ -100,7 +100,7 @@ pub async fn a_cancelled_batch_is_never_saved_and_a_saved_one_never_cancelled(db
 pub async fn only_a_dead_batch_is_imported_and_only_once(db: TestDb) {
     let (relay, target) = (db.relay("relay-a").await, likes(&db).await);
     let dead = batch(&[("a", 5)]);
-    let import = async || db.store.import_batch(&dead, &target).await;
+    let import = async || db.store.import_batch(&dead, &target, "ann").await;
     assert!(matches!(import().await, Err(StoreError::Refused(_))), "unknown");
     db.store.cancel_batch("likes", dead.id, 1).await.unwrap();
     assert!(matches!(import().await, Err(StoreError::Refused(_))), "its counts are elsewhere");
@@ -111,6 +111,8 @@ pub async fn only_a_dead_batch_is_imported_and_only_once(db: TestDb) {
     assert_eq!(import().await.unwrap(), Application::Applied);
     assert_eq!(import().await.unwrap(), Application::Known(BatchState::Imported));
     assert_eq!(total(&db, "a").await, 5);
+    let trail: Vec<_> = db.trail().await.into_iter().map(|e| (e.operator, e.action)).collect();
+    assert_eq!(trail, [("ann".to_owned(), "buffer.import".to_owned())]);
     let book = db.store.batch_book("likes").await.unwrap();
     assert_eq!(book, BatchBook { applied: 0, cancelled: 1, dead: 1, imported: 1 });
 }

@@ -6,10 +6,11 @@ use sqlx::mysql::MySqlConnection;
 use uuid::Uuid;
 
 use super::append::{append_all, millis};
+use super::desk::audit;
 use super::{MysqlStore, error_number};
 use crate::store::{
-    Application, BATCHES_KEPT, Batch, BatchBook, BatchState, BatchTarget, Batches, Lease, Result,
-    TableTarget, importable, is_unfit, parse_stored,
+    Application, BATCHES_KEPT, Batch, BatchBook, BatchState, BatchTarget, Batches, IMPORT_ACTION,
+    Lease, Result, TableTarget, importable, is_unfit, parse_stored,
 };
 use crate::{AppendError, StoreError};
 
@@ -65,7 +66,12 @@ impl Batches for MysqlStore {
         Ok(BatchState::Dead)
     }
 
-    async fn import_batch(&self, batch: &Batch, target: &BatchTarget) -> Result<Application> {
+    async fn import_batch(
+        &self,
+        batch: &Batch,
+        target: &BatchTarget,
+        operator: &str,
+    ) -> Result<Application> {
         let mut tx = self.pool.begin().await?;
         let found = locked(&mut tx, batch.id).await?;
         if let Some(known) = importable(batch.id, found)? {
@@ -75,6 +81,8 @@ impl Batches for MysqlStore {
             return Ok(Application::Unfit(reason));
         }
         change(&mut tx, &batch.buffer, batch.id, BatchState::Dead, BatchState::Imported).await?;
+        let entries = format!("{} entries", batch.entries().len());
+        audit(&mut tx, operator, IMPORT_ACTION, &batch.buffer, batch.id, &entries).await?;
         tx.commit().await?;
         Ok(Application::Applied)
     }

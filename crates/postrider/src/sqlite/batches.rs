@@ -5,10 +5,11 @@ use sqlx::{AssertSqlSafe, SqliteConnection};
 use uuid::Uuid;
 
 use super::append::append_all;
+use super::desk::audit;
 use super::{On, SqliteStore, json, minus};
 use crate::store::{
-    Application, BATCHES_KEPT, Batch, BatchBook, BatchState, BatchTarget, Batches, Lease, Result,
-    TableTarget, importable, is_unfit, parse_stored,
+    Application, BATCHES_KEPT, Batch, BatchBook, BatchState, BatchTarget, Batches, IMPORT_ACTION,
+    Lease, Result, TableTarget, importable, is_unfit, parse_stored,
 };
 use crate::{AppendError, StoreError};
 
@@ -77,7 +78,12 @@ impl Batches for SqliteStore {
         Ok(BatchState::Dead)
     }
 
-    async fn import_batch(&self, batch: &Batch, target: &BatchTarget) -> Result<Application> {
+    async fn import_batch(
+        &self,
+        batch: &Batch,
+        target: &BatchTarget,
+        operator: &str,
+    ) -> Result<Application> {
         let mut tx = self.begin().await?;
         let found = self.found(&mut tx, batch.id).await?;
         if let Some(known) = importable(batch.id, found)? {
@@ -88,6 +94,8 @@ impl Batches for SqliteStore {
         }
         let (from, to) = (BatchState::Dead, BatchState::Imported);
         change(&mut tx, &batch.buffer, batch.id, from, to).await.on(self)?;
+        let entries = format!("{} entries", batch.entries().len());
+        audit(&mut tx, operator, IMPORT_ACTION, &batch.buffer, batch.id, &entries).await?;
         tx.commit().await.on(self)?;
         Ok(Application::Applied)
     }

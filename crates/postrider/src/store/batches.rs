@@ -253,9 +253,14 @@ pub trait Batches: Send + Sync {
     /// was declared dead must not say so of a batch whose counts its successor gave back.
     async fn bury_batch(&self, lease: &Lease, buffer: &str, id: Uuid) -> Result<BatchState>;
 
-    /// Saves a dead batch from the backup file, and records that.
+    /// Saves a dead batch from the backup file, and records that and who did it.
     /// [`StoreError::Refused`] where its counts are still elsewhere.
-    async fn import_batch(&self, batch: &Batch, target: &BatchTarget) -> Result<Application>;
+    async fn import_batch(
+        &self,
+        batch: &Batch,
+        target: &BatchTarget,
+        operator: &str,
+    ) -> Result<Application>;
 
     /// What was decided about these batches; those that are missing are undecided.
     async fn batch_states(&self, ids: &[Uuid]) -> Result<Vec<(Uuid, BatchState)>>;
@@ -267,6 +272,9 @@ pub trait Batches: Send + Sync {
     /// kept until they are imported. Answers how many.
     async fn clean_batches(&self, buffer: &str, chunk: u32) -> Result<u64>;
 }
+
+/// The action of an import in the audit trail; its outbox is the buffer.
+pub(crate) const IMPORT_ACTION: &str = "buffer.import";
 
 /// Whether an import may go on, from what is recorded of the batch.
 pub(crate) fn importable(id: Uuid, found: Option<BatchState>) -> Result<Option<Application>> {

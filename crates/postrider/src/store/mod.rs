@@ -45,7 +45,7 @@ pub use batches::{
     Application, BATCHES_KEPT, BUFFER_NAME_CHARS_MAX, Batch, BatchBook, BatchEntry, BatchState,
     BatchTarget, Batches, EventTarget, TableTarget,
 };
-pub(crate) use batches::{importable, is_unfit};
+pub(crate) use batches::{IMPORT_ACTION, importable, is_unfit};
 pub use books::{BOOKS_BY_MINUTE, BookLine, Books, Statistics, TypeStatistics};
 pub(crate) use books::{BOOKS_SUMMED_AFTER, books_from_lines};
 pub use claim::{ClaimLimit, Claimed, Cursor};
