@@ -13,8 +13,8 @@ use postrider::store::ClaimMode;
 
 pub(crate) use bench::{
     ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BenchRelayArgs, BlockedKeysArgs,
-    DrainArgs, EventArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, RelayArgs,
-    ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
+    BufferBenchArgs, DrainArgs, EventArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutageArgs,
+    OutputArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
 };
 pub(crate) use buffer::BufferCommand;
 pub(crate) use operator::{

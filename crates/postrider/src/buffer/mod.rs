@@ -299,6 +299,20 @@ impl Buffer {
         Ok(BufferLook { fields: count(fields)?, batches, book: counted })
     }
 
+    /// Deletes the buffer with everything in it, saved or not.
+    ///
+    /// # Errors
+    /// As the variants of [`BufferError`] say.
+    pub async fn remove(&self) -> Result<(), BufferError> {
+        let batches = self.look().await?.batches;
+        let mut command = redis::cmd("UNLINK");
+        command.arg(&self.key).arg(self.list()).arg(self.book());
+        for batch in batches {
+            command.arg(self.batch(batch.id));
+        }
+        self.server.run_one(command).await.map(drop)
+    }
+
     /// Runs a script and waits, on the same connection, until enough replicas have what it wrote.
     async fn run_and_wait(&self, command: Cmd) -> Result<(Value, bool), BufferError> {
         let found = self.replicas.load(Ordering::Relaxed).min(1);
