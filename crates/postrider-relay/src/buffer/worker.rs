@@ -115,19 +115,25 @@ impl Worker {
         if let Some(why) = &self.refused {
             return Err(Trouble::Unsafe(why.clone()));
         }
+        let (buffer, owner) = (Arc::clone(&self.config.buffer), lease.relay_id.clone());
         let fields_max = self.config.fields_max(self.store.kind());
-        for _ in 0..MOVES_MAX {
-            let (id, owner) = (Uuid::new_v4(), &lease.relay_id);
-            let batch = self.config.buffer.move_batch(id, owner, fields_max).await?;
+        let move_next = || buffer.move_batch(Uuid::new_v4(), &owner, fields_max);
+        let mut batch = move_next().await?;
+        for number in 1.. {
             let fields = batch.fields.len();
             if fields == 0 {
                 break;
             }
             self.count(telemetry::BUFFER_MOVED, fields as u64);
-            self.settle(batch, lease).await?;
-            if fields < fields_max as usize || stop.is_cancelled() {
+            if fields < fields_max as usize || number >= MOVES_MAX || stop.is_cancelled() {
+                self.settle(batch, lease).await?;
                 break;
             }
+            // The next one is moved while this one is saved. If that fails, the next round finds it
+            // on the list.
+            let (settled, next) = tokio::join!(self.settle(batch, lease), move_next());
+            settled?;
+            batch = next?;
         }
         if self.clean.due() {
             self.store.clean_batches(self.config.buffer.name(), CLEAN_CHUNK).await?;

@@ -45,6 +45,9 @@ pub(super) async fn upsert(
     batch: usize,
 ) -> Result<(), Failure> {
     for batch in entries.chunks(batch) {
+        // As a buffer does, so that batches that meet do not deadlock.
+        let mut batch = batch.to_vec();
+        batch.sort_unstable();
         match bare.appender() {
             Appender::Postgres(pool) => {
                 let statement = format!(
@@ -71,7 +74,7 @@ pub(super) async fn upsert(
                 tx.commit().await.map_err(StoreError::from)?;
             }
             Appender::Sqlite(pool) => {
-                let entries = serde_json::to_string(batch)
+                let entries = serde_json::to_string(&batch)
                     .map_err(|error| Failure::Output(std::io::Error::other(error)))?;
                 let statement = format!(
                     "INSERT INTO {table} SELECT value ->> 0, value ->> 1 FROM json_each($1) \
