@@ -1,13 +1,13 @@
 //! `postrider reconcile`
 
 use chrono::{DateTime, Utc};
-use postrider::store::{BookLine, Books, Database};
+use postrider::store::{BookLine, Books, ConsumerBook, Database};
 use postrider::{Outbox, StoreError};
 use serde::Serialize;
 
 use crate::cli::ReconcileArgs;
 use crate::commands::buffer_books::{self, BufferReconciliation};
-use crate::commands::{Context, Failure, buffer};
+use crate::commands::{Context, Failure, buffer, inbox};
 use crate::output::{self, Table, number};
 
 /// The books of one outbox.
@@ -50,44 +50,86 @@ impl Reconciliation {
     }
 }
 
+/// What is printed as JSON: outboxes, then consumers, then buffers.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Book<'a> {
+    Outbox(&'a Reconciliation),
+    Consumer {
+        #[serde(flatten)]
+        book: &'a ConsumerBook,
+        balanced: bool,
+    },
+    Buffer(&'a BufferReconciliation),
+}
+
 pub(crate) async fn reconcile(context: &Context, args: &ReconcileArgs) -> Result<(), Failure> {
+    if args.consumers {
+        let consumers = inbox::open(context).await?.consumer_books().await?;
+        return conclude(&[], &consumers, &[], args.read.json);
+    }
     let opened = context.open().await?;
     let outboxes = opened.outboxes(args.read.outbox.as_deref())?;
     if args.watch {
         return watch(opened.store.as_ref(), &outboxes, args).await;
     }
     let found = look(opened.store.as_ref(), &outboxes).await?;
-    // A name asks for one outbox.
-    let buffers = match args.read.outbox {
-        Some(_) => Vec::new(),
-        None => buffer::books(&opened).await?,
+    // Who asks for one outbox asks for that.
+    let (consumers, buffers) = match args.read.outbox {
+        Some(_) => Default::default(),
+        None => (opened.store.consumer_books().await?, buffer::books(&opened).await?),
     };
-    match args.read.json {
-        true => {
-            let all = found.iter().map(Book::Outbox).chain(buffers.iter().map(Book::Buffer));
-            output::print_json(&all.collect::<Vec<_>>())?;
+    conclude(&found, &consumers, &buffers, args.read.json)
+}
+
+fn conclude(
+    outboxes: &[Reconciliation],
+    consumers: &[ConsumerBook],
+    buffers: &[BufferReconciliation],
+    json: bool,
+) -> Result<(), Failure> {
+    if json {
+        let consumer = |book| Book::Consumer { book, balanced: ConsumerBook::balanced(book) };
+        let books = outboxes.iter().map(Book::Outbox).chain(consumers.iter().map(consumer));
+        let books = books.chain(buffers.iter().map(Book::Buffer));
+        output::print_json(&books.collect::<Vec<_>>())?;
+    } else {
+        if !outboxes.is_empty() {
+            print(outboxes)?;
         }
-        false => {
-            if !found.is_empty() {
-                print(&found)?;
-            }
-            buffer_books::print(&buffers)?;
-        }
+        print_consumers(consumers, outboxes.is_empty() && buffers.is_empty())?;
+        buffer_books::print(buffers)?;
     }
-    verdict(&found.iter().filter(|r| !r.balanced).collect::<Vec<_>>())?;
-    let wrong = buffers.iter().filter(|r| !r.balanced).map(|r| r.buffer.as_str());
-    match wrong.collect::<Vec<_>>().join(", ") {
-        names if names.is_empty() => Ok(()),
-        names => Err(Failure::Unbalanced(format!("buffer {names}"))),
+    let outbox = outboxes.iter().filter(|r| !r.balanced).map(|r| format!("outbox {}", r.outbox));
+    let consumer =
+        consumers.iter().filter(|b| !b.balanced()).map(|b| format!("consumer {}", b.consumer));
+    let buffer = buffers.iter().filter(|r| !r.balanced).map(|r| format!("buffer {}", r.buffer));
+    let wrong: Vec<String> = outbox.chain(consumer).chain(buffer).collect();
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Unbalanced(wrong.join(", "))),
     }
 }
 
-/// Told apart by their first key, `outbox` or `buffer`.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Book<'a> {
-    Outbox(&'a Reconciliation),
-    Buffer(&'a BufferReconciliation),
+fn print_consumers(consumers: &[ConsumerBook], alone: bool) -> Result<(), Failure> {
+    if consumers.is_empty() {
+        return output::print(if alone { "no consumer has received anything\n" } else { "" });
+    }
+    let mut table =
+        Table::new(&["CONSUMER", "RECEIVED", "APPLIED", "IGNORED", "DEAD", "UNRESOLVED", "BOOKS"]);
+    for book in consumers {
+        let mut cells = vec![book.consumer.clone()];
+        let counts = [book.received, book.applied, book.ignored, book.dead, book.unresolved];
+        cells.extend(counts.map(number));
+        let difference = book.received - book.applied - book.ignored - book.dead;
+        cells.push(match difference {
+            0 => "balanced".to_owned(),
+            _ => format!("DIFFER by {difference} messages"),
+        });
+        table.row(cells);
+    }
+    output::print(if alone { "" } else { "\n" })?;
+    table.print()
 }
 
 async fn look(

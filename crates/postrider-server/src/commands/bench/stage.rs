@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use indicatif::{ProgressBar, ProgressStyle};
 use postrider::buffer::{Buffer, BufferSettings};
 use postrider::store::{ClaimMode, Database};
-use postrider::{Outbox, OutboxSpec};
+use postrider::{Inbox, Outbox, OutboxSpec};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -39,6 +39,7 @@ pub(super) struct Stage {
 enum Made {
     Outbox(Outbox),
     Table(String),
+    Inbox(String),
     Topic { brokers: String, name: String },
     Buffer(Arc<Buffer>),
 }
@@ -104,6 +105,13 @@ impl Stage {
         Ok(settings)
     }
 
+    /// An inbox of its own, in the table that all share.
+    pub(super) fn inbox(&self) -> Result<Inbox, Failure> {
+        let inbox = Inbox::new(&self.name).map_err(|error| Failure::Usage(error.to_string()))?;
+        self.made().push(Made::Inbox(self.name.clone()));
+        Ok(inbox)
+    }
+
     /// Makes a Kafka topic with a name that nothing else has.
     pub(super) async fn topic(&self, brokers: &str) -> Result<String, Failure> {
         let unique = uuid::Uuid::new_v4().simple().to_string();
@@ -166,6 +174,7 @@ impl Stage {
                     self.store.drop_outbox(&outbox).await.map_err(Failure::from)
                 }
                 Made::Table(table) => self.bare.drop_table(&table).await,
+                Made::Inbox(consumer) => self.bare.empty_inbox(&consumer).await,
                 Made::Topic { brokers, name } => kafka::delete_topic(&brokers, &name).await,
                 Made::Buffer(buffer) => {
                     let removed = buffer.remove().await.map_err(Failure::from);
