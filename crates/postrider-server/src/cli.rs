@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod buffer;
 mod inbox;
 mod operator;
 mod token;
@@ -13,9 +14,11 @@ use postrider::store::ClaimMode;
 
 pub(crate) use bench::{
     ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BenchRelayArgs, BlockedKeysArgs,
-    BulkRetryArgs, DrainArgs, EventArgs, HeldXminArgs, InboxBenchArgs, LatencyArgs, LoadArgs,
-    OutageArgs, OutputArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
+    BufferBenchArgs, BulkRetryArgs, DrainArgs, EventArgs, HeldXminArgs, InboxBenchArgs,
+    LatencyArgs, LoadArgs, OutageArgs, OutputArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind,
+    TakeoverArgs,
 };
+pub(crate) use buffer::BufferCommand;
 pub(crate) use inbox::InboxCommand;
 pub(crate) use operator::{
     ActArgs, AuditArgs, By, DlqCommand, EditArgs, EventFilterArgs, EventsCommand, ExportArgs,
@@ -87,13 +90,16 @@ pub(crate) enum Command {
     /// Pause everything that leads to a sink
     #[command(subcommand)]
     Sink(SinkCommand),
+    /// Look at buffers, end batches of dead workers, import batches from the backup file
+    #[command(subcommand)]
+    Buffer(BufferCommand),
     /// Look after consumers of this database: messages they could not handle, and their clean-up
     #[command(subcommand)]
     Inbox(InboxCommand),
     /// Who did what to which event
     Audit(AuditArgs),
-    /// Check the books: appended = delivered + dead + pending, and those of consumers: received =
-    /// applied + ignored + dead. Exits with 3 if they do not balance
+    /// Check the books: appended = delivered + dead + pending, those of consumers: received =
+    /// applied + ignored + dead, and those of buffers. Exits with 3 if they do not balance
     Reconcile(ReconcileArgs),
     /// Look for what keeps events from being delivered, and say what to do about it
     Doctor(DoctorArgs),

@@ -10,6 +10,7 @@
 //! | [`private_server`] | [`PrivateServer`]: a database server or broker that a test may kill |
 //! | [`http`] | [`Receiver`](http::Receiver): an HTTP server that answers as a test says |
 //! | [`smtp`] | [`MailServer`](smtp::MailServer): a mail server that takes or refuses as a test says |
+//! | [`buffer`] | [`TestBuffer`](buffer::TestBuffer): a buffer on Redis and the table it is saved to |
 //! | [`sinks`] | the suite that every sink passes, on real servers |
 //! | [`relay`] | [`ScriptedSink`](relay::ScriptedSink), relays with short times, recorded alerts |
 //!
@@ -39,6 +40,8 @@
 #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
 compile_error!("the testkit needs a store: enable the feature postgres, mysql or sqlite");
 
+#[cfg(feature = "buffer")]
+pub mod buffer;
 pub mod conformance;
 pub mod db;
 mod folder;

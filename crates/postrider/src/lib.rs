@@ -31,6 +31,8 @@
 
 mod append;
 mod appender;
+#[cfg(feature = "buffer")]
+pub mod buffer;
 mod connect;
 mod error;
 mod event;

@@ -5,6 +5,11 @@
 
 mod alerts;
 mod backup;
+mod buffer;
+mod buffer_crashes;
+mod buffer_poison;
+mod buffer_servers;
+mod buffer_storm;
 mod channels;
 mod chat;
 mod crash;

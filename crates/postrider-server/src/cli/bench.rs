@@ -32,6 +32,8 @@ pub(crate) enum BenchCommand {
     Backlog(BacklogArgs),
     /// Measure the API's answers with many events and dead letters in the tables
     Api(ApiBenchArgs),
+    /// Fill a buffer in Redis, then measure how fast it is saved: as new rows, and onto known ones
+    Buffer(BufferBenchArgs),
     /// Send dead letters again by filter: at full speed, then with a rate, interrupted half-way
     BulkRetry(BulkRetryArgs),
 }
@@ -318,6 +320,21 @@ pub(crate) struct ApiBenchArgs {
     pub(crate) target: Duration,
     #[command(flatten)]
     pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BufferBenchArgs {
+    /// Redis, or some nodes of a cluster: redis://host1:6379,host2:6379
+    #[arg(long, env = "REDIS_URL", value_name = "URL", hide_env_values = true)]
+    pub(crate) redis: String,
+    /// Distinct fields, each with a count
+    #[arg(long, default_value_t = 500_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) entries: u64,
+    /// Fields of one batch at most
+    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    pub(crate) fields_max: u32,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

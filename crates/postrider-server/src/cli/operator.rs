@@ -428,7 +428,7 @@ pub(crate) struct AuditArgs {
 }
 
 /// The user of the operating system.
-fn operator() -> String {
+pub(super) fn operator() -> String {
     use std::os::unix::fs::MetadataExt;
     ["USER", "LOGNAME"]
         .into_iter()

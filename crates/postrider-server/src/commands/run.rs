@@ -42,6 +42,10 @@ async fn check(config: Config) -> Result<(), Failure> {
     for outbox in &built.outboxes {
         outbox.sink.check().await?;
     }
+    for buffer in &built.buffers {
+        buffer.check(store.as_ref()).await?;
+        buffer.buffer.look().await?;
+    }
     output::print("configuration, store and sinks are in order\n")
 }
 
@@ -62,9 +66,10 @@ impl Daemon {
         let (server, api) = (config.server.clone(), config.api.clone());
         let access = http::access::Access::new(&server, &api)?;
         let built = config.build()?;
-        if built.outboxes.is_empty() {
+        if built.outboxes.is_empty() && built.buffers.is_empty() {
             return Err(Failure::Usage(
-                "the configuration has no [[outbox]]; `postrider config` prints one to start from"
+                "the configuration has no [[outbox]] and no [[buffer]]; `postrider config` prints \
+                 one to start from"
                     .to_owned(),
             ));
         }
@@ -92,6 +97,9 @@ impl Daemon {
         }
         for outbox in built.outboxes {
             relay = relay.outbox(outbox);
+        }
+        for buffer in built.buffers {
+            relay = relay.buffer(buffer);
         }
         for channel in built.channels {
             relay = relay.alert_channel(channel);

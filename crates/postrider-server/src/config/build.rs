@@ -9,12 +9,14 @@ use postrider::{Dedupe, Outbox, OutboxSpec};
 use postrider_relay::alert::{AlertSettings, Subscription};
 use postrider_relay::sinks::{ChatSink, LogSink, NullSink};
 use postrider_relay::{
-    Backoff, FanOut, OutboxConfig, Preset, RateLimit, RelayConfig, Sink, TraceSettings,
+    Backoff, BufferConfig, FanOut, OutboxConfig, Preset, RateLimit, RelayConfig, Sink,
+    TraceSettings,
 };
 
 use super::ConfigError;
 use super::alerts::channels;
 use super::auto_retry::AutoRetrySection;
+use super::buffer::buffers;
 use super::file::{Config, OnSuccessWord, OutboxSection, SinkSection, TelemetrySection};
 use super::value::{Time, parse_time};
 
@@ -22,6 +24,7 @@ use super::value::{Time, parse_time};
 pub(crate) struct Built {
     pub(crate) relay: RelayConfig,
     pub(crate) outboxes: Vec<OutboxConfig>,
+    pub(crate) buffers: Vec<BufferConfig>,
     pub(crate) channels: Vec<Subscription>,
     pub(crate) alert_settings: AlertSettings,
     pub(crate) traces: Option<TraceSettings>,
@@ -76,12 +79,13 @@ impl Config {
             outboxes.push(config);
         }
         refuse_circles(&outboxes)?;
+        let buffers = buffers(&self.buffer, &names)?;
         let channels = channels(&self.alert)?;
         let usual = AlertSettings::default();
         let cool_down = self.relay.alert_cool_down.map_or(usual.cool_down, |time| time.0);
         let alert_settings = AlertSettings { cool_down, ..usual };
         let traces = traces(&self.telemetry)?;
-        Ok(Built { relay: relay(&self)?, outboxes, channels, alert_settings, traces })
+        Ok(Built { relay: relay(&self)?, outboxes, buffers, channels, alert_settings, traces })
     }
 }
 

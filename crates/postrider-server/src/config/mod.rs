@@ -3,6 +3,7 @@
 mod alerts;
 mod auto_retry;
 mod brokers;
+mod buffer;
 mod build;
 mod file;
 mod sink;
@@ -255,6 +256,22 @@ mod tests {
                 "[[sink]]\nname='s'\nkind='log'\n[[outbox]]\nname='a'\npreset='broker'\nsink='s'\n\
                  [outbox.alerts]\npending=5",
                 vec!["pending", "pending_max"],
+            ),
+            (
+                "[[buffer]]\nname='b'\nurl='redis://h'\nkey='likes'\ntable='t'\nkey_column='k'\n\
+                 count_column='c'",
+                vec!["`b`", "`key`", "likes", "{buffer:b}"],
+            ),
+            (
+                "[[buffer]]\nname='b'\nurl='redis://h'\ntable='t'\nkey_column='k;'\n\
+                 count_column='c'",
+                vec!["`b`", "`k;`"],
+            ),
+            ("[[buffer]]\nname='b'\nurl='redis://h'", vec!["`b`", "`table`", "`outbox`"]),
+            (
+                "[[buffer]]\nname='b'\nurl='redis://h'\noutbox='o'\naggregate_type='a'\n\
+                 event_type='e'",
+                vec!["`b`", "outbox = \"o\"", "[[outbox]]"],
             ),
             ("[[alert]]\nkind='pager'", vec!["pager", "discord", "email"]),
             ("[[alert]]\nkind='slack'\nurl='hush'", vec!["slack", "`url`", "https://"]),

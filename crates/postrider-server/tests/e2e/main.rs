@@ -18,6 +18,7 @@ mod api_starving;
 mod api_stream;
 mod bad_input;
 mod bench;
+mod buffer;
 mod caller;
 mod chaos;
 mod classification;

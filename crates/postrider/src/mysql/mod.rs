@@ -6,6 +6,7 @@
 //! it as a duplicate under every isolation level.
 
 mod append;
+mod batches;
 mod claim;
 mod desk;
 mod inbox;

@@ -5,6 +5,7 @@
 //! committed after this one began fails with SQLSTATE 40001: repeat the whole transaction.
 
 mod append;
+mod batches;
 mod desk;
 mod inbox;
 mod inboxes;

@@ -21,10 +21,11 @@ pub(super) const PARTITION_DAYS_AHEAD: i64 = 3;
 /// Dead letters of older tables that get their fingerprint in one step.
 const FINGERPRINT_CHUNK: u32 = 5_000;
 
-const SHARED: [&str; 3] = [
+const SHARED: [&str; 4] = [
     include_str!("sql/migrate_shared_1.sql"),
     include_str!("sql/migrate_shared_2.sql"),
     include_str!("sql/migrate_shared_3_inbox.sql"),
+    include_str!("sql/migrate_buffer_1.sql"),
 ];
 const OUTBOX: [&str; 2] =
     [include_str!("sql/migrate_outbox_1.sql"), include_str!("sql/migrate_outbox_2.sql")];

@@ -10,6 +10,7 @@
 //! at most [`ROWS_MAX`] rows, and payloads are read when the write lock is given back.
 
 mod append;
+mod batches;
 mod claim;
 mod desk;
 mod inbox;

@@ -10,10 +10,11 @@ use crate::store::{
 };
 use crate::{Dedupe, Outbox, OutboxSpec};
 
-const SHARED: [&str; 3] = [
+const SHARED: [&str; 4] = [
     include_str!("sql/migrate_shared_1.sql"),
     include_str!("sql/migrate_shared_2.sql"),
     include_str!("sql/migrate_shared_3_inbox.sql"),
+    include_str!("sql/migrate_buffer_1.sql"),
 ];
 const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
 const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2_column.sql");

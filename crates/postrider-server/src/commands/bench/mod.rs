@@ -8,6 +8,8 @@ mod append;
 mod backlog;
 mod bare;
 mod blocked_keys;
+mod buffer;
+mod buffer_bare;
 mod bulk_retry;
 mod checker;
 mod claims;
@@ -85,6 +87,7 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::Takeover(args) => takeover::takeover(stage, args).await,
         BenchCommand::Backlog(args) => backlog::backlog(stage, args).await,
         BenchCommand::Api(args) => api::api(stage, args).await,
+        BenchCommand::Buffer(args) => buffer::buffer(stage, args).await,
         BenchCommand::BulkRetry(args) => bulk_retry::bulk_retry(stage, args).await,
     }
 }
@@ -102,6 +105,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::Takeover(args) => (&args.output, ClaimMode::Lanes),
         BenchCommand::Backlog(args) => (&args.output, args.claim),
         BenchCommand::Api(args) => (&args.output, ClaimMode::default()),
+        BenchCommand::Buffer(args) => (&args.output, ClaimMode::default()),
         BenchCommand::BulkRetry(args) => (&args.output, ClaimMode::default()),
     }
 }
