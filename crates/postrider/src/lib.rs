@@ -28,6 +28,7 @@
 //! `append` and `append_all` have the same name and shape in [`postgres`], [`mysql`] and
 //! [`sqlite`]. Programs in other languages use a plain `INSERT`: see `docs/sql-contract.md`.
 
+pub mod adopt;
 mod append;
 mod appender;
 mod connect;

@@ -9,6 +9,7 @@
 //! | [`Jobs`] | operators, and who runs the jobs | bulk actions, step by step |
 //! | [`Pauses`] | operators, and every heartbeat | what is paused |
 //! | [`Watch`] | the monitor, `doctor` | bounded looks at tables and server |
+//! | [`Adopt`] | `migrate`, `outbox adopt`, clean-up | tables of other programs |
 //!
 //! Rules that hold for every implementation, and that the conformance suite of
 //! `postrider-testkit` checks:
@@ -20,6 +21,7 @@
 //! - **Thread safety.** All methods take `&self` and may run at the same time. A [`Cursor`] belongs
 //!   to one caller.
 
+mod adopt;
 mod books;
 mod claim;
 mod dead_letter;
@@ -39,6 +41,8 @@ mod settle;
 mod upkeep;
 mod watch;
 
+pub(crate) use adopt::adoption_findings;
+pub use adopt::{Adopt, AdoptCursor, AdoptImport, AdoptStep};
 pub use books::{BOOKS_BY_MINUTE, BookLine, Books, Statistics, TypeStatistics};
 pub(crate) use books::{BOOKS_SUMMED_AFTER, books_from_lines};
 pub use claim::{ClaimLimit, Claimed, Cursor};
@@ -122,8 +126,11 @@ pub struct Capabilities {
 }
 
 /// Everything that a database does for Postrider.
-pub trait Database: Schema + Store + Lanes + Upkeep + Desk + Jobs + Pauses + Watch {}
-impl<T: Schema + Store + Lanes + Upkeep + Desk + Jobs + Pauses + Watch> Database for T {}
+pub trait Database: Schema + Store + Lanes + Upkeep + Desk + Jobs + Pauses + Watch + Adopt {}
+impl<T> Database for T where
+    T: Schema + Store + Lanes + Upkeep + Desk + Jobs + Pauses + Watch + Adopt
+{
+}
 
 /// The relay's side of a store.
 #[async_trait]
