@@ -1,5 +1,6 @@
 //! The command line.
 
+mod adopt;
 mod bench;
 mod operator;
 mod token;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use postrider::store::ClaimMode;
 
+pub(crate) use adopt::AdoptArgs;
 pub(crate) use bench::{
     ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BenchRelayArgs, BlockedKeysArgs,
     DrainArgs, EventArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, RelayArgs,
@@ -79,7 +81,7 @@ pub(crate) enum Command {
     /// Look at bulk jobs, stop them or have them go on
     #[command(subcommand)]
     Jobs(JobsCommand),
-    /// Pause an outbox, change how relays share the work, let stopped keys go on
+    /// Pause an outbox, change how relays share the work, import what an adopted table had
     #[command(subcommand)]
     Outbox(OutboxCommand),
     /// Pause everything that leads to a sink

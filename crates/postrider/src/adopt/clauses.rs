@@ -80,28 +80,33 @@ impl<D: Dialect> Clauses<'_, D> {
 
     /// Whether a row (`NEW.` or another name) is to be delivered, if its state is one of these.
     pub(crate) fn due(&self, row: &str, states: &[Status]) -> String {
+        let mut conditions = Vec::new();
         if let Some(column) = self.fitted.columns.get(&Field::Status) {
             let state = self.dialect.as_text(&self.of(row, column), column);
             let words: Vec<String> =
                 states.iter().map(|state| format!("'{}'", self.word(*state))).collect();
             let pending = self.word(Status::Pending);
-            return format!("COALESCE({state}, '{pending}') IN ({})", words.join(", "));
+            conditions.push(format!("COALESCE({state}, '{pending}') IN ({})", words.join(", ")));
         }
-        match self.fitted.columns.get(&Field::Processed) {
-            Some(column) => self.dialect.unset(&self.of(row, column)),
-            None => "TRUE".to_owned(),
+        if let Some(column) = self.fitted.columns.get(&Field::Processed) {
+            conditions.push(self.dialect.unset(&self.of(row, column)));
         }
+        if conditions.is_empty() { "TRUE".to_owned() } else { conditions.join(" AND ") }
     }
 
     /// Whether a row of the adopted table was delivered and kept.
     pub(crate) fn delivered(&self, row: &str) -> String {
-        match self.fitted.columns.get(&Field::Status) {
-            Some(column) => format!(
+        let columns = &self.fitted.columns;
+        match (columns.get(&Field::Status), columns.get(&Field::Processed)) {
+            (Some(column), _) => format!(
                 "{} = '{}'",
                 self.dialect.as_text(&self.of(row, column), column),
                 self.word(Status::Completed)
             ),
-            None => format!("NOT ({})", self.due(row, &[])),
+            (None, Some(column)) => {
+                format!("NOT ({})", self.dialect.unset(&self.of(row, column)))
+            }
+            (None, None) => "FALSE".to_owned(),
         }
     }
 
@@ -265,13 +270,11 @@ impl<D: Dialect> Clauses<'_, D> {
 
     /// A field that every event has, from its column or its constant.
     fn required(&self, row: &str, field: Field) -> String {
-        match self.fitted.columns.get(&field) {
-            Some(column) => {
-                let value = self.dialect.as_text(&self.of(row, column), column);
-                if column.not_null { value } else { format!("COALESCE({value}, '')") }
-            }
-            None => format!("'{}'", self.fitted.adoption.constants[&field]),
-        }
+        let constant = self.fitted.adoption.constants.get(&field);
+        let constant = format!("'{}'", constant.map_or("", String::as_str));
+        let Some(column) = self.fitted.columns.get(&field) else { return constant };
+        let value = self.dialect.as_text(&self.of(row, column), column);
+        if column.not_null { value } else { format!("COALESCE({value}, {constant})") }
     }
 
     /// The state and an end of the work on it.

@@ -94,6 +94,17 @@ impl<D: Dialect> Clauses<'_, D> {
         if let Some(column) = own(LetterField::RequestId) {
             letter.push(("request_id".to_owned(), d.as_text(&self.of(row, column), column)));
         }
+        if let Some(column) = self.fitted.columns.get(&Field::ContentHash) {
+            // Of the row that was given up: a dead letter that is sent again is verified.
+            let original = self.of(row, &self.fitted.letters[&LetterField::OriginalId]);
+            let hash = format!(
+                "(SELECT {} FROM {} AS a WHERE a.{} = {original})",
+                d.as_text(&self.of("a.", column), column),
+                d.quoted(&self.fitted.adoption.table),
+                self.id()
+            );
+            letter.push(("content_hash".to_owned(), hash));
+        }
         if let Some(column) = own(LetterField::Headers) {
             let stored = d.as_text(&self.of(row, column), column);
             letter.push(("headers".to_owned(), d.as_headers(&stored, self.outbox)));

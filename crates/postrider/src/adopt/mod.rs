@@ -12,7 +12,6 @@ mod statements;
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 pub(crate) use clauses::{Clauses, Dialect};
@@ -24,8 +23,7 @@ use crate::Outbox;
 use crate::event::hex;
 
 /// The words of an adopted table for the states of an event.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateWords {
     /// Waits to be delivered.
     pub pending: String,
@@ -69,7 +67,8 @@ pub struct Adoption {
     pub time_zone: String,
     /// Its columns.
     pub columns: BTreeMap<Field, String>,
-    /// What it has no column for: aggregate_type, aggregate_id or event_type.
+    /// For rows without a value, or tables without a column: aggregate_type, aggregate_id or
+    /// event_type.
     pub constants: BTreeMap<Field, String>,
     /// Its words for the states.
     pub states: StateWords,
@@ -105,11 +104,10 @@ impl Adoption {
             return invalid("columns.id is missing: it names the primary key".to_owned());
         }
         for (field, value) in &self.constants {
-            let allowed = REQUIRED[..3].contains(field) && !self.columns.contains_key(field);
-            if !allowed {
+            if !REQUIRED[..3].contains(field) {
                 return invalid(format!(
                     "constants.{field}: only aggregate_type, aggregate_id and event_type can be \
-                     constant, where no column is mapped"
+                     constant"
                 ));
             }
             literal(&format!("constants.{field}"), value)?;
@@ -118,10 +116,6 @@ impl Adoption {
             if !self.columns.contains_key(&field) && !self.constants.contains_key(&field) {
                 return invalid(format!("columns.{field} is missing: every event has one"));
             }
-        }
-        if self.columns.contains_key(&Field::Status) && self.columns.contains_key(&Field::Processed)
-        {
-            return invalid("columns.status and columns.processed: map one of them".to_owned());
         }
         for (state, word) in self.states.each() {
             literal(&format!("states.{state}"), word)?;
@@ -166,10 +160,6 @@ impl AdoptedLetters {
             }
         }
         Ok(())
-    }
-
-    pub(crate) fn has(&self, field: LetterField) -> bool {
-        self.columns.contains_key(&field)
     }
 }
 
