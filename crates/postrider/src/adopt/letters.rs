@@ -14,8 +14,8 @@ impl<D: Dialect> Clauses<'_, D> {
             (LetterField::EventType, "NEW.event_type"),
             (LetterField::Headers, "NEW.headers"),
             (LetterField::RequestId, "NEW.request_id"),
-            (LetterField::Reason, "NEW.reason"),
             (LetterField::ErrorMessage, "NEW.error_message"),
+            (LetterField::Reason, "NEW.reason"),
             (LetterField::ErrorDetail, "NEW.error_detail"),
             (LetterField::RetryCount, "NEW.retry_count"),
             (LetterField::FailedAt, "NEW.failed_at"),
@@ -32,9 +32,10 @@ impl<D: Dialect> Clauses<'_, D> {
             letter.push((self.dialect.quoted(&column.name), whole));
         }
         for (field, value) in values {
-            if let Some(column) = self.fitted.letters.get(&field) {
-                letter.push(self.put(column, value));
-            }
+            // Two fields may be one column: the key and the request id, the times.
+            let column = self.fitted.letters.get(&field);
+            let put = column.map(|column| self.put(column, value));
+            letter.extend(put.filter(|(name, _)| !letter.iter().any(|(known, _)| known == name)));
         }
         letter
     }

@@ -89,6 +89,20 @@ const NAME_CHARS_MAX: usize = 63;
 const REQUIRED: [Field; 4] =
     [Field::AggregateType, Field::AggregateId, Field::EventType, Field::Payload];
 
+/// Fields that are written back.
+const WRITTEN: [Field; 10] = [
+    Field::Status,
+    Field::Processed,
+    Field::RetryCount,
+    Field::NextRetryAt,
+    Field::LastError,
+    Field::LockedBy,
+    Field::LockedAt,
+    Field::Version,
+    Field::UpdatedAt,
+    Field::DeliveredAt,
+];
+
 impl Adoption {
     /// Checks what can be checked without the table.
     ///
@@ -99,6 +113,16 @@ impl Adoption {
         name("table", &self.table)?;
         for (field, column) in &self.columns {
             name(&format!("columns.{field}"), column)?;
+        }
+        for field in WRITTEN {
+            let Some(column) = self.columns.get(&field) else { continue };
+            let same = |(other, name): &(&Field, &String)| **other != field && *name == column;
+            if let Some((other, _)) = self.columns.iter().find(same) {
+                return invalid(format!(
+                    "columns.{field} and columns.{other} are both `{column}`: what Postrider writes \
+                     needs a column of its own"
+                ));
+            }
         }
         if !self.columns.contains_key(&Field::Id) {
             return invalid("columns.id is missing: it names the primary key".to_owned());

@@ -32,7 +32,10 @@ impl Adopt for MysqlStore {
             let fitted = fit(&mut connection, adoption).await?;
             text.push_str(include_str!("sql/adopt_outbox.sql"));
             let AssertSqlSafe(index) = spec.outbox.sql(include_str!("sql/adopt_index.sql"));
-            text.push_str(&format!("\n{index}\n{}", mark_letters(spec, adoption)));
+            text.push_str(&format!(
+                "\n{index}\n{}",
+                mark_letters(spec, adoption).unwrap_or_default()
+            ));
             for made in triggers(&clauses(&fitted, &spec.outbox)) {
                 // The body has semicolons of its own; these lines are for the command-line client.
                 text.push_str(&format!("\nDELIMITER //\n{}//\nDELIMITER ;\n", made.sql));
@@ -191,7 +194,9 @@ pub(super) async fn set_up(
     sqlx::raw_sql(spec.outbox.sql(include_str!("sql/adopt_index.sql")))
         .execute(&mut *connection)
         .await?;
-    sqlx::raw_sql(AssertSqlSafe(mark_letters(spec, adoption))).execute(&mut *connection).await?;
+    if let Some(mark) = mark_letters(spec, adoption) {
+        sqlx::raw_sql(AssertSqlSafe(mark)).execute(&mut *connection).await?;
+    }
     let made = triggers(&clauses(&fitted, &spec.outbox));
     for end in trigger::ALL.into_iter().filter(|end| !made.iter().any(|made| made.end == *end)) {
         // A mapping that shows less than the one before.
@@ -388,13 +393,13 @@ fn triggers(clauses: &Clauses<'_, Mysql>) -> Vec<Made> {
 }
 
 /// Remembers which dead letters were there before the adoption; names are validated.
-fn mark_letters(spec: &OutboxSpec, adoption: &Adoption) -> String {
-    let Some(letters) = &adoption.dead_letters else { return String::new() };
-    format!(
+fn mark_letters(spec: &OutboxSpec, adoption: &Adoption) -> Option<String> {
+    let letters = adoption.dead_letters.as_ref()?;
+    Some(format!(
         "INSERT IGNORE INTO postrider_adoptions (outbox, letters_table, letters_until)\n\
          SELECT '{}', '{table}', COALESCE(MAX(`{}`), 0) FROM `{table}`;\n",
         spec.outbox.name(),
         letters.columns[&LetterField::Id],
         table = letters.table,
-    )
+    ))
 }

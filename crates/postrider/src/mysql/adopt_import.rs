@@ -17,7 +17,10 @@ pub(super) async fn import_rows(
 ) -> Result<AdoptStep> {
     let adoption = clauses.fitted.adoption;
     let after = after.unwrap_or(Mysql::FIRST[usize::from(clauses.fitted.has_uuid())]);
-    let place = [("adopted", adoption.table.clone()), ("id", clauses.id())];
+    // A text compared with an integer would be compared as a float.
+    let own = if clauses.fitted.has_uuid() { "?" } else { "CAST(? AS SIGNED)" };
+    let place =
+        [("adopted", adoption.table.clone()), ("id", clauses.id()), ("own", own.to_owned())];
     let window: Vec<String> = sqlx::query_scalar(AssertSqlSafe(
         clauses.fill(include_str!("sql/adopt_window.sql"), &place),
     ))
@@ -29,13 +32,11 @@ pub(super) async fn import_rows(
     let Some(last) = window.last() else {
         return Ok(AdoptStep { seen: 0, taken: 0, next: letters });
     };
-    let (columns, values) = columns_and_values(&clauses.event("f."));
+    let next = Some(AdoptCursor::Rows(Some(last.clone())));
     // The relay of the table is gone: what it had in hand is due.
     let states = [Status::Pending, Status::Failed, Status::Processing];
     let pieces = [
         &[
-            ("columns", columns),
-            ("values", values),
             ("due", clauses.due("f.", &states)),
             ("identity", clauses.identity(&format!("f.{}", clauses.id()))),
             ("repeats", clauses.without_repeats("f.")),
@@ -43,14 +44,26 @@ pub(super) async fn import_rows(
         &place[..],
     ]
     .concat();
-    let taken =
-        sqlx::query(AssertSqlSafe(clauses.fill(include_str!("sql/adopt_import.sql"), &pieces)))
-            .bind(after)
-            .bind(last)
-            .execute(connection)
-            .await?
-            .rows_affected();
-    let next = Some(AdoptCursor::Rows(Some(last.clone())));
+    let due: Vec<String> = sqlx::query_scalar(AssertSqlSafe(
+        clauses.fill(include_str!("sql/adopt_find.sql"), &pieces),
+    ))
+    .bind(after)
+    .bind(last)
+    .fetch_all(&mut *connection)
+    .await?;
+    if due.is_empty() {
+        return Ok(AdoptStep { seen: window.len() as u64, taken: 0, next });
+    }
+    let (columns, values) = columns_and_values(&clauses.event("f."));
+    let ids = vec![own; due.len()].join(", ");
+    let pieces = [&[("columns", columns), ("values", values), ("ids", ids)], &place[..]].concat();
+    let sql = AssertSqlSafe(clauses.fill(include_str!("sql/adopt_import.sql"), &pieces));
+    // As many shapes as there are lengths of the list: not worth remembering.
+    let mut insert = sqlx::query(sql).persistent(false);
+    for id in &due {
+        insert = insert.bind(id);
+    }
+    let taken = insert.execute(connection).await?.rows_affected();
     Ok(AdoptStep { seen: window.len() as u64, taken, next })
 }
 

@@ -1,2 +1,2 @@
 -- The next rows of the adopted table by id: from (excluded), rows.
-SELECT CAST(f.{id} AS CHAR(36)) FROM `{adopted}` AS f WHERE f.{id} > ? ORDER BY f.{id} LIMIT ?
+SELECT CAST(f.{id} AS CHAR(36)) FROM `{adopted}` AS f WHERE f.{id} > {own} ORDER BY f.{id} LIMIT ?
