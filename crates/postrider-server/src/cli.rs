@@ -14,8 +14,8 @@ use postrider::store::ClaimMode;
 pub(crate) use adopt::AdoptArgs;
 pub(crate) use bench::{
     ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BenchRelayArgs, BlockedKeysArgs,
-    DrainArgs, EventArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, RelayArgs,
-    ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
+    BulkRetryArgs, DrainArgs, EventArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutageArgs,
+    OutputArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
 };
 pub(crate) use operator::{
     ActArgs, AuditArgs, By, DlqCommand, EditArgs, EventFilterArgs, EventsCommand, ExportArgs,

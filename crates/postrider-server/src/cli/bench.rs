@@ -30,6 +30,8 @@ pub(crate) enum BenchCommand {
     Backlog(BacklogArgs),
     /// Measure the API's answers with many events and dead letters in the tables
     Api(ApiBenchArgs),
+    /// Send dead letters again by filter: at full speed, then with a rate, interrupted half-way
+    BulkRetry(BulkRetryArgs),
 }
 
 /// Where events go.
@@ -277,6 +279,9 @@ pub(crate) struct ApiBenchArgs {
     /// Live events in the outbox
     #[arg(long, default_value_t = 5_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) events: u64,
+    /// Delivered events in the archive
+    #[arg(long, default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) archived: u64,
     /// Unresolved dead letters
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(10..=10_000_000))]
     pub(crate) dead_letters: u64,
@@ -289,6 +294,20 @@ pub(crate) struct ApiBenchArgs {
     /// What each kind has to reach at the 99th percentile; the exit code is 1 otherwise
     #[arg(long, default_value = "50ms", value_name = "TIME", value_parser = super::parse_time)]
     pub(crate) target: Duration,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BulkRetryArgs {
+    /// Dead letters of each of the two jobs
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
+    pub(crate) letters: u64,
+    /// Events per second at most of the second job
+    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) rate: u32,
     #[command(flatten)]
     pub(crate) event: EventArgs,
     #[command(flatten)]

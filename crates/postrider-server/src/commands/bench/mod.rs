@@ -8,6 +8,7 @@ mod append;
 mod backlog;
 mod bare;
 mod blocked_keys;
+mod bulk_retry;
 mod checker;
 mod claims;
 mod drain;
@@ -20,6 +21,7 @@ mod kafka;
 #[path = "no_kafka.rs"]
 mod kafka;
 mod latency;
+mod letters;
 mod limit;
 pub(crate) mod machine;
 mod numbers;
@@ -81,6 +83,7 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::Takeover(args) => takeover::takeover(stage, args).await,
         BenchCommand::Backlog(args) => backlog::backlog(stage, args).await,
         BenchCommand::Api(args) => api::api(stage, args).await,
+        BenchCommand::BulkRetry(args) => bulk_retry::bulk_retry(stage, args).await,
     }
 }
 
@@ -96,6 +99,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::Takeover(args) => (&args.output, ClaimMode::Lanes),
         BenchCommand::Backlog(args) => (&args.output, args.claim),
         BenchCommand::Api(args) => (&args.output, ClaimMode::default()),
+        BenchCommand::BulkRetry(args) => (&args.output, ClaimMode::default()),
     }
 }
 
