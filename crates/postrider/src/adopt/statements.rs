@@ -30,13 +30,6 @@ impl<D: Dialect> Clauses<'_, D> {
         sql
     }
 
-    /// Appends the event of a row that was just inserted.
-    pub(crate) fn append(&self) -> String {
-        let (columns, values) = columns_and_values(&self.event("NEW."));
-        let outbox = self.dialect.quoted(self.outbox.table());
-        format!("INSERT INTO {outbox} ({columns})\n    VALUES ({values});")
-    }
-
     /// Shows the state of an event in its row; nothing where the row has no room for it.
     pub(crate) fn show_state(&self) -> Option<String> {
         self.update(&self.state(), "NEW.event_id", "")

@@ -12,7 +12,8 @@ use super::adopt_import::{import_letters, import_rows};
 use super::append::millis;
 use super::desk::audit;
 use crate::adopt::{
-    Adoption, Clauses, Column, Field, Fitted, Kind, LetterField, is_offset, trigger,
+    Adoption, Clauses, Column, Field, Fitted, Kind, LetterField, columns_and_values, is_offset,
+    trigger,
 };
 use crate::store::{
     Adopt, AdoptCursor, AdoptImport, AdoptStep, Finding, Result, Upkeep, adoption_findings,
@@ -381,12 +382,14 @@ fn triggers(clauses: &Clauses<'_, Mysql>) -> Vec<Made> {
         Kind::Text => include_str!("sql/adopt_check.sql").trim_end(),
         _ => "",
     };
+    let (columns, values) = columns_and_values(&clauses.event("NEW."));
     let pieces = [
         ("check", check.to_owned()),
         ("adopted", adoption.table.clone()),
         ("id", clauses.id()),
         ("due", clauses.due("NEW.", &[Status::Pending, Status::Failed])),
-        ("append", clauses.append()),
+        ("columns", columns),
+        ("values", values),
     ];
     add(trigger::APPEND, &adoption.table, include_str!("sql/adopt_append.sql"), &pieces);
     made

@@ -3,6 +3,7 @@
 CREATE OR REPLACE TRIGGER `{outbox}_adopt_append` AFTER INSERT ON `{adopted}` FOR EACH ROW
 BEGIN{check}
     IF {due} THEN
-    {append}
+        INSERT INTO `{outbox}` ({columns})
+        VALUES ({values});
     END IF;
 END

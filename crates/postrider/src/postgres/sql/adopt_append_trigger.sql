@@ -1,2 +1,3 @@
 CREATE OR REPLACE TRIGGER "{outbox}_adopt_append" AFTER INSERT ON "{adopted}"
-    FOR EACH ROW EXECUTE FUNCTION "{outbox}_adopt_append"();
+    REFERENCING NEW TABLE AS inserted
+    FOR EACH STATEMENT EXECUTE FUNCTION "{outbox}_adopt_append"();
