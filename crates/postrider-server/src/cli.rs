@@ -1,5 +1,6 @@
 //! The command line.
 
+mod adopt;
 mod bench;
 mod buffer;
 mod inbox;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use postrider::store::ClaimMode;
 
+pub(crate) use adopt::AdoptArgs;
 pub(crate) use bench::{
     ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BenchRelayArgs, BlockedKeysArgs,
     BufferBenchArgs, BulkRetryArgs, DrainArgs, EventArgs, HeldXminArgs, InboxBenchArgs,
@@ -84,7 +86,7 @@ pub(crate) enum Command {
     /// Look at bulk jobs, stop them or have them go on
     #[command(subcommand)]
     Jobs(JobsCommand),
-    /// Pause an outbox, change how relays share the work, let stopped keys go on
+    /// Pause an outbox, change how relays share the work, import what an adopted table had
     #[command(subcommand)]
     Outbox(OutboxCommand),
     /// Pause everything that leads to a sink

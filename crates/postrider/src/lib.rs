@@ -29,6 +29,7 @@
 //! [`sqlite`]. So have `receive`, for consumers that must do each event's work once, and `lock`.
 //! Programs in other languages use a plain `INSERT`: see `docs/sql-contract.md`.
 
+pub mod adopt;
 mod append;
 mod appender;
 #[cfg(feature = "buffer")]

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use postrider::Status;
 use postrider::store::{CANARY_MAX, ClaimMode, DeadReason, JobState};
 
+use super::adopt::AdoptArgs;
 use super::header;
 use crate::config::parse_time;
 
@@ -237,6 +238,8 @@ pub(crate) enum OutboxCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Import what an adopted table had before it was adopted; can be repeated
+    Adopt(AdoptArgs),
     /// Let a key go on that stopped behind a dead letter (failing_key = "park")
     ReleaseKey {
         /// Name of the outbox; may be left out if there is only one

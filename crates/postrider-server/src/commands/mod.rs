@@ -1,5 +1,6 @@
 //! The commands.
 
+pub(crate) mod adopt;
 pub(crate) mod alert;
 pub(crate) mod append;
 pub(crate) mod audit;

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use postrider::Appender;
-use postrider::store::{Database, OnSuccess, StoreKind};
+use postrider::store::{Database, Finding, OnSuccess, StoreKind, Verdict};
 use postrider_relay::{OutboxConfig, Relay, telemetry};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::RunArgs;
 use crate::commands::{Context, Failure, connect, require_schema};
-use crate::config::{Config, without_password};
+use crate::config::{Built, Config, without_password};
 use crate::{http, output};
 
 /// How often the recorder sorts new samples of histograms into their buckets. Until then it keeps
@@ -39,6 +39,11 @@ async fn check(config: Config) -> Result<(), Failure> {
     let store = connect(&url, connections_max, false).await?;
     let outboxes: Vec<_> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
     require_schema(store.as_ref(), &outboxes).await?;
+    if let Some(finding) = out_of_step(store.as_ref(), &built).await?.first() {
+        let cure = finding.cure.as_deref().unwrap_or_default();
+        let what = format!("{}: {}; {cure}", finding.subject, finding.finding);
+        return Err(Failure::Schema(what));
+    }
     for outbox in &built.outboxes {
         outbox.sink.check().await?;
     }
@@ -47,6 +52,12 @@ async fn check(config: Config) -> Result<(), Failure> {
         buffer.buffer.look().await?;
     }
     output::print("configuration, store and sinks are in order\n")
+}
+
+/// What is wrong with adopted tables. A relay starts all the same: its outboxes are in order.
+async fn out_of_step(store: &dyn Database, built: &Built) -> Result<Vec<Finding>, Failure> {
+    let findings = store.diagnose_adoptions(&built.specs()).await?;
+    Ok(findings.into_iter().filter(|finding| finding.verdict == Verdict::Wrong).collect())
 }
 
 /// A relay with its HTTP endpoints.
@@ -80,6 +91,10 @@ impl Daemon {
             store.migrate(&built.specs()).await?;
         }
         require_schema(store.as_ref(), &outboxes).await?;
+        for finding in out_of_step(store.as_ref(), &built).await? {
+            let Finding { subject, finding, cure, .. } = finding;
+            tracing::error!(subject, finding, cure, "an adopted table is out of step");
+        }
         let metrics = install_metrics()?;
         let appender = Appender::connect(&url, connections_max)
             .await

@@ -40,6 +40,7 @@ impl Built {
                 dedupe: config.dedupe,
                 notify: config.notify,
                 claim: config.claim.unwrap_or_default(),
+                adoption: config.adoption.clone(),
             })
             .collect()
     }
@@ -73,6 +74,14 @@ impl Config {
             {
                 return Err(ConfigError::Invalid(format!(
                     "[[outbox]] `{}`: another outbox has this name or table",
+                    section.name
+                )));
+            }
+            let table = config.adoption.as_ref().map(|adoption| &adoption.table);
+            if let Some(table) = table.filter(|table| !seen.insert(format!("table {table}"))) {
+                return Err(ConfigError::Invalid(format!(
+                    "[[outbox]] `{}`: [outbox.adopt] table = \"{table}\": another outbox has or \
+                     serves this table",
                     section.name
                 )));
             }
@@ -239,6 +248,10 @@ fn outbox(
     config.batches_max = section.batches_max.unwrap_or(config.batches_max);
     config.batch_bytes_max = section.batch_bytes_max.unwrap_or(config.batch_bytes_max);
     config.deliver_timeout = section.deliver_timeout.map_or(config.deliver_timeout, |t| t.0);
+    if let Some(adopt) = &section.adopt {
+        let keeps = config.preset.on_success == OnSuccess::Archive;
+        config.adoption = Some(adopt.build(keeps).map_err(&invalid)?);
+    }
     config.claim = section.claim;
     config.failing_key = section.failing_key.unwrap_or_default();
     if let Some(share) = section.share {

@@ -10,6 +10,7 @@ use postrider_relay::FailingKey;
 use serde::Deserialize;
 
 use super::ConfigError;
+use super::adopt::AdoptSection;
 use super::alerts::{AlertSection, ThresholdsSection};
 use super::auto_retry::AutoRetrySection;
 use super::brokers::{KafkaSection, NatsSection, RabbitSection, RedisSection};
@@ -166,6 +167,7 @@ pub(crate) struct OutboxSection {
     pub(crate) claim: Option<ClaimMode>,
     pub(crate) failing_key: Option<FailingKey>,
     pub(crate) share: Option<Share>,
+    pub(crate) adopt: Option<AdoptSection>,
     #[serde(default)]
     pub(crate) auto_retry: Vec<AutoRetrySection>,
     #[serde(default)]

@@ -1,5 +1,6 @@
 //! The configuration: default < file < environment < flags.
 
+mod adopt;
 mod alerts;
 mod auto_retry;
 mod brokers;
@@ -272,6 +273,37 @@ mod tests {
                 "[[buffer]]\nname='b'\nurl='redis://h'\noutbox='o'\naggregate_type='a'\n\
                  event_type='e'",
                 vec!["`b`", "outbox = \"o\"", "[[outbox]]"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='log'\n[[outbox]]\nname='a'\npreset='broker'\nsink='s'\n\
+                 [outbox.adopt]\nform='debezium'",
+                vec!["`a`", "[outbox.adopt]", "table"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='log'\n[[outbox]]\nname='a'\npreset='broker'\nsink='s'\n\
+                 [outbox.adopt]\nform='oracle'",
+                vec!["oracle", "debezium", "api-call"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='log'\n[[outbox]]\nname='a'\npreset='broker'\nsink='s'\n\
+                 [outbox.adopt]\ntable='t; DROP'\n[outbox.adopt.columns]\nid='id'\npayload='p'",
+                vec!["`a`", "t; DROP", "letters, digits"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='log'\n[[outbox]]\nname='a'\npreset='broker'\nsink='s'\n\
+                 [outbox.adopt]\ntable='t'\n[outbox.adopt.columns]\nid='id'\nbody='p'",
+                vec!["body", "payload"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='log'\n[[outbox]]\nname='a'\npreset='broker'\nsink='s'\n\
+                 [outbox.adopt]\nform='handler'\ntime_zone='nine hours'",
+                vec!["nine hours", "+09:00"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='log'\n[[outbox]]\nname='a'\npreset='broker'\nsink='s'\n\
+                 adopt={form='handler'}\n[[outbox]]\nname='b'\npreset='broker'\nsink='s'\n\
+                 adopt={form='handler'}",
+                vec!["`b`", "outbox_event", "another outbox"],
             ),
             ("[[alert]]\nkind='pager'", vec!["pager", "discord", "email"]),
             ("[[alert]]\nkind='slack'\nurl='hush'", vec!["slack", "`url`", "https://"]),

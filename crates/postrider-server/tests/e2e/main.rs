@@ -8,6 +8,10 @@
 // A test fails by panicking: here an unwrap is the assertion that the step before it worked.
 #![allow(clippy::unwrap_used)]
 
+mod adopted;
+mod adopted_import;
+mod adopted_setup;
+mod adopted_stage;
 mod alerting;
 mod api;
 mod api_access;

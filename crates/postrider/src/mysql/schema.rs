@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
 
-use super::MysqlStore;
+use super::{MysqlStore, adopt};
 use crate::store::{
     LANES, Result, Schema, SchemaState, ServerFacts, Upkeep, leave_newer_tables, schema_verdict,
     versions,
@@ -103,6 +103,7 @@ impl Schema for MysqlStore {
     }
 
     async fn drop_outbox(&self, outbox: &Outbox) -> Result<()> {
+        adopt::forget(&mut *self.pool.acquire().await?, outbox).await?;
         sqlx::raw_sql(outbox.sql(include_str!("sql/drop_outbox.sql"))).execute(&self.pool).await?;
         for statement in [
             "DELETE FROM postrider_outboxes WHERE name = ?",
@@ -193,6 +194,10 @@ async fn migrate_locked(
             spec.outbox.table(),
             versions::SCHEMA
         ));
+        done.extend(match &spec.adoption {
+            Some(adoption) => adopt::set_up(connection, spec, adoption).await?,
+            None => adopt::remove(connection, &spec.outbox).await?,
+        });
     }
     Ok(done)
 }

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
+use super::adopt::refuse_adoptions;
 use super::{On, ROWS_MAX, SqliteStore};
 use crate::store::{
     LANES, Result, Schema, SchemaState, ServerFacts, Upkeep, leave_newer_tables, schema_verdict,
@@ -36,6 +37,7 @@ fn outbox_files(spec: &OutboxSpec, fingerprint: bool) -> Vec<&'static str> {
 #[async_trait]
 impl Schema for SqliteStore {
     async fn migrate(&self, outboxes: &[OutboxSpec]) -> Result<Vec<String>> {
+        refuse_adoptions(outboxes)?;
         let mut done = Vec::new();
         // The write lock lets one process migrate at a time.
         let mut tx = self.begin().await?;

@@ -11,6 +11,7 @@
 //! | [`Pauses`] | operators, and every heartbeat | what is paused |
 //! | [`Watch`] | the monitor, `doctor` | bounded looks at tables and server |
 //! | [`Batches`] | workers of a buffer | batches, saved exactly once |
+//! | [`Adopt`] | `migrate`, `outbox adopt`, clean-up | tables of other programs |
 //!
 //! Rules that hold for every implementation, and that the conformance suite of
 //! `postrider-testkit` checks:
@@ -23,6 +24,7 @@
 //!   to one caller.
 
 mod batches;
+mod adopt;
 mod books;
 mod claim;
 mod dead_letter;
@@ -48,6 +50,8 @@ pub use batches::{
     BatchTarget, Batches, EventTarget, TableTarget,
 };
 pub(crate) use batches::{IMPORT_ACTION, importable, is_unfit};
+pub(crate) use adopt::adoption_findings;
+pub use adopt::{Adopt, AdoptCursor, AdoptImport, AdoptStep};
 pub use books::{BOOKS_BY_MINUTE, BookLine, Books, Statistics, TypeStatistics};
 pub(crate) use books::{BOOKS_SUMMED_AFTER, books_from_lines};
 pub use claim::{ClaimLimit, Claimed, Cursor};
@@ -136,11 +140,11 @@ pub struct Capabilities {
 
 /// Everything that a database does for Postrider.
 pub trait Database:
-    Schema + Store + Lanes + Upkeep + Desk + Inboxes + Jobs + Pauses + Watch + Batches
+    Schema + Store + Lanes + Upkeep + Desk + Inboxes + Jobs + Pauses + Watch + Batches + Adopt
 {
 }
 impl<T> Database for T where
-    T: Schema + Store + Lanes + Upkeep + Desk + Inboxes + Jobs + Pauses + Watch + Batches
+    T: Schema + Store + Lanes + Upkeep + Desk + Inboxes + Jobs + Pauses + Watch + Batches + Adopt
 {
 }
 
