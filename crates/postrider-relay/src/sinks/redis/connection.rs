@@ -17,7 +17,7 @@ use crate::sink::Outcome;
 const REDIRECTS_MAX: u32 = 3;
 
 /// A server or a cluster, connected when first needed and again when the connection broke.
-pub(super) struct Server {
+pub(crate) struct Server {
     client: AnyClient,
     nodes: String,
     timeout: Duration,
@@ -39,7 +39,7 @@ enum AnyConnection {
 
 impl Server {
     /// Reads the URL; connects to nothing.
-    pub(super) fn new(url: &str, cluster: Option<bool>, timeout: Duration) -> Result<Self, String> {
+    pub(crate) fn new(url: &str, cluster: Option<bool>, timeout: Duration) -> Result<Self, String> {
         crate::tls::install_provider();
         // No more than this: the URL may carry a password.
         let wrong = || {
@@ -66,12 +66,12 @@ impl Server {
     }
 
     /// Hosts and ports, without what is secret.
-    pub(super) fn nodes(&self) -> &str {
+    pub(crate) fn nodes(&self) -> &str {
         &self.nodes
     }
 
     /// One answer per command, or what that means for all of them.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         &self,
         pipeline: &Pipeline,
         deadline: Instant,
@@ -108,7 +108,7 @@ impl Server {
     }
 
     /// Whether it answers.
-    pub(super) async fn ping(&self) -> Result<(), String> {
+    pub(crate) async fn ping(&self) -> Result<(), String> {
         self.ask::<String>(redis::cmd("PING")).await.map(drop)
     }
 
