@@ -13,6 +13,7 @@ use super::ConfigError;
 use super::alerts::{AlertSection, ThresholdsSection};
 use super::auto_retry::AutoRetrySection;
 use super::brokers::{KafkaSection, NatsSection, RabbitSection, RedisSection};
+use super::gateway::GatewaySection;
 use super::sink::{ChatSection, FanOutSection, HttpSection, RateSection};
 use super::value::{Secret, Time};
 
@@ -33,6 +34,8 @@ pub(crate) struct Config {
     pub(crate) outbox: Vec<OutboxSection>,
     #[serde(default)]
     pub(crate) sink: Vec<SinkSection>,
+    #[serde(default)]
+    pub(crate) gateway: Vec<GatewaySection>,
     #[serde(default)]
     pub(crate) alert: Vec<AlertSection>,
 }

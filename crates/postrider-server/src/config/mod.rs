@@ -5,6 +5,7 @@ mod auto_retry;
 mod brokers;
 mod build;
 mod file;
+mod gateway;
 mod sink;
 mod value;
 
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use build::Built;
 pub(crate) use file::{ApiSection, Config, ServerSection};
+pub(crate) use gateway::BuiltGateway;
 pub(crate) use value::{parse_time, without_password};
 
 /// The default, with comments; also what `postrider config` prints.
@@ -112,7 +114,7 @@ fn environment(
         if !ENVIRONMENT_SECTIONS.contains(&section.as_str()) {
             return Err(ConfigError::Invalid(format!(
                 "environment variable `{name}`: only keys of [{}] can be set this way; [[outbox]], \
-                 [[sink]] and [[alert]] are lists, set them in the file",
+                 [[sink]], [[gateway]] and [[alert]] are lists, set them in the file",
                 ENVIRONMENT_SECTIONS.join("], [")
             )));
         }

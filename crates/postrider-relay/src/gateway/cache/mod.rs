@@ -33,10 +33,17 @@ pub enum CacheSettings {
     },
 }
 
+impl CacheSettings {
+    /// Answers at most, where nothing else is said.
+    pub const ENTRIES_MAX: u64 = 100_000;
+    /// Bytes at most, where nothing else is said.
+    pub const BYTES_MAX: u64 = 64 * 1_024 * 1_024;
+}
+
 impl Default for CacheSettings {
-    /// In this process: 100,000 answers, 64 MiB.
+    /// In this process.
     fn default() -> Self {
-        Self::Memory { entries_max: 100_000, bytes_max: 64 * 1_024 * 1_024 }
+        Self::Memory { entries_max: Self::ENTRIES_MAX, bytes_max: Self::BYTES_MAX }
     }
 }
 

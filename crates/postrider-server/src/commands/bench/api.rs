@@ -197,6 +197,7 @@ async fn serve(
         store,
         appender: Appender::connect(&stage.url, 1).await?,
         outboxes: vec![served],
+        gateways: Vec::new(),
         waker: Waker::default(),
         metrics: PrometheusBuilder::new().build_recorder().handle(),
         access: http::access::Access::new(&server, &api)?,
