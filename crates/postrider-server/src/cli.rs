@@ -12,8 +12,8 @@ use postrider::store::ClaimMode;
 
 pub(crate) use bench::{
     ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BenchRelayArgs, BlockedKeysArgs,
-    DrainArgs, EventArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, RelayArgs,
-    ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
+    DrainArgs, EventArgs, GatewayBenchArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutageArgs,
+    OutputArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
 };
 pub(crate) use operator::{
     ActArgs, AuditArgs, By, DlqCommand, EditArgs, EventFilterArgs, EventsCommand, ExportArgs,

@@ -13,6 +13,7 @@ mod claims;
 mod drain;
 mod event;
 pub(crate) mod facts;
+mod gateway;
 mod held_xmin;
 #[cfg(feature = "kafka")]
 mod kafka;
@@ -81,6 +82,7 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::Takeover(args) => takeover::takeover(stage, args).await,
         BenchCommand::Backlog(args) => backlog::backlog(stage, args).await,
         BenchCommand::Api(args) => api::api(stage, args).await,
+        BenchCommand::Gateway(args) => gateway::gateway(stage, args).await,
     }
 }
 
@@ -96,6 +98,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::Takeover(args) => (&args.output, ClaimMode::Lanes),
         BenchCommand::Backlog(args) => (&args.output, args.claim),
         BenchCommand::Api(args) => (&args.output, ClaimMode::default()),
+        BenchCommand::Gateway(args) => (&args.output, ClaimMode::default()),
     }
 }
 
