@@ -47,6 +47,66 @@ impl Appender {
         }
     }
 
+    /// Appends one event in a transaction of its own.
+    ///
+    /// # Errors
+    /// As `append` of the store. If it is the answer to the commit that was lost, the event may have
+    /// been appended; with a request id, a repeat tells.
+    pub async fn append(&self, outbox: &Outbox, event: &NewEvent) -> Result<Appended, AppendError> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(pool) => {
+                let mut tx = pool.begin().await?;
+                let appended = crate::postgres::append(&mut tx, outbox, event).await?;
+                tx.commit().await?;
+                Ok(appended)
+            }
+            #[cfg(feature = "mysql")]
+            Self::Mysql(pool) => {
+                let mut tx = pool.begin().await?;
+                let appended = crate::mysql::append(&mut tx, outbox, event).await?;
+                tx.commit().await?;
+                Ok(appended)
+            }
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(pool) => {
+                let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
+                let appended = crate::sqlite::append(&mut tx, outbox, event).await?;
+                tx.commit().await?;
+                Ok(appended)
+            }
+        }
+    }
+
+    /// Row id of the event with this request id, while that is remembered: what an append would
+    /// answer as a duplicate, without writing anything.
+    ///
+    /// # Errors
+    /// If the database does not answer.
+    pub async fn known(
+        &self,
+        outbox: &Outbox,
+        request_id: &str,
+    ) -> Result<Option<i64>, AppendError> {
+        Ok(match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(pool) => {
+                let sql = outbox.sql(include_str!("postgres/sql/known_key.sql"));
+                sqlx::query_scalar(sql).bind(request_id).fetch_optional(pool).await?
+            }
+            #[cfg(feature = "mysql")]
+            Self::Mysql(pool) => {
+                let sql = outbox.sql(include_str!("mysql/sql/known_key.sql"));
+                sqlx::query_scalar(sql).bind(request_id).fetch_optional(pool).await?
+            }
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(pool) => {
+                let sql = outbox.sql(include_str!("sqlite/sql/known_key.sql"));
+                sqlx::query_scalar(sql).bind(request_id).fetch_optional(pool).await?
+            }
+        })
+    }
+
     /// Appends the events in one transaction: all or none. Answers in the order given.
     ///
     /// # Errors

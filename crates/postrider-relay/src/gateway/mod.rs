@@ -25,7 +25,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::HeaderMap;
 use http::{Method, StatusCode};
-use postrider::{Appender, Outbox};
+use postrider::{AppendError, Appender, Outbox};
 
 pub use answer::Answer;
 pub use cache::CacheSettings;
@@ -148,10 +148,10 @@ impl Gateway {
         self.upstream.count(telemetry::GATEWAY_MISSES);
         let heard = self.ask(&call, key).await;
         let saved = match (&heard, &stale) {
-            (Heard::Down { .. }, None) => self.save(call, key).await.unwrap_or(Saved::No),
+            (Heard::Down { .. }, None) => self.save(call, key).await,
             // Whoever gets an answer need not wait for this.
             (Heard::Down { .. }, Some(_)) => {
-                drop(self.save(call, key));
+                tokio::spawn(self.save(call, key));
                 Saved::No
             }
             _ => Saved::No,
@@ -185,17 +185,27 @@ impl Gateway {
     }
 
     /// Saves the call, which all who ask for the same share. It goes on if nobody waits for it.
-    fn save(&self, call: Call, key: Key) -> flights::Flight<Saved> {
+    fn save(&self, call: Call, key: Key) -> impl Future<Output = Saved> + Send + use<> {
         let (upstream, store) = (Arc::clone(&self.upstream), Arc::clone(&self.store));
-        self.saves.join(key, move || async move {
-            let saved = store.save(&upstream, &call).await;
+        let mut shared = true;
+        let flight = self.saves.join(key, || {
+            shared = false;
+            async move { store.save(&upstream, &call, key).await }
+        });
+        let upstream = Arc::clone(&self.upstream);
+        async move {
+            let saved = match flight.await {
+                Some(Saved::New) if shared => Saved::Repeat,
+                Some(saved) => saved,
+                None => Saved::No,
+            };
             upstream.count(match saved {
                 Saved::New => telemetry::GATEWAY_SAVED,
                 Saved::Repeat => telemetry::GATEWAY_REPEATS,
                 Saved::No => telemetry::GATEWAY_UNSAVED,
             });
             saved
-        })
+        }
     }
 
     fn refuse(&self, call: &Call) -> Option<Problem> {
@@ -243,22 +253,30 @@ impl Gateway {
 }
 
 impl SavedCalls {
-    /// Whether it was saved before is known by its request id; a lost answer of the database counts
-    /// as not saved, and the next who asks finds it there.
-    async fn save(&self, upstream: &Upstream, call: &Call) -> Saved {
-        let event = match call.event(upstream.name()) {
-            Ok(event) => event.deliver_after(upstream.settings.replay_after),
-            Err(error) => return not_saved(upstream, &error),
-        };
-        let events = [event];
-        let appending = self.appender.append_all(&self.outbox, &events);
-        match tokio::time::timeout(SAVE_TIMEOUT, appending).await {
-            Ok(Ok(appended)) => match appended.first().is_some_and(|one| one.is_duplicate()) {
-                true => Saved::Repeat,
-                false => Saved::New,
-            },
+    /// A lost answer of the database counts as not saved; the next who asks finds the call there.
+    async fn save(&self, upstream: &Upstream, call: &Call, key: Key) -> Saved {
+        match tokio::time::timeout(SAVE_TIMEOUT, self.try_save(upstream, call, key)).await {
+            Ok(Ok(saved)) => saved,
             Ok(Err(error)) => not_saved(upstream, &error),
             Err(_) => not_saved(upstream, &format!("no answer within {SAVE_TIMEOUT:?}")),
+        }
+    }
+
+    async fn try_save(
+        &self,
+        upstream: &Upstream,
+        call: &Call,
+        key: Key,
+    ) -> Result<Saved, AppendError> {
+        let Self { outbox, appender } = self;
+        // In an outage most calls are repeats: these write nothing, and wait for no writer.
+        if appender.known(outbox, &key.request_id(upstream.name())).await?.is_some() {
+            return Ok(Saved::Repeat);
+        }
+        let event = call.event(upstream.name()).deliver_after(upstream.settings.replay_after);
+        match appender.append(outbox, &event).await?.is_duplicate() {
+            true => Ok(Saved::Repeat),
+            false => Ok(Saved::New),
         }
     }
 }
