@@ -1,6 +1,8 @@
 //! Appending without a transaction of one's own: for programs that only forward events, such as
 //! the HTTP endpoint. A program with a business change appends in *its* transaction instead.
 
+use std::collections::HashSet;
+
 use crate::{AppendError, Appended, NewEvent, Outbox, StoreError};
 
 /// A pool of connections to append through.
@@ -47,62 +49,39 @@ impl Appender {
         }
     }
 
-    /// Appends one event in a transaction of its own.
-    ///
-    /// # Errors
-    /// As `append` of the store. If it is the answer to the commit that was lost, the event may have
-    /// been appended; with a request id, a repeat tells.
-    pub async fn append(&self, outbox: &Outbox, event: &NewEvent) -> Result<Appended, AppendError> {
-        match self {
-            #[cfg(feature = "postgres")]
-            Self::Postgres(pool) => {
-                let mut tx = pool.begin().await?;
-                let appended = crate::postgres::append(&mut tx, outbox, event).await?;
-                tx.commit().await?;
-                Ok(appended)
-            }
-            #[cfg(feature = "mysql")]
-            Self::Mysql(pool) => {
-                let mut tx = pool.begin().await?;
-                let appended = crate::mysql::append(&mut tx, outbox, event).await?;
-                tx.commit().await?;
-                Ok(appended)
-            }
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite(pool) => {
-                let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
-                let appended = crate::sqlite::append(&mut tx, outbox, event).await?;
-                tx.commit().await?;
-                Ok(appended)
-            }
-        }
-    }
-
-    /// Row id of the event with this request id, while that is remembered: what an append would
-    /// answer as a duplicate, without writing anything.
+    /// Which of these request ids are remembered: what an append would answer as duplicates, without
+    /// writing anything.
     ///
     /// # Errors
     /// If the database does not answer.
     pub async fn known(
         &self,
         outbox: &Outbox,
-        request_id: &str,
-    ) -> Result<Option<i64>, AppendError> {
+        request_ids: &[&str],
+    ) -> Result<HashSet<String>, AppendError> {
         Ok(match self {
             #[cfg(feature = "postgres")]
             Self::Postgres(pool) => {
-                let sql = outbox.sql(include_str!("postgres/sql/known_key.sql"));
-                sqlx::query_scalar(sql).bind(request_id).fetch_optional(pool).await?
+                let sql = outbox.sql(include_str!("postgres/sql/find_keys.sql"));
+                let found: Vec<(String, i64)> =
+                    sqlx::query_as(sql).bind(request_ids).fetch_all(pool).await?;
+                found.into_iter().map(|(request_id, _)| request_id).collect()
             }
             #[cfg(feature = "mysql")]
             Self::Mysql(pool) => {
-                let sql = outbox.sql(include_str!("mysql/sql/known_key.sql"));
-                sqlx::query_scalar(sql).bind(request_id).fetch_optional(pool).await?
+                let sql = outbox.sql(include_str!("mysql/sql/find_keys.sql"));
+                let wanted = serde_json::json!(request_ids).to_string();
+                let found: Vec<String> =
+                    sqlx::query_scalar(sql).bind(wanted).fetch_all(pool).await?;
+                found.into_iter().collect()
             }
             #[cfg(feature = "sqlite")]
             Self::Sqlite(pool) => {
-                let sql = outbox.sql(include_str!("sqlite/sql/known_key.sql"));
-                sqlx::query_scalar(sql).bind(request_id).fetch_optional(pool).await?
+                let sql = outbox.sql(include_str!("sqlite/sql/find_keys.sql"));
+                let wanted = serde_json::json!(request_ids).to_string();
+                let found: Vec<(String, i64)> =
+                    sqlx::query_as(sql).bind(wanted).fetch_all(pool).await?;
+                found.into_iter().map(|(request_id, _)| request_id).collect()
             }
         })
     }

@@ -15,17 +15,17 @@ mod cache;
 mod call;
 mod flights;
 mod reply;
+mod saver;
 mod settings;
 mod sink;
 mod upstream;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::HeaderMap;
 use http::{Method, StatusCode};
-use postrider::{AppendError, Appender, Outbox};
+use postrider::{Appender, Outbox};
 
 pub use answer::Answer;
 pub use cache::CacheSettings;
@@ -38,11 +38,9 @@ pub use upstream::Upstream;
 use self::cache::Kept;
 use self::call::Key;
 use self::flights::Flights;
+use self::saver::{Saved, Saver};
 use self::upstream::{COUNTS_AS_DOWN, Heard, TOO_LARGE};
 use crate::telemetry;
-
-/// Time to save a call. A caller is not kept waiting by a database that is down as well.
-const SAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why a gateway cannot be used at all.
 #[derive(Debug, thiserror::Error)]
@@ -57,35 +55,18 @@ pub struct GatewayError {
 /// Answers calls of an upstream, and saves those that it cannot answer.
 pub struct Gateway {
     upstream: Arc<Upstream>,
-    store: Arc<SavedCalls>,
+    saver: Saver,
     saves: Arc<Flights<Saved>>,
-}
-
-/// The outbox of the calls that wait.
-struct SavedCalls {
-    outbox: Outbox,
-    appender: Appender,
-}
-
-/// Whether the relay will repeat a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Saved {
-    /// It is in the outbox now.
-    New,
-    /// It was before.
-    Repeat,
-    /// As far as is known, it is not.
-    No,
 }
 
 impl Gateway {
     /// Calls are saved in `outbox`, whose request ids must be remembered while the event is open
     /// ([`Dedupe::Open`](postrider::Dedupe::Open)), and whose sink is the [`GatewaySink`] of the same
-    /// upstream.
+    /// upstream. Call it within a Tokio runtime: it starts a task.
     pub fn new(upstream: Arc<Upstream>, outbox: Outbox, appender: Appender) -> Self {
         telemetry::start_gateway(upstream.name());
-        let store = Arc::new(SavedCalls { outbox, appender });
-        Self { upstream, store, saves: Arc::default() }
+        let saver = Saver::start(upstream.name(), outbox, appender);
+        Self { upstream, saver, saves: Arc::default() }
     }
 
     /// Name in paths, metrics and messages.
@@ -148,10 +129,10 @@ impl Gateway {
         self.upstream.count(telemetry::GATEWAY_MISSES);
         let heard = self.ask(&call, key).await;
         let saved = match (&heard, &stale) {
-            (Heard::Down { .. }, None) => self.save(call, key).await,
+            (Heard::Down { .. }, None) => self.save(&call, key).await,
             // Whoever gets an answer need not wait for this.
             (Heard::Down { .. }, Some(_)) => {
-                tokio::spawn(self.save(call, key));
+                tokio::spawn(self.save(&call, key));
                 Saved::No
             }
             _ => Saved::No,
@@ -185,12 +166,14 @@ impl Gateway {
     }
 
     /// Saves the call, which all who ask for the same share. It goes on if nobody waits for it.
-    fn save(&self, call: Call, key: Key) -> impl Future<Output = Saved> + Send + use<> {
-        let (upstream, store) = (Arc::clone(&self.upstream), Arc::clone(&self.store));
+    fn save(&self, call: &Call, key: Key) -> impl Future<Output = Saved> + Send + use<> {
+        let (name, saver) = (self.name(), self.saver.clone());
+        let (request_id, wait) = (key.request_id(name), self.upstream.settings.replay_after);
         let mut shared = true;
         let flight = self.saves.join(key, || {
             shared = false;
-            async move { store.save(&upstream, &call, key).await }
+            let event = call.event(name).deliver_after(wait);
+            async move { saver.save(request_id, event).await }
         });
         let upstream = Arc::clone(&self.upstream);
         async move {
@@ -250,38 +233,4 @@ impl Gateway {
         let retry_after = Some(upstream.settings.retry_after);
         Reply::Problem(Problem { saved: Some(saved), retry_after, ..problem })
     }
-}
-
-impl SavedCalls {
-    /// A lost answer of the database counts as not saved; the next who asks finds the call there.
-    async fn save(&self, upstream: &Upstream, call: &Call, key: Key) -> Saved {
-        match tokio::time::timeout(SAVE_TIMEOUT, self.try_save(upstream, call, key)).await {
-            Ok(Ok(saved)) => saved,
-            Ok(Err(error)) => not_saved(upstream, &error),
-            Err(_) => not_saved(upstream, &format!("no answer within {SAVE_TIMEOUT:?}")),
-        }
-    }
-
-    async fn try_save(
-        &self,
-        upstream: &Upstream,
-        call: &Call,
-        key: Key,
-    ) -> Result<Saved, AppendError> {
-        let Self { outbox, appender } = self;
-        // In an outage most calls are repeats: these write nothing, and wait for no writer.
-        if appender.known(outbox, &key.request_id(upstream.name())).await?.is_some() {
-            return Ok(Saved::Repeat);
-        }
-        let event = call.event(upstream.name()).deliver_after(upstream.settings.replay_after);
-        match appender.append(outbox, &event).await?.is_duplicate() {
-            true => Ok(Saved::Repeat),
-            false => Ok(Saved::New),
-        }
-    }
-}
-
-fn not_saved(upstream: &Upstream, error: &dyn std::fmt::Display) -> Saved {
-    tracing::error!(gateway = upstream.name(), %error, "a call could not be saved");
-    Saved::No
 }
