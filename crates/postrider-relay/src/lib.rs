@@ -20,10 +20,13 @@ mod fan_out;
 #[cfg(feature = "filters")]
 mod filter;
 mod gate;
+#[cfg(feature = "gateway")]
+pub mod gateway;
 mod health;
 mod heart;
 mod jobs;
 mod lanes;
+mod live_calls;
 pub mod message;
 pub mod monitor;
 pub mod policy;

@@ -74,6 +74,28 @@ pub const AUTO_RETRIED: &str = "postrider_outbox_auto_retried_total";
 pub const ALERTS_DROPPED: &str = "postrider_alerts_dropped_total";
 /// Messages that wait for their channel (gauge).
 pub const ALERTS_WAITING: &str = "postrider_alerts_waiting";
+/// Calls that a gateway answered from its cache.
+pub const GATEWAY_HITS: &str = "postrider_gateway_hits_total";
+/// Calls whose answer was not in the cache, or not fresh.
+pub const GATEWAY_MISSES: &str = "postrider_gateway_misses_total";
+/// Calls of callers that a gateway made to its upstream.
+pub const GATEWAY_CALLS: &str = "postrider_gateway_calls_total";
+/// Calls that were saved, each once while it is open.
+pub const GATEWAY_SAVED: &str = "postrider_gateway_saved_total";
+/// Calls that had been saved before.
+pub const GATEWAY_REPEATS: &str = "postrider_gateway_repeats_total";
+/// Calls that could not be saved.
+pub const GATEWAY_UNSAVED: &str = "postrider_gateway_unsaved_total";
+/// Callers that got 503 because the upstream is down.
+pub const GATEWAY_UNAVAILABLE: &str = "postrider_gateway_unavailable_total";
+/// Callers that got an old answer because the upstream is down.
+pub const GATEWAY_STALE: &str = "postrider_gateway_stale_total";
+/// Saved calls that the relay repeated.
+pub const GATEWAY_REPLAYS: &str = "postrider_gateway_replays_total";
+/// Saved calls that needed no repeat, because there was an answer by then.
+pub const GATEWAY_NEEDLESS: &str = "postrider_gateway_needless_total";
+/// Failures of a gateway's cache.
+pub const GATEWAY_CACHE_ERRORS: &str = "postrider_gateway_cache_errors_total";
 /// Whether this relay holds its lease (gauge, 0 or 1).
 pub const LEASE_HELD: &str = "postrider_relay_lease_held";
 
@@ -115,6 +137,8 @@ pub mod label {
     pub const REASON: &str = "reason";
     /// Name of the buffer.
     pub const BUFFER: &str = "buffer";
+    /// Name of the gateway.
+    pub const GATEWAY: &str = "gateway";
     /// Name of the channel for alerts.
     pub const CHANNEL: &str = "channel";
 }
@@ -225,6 +249,26 @@ pub(crate) fn start_buffer(buffer: &str) {
     }
 }
 
+/// The same for what is counted per gateway.
+#[cfg(feature = "gateway")]
+pub(crate) fn start_gateway(gateway: &str) {
+    for name in [
+        GATEWAY_HITS,
+        GATEWAY_MISSES,
+        GATEWAY_CALLS,
+        GATEWAY_SAVED,
+        GATEWAY_REPEATS,
+        GATEWAY_UNSAVED,
+        GATEWAY_UNAVAILABLE,
+        GATEWAY_STALE,
+        GATEWAY_REPLAYS,
+        GATEWAY_NEEDLESS,
+        GATEWAY_CACHE_ERRORS,
+    ] {
+        metrics::counter!(name, label::GATEWAY => gateway.to_owned()).absolute(0);
+    }
+}
+
 /// Describes all metrics to the recorder that is installed.
 pub fn describe() {
     describe_gauge!(PENDING, "Events that are PENDING, PROCESSING or FAILED, from the books");
@@ -273,6 +317,17 @@ pub fn describe() {
     describe_histogram!(BUFFER_FLUSH_SECONDS, "From moving a batch until it is ended in seconds");
     describe_gauge!(PAUSED, "Whether an operator paused the outbox or its sink");
     describe_counter!(AUTO_RETRIED, "Dead letters sent again by rule");
+    describe_counter!(GATEWAY_HITS, "Calls answered from the cache");
+    describe_counter!(GATEWAY_MISSES, "Calls whose answer was not in the cache, or not fresh");
+    describe_counter!(GATEWAY_CALLS, "Calls of callers made to the upstream");
+    describe_counter!(GATEWAY_SAVED, "Calls that were saved");
+    describe_counter!(GATEWAY_REPEATS, "Calls that had been saved before");
+    describe_counter!(GATEWAY_UNSAVED, "Calls that could not be saved");
+    describe_counter!(GATEWAY_UNAVAILABLE, "Callers that got 503");
+    describe_counter!(GATEWAY_STALE, "Callers that got an old answer");
+    describe_counter!(GATEWAY_REPLAYS, "Saved calls that were repeated");
+    describe_counter!(GATEWAY_NEEDLESS, "Saved calls that needed no repeat");
+    describe_counter!(GATEWAY_CACHE_ERRORS, "Failures of the cache");
     describe_gauge!(LEASE_HELD, "Whether this relay holds its lease");
 }
 

@@ -16,6 +16,7 @@ mod crash;
 mod failures;
 mod fan_out;
 mod faults;
+mod gateway;
 mod handler_sink;
 mod health;
 mod http_answers;

@@ -36,6 +36,8 @@ pub(crate) enum BenchCommand {
     Buffer(BufferBenchArgs),
     /// Send dead letters again by filter: at full speed, then with a rate, interrupted half-way
     BulkRetry(BulkRetryArgs),
+    /// Measure what a gateway answers from its cache
+    Gateway(GatewayBenchArgs),
 }
 
 /// Where events go.
@@ -349,6 +351,27 @@ pub(crate) struct BulkRetryArgs {
     pub(crate) rate: u32,
     #[command(flatten)]
     pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GatewayBenchArgs {
+    /// Time to measure; the limit is measured as long
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = super::parse_time)]
+    pub(crate) seconds: Duration,
+    /// Clients that ask at the same time
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub(crate) clients: u32,
+    /// Different calls, all of them in the cache
+    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) keys: u32,
+    /// Bytes of an answer
+    #[arg(long, default_value_t = 512, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) answer: u32,
+    /// Requests per second to reach; the exit code is 1 otherwise
+    #[arg(long, default_value_t = 20_000, value_name = "N")]
+    pub(crate) target: u32,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

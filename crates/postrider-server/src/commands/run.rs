@@ -7,13 +7,14 @@ use std::time::Duration;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use postrider::Appender;
 use postrider::store::{Database, Finding, OnSuccess, StoreKind, Verdict};
+use postrider_relay::gateway::Gateway;
 use postrider_relay::{OutboxConfig, Relay, telemetry};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::RunArgs;
 use crate::commands::{Context, Failure, connect, require_schema};
-use crate::config::{Built, Config, without_password};
+use crate::config::{Built, BuiltGateway, Config, without_password};
 use crate::{http, output};
 
 /// How often the recorder sorts new samples of histograms into their buckets. Until then it keeps
@@ -103,6 +104,9 @@ impl Daemon {
         let listener = TcpListener::bind(server.listen).await.map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
 
+        let gateway =
+            |built: BuiltGateway| Gateway::new(built.upstream, built.outbox, appender.clone());
+        let gateways: Vec<Gateway> = built.gateways.into_iter().map(gateway).collect();
         let served = built.outboxes.iter().map(served).collect();
         let inbox_retention = built.relay.inbox_retention;
         let mut relay =
@@ -123,6 +127,7 @@ impl Daemon {
             store: Arc::clone(&store),
             appender,
             outboxes: served,
+            gateways,
             waker: relay.waker(),
             metrics,
             access,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use postrider::store::OnSuccess;
 use postrider::{Dedupe, Outbox, OutboxSpec};
 use postrider_relay::alert::{AlertSettings, Subscription};
+use postrider_relay::gateway::GatewaySink;
 use postrider_relay::sinks::{ChatSink, LogSink, NullSink};
 use postrider_relay::{
     Backoff, BufferConfig, FanOut, OutboxConfig, Preset, RateLimit, RelayConfig, Sink,
@@ -18,6 +19,7 @@ use super::alerts::channels;
 use super::auto_retry::AutoRetrySection;
 use super::buffer::buffers;
 use super::file::{Config, OnSuccessWord, OutboxSection, SinkSection, TelemetrySection};
+use super::gateway::BuiltGateway;
 use super::value::{Time, parse_time};
 
 /// Everything that a relay needs.
@@ -25,6 +27,7 @@ pub(crate) struct Built {
     pub(crate) relay: RelayConfig,
     pub(crate) outboxes: Vec<OutboxConfig>,
     pub(crate) buffers: Vec<BufferConfig>,
+    pub(crate) gateways: Vec<BuiltGateway>,
     pub(crate) channels: Vec<Subscription>,
     pub(crate) alert_settings: AlertSettings,
     pub(crate) traces: Option<TraceSettings>,
@@ -65,6 +68,21 @@ impl Config {
                 )));
             }
         }
+        let mut upstreams = Vec::new();
+        for section in &self.gateway {
+            let saves = self.outbox.iter().find(|outbox| outbox.sink == section.name);
+            let preset = preset(saves.ok_or_else(|| section.no_outbox())?)?;
+            let upstream = Arc::new(section.build(&preset, self.api.request_timeout.0)?);
+            let sink: Arc<dyn Sink> = Arc::new(GatewaySink::new(Arc::clone(&upstream)));
+            let target = Target { sink, rate: None, fan_out: None };
+            if sinks.insert(section.name.clone(), target).is_some() {
+                return Err(ConfigError::Invalid(format!(
+                    "[[gateway]] `{}`: another gateway or sink has this name",
+                    section.name
+                )));
+            }
+            upstreams.push(upstream);
+        }
         let mut seen = HashSet::new();
         let mut outboxes = Vec::new();
         for section in &self.outbox {
@@ -89,12 +107,18 @@ impl Config {
         }
         refuse_circles(&outboxes)?;
         let buffers = buffers(&self.buffer, &names)?;
+        let mut gateways = Vec::new();
+        for (section, upstream) in self.gateway.iter().zip(upstreams) {
+            let outbox = section.outbox(&outboxes)?.clone();
+            gateways.push(BuiltGateway { upstream, outbox });
+        }
         let channels = channels(&self.alert)?;
         let usual = AlertSettings::default();
         let cool_down = self.relay.alert_cool_down.map_or(usual.cool_down, |time| time.0);
         let alert_settings = AlertSettings { cool_down, ..usual };
         let traces = traces(&self.telemetry)?;
-        Ok(Built { relay: relay(&self)?, outboxes, buffers, channels, alert_settings, traces })
+        let relay = relay(&self)?;
+        Ok(Built { relay, outboxes, buffers, gateways, channels, alert_settings, traces })
     }
 }
 
@@ -216,22 +240,16 @@ fn outbox(
     let place = format!("[[outbox]] `{}`", section.name);
     let invalid = |message: String| ConfigError::Invalid(format!("{place}: {message}"));
     let outbox = named(section)?;
-    let preset = Preset::by_name(&section.preset).ok_or_else(|| {
-        let names = Preset::all().map(|preset| preset.name).join(", ");
-        invalid(format!("preset = \"{}\" is unknown; allowed: {names}", section.preset))
-    })?;
+    let preset = preset(section)?;
     let target = sinks.get(&section.sink).ok_or_else(|| {
         let mut names: Vec<&str> = sinks.keys().map(String::as_str).collect();
         names.sort_unstable();
         invalid(format!(
-            "sink = \"{}\" is not defined; the [[sink]] blocks define: {}",
+            "sink = \"{}\" is not defined; the [[sink]] and [[gateway]] blocks define: {}",
             section.sink,
             if names.is_empty() { "none".to_owned() } else { names.join(", ") }
         ))
     })?;
-    let mut preset = overridden(preset, section);
-    preset.alerts = section.alerts.over(preset.alerts).map_err(&invalid)?;
-    check(&preset).map_err(&invalid)?;
     let mut config = OutboxConfig::new(outbox, preset, Arc::clone(&target.sink));
     config.rate = target.rate.clone();
     config.fan_out = target.fan_out.clone();
@@ -269,6 +287,20 @@ fn outbox(
         return Err(invalid(format!("batches_max = {}: allowed is 1 to 64", config.batches_max)));
     }
     Ok(config)
+}
+
+/// The preset that is named, with what the section says otherwise.
+fn preset(section: &OutboxSection) -> Result<Preset, ConfigError> {
+    let invalid =
+        |message: String| ConfigError::Invalid(format!("[[outbox]] `{}`: {message}", section.name));
+    let named = Preset::by_name(&section.preset).ok_or_else(|| {
+        let names = Preset::all().map(|preset| preset.name).join(", ");
+        invalid(format!("preset = \"{}\" is unknown; allowed: {names}", section.preset))
+    })?;
+    let mut preset = overridden(named, section);
+    preset.alerts = section.alerts.over(preset.alerts).map_err(invalid)?;
+    check(&preset).map_err(invalid)?;
+    Ok(preset)
 }
 
 fn overridden(preset: Preset, section: &OutboxSection) -> Preset {

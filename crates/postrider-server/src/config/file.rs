@@ -15,6 +15,7 @@ use super::alerts::{AlertSection, ThresholdsSection};
 use super::auto_retry::AutoRetrySection;
 use super::brokers::{KafkaSection, NatsSection, RabbitSection, RedisSection};
 use super::buffer::BufferSection;
+use super::gateway::GatewaySection;
 use super::sink::{ChatSection, FanOutSection, HttpSection, RateSection};
 use super::value::{Secret, Time};
 
@@ -37,6 +38,8 @@ pub(crate) struct Config {
     pub(crate) sink: Vec<SinkSection>,
     #[serde(default)]
     pub(crate) buffer: Vec<BufferSection>,
+    #[serde(default)]
+    pub(crate) gateway: Vec<GatewaySection>,
     #[serde(default)]
     pub(crate) alert: Vec<AlertSection>,
 }

@@ -7,6 +7,7 @@ mod brokers;
 mod buffer;
 mod build;
 mod file;
+mod gateway;
 mod sink;
 mod value;
 
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use build::Built;
 pub(crate) use file::{ApiSection, Config, ServerSection};
+pub(crate) use gateway::BuiltGateway;
 pub(crate) use value::{parse_time, without_password};
 
 /// The default, with comments; also what `postrider config` prints.
@@ -114,7 +116,7 @@ fn environment(
         if !ENVIRONMENT_SECTIONS.contains(&section.as_str()) {
             return Err(ConfigError::Invalid(format!(
                 "environment variable `{name}`: only keys of [{}] can be set this way; [[outbox]], \
-                 [[sink]] and [[alert]] are lists, set them in the file",
+                 [[sink]], [[gateway]] and [[alert]] are lists, set them in the file",
                 ENVIRONMENT_SECTIONS.join("], [")
             )));
         }
@@ -321,6 +323,45 @@ mod tests {
             ),
             ("[telemetry]\notlp_endpoint = 'hush'", vec!["[telemetry]", "otlp_endpoint", "4318"]),
             ("[relay]\nmonitor_every = '1ms'", vec!["monitor_every", "100ms"]),
+            (
+                "[[gateway]]\nname='g'\nurl='http://h'",
+                vec!["[[gateway]] `g`", "sink = \"g\"", "open"],
+            ),
+            (
+                "[[outbox]]\nname='a'\npreset='api-call'\nsink='g'\n\
+                 [[gateway]]\nname='g'\nurl='http://h'",
+                vec!["[[gateway]] `g`", "[[outbox]] `a`", "dedupe = \"open\""],
+            ),
+            (
+                "[[outbox]]\nname='a'\npreset='api-call'\nsink='g'\ndedupe='open'\n\
+                 [[gateway]]\nname='g'\nurl='ftp://hush'",
+                vec!["[[gateway]] `g`", "`url`", "https://"],
+            ),
+            (
+                "[[outbox]]\nname='a'\npreset='api-call'\nsink='g'\ndedupe='open'\n\
+                 [[gateway]]\nname='g'\nurl='http://h'\nmethods=['GETT']",
+                vec!["`methods`", "GETT", "POST"],
+            ),
+            (
+                "[[outbox]]\nname='a'\npreset='api-call'\nsink='g'\ndedupe='open'\n\
+                 [[gateway]]\nname='g'\nurl='http://h'\ntimeout='1m'",
+                vec!["timeout = 60s", "request_timeout"],
+            ),
+            (
+                "[[outbox]]\nname='a'\npreset='api-call'\nsink='g'\ndedupe='open'\n\
+                 [[gateway]]\nname='g'\nurl='http://h'\nforward_headers=['cookie']",
+                vec!["forward_headers", "`cookie`", "`headers`"],
+            ),
+            (
+                "[[outbox]]\nname='a'\npreset='api-call'\nsink='g'\ndedupe='open'\n\
+                 [[gateway]]\nname='g'\nurl='http://h'\ncache='redis://h'\ncache_bytes_max=1",
+                vec!["cache_bytes_max", "maxmemory"],
+            ),
+            (
+                "[[sink]]\nname='g'\nkind='log'\n[[gateway]]\nname='g'\nurl='http://h'\n\
+                 [[outbox]]\nname='a'\npreset='api-call'\nsink='g'\ndedupe='open'",
+                vec!["[[gateway]] `g`", "this name"],
+            ),
         ] {
             let (_folder, path) = write(text);
             let error = load(Some(&path), None)

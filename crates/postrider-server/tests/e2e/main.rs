@@ -32,6 +32,7 @@ mod dead_letter_commands;
 mod delivery;
 mod demo;
 mod doctor;
+mod gateway;
 mod lanes;
 mod metrics;
 mod operator_commands;

@@ -23,8 +23,8 @@
 //! - **Thread safety.** All methods take `&self` and may run at the same time. A [`Cursor`] belongs
 //!   to one caller.
 
-mod batches;
 mod adopt;
+mod batches;
 mod books;
 mod claim;
 mod dead_letter;
@@ -45,13 +45,13 @@ mod settle;
 mod upkeep;
 mod watch;
 
+pub(crate) use adopt::adoption_findings;
+pub use adopt::{Adopt, AdoptCursor, AdoptImport, AdoptStep};
 pub use batches::{
     Application, BATCHES_KEPT, BUFFER_NAME_CHARS_MAX, Batch, BatchBook, BatchEntry, BatchState,
     BatchTarget, Batches, EventTarget, TableTarget,
 };
 pub(crate) use batches::{IMPORT_ACTION, importable, is_unfit};
-pub(crate) use adopt::adoption_findings;
-pub use adopt::{Adopt, AdoptCursor, AdoptImport, AdoptStep};
 pub use books::{BOOKS_BY_MINUTE, BookLine, Books, Statistics, TypeStatistics};
 pub(crate) use books::{BOOKS_SUMMED_AFTER, books_from_lines};
 pub use claim::{ClaimLimit, Claimed, Cursor};

@@ -14,6 +14,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use postrider::store::{ClaimMode, Database, OnSuccess};
 use postrider::{Appender, Outbox};
 use postrider_relay::Waker;
+use postrider_relay::gateway::Gateway;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -103,7 +104,7 @@ pub(super) async fn api(stage: &Stage, args: &ApiBenchArgs) -> Result<Report, Fa
     while stage.store.fold_books(&outbox, 10_000).await? > 0 {}
 
     let stop = stage.stop.child_token();
-    let address = serve(stage, &outbox, stop.clone()).await?;
+    let address = serve(stage, &outbox, Vec::new(), stop.clone()).await?;
     let mut clients = Vec::new();
     for _ in 0..args.clients {
         clients.push(Client::connect(address, &outbox).await?);
@@ -157,9 +158,10 @@ async fn fill_archive(
 }
 
 /// The API as the daemon has it, without a relay beside it.
-async fn serve(
+pub(super) async fn serve(
     stage: &Stage,
     outbox: &Outbox,
+    gateways: Vec<Gateway>,
     stop: CancellationToken,
 ) -> Result<SocketAddr, Failure> {
     let refused = |error| Failure::Listen { address: ([127, 0, 0, 1], 0).into(), error };
@@ -179,6 +181,7 @@ async fn serve(
         store,
         appender: Appender::connect(&stage.url, 1).await?,
         outboxes: vec![served],
+        gateways,
         waker: Waker::default(),
         metrics: PrometheusBuilder::new().build_recorder().handle(),
         access: http::access::Access::new(&server, &api)?,

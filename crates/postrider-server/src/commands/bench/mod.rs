@@ -16,6 +16,7 @@ mod claims;
 mod drain;
 mod event;
 pub(crate) mod facts;
+mod gateway;
 mod held_xmin;
 mod inbox;
 #[cfg(feature = "kafka")]
@@ -89,6 +90,7 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::Api(args) => api::api(stage, args).await,
         BenchCommand::Buffer(args) => buffer::buffer(stage, args).await,
         BenchCommand::BulkRetry(args) => bulk_retry::bulk_retry(stage, args).await,
+        BenchCommand::Gateway(args) => gateway::gateway(stage, args).await,
     }
 }
 
@@ -107,6 +109,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::Api(args) => (&args.output, ClaimMode::default()),
         BenchCommand::Buffer(args) => (&args.output, ClaimMode::default()),
         BenchCommand::BulkRetry(args) => (&args.output, ClaimMode::default()),
+        BenchCommand::Gateway(args) => (&args.output, ClaimMode::default()),
     }
 }
 
