@@ -192,6 +192,7 @@ async fn serve(
         sink: "bench".to_owned(),
         branches: Vec::new(),
         archives: true,
+        rate: None,
     };
     let state = http::ServerState::new(http::Parts {
         store,

@@ -42,7 +42,8 @@ struct Shell {
 static PAGE: LazyLock<Shell> = LazyLock::new(|| {
     let build = hash(ASSETS.iter().flat_map(|asset| [asset.name, asset.body]));
     // One round trip instead of one for each step of the imports.
-    let modules = ASSETS.iter().filter(|asset| asset.name.ends_with(".js"));
+    let module = |asset: &&Asset| asset.name.ends_with(".js") && asset.name != "theme.js";
+    let modules = ASSETS.iter().filter(module);
     let preloads: String = modules
         .map(|asset| format!("<link rel=\"modulepreload\" href=\"{}\">\n", path(&build, asset)))
         .collect();
