@@ -63,7 +63,13 @@ async fn a_relay_recovers_its_own_outboxes_whoever_leads(db: TestDb) {
 async fn only_the_first_that_serves_an_outbox_keeps_its_house_and_another_takes_over(db: TestDb) {
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
     let outbox = db.outbox.name().to_owned();
-    let serving = Serving { outbox, epoch: 1, share: Share::WHOLE, down: Vec::new(), traffic: Traffic::default() };
+    let serving = Serving {
+        outbox,
+        epoch: 1,
+        share: Share::WHOLE,
+        down: Vec::new(),
+        traffic: Traffic::default(),
+    };
     let (elder, beating) = elder(&db, vec![serving]).await;
     let relay = RunningRelay::quick(&db, &folder, &sink);
     mark_one(&db).await;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use postrider::store::{
-    ClaimMode, Cursor, DeadReason, Delivery, Key, LANES, Lane, LaneSet, Lease, OnSuccess, Serving, Traffic,
-    Share,
+    ClaimMode, Cursor, DeadReason, Delivery, Key, LANES, Lane, LaneSet, Lease, OnSuccess, Serving,
+    Share, Traffic,
 };
 use postrider::{NewEvent, OutboxSpec, StoreError};
 

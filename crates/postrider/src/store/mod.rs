@@ -59,8 +59,8 @@ pub use jobs::{
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) use lane_search::up_to_limit;
 pub use lanes::{
-    BlockedKey, ClaimMode, Key, LANES, Lane, LaneOwner, LaneRead, LaneRow,
-    LaneSet, Lanes, Mode, Share,
+    BlockedKey, ClaimMode, Key, LANES, Lane, LaneOwner, LaneRead, LaneRow, LaneSet, Lanes, Mode,
+    Share,
 };
 pub(crate) use lanes::{FoundLane, choose_lanes, mode_of};
 pub use lease::{Lease, RelayIdentity, RelayPulse};

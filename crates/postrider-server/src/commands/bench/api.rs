@@ -26,7 +26,7 @@ use super::facts::Facts;
 use super::numbers::{Percentiles, ratio, rounded};
 use super::report::{Bars, Plot, Report};
 use super::stage::{Stage, bar};
-use crate::cli::ApiBenchArgs;
+use crate::cli::{ApiBenchArgs, EventArgs};
 use crate::commands::Failure;
 use crate::config::{ApiSection, ServerSection};
 use crate::http;
@@ -91,13 +91,13 @@ struct Ask {
 
 pub(super) async fn api(stage: &Stage, args: &ApiBenchArgs) -> Result<Report, Failure> {
     let outbox = stage.outbox("").await?;
-    fill_dead_letters(stage, &outbox, args).await?;
+    fill_dead_letters(stage, &outbox, &args.event, args.dead_letters).await?;
     let later = Maker::new(args.event.keys, args.event.payload).deliver_after(NOT_YET);
     stage.fill(&outbox, &later, args.events).await?;
     while stage.store.fold_books(&outbox, 10_000).await? > 0 {}
 
     let stop = stage.stop.child_token();
-    let address = serve(stage, &outbox, stop.clone()).await?;
+    let address = serve(stage, &outbox, FEED_EVERY, stop.clone()).await?;
     let mut clients = Vec::new();
     for _ in 0..args.clients {
         clients.push(Client::connect(address, &outbox).await?);
@@ -137,13 +137,14 @@ async fn time(clients: &[Client], ask: &Ask, requests: usize) -> Result<Kind, Fa
 }
 
 /// Dead letters as a relay leaves them.
-async fn fill_dead_letters(
+pub(super) async fn fill_dead_letters(
     stage: &Stage,
     outbox: &Outbox,
-    args: &ApiBenchArgs,
+    event: &EventArgs,
+    count: u64,
 ) -> Result<(), Failure> {
-    let maker = Maker::new(args.event.keys, args.event.payload);
-    stage.fill(outbox, &maker, args.dead_letters).await?;
+    let maker = Maker::new(event.keys, event.payload);
+    stage.fill(outbox, &maker, count).await?;
     let identity = RelayIdentity {
         id: format!("bench-{}", uuid::Uuid::new_v4()),
         host: "bench".to_owned(),
@@ -151,7 +152,7 @@ async fn fill_dead_letters(
         serving: Vec::new(),
     };
     let lease = stage.store.register(&identity).await?;
-    let (bar, mut cursor) = (bar("dying", args.dead_letters), Cursor::new());
+    let (bar, mut cursor) = (bar("dying", count), Cursor::new());
     loop {
         let limit = ClaimLimit::new(DEATHS, u64::MAX);
         let claimed = stage.store.claim(outbox, &lease, limit, &mut cursor).await?;
@@ -174,10 +175,11 @@ async fn fill_dead_letters(
     Ok(stage.store.retire(&lease).await?)
 }
 
-/// The API as the daemon has it, without a relay beside it.
-async fn serve(
+/// API and page as the daemon has them, without a relay beside it.
+pub(super) async fn serve(
     stage: &Stage,
     outbox: &Outbox,
+    feed_every: Duration,
     stop: CancellationToken,
 ) -> Result<SocketAddr, Failure> {
     let refused = |error| Failure::Listen { address: ([127, 0, 0, 1], 0).into(), error };
@@ -203,7 +205,7 @@ async fn serve(
         access: http::access::Access::new(&server, &api)?,
         alerts: Arc::default(),
         destinations: Arc::default(),
-        feed: http::Feed::new(FEED_EVERY, api.stream_clients_max),
+        feed: http::Feed::new(feed_every, api.stream_clients_max),
         reconciler: http::Reconciler::default(),
         readiness: http::Readiness::default(),
         connections_per_address_max: server.connections_per_address_max,

@@ -25,6 +25,7 @@ pub(crate) mod machine;
 mod numbers;
 mod outage;
 mod paced;
+mod page;
 mod relays;
 mod report;
 mod scale;
@@ -81,6 +82,7 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::Takeover(args) => takeover::takeover(stage, args).await,
         BenchCommand::Backlog(args) => backlog::backlog(stage, args).await,
         BenchCommand::Api(args) => api::api(stage, args).await,
+        BenchCommand::Page(args) => page::page(stage, args).await,
     }
 }
 
@@ -96,6 +98,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::Takeover(args) => (&args.output, ClaimMode::Lanes),
         BenchCommand::Backlog(args) => (&args.output, args.claim),
         BenchCommand::Api(args) => (&args.output, ClaimMode::default()),
+        BenchCommand::Page(args) => (&args.output, ClaimMode::default()),
     }
 }
 

@@ -143,7 +143,13 @@ mod tests {
     }
 
     fn relay(id: &str, outbox: &str, share: Share) -> RelayPulse {
-        let serving = Serving { outbox: outbox.to_owned(), epoch: 1, share, down: Vec::new(), traffic: Traffic::default() };
+        let serving = Serving {
+            outbox: outbox.to_owned(),
+            epoch: 1,
+            share,
+            down: Vec::new(),
+            traffic: Traffic::default(),
+        };
         RelayPulse {
             relay_id: id.to_owned(),
             epoch: 1,

@@ -120,7 +120,8 @@ mod tests {
     #[test]
     fn nothing_is_inline_and_nothing_comes_from_elsewhere() {
         for text in ASSETS.iter().map(|asset| asset.body).chain([SHELL]) {
-            for forbidden in [" style=", "onclick=", "<style", "javascript:", "eval(", "innerHTML"] {
+            for forbidden in [" style=", "onclick=", "<style", "javascript:", "eval(", "innerHTML"]
+            {
                 assert!(!text.contains(forbidden), "{forbidden}");
             }
             for scheme in text.match_indices("://").map(|(at, _)| at) {

@@ -28,9 +28,9 @@ function segments(points, gap) {
 
 /**
  * `update({ from, to, series: [{ name, tone, points: [[ms, value]], area }], gap })` draws it again.
- * `format` writes a value.
+ * `format` writes a value; `least` is the least that the scale shows.
  */
-export function lineChart({ title, hint, format, unit = '' }) {
+export function lineChart({ title, hint, format, unit = '', least = 0 }) {
   const picture = s('svg', { class: 'plot', role: 'img' });
   const legend = h('ul.legend', {});
   const readout = h('span.readout');
@@ -47,7 +47,7 @@ export function lineChart({ title, hint, format, unit = '' }) {
     if (!data) return;
     const { from, to, series, gap } = data;
     const values = series.flatMap(({ points }) => points.filter(([at]) => at >= from).map(([, v]) => v ?? 0));
-    const max = niceMax(Math.max(...values, 0));
+    const max = niceMax(Math.max(...values, least));
     const x = (at) => LEFT + ((at - from) / (to - from)) * (width - LEFT - RIGHT);
     const y = (value) => TOP + (1 - value / max) * (HEIGHT - TOP - BOTTOM);
     const parts = [];

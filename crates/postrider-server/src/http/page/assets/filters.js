@@ -11,7 +11,8 @@ const toLocal = (at) => {
 };
 
 /**
- * `fields` are { name, label, type: 'text' | 'select' | 'time' | 'search', options?, suggestions? }.
+ * `fields` are { name, label, type: 'text' | 'select' | 'time' | 'search', options?, suggestions?,
+ * more? }; those with `more` are folded away until they say something.
  * Answers the form, and how to show what the address says.
  */
 export function filterForm(fields, about) {
@@ -33,8 +34,12 @@ export function filterForm(fields, about) {
   const read = () => Object.fromEntries([...controls].map(([name, { control, type }]) => [name, type === 'time' ? toServer(control.value) : control.value.trim()]));
   const apply = () => setQuery(read());
   const clear = h('button.link', { type: 'button', on: { click: () => setQuery(Object.fromEntries([...controls.keys()].map((name) => [name, null]))) } }, 'Clear');
-  const form = h('form.filters', { role: 'search', 'aria-label': about }, fields.map(build),
-    h('div.filter-actions', {}, h('button.button', { type: 'submit' }, 'Search'), clear));
+  const seldom = fields.filter(({ more }) => more);
+  const details = h('details.more-filters', {}, h('summary', {}, 'More filters'), h('div.filters', {}, seldom.map(build)));
+  const form = h('form.filter-form', { role: 'search', 'aria-label': about },
+    h('div.filters', {}, fields.filter(({ more }) => !more).map(build),
+      h('div.filter-actions', {}, h('button.button', { type: 'submit' }, 'Search'), clear)),
+    seldom.length ? details : null);
   form.addEventListener('submit', (event) => {
     event.preventDefault();
     apply();
@@ -49,6 +54,7 @@ export function filterForm(fields, about) {
         any ||= Boolean(now[name]);
       }
       clear.hidden = !any;
+      if (seldom.some(({ name }) => now[name])) details.open = true;
     },
     suggest(name, values) {
       const list = form.querySelector(`datalist[data-suggest="${name}"]`);

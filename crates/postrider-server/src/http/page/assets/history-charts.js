@@ -21,8 +21,8 @@ const RANGES = [
 ];
 
 export function charts(query, signal) {
-  const backlog = lineChart({ title: 'Backlog', hint: 'events that wait, from the books', format: compact });
-  const speed = lineChart({ title: 'Rate', hint: 'per second', format: rate, unit: '/s' });
+  const backlog = lineChart({ title: 'Backlog', hint: 'events that wait, from the books', format: compact, least: 4 });
+  const speed = lineChart({ title: 'Rate', hint: 'per second', format: rate, unit: '/s', least: 1 });
   const latency = lineChart({ title: 'Latency', hint: 'insert to delivery, all relays', format: milliseconds });
   const select = h('select', { 'aria-label': 'Outbox of the charts' });
   const ranges = h('div.segments', { role: 'group', 'aria-label': 'Time range' });
@@ -43,7 +43,9 @@ export function charts(query, signal) {
     const [, , span, , apart] = range;
     const to = live.snapshot ? Date.parse(live.snapshot.at) : Date.now();
     const points = merged(samples, outbox, apart);
-    const frame = { from: to - span, to, gap: apart * 4 };
+    // A server that has just started shows what there is, not an empty quarter of an hour.
+    const from = Math.max(to - span, Math.min((points[0]?.at ?? to), to - 2 * MINUTE));
+    const frame = { from, to, gap: apart * 4 };
     const series = (name, tone, of, area) => ({ name, tone, area, points: points.map((p) => [p.at, of(p)]) });
     backlog.update({ ...frame, series: [series('waiting', 'accent', (p) => p.pending, true), series('in flight', 'second', (p) => p.in_flight)] });
     speed.update({ ...frame, series: [

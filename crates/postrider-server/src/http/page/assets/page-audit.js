@@ -15,10 +15,10 @@ export function audit({ outlet, query: first, signal }) {
   const filters = filterForm([
     { name: 'operator', label: 'Operator', type: 'search' },
     { name: 'action', label: 'Action', type: 'text', suggestions: true },
-    { name: 'outbox', label: 'Outbox', type: 'text' },
-    { name: 'target', label: 'Entry', type: 'text' },
-    { name: 'since', label: 'Since', type: 'time' },
-    { name: 'until', label: 'until', type: 'time' },
+    { name: 'outbox', more: true, label: 'Outbox', type: 'text' },
+    { name: 'target', more: true, label: 'Entry', type: 'text' },
+    { name: 'since', more: true, label: 'Since', type: 'time' },
+    { name: 'until', more: true, label: 'until', type: 'time' },
   ], 'Audit trail');
   filters.suggest('action', ACTIONS);
   const results = h('div');

@@ -32,11 +32,11 @@ export function deadLetters({ outlet, query: first, signal }) {
     { name: 'error', label: 'Error contains', type: 'search' },
     { name: 'event_type', label: 'Type', type: 'text', suggestions: true },
     { name: 'reason', label: 'Reason', type: 'select', options: [['', 'Any'], ...REASONS.map((r) => [r, reasonText(r)])] },
-    { name: 'aggregate_id', label: 'Aggregate id', type: 'text' },
-    { name: 'event_id', label: 'Identity', type: 'text' },
+    { name: 'aggregate_id', more: true, label: 'Aggregate id', type: 'text' },
+    { name: 'event_id', more: true, label: 'Identity', type: 'text' },
     { name: 'resolved', label: 'Show', type: 'select', options: [['', 'Unresolved'], ['true', 'Resolved'], ['all', 'All']] },
-    { name: 'since', label: 'Given up since', type: 'time' },
-    { name: 'until', label: 'until', type: 'time' },
+    { name: 'since', more: true, label: 'Given up since', type: 'time' },
+    { name: 'until', more: true, label: 'until', type: 'time' },
   ], 'Dead letters');
   const tabs = outboxTabs(outbox, (o) => o.unresolved, signal);
   const groups = h('div.groups');
@@ -200,7 +200,7 @@ export function blockedKeys(outbox, signal) {
       });
       list.rows(keys);
       const words = h('p', {});
-      setText(words, `${keys.length === 100 ? '100+' : keys.length} ${keys.length === 1 ? 'key' : 'keys'}, ${compact(waiting)} events behind them.`);
+      setText(words, `${keys.length === 100 ? '100+' : keys.length} ${keys.length === 1 ? 'key' : 'keys'}, ${compact(waiting)} events behind ${keys.length === 1 ? 'it' : 'them'}.`);
       return [words, list.element];
     },
   });

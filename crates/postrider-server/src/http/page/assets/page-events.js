@@ -24,10 +24,10 @@ export function events({ outlet, query: first, signal }) {
     { name: 'q', label: 'Search', type: 'search', hint: 'identity, row id, or aggregate/id' },
     { name: 'status', label: 'State', type: 'select', options: [['', 'All that wait'], ['PENDING', 'Pending'], ['PROCESSING', 'Processing'], ['FAILED', 'Will retry'], ['DEAD_LETTER', 'Marked dead'], ['COMPLETED', 'Delivered (archive)']] },
     { name: 'event_type', label: 'Type', type: 'text', suggestions: true },
-    { name: 'request_id', label: 'Request id', type: 'text' },
-    { name: 'error', label: 'Error contains', type: 'text' },
-    { name: 'created_since', label: 'Appended since', type: 'time' },
-    { name: 'created_until', label: 'until', type: 'time' },
+    { name: 'request_id', more: true, label: 'Request id', type: 'text' },
+    { name: 'error', more: true, label: 'Error contains', type: 'text' },
+    { name: 'created_since', more: true, label: 'Appended since', type: 'time' },
+    { name: 'created_until', more: true, label: 'until', type: 'time' },
   ], 'Events');
   const tabs = outboxTabs(outbox, (o) => o.pending, signal);
   const total = h('p.dim.list-count');

@@ -64,7 +64,7 @@ function outboxCard(first, signal) {
   const card = h('article.panel.outbox', { id: first.name, 'aria-label': `Outbox ${first.name}` },
     h('div.panel-head', {}, h('h2', {}, first.name), state, h('span.grow'), buttons),
     held,
-    h('div.outbox-parts', {}, about, work, h('section.panel', { 'aria-label': 'By type' }, h('h2', {}, 'By type'), types.element)));
+    h('div.outbox-parts', {}, about, h('section.panel', { 'aria-label': 'By type' }, types.element), work));
   let shown = '';
   card.show = (outbox) => {
     types.rows(outbox.by_type);
@@ -79,7 +79,7 @@ function outboxCard(first, signal) {
       ['Table', h('span.mono', {}, name)], ['Preset', preset],
       branches.length ? ['Copied into', branches.join(', ')] : ['Sink', sink],
       ['Claim mode', claim === 'lanes' ? 'lanes: order of each key is kept' : 'rows: no order'],
-      ['Delivered events', archives ? 'kept in the archive' : 'deleted'],
+      ['After delivery', archives ? 'kept in the archive' : 'deleted'],
     ]));
   };
   return card;

@@ -75,7 +75,7 @@ export function relaysPanel(signal) {
       ? h('ul.plain', {}, relays.map((relay) => h('li.row', {},
         relay.fenced ? badge('bad', 'cross', 'Dead', 'Declared dead; its events are being recovered') : badge('good', 'dot', 'Alive'),
         h('span.grow.cut', { title: relay.relay_id }, relay.host, ' ', h('span.dim', {}, relay.serving.map((s) => s.outbox).join(', '))),
-        h('span.dim', {}, `${compact(relay.serving.reduce((sum, s) => sum + s.traffic.in_flight, 0))} in flight, up ${seconds(relay.age_s)}`))))
+        h('span.dim.num', {}, `${compact(relay.serving.reduce((sum, s) => sum + s.traffic.in_flight, 0))} in flight, up ${seconds(relay.age_s)}`))))
       : empty('No relay', 'Nothing is delivered until one runs: postrider run')),
   });
 }

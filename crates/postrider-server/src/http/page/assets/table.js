@@ -27,6 +27,14 @@ export function table({ caption, columns, key, rowClass }) {
   return {
     element,
     rows: (rows) => keyed(body, rows, key, create, update),
+    /** Strikes out what is not there any more; it stays where it is. */
+    strike(ids) {
+      for (const id of ids) {
+        const line = body.querySelector(`tr[data-key="${CSS.escape(String(id))}"]`);
+        line?.classList.add('gone');
+        if (line) line.title = 'Not here any more: it moved on since the list was read';
+      }
+    },
     /** Changes rows that are shown, and adds none. */
     refresh(rows) {
       for (const row of rows) {
@@ -97,8 +105,12 @@ export function pagedList({ list, load, nothing, signal, watchNew }) {
       const top = rows[0]?.id ?? 0;
       const newer = found.rows.filter((row) => row.id > top).length;
       list.refresh(found.rows);
-      if (!newer) return void replace(fresh);
-      const text = `${newer}${newer === found.rows.length ? '+' : ''} new`;
+      const there = new Set(found.rows.map((row) => row.id));
+      const last = found.next ? found.rows.at(-1)?.id ?? 0 : 0;
+      const gone = found.complete === false ? [] : rows.filter((row) => row.id >= last && !there.has(row.id)).map((row) => row.id);
+      list.strike(gone);
+      if (!newer && !gone.length) return void replace(fresh);
+      const text = newer ? `${newer}${newer === found.rows.length ? '+' : ''} new` : `${gone.length} moved on`;
       if (fresh.textContent === text) return;
       replace(fresh, h('button.button.small', { type: 'button', on: { click: () => { watchNew?.(); this.show(found); } } }, text));
     },
