@@ -32,7 +32,7 @@ const PAGES: [(&str, &str, &str); 8] = [
 /// A daemon in the middle of a night: events that move, wait and failed, dead letters of two kinds, an
 /// alert, a job, and somebody who did something.
 async fn busy(scene: &Scene) -> (Daemon, i64) {
-    let settings = Settings::new().relay("monitor_every", "300ms").thresholds("unresolved = 2");
+    let settings = Settings::new().relay("monitor_every", "300ms").thresholds("unresolved_at = 2");
     scene.configure(&settings.outbox("backoff_max", "10m").outbox("backoff_first", "10m"));
     scene.target.answer_by(|request| {
         let answer = |status, body: &str| Answer::status(status).body(body);

@@ -21,7 +21,7 @@ mod on_one_store {
 
 /// Looks of the monitor close together, so that the night is short.
 fn settings() -> Settings {
-    Settings::new().relay("monitor_every", "300ms").thresholds("unresolved = 2")
+    Settings::new().relay("monitor_every", "300ms").thresholds("unresolved_at = 2\navailability_min = 0.01")
 }
 
 async fn an_outage_an_alert_the_recovery_poison_a_group_a_retry_and_all_is_well(place: Place) {
@@ -40,7 +40,7 @@ async fn an_outage_an_alert_the_recovery_poison_a_group_a_retry_and_all_is_well(
     browser.says("article.line", "Destination down").await;
     browser.says("section[aria-label=Breakers]", "Down").await;
     browser.says("section[aria-label='Active alerts']", "Critical").await;
-    browser.press("header", "Alerts 1").await;
+    browser.click("header a[href='/alerts']").await;
     browser.says("section[aria-label='What holds now']", "orders").await;
     browser.press("header", "Events").await;
     browser.says("main", "40 shown").await;

@@ -34,7 +34,7 @@ export function frame({ signOut }) {
     const link = h('a.nav-link', { href: path },
       s('svg', { class: 'nav-icon', viewBox: '0 0 24 24', 'aria-hidden': 'true' }, s('path', { d: drawing })),
       h('span', {}, label), count);
-    return { path, label, link, count };
+    return { path, link, count };
   });
   const state = h('span.live-text');
   const lamp = h('span.lamp', { 'aria-hidden': 'true' });
@@ -49,11 +49,11 @@ export function frame({ signOut }) {
     }
   });
   const badge = (path, value, word) => {
-    const { count, link, label } = links.find((entry) => entry.path === path);
+    const { count } = links.find((entry) => entry.path === path);
     count.hidden = !value;
-    setText(count, compact(value));
-    if (value) link.setAttribute('aria-label', `${label}, ${exact(value)} ${word}`);
-    else link.removeAttribute('aria-label');
+    if (count.title === exact(value)) return;
+    count.title = exact(value);
+    replace(count, compact(value), h('span.sr', {}, ` ${word}`));
   };
   watch(({ state: now, snapshot }) => {
     lamp.dataset.state = now;

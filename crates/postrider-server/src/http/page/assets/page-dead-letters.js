@@ -191,7 +191,7 @@ export function blockedKeys(outbox, signal) {
           { label: 'Behind it', class: 'right', cell: (key) => count({ count: key.waiting, at_least: key.at_least }) },
           { label: 'Next attempt', cell: (key) => (key.parked ? '–' : ago(key.next_retry_at, 'due now')) },
           { label: 'Error', class: 'wide', cell: (key) => h('span.cut', { title: key.last_error }, brief(key.last_error, 90)) },
-          ...(may('operator') ? [{ label: '', cell: (key) => key.parked && act(h('button.button.small', { type: 'button' }, 'Release'), async () => {
+          ...(may('operator') ? [{ label: h('span.sr', {}, 'Action'), cell: (key) => key.parked && act(h('button.button.small', { type: 'button' }, 'Release'), async () => {
             await post(outboxPath(outbox, 'blocked-keys', 'release'), { aggregate_type: key.aggregate_type, aggregate_id: key.aggregate_id });
             notice(`${key.aggregate_type}/${key.aggregate_id} goes on.`);
             again();

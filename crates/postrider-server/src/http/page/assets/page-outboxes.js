@@ -49,7 +49,7 @@ function outboxCard(first, signal) {
     ],
   });
   const work = panel('Who works on it', {
-    signal, every: 3_000,
+    label: `Who works on ${first.name}`, signal, every: 3_000,
     load: async () => {
       const relays = await get('/relays', {}, signal);
       const serving = relays.filter((relay) => !relay.fenced).flatMap((relay) => relay.serving.filter((s) => s.outbox === first.name).map((s) => ({ relay_id: relay.relay_id, host: relay.host, ...s })));
@@ -64,7 +64,7 @@ function outboxCard(first, signal) {
   const card = h('article.panel.outbox', { id: first.name, 'aria-label': `Outbox ${first.name}` },
     h('div.panel-head', {}, h('h2', {}, first.name), state, h('span.grow'), buttons),
     held,
-    h('div.outbox-parts', {}, about, h('section.panel', { 'aria-label': 'By type' }, types.element), work));
+    h('div.outbox-parts', {}, about, h('div.panel', {}, types.element), work));
   let shown = '';
   card.show = (outbox) => {
     types.rows(outbox.by_type);

@@ -10,7 +10,7 @@ import { broken, empty, skeleton } from './states.js';
 import { ago, since } from './time.js';
 
 /** A box that is loaded again every few seconds and drawn again only when something changed. */
-export function panel(title, { load, draw, every = 5_000, signal, link, note, wide }) {
+export function panel(title, { load, draw, every = 5_000, signal, link, note, wide, label = title }) {
   const body = h('div.panel-body', {}, skeleton(3));
   let shown = null;
   const look = async () => {
@@ -26,7 +26,7 @@ export function panel(title, { load, draw, every = 5_000, signal, link, note, wi
     }
   };
   const again = poll(look, every, signal);
-  return h(`section.panel${wide ? '.wide' : ''}`, { 'aria-label': title },
+  return h(`section.panel${wide ? '.wide' : ''}`, { 'aria-label': label },
     h('div.panel-head', {}, h('h2', {}, title), link && h('a', { href: link[0] }, link[1])),
     body, note && h('p.hint', {}, note));
 }
