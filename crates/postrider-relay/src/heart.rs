@@ -16,6 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::RelayConfig;
+use crate::monitor::Observations;
 use crate::telemetry;
 
 /// Destinations that are down, shown per outbox in the list of relays.
@@ -107,15 +108,21 @@ pub(crate) struct Heart {
     lost: Notify,
     /// What this relay works on: goes out with each heartbeat.
     serving: Mutex<Vec<Serving>>,
+    /// What goes out beside it: what this relay sees of each outbox.
+    observed: HashMap<String, Arc<Observations>>,
 }
 
 impl Heart {
-    pub(crate) fn new(serving: Vec<Serving>) -> Arc<Self> {
+    pub(crate) fn new(
+        serving: Vec<Serving>,
+        observed: HashMap<String, Arc<Observations>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             held: watch::Sender::new(None),
             roll: watch::Sender::new(Roll::default()),
             lost: Notify::new(),
             serving: Mutex::new(serving),
+            observed,
         })
     }
 
@@ -189,6 +196,17 @@ impl Heart {
         self.serving.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// What a heartbeat tells: what this relay works on, and how it goes.
+    fn told(&self) -> Vec<Serving> {
+        let mut serving = self.lock_serving().clone();
+        for entry in &mut serving {
+            if let Some(observed) = self.observed.get(&entry.outbox) {
+                entry.traffic = observed.traffic();
+            }
+        }
+        serving
+    }
+
     pub(crate) fn rolls(&self) -> watch::Receiver<Roll> {
         self.roll.subscribe()
     }
@@ -255,7 +273,7 @@ impl Heart {
     ) -> Result<(), StoreError> {
         // From before the call: a heartbeat counts from when it was sent, not when it was heard of.
         let started = Instant::now();
-        let serving = self.lock_serving().clone();
+        let serving = self.told();
         let current = match lease {
             Some(lease) => lease.clone(),
             None => lease.insert(register(store, config, serving.clone()).await?).clone(),

@@ -30,6 +30,16 @@ impl RateLimit {
         Ok(Self { events_per_s, burst, empty_at: Mutex::new(empty_at) })
     }
 
+    /// Events per second.
+    pub fn events_per_s(&self) -> f64 {
+        self.events_per_s
+    }
+
+    /// Events at once after a pause.
+    pub fn burst(&self) -> u32 {
+        self.burst
+    }
+
     /// Events that can be sent within a time, beyond a burst.
     pub(crate) fn events_in(&self, time: Duration) -> u32 {
         (self.events_per_s * time.as_secs_f64()) as u32

@@ -185,7 +185,15 @@ impl Relay {
             }
             None => (None, None),
         };
-        let heart = Heart::new(serving);
+        let observed: Vec<_> = self
+            .outboxes
+            .iter()
+            .map(|config| (config.clone(), Arc::<Observations>::default()))
+            .collect();
+        let by_name = observed.iter().map(|(config, observations)| {
+            (config.outbox.name().to_owned(), Arc::clone(observations))
+        });
+        let heart = Heart::new(serving, by_name.collect());
         let beating = {
             let (heart, store) = (Arc::clone(&heart), Arc::clone(&self.store));
             let (config, stop) = (self.config.clone(), stop_heart.clone());
@@ -229,11 +237,6 @@ impl Relay {
         );
         // Each retry is a transaction.
         let retrying = AbortOnDropHandle::new(tokio::spawn(retrying));
-        let observed: Vec<_> = self
-            .outboxes
-            .iter()
-            .map(|config| (config.clone(), Arc::<Observations>::default()))
-            .collect();
         let monitor = Monitor {
             store: Arc::clone(&self.store),
             config: self.config.clone(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use chrono::Utc;
 use postrider::store::{
-    Database, Death, Deferral, Delivery, Failure, Key, Lease, OnSuccess, Result, Settled,
+    Ages, Database, Death, Deferral, Delivery, Failure, Key, Lease, OnSuccess, Result, Settled,
 };
 use postrider::{Event, Outbox, StoreError};
 use tokio_util::sync::CancellationToken;
@@ -201,9 +201,13 @@ impl Settler {
         }
         let (name, now) = (outbox.name().to_owned(), self.observations.clock.at(Utc::now()));
         let ages = metrics::histogram!(telemetry::END_TO_END_SECONDS, label::OUTBOX => name);
+        let mut told = Ages::default();
         for row in delivered {
-            ages.record((now - row.created_at).to_std().unwrap_or_default().as_secs_f64());
+            let age = (now - row.created_at).to_std().unwrap_or_default();
+            ages.record(age.as_secs_f64());
+            told.note(age);
         }
+        self.observations.meter.delivered(&told, Instant::now());
     }
 
     /// Waits before a repeat; `Err` when there is no point in one. While the database is away no

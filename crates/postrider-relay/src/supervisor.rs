@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use postrider::store::{ClaimMode, Mode, Serving};
+use postrider::store::{ClaimMode, Mode, Serving, Traffic};
 use tokio::sync::{Notify, RwLock, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -46,7 +46,8 @@ pub(crate) struct Supervisor {
 /// What this relay announces about an outbox.
 pub(crate) fn serving(config: &OutboxConfig, mode: Mode) -> Serving {
     let outbox = config.outbox.name().to_owned();
-    Serving { outbox, epoch: mode.epoch, share: config.share, down: Vec::new() }
+    let traffic = Traffic::default();
+    Serving { outbox, epoch: mode.epoch, share: config.share, down: Vec::new(), traffic }
 }
 
 impl Supervisor {

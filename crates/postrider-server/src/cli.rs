@@ -17,8 +17,8 @@ pub(crate) use adopt::AdoptArgs;
 pub(crate) use bench::{
     ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BenchRelayArgs, BlockedKeysArgs,
     BufferBenchArgs, BulkRetryArgs, DrainArgs, EventArgs, GatewayBenchArgs, HeldXminArgs,
-    InboxBenchArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, RelayArgs, ScaleArgs, SinkArgs,
-    SinkKind, TakeoverArgs,
+    InboxBenchArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, PageBenchArgs, RelayArgs,
+    ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
 };
 pub(crate) use buffer::BufferCommand;
 pub(crate) use inbox::InboxCommand;
@@ -148,6 +148,10 @@ pub(crate) struct DemoArgs {
     /// Events per second
     #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rate: u32,
+
+    /// Open the page in the browser of this desktop
+    #[arg(long)]
+    pub(crate) open: bool,
 }
 
 #[derive(Debug, Args)]

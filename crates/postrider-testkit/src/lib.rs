@@ -5,6 +5,7 @@
 //! | [`db`] | [`TestDb`]: a fresh, migrated database per test, on each store |
 //! | [`conformance`] | the suite that every store passes: one `async fn` per case |
 //! | [`proxy`] | [`FaultProxy`]: a network that fails on demand |
+//! | `browser` | `Browser`: headless Chromium, and what it heard |
 //! | [`http_target`] | [`HttpTarget`]: a receiver that answers by rule and remembers everything |
 //! | [`installation`] | [`Installation`], [`Daemon`]: the real binary, its commands and processes |
 //! | [`private_server`] | [`PrivateServer`]: a database server or broker that a test may kill |
@@ -31,6 +32,7 @@
 //! | `POSTGRES_URL`, `MYSQL_URL` | a server to create databases on; absent: its tests skip |
 //! | `PGBOUNCER_URL` | a pool in transaction mode before that PostgreSQL; absent: its test skips |
 //! | `KAFKA_BROKERS`, `RABBITMQ_URL`, `NATS_URL` | brokers to make topics, queues and streams on; absent: their tests skip |
+//! | `CHROMEDRIVER`, `CHROMIUM`, `AXE` | a browser, its driver and axe-core; absent: the tests of the page skip |
 //! | `POSTRIDER_SKIP_LOG` | file to which each skipped test appends its name and the reason |
 //! | `POSTRIDER_REQUIRE_ALL` | `1`: a test that would skip fails instead, naming the reason |
 
@@ -40,6 +42,8 @@
 #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
 compile_error!("the testkit needs a store: enable the feature postgres, mysql or sqlite");
 
+#[cfg(feature = "browser")]
+pub mod browser;
 #[cfg(feature = "buffer")]
 pub mod buffer;
 pub mod conformance;
@@ -59,6 +63,8 @@ pub mod smtp;
 mod tls;
 mod wait;
 
+#[cfg(feature = "browser")]
+pub use browser::Browser;
 pub use db::{TestDb, TestTx};
 pub use folder::TempFolder;
 pub use http_target::{Answer, HttpTarget, Received};

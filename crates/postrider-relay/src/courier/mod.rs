@@ -106,7 +106,9 @@ impl Courier {
         let (probes, held_back) = self.hold_back(&mut good, keep_order, started);
         let spans = Spans::begin(self.tracer.as_ref(), &self.config, &mut good);
         let gate = Gate::new(self, started, &spans);
+        let flight = self.observations.meter.fly(good.len());
         let outcomes = self.deliver(held, &good, keep_order, &gate).await;
+        drop(flight);
         let took = started.elapsed();
         self.heard_all(&good, &outcomes, &gate, took, started);
         for (event, outcome) in good.iter().zip(&outcomes).filter(|_| spans.are_traced()) {

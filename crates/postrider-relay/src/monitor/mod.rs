@@ -6,6 +6,7 @@
 
 mod clock;
 pub mod judge;
+mod meter;
 mod report;
 mod tally;
 mod thresholds;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use postrider::StoreError;
-use postrider::store::Database;
+use postrider::store::{Database, Traffic};
 use tokio::sync::watch;
 
 use crate::alert::Alerts;
@@ -26,6 +27,7 @@ use crate::telemetry::{self, label};
 use crate::upkeep::Every;
 pub(crate) use clock::DatabaseClock;
 use judge::{AttemptSample, StoreSample, Verdict, Watched, judge_attempts, judge_store};
+pub(crate) use meter::Meter;
 pub use tally::Attempts;
 pub(crate) use tally::Tally;
 pub use thresholds::Thresholds;
@@ -37,6 +39,7 @@ const ROWS_MAX: u32 = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
     pub(crate) tally: Tally,
+    pub(crate) meter: Meter,
     pub(crate) clock: DatabaseClock,
     /// Destinations that count as down.
     pub(crate) open: AtomicUsize,
@@ -46,6 +49,16 @@ impl Observations {
     fn sample(&self) -> AttemptSample {
         let attempts = self.tally.attempts(Instant::now());
         AttemptSample { attempts, open: self.open.load(Ordering::Relaxed) }
+    }
+
+    /// What the other relays, and people, are told of it.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let now = Instant::now();
+        Traffic {
+            in_flight: self.meter.in_flight(),
+            failed_in_minute: self.tally.attempts(now).failed_in_minute,
+            ages: self.meter.ages(now),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::store::{Lease, Serving, Share};
+use postrider::store::{Lease, Serving, Share, Traffic};
 use postrider_relay::{OutboxConfig, Relay, RelayConfig};
 use postrider_testkit::conformance::steps::order;
 use postrider_testkit::relay::{RunningRelay, ScriptedSink, quick_config, quick_preset};
@@ -63,7 +63,13 @@ async fn a_relay_recovers_its_own_outboxes_whoever_leads(db: TestDb) {
 async fn only_the_first_that_serves_an_outbox_keeps_its_house_and_another_takes_over(db: TestDb) {
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
     let outbox = db.outbox.name().to_owned();
-    let serving = Serving { outbox, epoch: 1, share: Share::WHOLE, down: Vec::new() };
+    let serving = Serving {
+        outbox,
+        epoch: 1,
+        share: Share::WHOLE,
+        down: Vec::new(),
+        traffic: Traffic::default(),
+    };
     let (elder, beating) = elder(&db, vec![serving]).await;
     let relay = RunningRelay::quick(&db, &folder, &sink);
     mark_one(&db).await;

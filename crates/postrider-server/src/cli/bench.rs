@@ -38,6 +38,8 @@ pub(crate) enum BenchCommand {
     BulkRetry(BulkRetryArgs),
     /// Measure what a gateway answers from its cache
     Gateway(GatewayBenchArgs),
+    /// Measure how long each page takes in Chromium, with many events in the table
+    Page(PageBenchArgs),
 }
 
 /// Where events go.
@@ -349,6 +351,32 @@ pub(crate) struct BulkRetryArgs {
     /// Events per second at most of the second job
     #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) rate: u32,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PageBenchArgs {
+    /// Live events in the outbox
+    #[arg(long, default_value_t = 5_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) events: u64,
+    /// Unresolved dead letters
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(10..=10_000_000))]
+    pub(crate) dead_letters: u64,
+    /// Loads of each page
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) loads: u32,
+    /// What each load has to reach, data included; the exit code is 1 otherwise
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = super::parse_time)]
+    pub(crate) target: Duration,
+    /// The browser's driver
+    #[arg(long, env = "CHROMEDRIVER", default_value = "chromedriver", value_name = "FILE")]
+    pub(crate) chromedriver: PathBuf,
+    /// The browser
+    #[arg(long, env = "CHROMIUM", default_value = "/usr/bin/chromium", value_name = "FILE")]
+    pub(crate) chromium: PathBuf,
     #[command(flatten)]
     pub(crate) event: EventArgs,
     #[command(flatten)]

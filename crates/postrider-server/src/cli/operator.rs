@@ -147,6 +147,17 @@ pub(crate) enum DlqCommand {
     Retry(ActArgs),
     /// Resolve dead letters by hand
     Resolve(ActArgs),
+    /// Take back a resolution by hand; what was sent again stays sent
+    Reopen {
+        /// Ids of dead letters
+        #[arg(required = true)]
+        ids: Vec<i64>,
+        /// Name of the outbox; may be left out if there is only one
+        #[arg(long, short)]
+        outbox: Option<String>,
+        #[command(flatten)]
+        by: By,
+    },
     /// Send an edited copy of a dead letter: a new event that names the original
     Edit(EditArgs),
     /// Write dead letters to a file that `dlq import` reads

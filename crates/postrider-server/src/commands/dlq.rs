@@ -7,7 +7,7 @@ use postrider::store::{CountLimit, Database, DeadLetter, DlqFilter, JobWork, Pag
 use postrider::{Outbox, StoreError};
 use serde::Serialize;
 
-use crate::cli::{ActArgs, DlqCommand, FilterArgs, PageArgs};
+use crate::cli::{ActArgs, By, DlqCommand, FilterArgs, PageArgs};
 use crate::commands::edit::edit;
 use crate::commands::events::{print_attempts, print_fields};
 use crate::commands::export::{export, import};
@@ -21,6 +21,9 @@ pub(crate) async fn dlq(context: &Context, command: DlqCommand) -> Result<(), Fa
         DlqCommand::Show { outbox, id, json } => show(&opened, outbox.as_deref(), id, json).await,
         DlqCommand::Retry(args) => act(&opened, Action::Retry, args).await,
         DlqCommand::Resolve(args) => act(&opened, Action::Resolve, args).await,
+        DlqCommand::Reopen { ids, outbox, by } => {
+            reopen(&opened, outbox.as_deref(), &ids, &by).await
+        }
         DlqCommand::Groups { filter, limit, json } => groups(&opened, filter, limit, json).await,
         DlqCommand::Edit(args) => edit(&opened, args).await,
         DlqCommand::Export(args) => export(&opened, args).await,
@@ -215,6 +218,29 @@ async fn act(opened: &Opened, action: Action, args: ActArgs) -> Result<(), Failu
     match acted.refused.is_empty() {
         true => Ok(()),
         false => Err(Failure::Partly(acted.refused.join("\n"))),
+    }
+}
+
+/// What cannot be reopened is told, and the rest goes on.
+async fn reopen(
+    opened: &Opened,
+    outbox: Option<&str>,
+    ids: &[i64],
+    by: &By,
+) -> Result<(), Failure> {
+    let outbox = opened.outbox(outbox)?;
+    let (mut done, mut refused) = (0, Vec::new());
+    for id in ids {
+        match opened.store.reopen(&outbox, *id, &by.operator, &by.note).await {
+            Ok(()) => done += 1,
+            Err(StoreError::Refused(why)) => refused.push(why),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    output::print(&format!("{} open again\n", number(done)))?;
+    match refused.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Partly(refused.join("\n"))),
     }
 }
 

@@ -167,6 +167,7 @@ fn served(config: &OutboxConfig) -> http::Served {
         sink: config.sink.name().to_owned(),
         branches: children.unwrap_or_default().iter().map(|o| o.name().to_owned()).collect(),
         archives: config.preset.on_success == OnSuccess::Archive,
+        rate: config.rate.clone(),
     }
 }
 

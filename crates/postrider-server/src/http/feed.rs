@@ -1,8 +1,7 @@
 //! What everybody looks at: the statistics of all outboxes, asked for once for all who want them,
 //! and remembered for a while.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -14,14 +13,8 @@ use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use super::ServerState;
-use super::api::{ClaimWord, DownBody, PauseBody, down};
-
-/// Between samples for the history, while nobody watches.
-const SAMPLE_EVERY: Duration = Duration::from_secs(10);
-/// Samples of the last hour, and one a minute of two days.
-const SHORT_SAMPLES: usize = 360;
-const LONG_EVERY: usize = 6;
-const LONG_SAMPLES: usize = 2_880;
+use super::api::{ClaimWord, DownBody, PauseBody, TrafficBody, down, traffic};
+use super::history::{History, Reach, SAMPLE_EVERY, Sample};
 
 /// Numbers of one event type.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -68,6 +61,8 @@ pub(crate) struct OutboxState {
     by_type: Vec<TypeState>,
     /// Absent in the first snapshot.
     rates: Option<Rates>,
+    /// What all relays together tell of the last minute.
+    traffic: TrafficBody,
     /// Destinations that are down, as the relays see them.
     down: Vec<DownBody>,
 }
@@ -84,25 +79,6 @@ pub(crate) struct Snapshot {
     taken: Option<Instant>,
 }
 
-/// A point of the history.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct Sample {
-    at: DateTime<Utc>,
-    appended: i64,
-    delivered: i64,
-    dead: i64,
-    pending: i64,
-    unresolved: i64,
-    oldest_age_s: Option<i64>,
-}
-
-#[derive(Default)]
-struct History {
-    short: VecDeque<Sample>,
-    long: VecDeque<Sample>,
-    taken: usize,
-}
-
 /// The one place that asks for statistics.
 pub(crate) struct Feed {
     every: Duration,
@@ -111,7 +87,7 @@ pub(crate) struct Feed {
     asking: tokio::sync::Mutex<()>,
     watchers: Arc<Semaphore>,
     watchers_max: usize,
-    history: Mutex<HashMap<String, History>>,
+    history: History,
 }
 
 impl Feed {
@@ -122,7 +98,7 @@ impl Feed {
             asking: tokio::sync::Mutex::default(),
             watchers: Arc::new(Semaphore::new(watchers_max)),
             watchers_max,
-            history: Mutex::default(),
+            history: History::default(),
         }
     }
 
@@ -168,6 +144,7 @@ impl Feed {
                 claim: mode,
                 paused: PauseBody::find(&pauses, PauseKind::Outbox, name),
                 rates: same.map(|(before, passed)| rates(before, &statistics, passed)),
+                traffic: traffic(&relays, name),
                 down: down(&relays, |serving| serving.outbox == name),
                 appended: statistics.appended,
                 delivered: statistics.delivered,
@@ -199,9 +176,7 @@ impl Feed {
     }
 
     fn remember(&self, snapshot: &Snapshot) {
-        let mut history = self.histories();
         for outbox in &snapshot.outboxes {
-            let known = history.entry(outbox.name.clone()).or_default();
             let sample = Sample {
                 at: snapshot.at,
                 appended: outbox.appended,
@@ -210,33 +185,19 @@ impl Feed {
                 pending: outbox.pending,
                 unresolved: outbox.unresolved,
                 oldest_age_s: outbox.oldest_age_s,
+                in_flight: outbox.traffic.in_flight,
+                failed_per_s: outbox.traffic.failed_per_s,
+                latency_p50_ms: outbox.traffic.latency_p50_ms,
+                latency_p99_ms: outbox.traffic.latency_p99_ms,
             };
-            if known.taken.is_multiple_of(LONG_EVERY) {
-                push(&mut known.long, sample.clone(), LONG_SAMPLES);
-            }
-            known.taken += 1;
-            push(&mut known.short, sample, SHORT_SAMPLES);
+            self.history.remember(&outbox.name, &sample);
         }
     }
 
     /// The samples of an outbox, oldest first.
-    pub(crate) fn history(&self, outbox: &str, long: bool) -> Vec<Sample> {
-        let history = self.histories();
-        let Some(known) = history.get(outbox) else { return Vec::new() };
-        let samples = if long { &known.long } else { &known.short };
-        samples.iter().cloned().collect()
+    pub(crate) fn history(&self, outbox: &str, reach: Reach) -> Vec<Sample> {
+        self.history.of(outbox, reach)
     }
-
-    fn histories(&self) -> MutexGuard<'_, HashMap<String, History>> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn push(samples: &mut VecDeque<Sample>, sample: Sample, max: usize) {
-    if samples.len() >= max {
-        samples.pop_front();
-    }
-    samples.push_back(sample);
 }
 
 fn by_type(statistics: Statistics) -> Vec<TypeState> {

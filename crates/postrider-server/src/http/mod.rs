@@ -1,4 +1,4 @@
-//! What is served over HTTP: health, metrics, and the API.
+//! What is served over HTTP: health, metrics, the API, and the page that is built on it.
 
 pub(crate) mod access;
 pub(crate) mod api;
@@ -6,6 +6,8 @@ mod connections;
 mod extract;
 mod feed;
 mod gateway;
+mod history;
+mod page;
 mod places;
 mod problem;
 mod ready;
@@ -23,7 +25,7 @@ use postrider::store::Database;
 use postrider::{Appender, Outbox};
 use postrider_relay::alert::AlertBook;
 use postrider_relay::gateway::Gateway;
-use postrider_relay::{DestinationBook, Waker};
+use postrider_relay::{DestinationBook, RateLimit, Waker};
 use tokio_util::sync::CancellationToken;
 
 use access::{Access, Role};
@@ -34,7 +36,7 @@ use problem::Problem;
 pub(crate) use ready::Readiness;
 
 const NOTHING_HERE: &str = "there is nothing at this path; GET /api/v1/openapi.json lists what there \
-     is, besides /healthz, /readyz, /metrics and /gateway";
+     is, besides the page at /, /healthz, /readyz, /metrics and /gateway";
 const WRONG_METHOD: &str = "this path does not know the method; see GET /api/v1/openapi.json";
 /// Where events are appended.
 pub(crate) const APPEND_PATH: &str = "/api/v1/outboxes/{outbox}/events";
@@ -76,6 +78,8 @@ pub(crate) struct Served {
     pub(crate) branches: Vec<String>,
     /// Whether delivered events are kept.
     pub(crate) archives: bool,
+    /// How fast events may be sent, if that is limited.
+    pub(crate) rate: Option<Arc<RateLimit>>,
 }
 
 #[derive(Clone)]
@@ -120,6 +124,7 @@ fn router(state: ServerState) -> Router {
         .route("/readyz", get(ready::ready))
         .merge(guarded)
         .merge(open)
+        .merge(page::routes())
         .fallback(|| async { Problem::new(404, NOTHING_HERE) })
         .method_not_allowed_fallback(|| async { Problem::new(405, WRONG_METHOD) })
         .layer(from_fn(access::protect))

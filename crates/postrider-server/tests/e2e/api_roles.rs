@@ -50,6 +50,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("POST", "/outboxes/{outbox}/events", Operator),
     ("POST", "/outboxes/{outbox}/dead-letters/{id}/retry", Operator),
     ("POST", "/outboxes/{outbox}/dead-letters/{id}/resolve", Operator),
+    ("POST", "/outboxes/{outbox}/dead-letters/{id}/reopen", Operator),
     ("POST", "/outboxes/{outbox}/dead-letters/{id}/resend", Operator),
     ("POST", "/outboxes/{outbox}/jobs", Operator),
     ("POST", "/jobs/{id}/stop", Operator),

@@ -99,6 +99,34 @@ pub async fn acting_on_a_resolved_or_unknown_entry_is_refused(db: TestDb) {
     db.assert_balanced().await;
 }
 
+/// What was resolved by hand is open again, with a trace in the audit trail alone; what was sent
+/// again stays sent. A repeat, after an answer that was never heard, changes nothing.
+pub async fn a_resolution_is_taken_back_unless_the_event_was_sent_again(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    let retried = one_dead_letter(&db, &relay, order(1)).await.id;
+    let resolved = one_dead_letter(&db, &relay, order(2)).await.id;
+    db.store.retry(&db.outbox, retried, "ann", "").await.unwrap();
+    db.store.resolve(&db.outbox, resolved, "bob", "the wrong one").await.unwrap();
+
+    db.store.reopen(&db.outbox, resolved, "bob", "a slip").await.unwrap();
+
+    let open = letter(&db, resolved).await;
+    assert!(!open.resolved && open.resolved_at.is_none() && open.resolved_by.is_none());
+    assert_eq!(open.resolution_note, None);
+    let trail = db.trail().await;
+    assert_eq!((trail[0].action.as_str(), trail[0].detail.as_str()), ("dlq.reopen", "a slip"));
+    for (id, reason) in
+        [(resolved, "is not resolved"), (retried, "was sent again"), (4_711, "no dead letter")]
+    {
+        let answer = db.store.reopen(&db.outbox, id, "eve", "").await;
+        let Err(StoreError::Refused(message)) = answer else { panic!("{answer:?}") };
+        assert!(message.contains(reason), "{message}");
+    }
+    assert_eq!(db.trail().await.len(), trail.len(), "refusals are no actions");
+    db.store.retry(&db.outbox, resolved, "ann", "").await.unwrap();
+    db.assert_balanced().await;
+}
+
 /// Two operators at once: the second waits for the first, and is refused then.
 pub async fn of_two_operators_at_once_the_second_is_refused(db: TestDb) {
     let relay = db.relay("relay-a").await;

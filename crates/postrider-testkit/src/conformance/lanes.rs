@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use postrider::store::{
     ClaimMode, Cursor, DeadReason, Delivery, Key, LANES, Lane, LaneSet, Lease, OnSuccess, Serving,
-    Share,
+    Share, Traffic,
 };
 use postrider::{NewEvent, OutboxSpec, StoreError};
 
@@ -384,6 +384,7 @@ pub async fn relays_tell_each_other_what_they_serve(db: TestDb) {
         epoch,
         share: Share { of, index },
         down: Vec::new(),
+        traffic: Traffic { in_flight: 7, ..Traffic::default() },
     };
     let identity = postrider::store::RelayIdentity {
         id: "relay-a".to_owned(),

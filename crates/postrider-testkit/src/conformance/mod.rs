@@ -172,6 +172,7 @@ macro_rules! store_conformance {
             a_retry_keeps_the_identity_and_starts_afresh,
             a_retry_keeps_the_stored_hash_of_a_tampered_event,
             acting_on_a_resolved_or_unknown_entry_is_refused,
+            a_resolution_is_taken_back_unless_the_event_was_sent_again,
             of_two_operators_at_once_the_second_is_refused,
             every_action_is_audited,
             dead_letters_are_filtered_and_counted,

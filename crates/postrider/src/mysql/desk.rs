@@ -17,7 +17,7 @@ use crate::store::{
     Attempt, AuditEntry, AuditFilter, BOOKS_BY_MINUTE, BookLine, Books, CountLimit, Counted,
     DeadLetter, DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified,
     ImportEntry, Imported, Listed, Page, Resent, Result, Statistics, TypeStatistics,
-    books_from_lines, edited, groups, parse_stored, refuse_acting_on, resent,
+    books_from_lines, edited, groups, parse_stored, refuse_acting_on, refuse_reopening, resent,
 };
 use crate::{Outbox, Status, fingerprint};
 
@@ -188,6 +188,21 @@ impl Desk for MysqlStore {
         lock_open(&mut tx, outbox, id).await?;
         mark_resolved(&mut tx, outbox, id, operator, note, None).await?;
         audit(&mut tx, operator, "dlq.resolve", outbox.name(), id, note).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    async fn reopen(&self, outbox: &Outbox, id: i64, operator: &str, note: &str) -> Result<()> {
+        let mut tx = self.pool.begin().await?;
+        let reopened = sqlx::query(outbox.sql(include_str!("sql/dlq_reopen.sql")))
+            .bind(id)
+            .execute(&mut *tx)
+            .await?;
+        if reopened.rows_affected() == 0 {
+            drop(tx);
+            return Err(refuse_reopening(outbox, id, self.dead_letter(outbox, id).await?));
+        }
+        audit(&mut tx, operator, "dlq.reopen", outbox.name(), id, note).await?;
         tx.commit().await?;
         Ok(())
     }

@@ -124,7 +124,7 @@ pub struct AuditEntry {
     pub at: DateTime<Utc>,
     /// Who.
     pub operator: String,
-    /// What: `dlq.retry`, `dlq.resolve`, `dlq.resend`, `dlq.import`, `job.create`, `job.stop`,
+    /// What: `dlq.retry`, `dlq.resolve`, `dlq.reopen`, `dlq.resend`, `dlq.import`, `job.create`, `job.stop`,
     /// `job.resume`, `outbox.pause`, `sink.resume` …
     pub action: String,
     /// In which outbox; empty for what is not about one.
@@ -230,6 +230,10 @@ pub trait Desk: Send + Sync {
     /// Resolves a dead letter by hand. Refused for unknown or resolved entries.
     async fn resolve(&self, outbox: &Outbox, id: i64, operator: &str, note: &str) -> Result<()>;
 
+    /// Takes back a resolution by hand: the dead letter is open again. Refused for entries that are
+    /// unknown, open, or sent again.
+    async fn reopen(&self, outbox: &Outbox, id: i64, operator: &str, note: &str) -> Result<()>;
+
     /// Appends an edited copy as a new event (new identity, new hash, a fresh budget, the original's
     /// identity in the header [`ORIGINAL_HEADER`](super::ORIGINAL_HEADER)), and resolves the dead
     /// letter, in one transaction. A request id becomes the new identity, since the old one stands
@@ -273,6 +277,21 @@ pub(crate) fn refuse_acting_on(
             "outbox `{name}` has no dead letter {id}; `postrider dlq list` shows what there is"
         ))),
     }
+}
+
+/// Why a resolution cannot be taken back.
+pub(crate) fn refuse_reopening(outbox: &Outbox, id: i64, found: Option<DeadLetter>) -> StoreError {
+    let name = outbox.name();
+    StoreError::Refused(match found {
+        Some(DeadLetter { retried_as: Some(event), .. }) => format!(
+            "dead letter {id} of outbox `{name}` was sent again as event {event}; what was sent \
+             cannot be taken back"
+        ),
+        Some(_) => format!("dead letter {id} of outbox `{name}` is not resolved"),
+        None => format!(
+            "outbox `{name}` has no dead letter {id}; `postrider dlq list` shows what there is"
+        ),
+    })
 }
 
 /// Reads a value that the store wrote as text.

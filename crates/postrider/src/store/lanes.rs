@@ -74,43 +74,6 @@ impl Share {
     pub const WHOLE: Self = Self { of: 1, index: 0 };
 }
 
-/// An outbox that a relay works on, as its entry in the list of relays tells the others.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Serving {
-    /// Name of the outbox.
-    pub outbox: String,
-    /// Epoch of the claim mode that it works in; it holds nothing of an older one any more.
-    pub epoch: i64,
-    /// The share it takes.
-    pub share: Share,
-    /// Destinations that are down, as this relay sees them; the first few.
-    #[serde(default)]
-    pub down: Vec<DownDestination>,
-}
-
-/// A destination to which a relay sends nothing but probes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DownDestination {
-    /// The sink.
-    pub sink: String,
-    /// Host, broker or the like.
-    pub destination: String,
-    /// Since when, on the relay's clock.
-    pub since: chrono::DateTime<chrono::Utc>,
-    /// What it said.
-    pub error: String,
-}
-
-/// Reads what a relay wrote about the outboxes it serves. Text of a newer program that this one
-/// cannot read is no reason to stop.
-pub(crate) fn parse_serving(text: &str) -> Vec<Serving> {
-    serde_json::from_str(text).unwrap_or_default()
-}
-
-pub(crate) fn serving_text(serving: &[Serving]) -> String {
-    serde_json::to_string(serving).unwrap_or_default()
-}
-
 /// Lanes of an outbox.
 pub const LANES: u8 = 64;
 
@@ -458,17 +421,5 @@ mod tests {
         let crashes: Vec<_> = taken.iter().map(|t| (t.lane.crash_count, t.suspect_id)).collect();
         assert_eq!(crashes, [(1, None), (1, None), (2, Some(33))], "only death is charged");
         assert_eq!(choose_lanes(&lanes, "me", 0).len(), 1, "what is owned is answered");
-    }
-
-    #[test]
-    fn what_a_relay_serves_survives_the_table() {
-        let serving = vec![Serving {
-            outbox: "a".to_owned(),
-            epoch: 3,
-            share: Share::WHOLE,
-            down: Vec::new(),
-        }];
-        assert_eq!(parse_serving(&serving_text(&serving)), serving);
-        assert_eq!(parse_serving("something of a newer program"), []);
     }
 }

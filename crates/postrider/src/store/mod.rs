@@ -41,6 +41,7 @@ mod listing;
 mod pauses;
 mod schema;
 pub(crate) mod search;
+mod serving;
 mod settle;
 mod upkeep;
 mod watch;
@@ -61,7 +62,7 @@ pub use dead_letter::{
 };
 pub(crate) use dead_letter::{edited, resent};
 pub use desk::{Attempt, AuditEntry, AuditFilter, Desk, EventFilter, EventRecord, Identified};
-pub(crate) use desk::{parse_stored, refuse_acting_on};
+pub(crate) use desk::{parse_stored, refuse_acting_on, refuse_reopening};
 pub(crate) use grouping::{Bunch, Grouped, groups};
 pub use horizon::Horizon;
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
@@ -75,15 +76,17 @@ pub use jobs::{
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) use lane_search::up_to_limit;
 pub use lanes::{
-    BlockedKey, ClaimMode, DownDestination, Key, LANES, Lane, LaneOwner, LaneRead, LaneRow,
-    LaneSet, Lanes, Mode, Serving, Share,
+    BlockedKey, ClaimMode, Key, LANES, Lane, LaneOwner, LaneRead, LaneRow, LaneSet, Lanes, Mode,
+    Share,
 };
-pub(crate) use lanes::{FoundLane, choose_lanes, mode_of, parse_serving, serving_text};
+pub(crate) use lanes::{FoundLane, choose_lanes, mode_of};
 pub use lease::{Lease, RelayIdentity, RelayPulse};
 pub use listing::{COUNT_MAX, CountLimit, Counted, Listed, Page, SEARCH_BUDGET};
 pub use pauses::{Pause, PauseKind, Pauses};
 pub use schema::{Schema, SchemaState, ServerFacts, versions};
 pub(crate) use schema::{leave_newer_tables, schema_verdict};
+pub use serving::{Ages, DownDestination, Serving, Traffic};
+pub(crate) use serving::{parse_serving, serving_text};
 pub use settle::{BRANCHES_MAX, Death, Deferral, Delivery, Failure, OnSuccess, Settled};
 pub(crate) use upkeep::fingerprints;
 pub use upkeep::{Cleaned, Recovery, Retention, Upkeep};

@@ -41,9 +41,9 @@ const ARCHIVE_BATCH: u32 = 2_000;
 /// Events are not due within the run, so that nothing moves while it measures.
 const NOT_YET: Duration = Duration::from_secs(24 * 3_600);
 /// Every request for statistics asks the database; otherwise one in two seconds does.
-const FEED_EVERY: Duration = Duration::from_millis(1);
+pub(super) const FEED_EVERY: Duration = Duration::from_millis(1);
 /// Kinds of errors among the dead letters.
-const ERRORS: [&str; 8] = [
+pub(super) const ERRORS: [&str; 8] = [
     "HTTP 422 from the partner: amount 17 is too small",
     "HTTP 400 from the partner: no such account 4711",
     "HTTP 409 from the partner: version 3 expected, found 4",
@@ -104,7 +104,7 @@ pub(super) async fn api(stage: &Stage, args: &ApiBenchArgs) -> Result<Report, Fa
     while stage.store.fold_books(&outbox, 10_000).await? > 0 {}
 
     let stop = stage.stop.child_token();
-    let address = serve(stage, &outbox, Vec::new(), stop.clone()).await?;
+    let address = serve(stage, &outbox, Vec::new(), FEED_EVERY, stop.clone()).await?;
     let mut clients = Vec::new();
     for _ in 0..args.clients {
         clients.push(Client::connect(address, &outbox).await?);
@@ -157,11 +157,12 @@ async fn fill_archive(
     Ok(())
 }
 
-/// The API as the daemon has it, without a relay beside it.
+/// API and page as the daemon has them, without a relay beside it.
 pub(super) async fn serve(
     stage: &Stage,
     outbox: &Outbox,
     gateways: Vec<Gateway>,
+    feed_every: Duration,
     stop: CancellationToken,
 ) -> Result<SocketAddr, Failure> {
     let refused = |error| Failure::Listen { address: ([127, 0, 0, 1], 0).into(), error };
@@ -176,6 +177,7 @@ pub(super) async fn serve(
         sink: "bench".to_owned(),
         branches: Vec::new(),
         archives: true,
+        rate: None,
     };
     let state = http::ServerState::new(http::Parts {
         store,
@@ -187,7 +189,7 @@ pub(super) async fn serve(
         access: http::access::Access::new(&server, &api)?,
         alerts: Arc::default(),
         destinations: Arc::default(),
-        feed: http::Feed::new(FEED_EVERY, api.stream_clients_max),
+        feed: http::Feed::new(feed_every, api.stream_clients_max),
         reconciler: http::Reconciler::default(),
         readiness: http::Readiness::default(),
         connections_per_address_max: server.connections_per_address_max,

@@ -66,7 +66,7 @@ pub(super) async fn gateway(stage: &Stage, args: &GatewayBenchArgs) -> Result<Re
         .map_err(|error| Failure::Usage(error.to_string()))?;
     let appender = Appender::connect(&stage.url, 1).await?;
     let gateway = Gateway::new(Arc::new(called), outbox.clone(), appender);
-    let address = api::serve(stage, &outbox, vec![gateway], stop.clone()).await?;
+    let address = api::serve(stage, &outbox, vec![gateway], api::FEED_EVERY, stop.clone()).await?;
 
     let prefix = format!("/gateway/{NAME}");
     // Fills the cache; what follows are hits.

@@ -31,6 +31,7 @@ pub(crate) mod machine;
 mod numbers;
 mod outage;
 mod paced;
+mod page;
 mod relays;
 mod report;
 mod scale;
@@ -91,6 +92,7 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::Buffer(args) => buffer::buffer(stage, args).await,
         BenchCommand::BulkRetry(args) => bulk_retry::bulk_retry(stage, args).await,
         BenchCommand::Gateway(args) => gateway::gateway(stage, args).await,
+        BenchCommand::Page(args) => page::page(stage, args).await,
     }
 }
 
@@ -110,6 +112,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::Buffer(args) => (&args.output, ClaimMode::default()),
         BenchCommand::BulkRetry(args) => (&args.output, ClaimMode::default()),
         BenchCommand::Gateway(args) => (&args.output, ClaimMode::default()),
+        BenchCommand::Page(args) => (&args.output, ClaimMode::default()),
     }
 }
 

@@ -76,6 +76,9 @@ pub(crate) async fn demo(args: &DemoArgs) -> Result<(), Failure> {
     let outbox = Outbox::new(OUTBOX).map_err(config::ConfigError::from)?;
     let appender = Appender::connect(&store_url(&folder), 1).await?;
     introduce(&file, address)?;
+    if args.open {
+        open_page(&format!("http://{address}/"))?;
+    }
 
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
@@ -200,9 +203,13 @@ fn write_config(folder: &Path, target_url: &str) -> Result<PathBuf, Failure> {
 [store]
 url = "{store}"
 
+[api]
+stream_every = "1s"
+
 [relay]
 backup_folder = "{folder}/dead-letters"
 alert_cool_down = "10s"
+monitor_every = "5s"
 
 [[outbox]]
 name = "{OUTBOX}"
@@ -251,6 +258,7 @@ fn introduce(file: &Path, address: std::net::SocketAddr) -> Result<(), Failure> 
     let file = file.display();
     output::print(&format!(
         "Postrider demo. Everything below runs in this process; nothing else is needed.\n\n\
+         See the mail move:  http://{address}/\n\n\
          While it runs, in another terminal:\n  \
          curl -s http://{address}/metrics | grep postrider_outbox\n  \
          curl -s http://{address}/api/v1/outboxes/{OUTBOX}/events -H 'content-type: application/json' \\\n    \
@@ -259,6 +267,24 @@ fn introduce(file: &Path, address: std::net::SocketAddr) -> Result<(), Failure> 
          {program} --config {file} dlq list --outbox {OUTBOX}\n",
         program = program(),
     ))
+}
+
+/// Hands the address to the desktop.
+fn open_page(url: &str) -> Result<(), Failure> {
+    let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let quiet = std::process::Stdio::null;
+    let started = std::process::Command::new(opener)
+        .arg(url)
+        .stdin(quiet())
+        .stdout(quiet())
+        .stderr(quiet())
+        .spawn();
+    match started {
+        Ok(_) => Ok(()),
+        Err(error) => output::print(&format!(
+            "No browser opens by itself here ({opener}: {error}); go to the address above.\n"
+        )),
+    }
 }
 
 async fn conclude(

@@ -133,7 +133,7 @@ mod tests {
     use std::sync::Arc;
 
     use postrider::Outbox;
-    use postrider::store::{Serving, Verdict};
+    use postrider::store::{Serving, Traffic, Verdict};
     use postrider_relay::Preset;
     use postrider_relay::sinks::NullSink;
 
@@ -143,7 +143,13 @@ mod tests {
     }
 
     fn relay(id: &str, outbox: &str, share: Share) -> RelayPulse {
-        let serving = Serving { outbox: outbox.to_owned(), epoch: 1, share, down: Vec::new() };
+        let serving = Serving {
+            outbox: outbox.to_owned(),
+            epoch: 1,
+            share,
+            down: Vec::new(),
+            traffic: Traffic::default(),
+        };
         RelayPulse {
             relay_id: id.to_owned(),
             epoch: 1,

@@ -94,6 +94,42 @@ pub(super) async fn resolve(
     }
 }
 
+/// A dead letter that is open again.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Reopened {
+    id: i64,
+}
+
+/// Take back a resolution by hand. What was sent again stays sent.
+#[utoipa::path(
+    operation_id = "reopen_dead_letter",
+    post, path = "/api/v1/outboxes/{outbox}/dead-letters/{id}/reopen", tag = "dead letters",
+    params(
+        ("outbox" = String, Path, description = "Name of the outbox"),
+        ("id" = i64, Path, description = "Id of the dead letter"),
+    ),
+    request_body = Note,
+    responses(
+        (status = 200, description = "It is open again", body = Reopened),
+        (status = 409, description = "It is not resolved, or was sent again",
+         body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn reopen(
+    State(state): State<ServerState>,
+    caller: Caller,
+    InPath((name, id)): InPath<(String, i64)>,
+    InBody(note): InBody<Note>,
+) -> Result<Json<Reopened>, Problem> {
+    let outbox = &state.served(&name)?.outbox;
+    let note = note.checked()?;
+    if state.store.dead_letter(outbox, id).await?.is_none() {
+        return Err(unknown(outbox, id));
+    }
+    state.store.reopen(outbox, id, &caller.name, &note).await?;
+    Ok(Json(Reopened { id }))
+}
+
 /// What to change before a dead letter is sent again. What is absent stays.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -18,6 +18,7 @@ mod relays;
 mod session;
 mod sinks;
 mod stream;
+mod traffic;
 mod transfer;
 
 use axum::Router;
@@ -39,6 +40,7 @@ pub(crate) use outboxes::ClaimWord;
 pub(crate) use pauses::PauseBody;
 pub(crate) use reconcile::Reconciler;
 pub(crate) use relays::{DownBody, down};
+pub(crate) use traffic::{TrafficBody, traffic};
 
 const DOCUMENT_PATH: &str = "/api/v1/openapi.json";
 
@@ -86,6 +88,7 @@ fn operator() -> OpenApiRouter<ServerState> {
         .routes(routes!(append::append))
         .routes(routes!(dead_letter_actions::retry))
         .routes(routes!(dead_letter_actions::resolve))
+        .routes(routes!(dead_letter_actions::reopen))
         .routes(routes!(dead_letter_actions::resend))
         .routes(routes!(jobs::create))
         .routes(routes!(jobs::stop))

@@ -9,7 +9,8 @@ use utoipa::{IntoParams, ToSchema};
 use crate::http::ServerState;
 use crate::http::access::Caller;
 use crate::http::extract::{InBody, InPath, InQuery};
-use crate::http::feed::{OutboxState, Sample, Snapshot};
+use crate::http::feed::{OutboxState, Snapshot};
+use crate::http::history::{Reach, Sample};
 use crate::http::problem::Problem;
 
 /// All outboxes with their statistics, from the books.
@@ -49,13 +50,26 @@ pub(super) enum Span {
     Hour,
     /// The last two days, every minute.
     Days,
+    /// The last thirty days, every quarter of an hour.
+    Month,
+}
+
+impl From<Span> for Reach {
+    fn from(span: Span) -> Self {
+        match span {
+            Span::Hour => Self::Hour,
+            Span::Days => Self::Days,
+            Span::Month => Self::Month,
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct HistoryQuery {
-    /// `hour` (every ten seconds) or `days` (every minute); `hour` if absent.
+    /// `hour` (every ten seconds), `days` (two, every minute) or `month` (every quarter of an hour);
+    /// `hour` if absent.
     #[param(inline)]
     span: Option<Span>,
 }
@@ -73,8 +87,7 @@ pub(super) async fn history(
     InQuery(query): InQuery<HistoryQuery>,
 ) -> Result<Json<Vec<Sample>>, Problem> {
     state.served(&name)?;
-    let long = matches!(query.span, Some(Span::Days));
-    Ok(Json(state.feed.history(&name, long)))
+    Ok(Json(state.feed.history(&name, query.span.unwrap_or_default().into())))
 }
 
 /// How relays share the work.

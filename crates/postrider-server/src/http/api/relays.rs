@@ -10,6 +10,7 @@ use postrider::store::{BlockedKey, DownDestination, Key, RelayPulse, Serving, Sh
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::traffic::TrafficBody;
 use crate::http::ServerState;
 use crate::http::access::Caller;
 use crate::http::extract::{InBody, InPath};
@@ -71,6 +72,8 @@ pub(super) struct ServingBody {
     share: Option<ShareBody>,
     /// Claim mode `lanes`: the lanes that it owns.
     lanes: Vec<u8>,
+    /// What it has in flight, and what the last minute was like.
+    traffic: TrafficBody,
     /// Destinations that are down, as it sees them.
     down: Vec<DownBody>,
 }
@@ -117,6 +120,7 @@ pub(super) async fn list(
         mode_epoch: serving.epoch,
         share: (serving.share != Share::WHOLE)
             .then_some(ShareBody { of: serving.share.of, index: serving.share.index }),
+        traffic: TrafficBody::from(&serving.traffic),
         down: serving.down.into_iter().map(DownBody::from).collect(),
     };
     let relay = |relay: RelayPulse| RelayBody {

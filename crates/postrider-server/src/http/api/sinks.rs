@@ -54,6 +54,14 @@ impl DestinationBody {
     }
 }
 
+/// How fast events may be sent, by the configuration of this server.
+#[derive(Debug, Serialize, ToSchema)]
+struct RateBody {
+    events_per_s: f64,
+    /// Events at once after a pause.
+    burst: u32,
+}
+
 /// Where events go.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct SinkBody {
@@ -62,6 +70,8 @@ pub(super) struct SinkBody {
     outboxes: Vec<String>,
     /// Absent: it runs.
     paused: Option<PauseBody>,
+    /// Absent: no limit.
+    rate: Option<RateBody>,
     /// No relay counts one of its destinations as down.
     up: bool,
     /// Destinations whose breaker is open, as some relay sees it; the first few of each relay.
@@ -95,7 +105,11 @@ pub(super) async fn list(State(state): State<ServerState>) -> Result<Json<Vec<Si
         // What this relay sees is with the others only after its next heartbeat.
         let closed = |known: &DestinationBody| matches!(known.state, BreakerWord::Closed);
         let up = down.is_empty() && destinations.iter().all(closed);
-        SinkBody { name: name.to_owned(), outboxes, paused, up, down, destinations }
+        let rate = state.outboxes.iter().filter(|served| served.sink == name);
+        let rate = rate.filter_map(|served| served.rate.as_deref()).next();
+        let rate =
+            rate.map(|rate| RateBody { events_per_s: rate.events_per_s(), burst: rate.burst() });
+        SinkBody { name: name.to_owned(), outboxes, paused, rate, up, down, destinations }
     };
     Ok(Json(outboxes.into_iter().map(sink).collect()))
 }

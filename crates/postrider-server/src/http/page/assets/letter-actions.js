@@ -1,0 +1,112 @@
+// What can be done to one dead letter, or to a few that were picked.
+import { outboxPath, post } from './api.js';
+import { h } from './dom.js';
+import { ask, field, noteField, notice } from './dialog.js';
+import { pretty } from './story.js';
+
+const path = (outbox, id, verb) => outboxPath(outbox, 'dead-letters', id, verb);
+
+export async function retry(outbox, id) {
+  const done = await ask({
+    title: `Retry dead letter ${id}`, confirm: 'Retry', fields: [noteField()],
+    text: 'It becomes a fresh event with a fresh budget and the same identity.',
+    act: ({ note }) => post(path(outbox, id, 'retry'), { note }),
+  });
+  if (done) notice(`Dead letter ${id} is on its way`, { link: { href: `/events/${encodeURIComponent(outbox)}/${done.retried_as}`, text: `as event #${done.retried_as}` } });
+  return done;
+}
+
+export async function resolve(outbox, id, changed) {
+  const done = await ask({
+    title: `Resolve dead letter ${id}`, confirm: 'Resolve', fields: [noteField(true)],
+    text: 'It is closed by hand, and nothing is sent. You can reopen it.',
+    act: ({ note }) => post(path(outbox, id, 'resolve'), { note }),
+  });
+  if (done) notice(`Dead letter ${id} is resolved.`, { undo: () => reopenNow(outbox, id, changed) });
+  return done;
+}
+
+export async function reopen(outbox, id) {
+  const done = await ask({
+    title: `Reopen dead letter ${id}`, confirm: 'Reopen', fields: [noteField()],
+    text: 'The resolution is taken back. The audit trail keeps both.',
+    act: ({ note }) => post(path(outbox, id, 'reopen'), { note }),
+  });
+  if (done) notice(`Dead letter ${id} is open again.`);
+  return done;
+}
+
+async function reopenNow(outbox, id, changed) {
+  await post(path(outbox, id, 'reopen'), { note: 'undone' });
+  changed?.();
+  return `Dead letter ${id} is open again.`;
+}
+
+/** A copy with changes: a new event with a new identity and hash, linked to the original. */
+export async function editAndResend(outbox, { dead_letter: letter, content }) {
+  const shown = pretty(content.payload);
+  const payload = h('textarea.code', { name: 'payload', rows: 14, spellcheck: 'false' });
+  payload.value = shown;
+  const warning = h('p.hint', { role: 'status' });
+  payload.addEventListener('input', () => {
+    try {
+      JSON.parse(payload.value);
+      warning.textContent = '';
+    } catch (error) {
+      warning.textContent = `This is not JSON: ${error.message}. It can be sent as it is.`;
+    }
+  });
+  const text = (label, name, value) => field(label, h('input', { name, value, spellcheck: 'false' }));
+  const done = await ask({
+    title: `Edit and resend dead letter ${letter.id}`, confirm: 'Send', wide: true,
+    text: 'A new event with a new identity and a new hash. A header names the original.',
+    fields: [
+      field('Payload', payload), warning,
+      h('div.field-row', {}, text('Type', 'event_type', letter.event_type), text('Aggregate type', 'aggregate_type', letter.aggregate_type), text('Aggregate id', 'aggregate_id', letter.aggregate_id)),
+      noteField(),
+    ],
+    act: (values) => {
+      const changed = Object.fromEntries(['event_type', 'aggregate_type', 'aggregate_id'].filter((name) => values[name] !== letter[name]).map((name) => [name, values[name]]));
+      // A form knows line ends of its own; what was not touched is sent as it was stored.
+      const body = values.payload.replace(/\r\n/g, '\n');
+      if (body !== shown) changed.payload = body;
+      return post(path(outbox, letter.id, 'resend'), { ...changed, note: values.note });
+    },
+  });
+  if (done) notice('The edited copy is on its way', { link: { href: `/events/${encodeURIComponent(outbox)}/${done.retried_as}`, text: `as event #${done.retried_as}` } });
+  return done;
+}
+
+/** Those that were picked, one after the other: what fails is told, and the rest goes on. */
+export async function actOnPicked(verb, outbox, ids, changed) {
+  const failed = [];
+  let worked = 0;
+  const progress = h('progress', { max: ids.length, value: 0, 'aria-label': 'Progress' });
+  const done = await ask({
+    title: `${verb === 'retry' ? 'Retry' : 'Resolve'} ${ids.length} dead letters`, confirm: verb === 'retry' ? 'Retry' : 'Resolve',
+    text: progress, fields: [noteField(verb === 'resolve')],
+    act: async ({ note }) => {
+      for (const id of ids) {
+        try {
+          await post(path(outbox, id, verb), { note });
+          worked += 1;
+        } catch (problem) {
+          if (problem.offline || problem.status === 401) throw problem;
+          failed.push(`${id}: ${problem.message}`);
+        }
+        progress.value += 1;
+      }
+      return true;
+    },
+  });
+  changed();
+  if (!done) return;
+  const undo = verb === 'resolve' && worked ? async () => {
+    let back = 0;
+    for (const id of ids) await post(path(outbox, id, 'reopen'), { note: 'undone' }).then(() => { back += 1; }, () => {});
+    changed();
+    return `${back} are open again.`;
+  } : undefined;
+  notice(`${worked} ${verb === 'retry' ? 'on their way' : 'resolved'}.`, { undo });
+  if (failed.length) notice(failed.slice(0, 3).join(' '), { tone: 'bad' });
+}

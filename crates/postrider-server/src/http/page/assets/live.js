@@ -1,0 +1,94 @@
+// The statistics of all outboxes, pushed by the server. One connection for the whole page.
+import { get } from './api.js';
+import { serverTime } from './time.js';
+
+const WAIT_MS = [1_000, 2_000, 4_000, 8_000, 15_000];
+/** No event for so long, although the connection looks open: it is dead. */
+const SILENT_MS = 40_000;
+/** What charts remember beyond the server's own samples. */
+const REMEMBERED = 900;
+
+const listeners = new Set();
+const points = [];
+let stream = null;
+let failures = 0;
+let timer = null;
+let watchdog = null;
+
+/** `state` is connecting, live, or offline; `snapshot` is the newest that came. */
+export const live = { state: 'connecting', snapshot: null, retryAt: null, points };
+
+/** Calls with (live, reconnected) at each change, until the signal ends it. */
+export function watch(listener, signal) {
+  listeners.add(listener);
+  signal?.addEventListener('abort', () => listeners.delete(listener));
+  if (live.snapshot) listener(live, false);
+}
+
+function tell(reconnected = false) {
+  for (const listener of [...listeners]) listener(live, reconnected);
+}
+
+function receive(event) {
+  const before = live.state;
+  live.snapshot = JSON.parse(event.data);
+  live.state = 'live';
+  failures = 0;
+  serverTime(live.snapshot.at);
+  points.push({ at: Date.parse(live.snapshot.at), outboxes: live.snapshot.outboxes });
+  if (points.length > REMEMBERED) points.shift();
+  guard();
+  tell(before === 'offline');
+}
+
+function guard() {
+  clearTimeout(watchdog);
+  watchdog = setTimeout(lost, SILENT_MS);
+}
+
+export function connect() {
+  clearTimeout(timer);
+  stream?.close();
+  stream = new EventSource('/api/v1/stream');
+  stream.addEventListener('outboxes', receive);
+  stream.addEventListener('error', lost);
+  guard();
+}
+
+export function disconnect() {
+  clearTimeout(timer);
+  clearTimeout(watchdog);
+  stream?.close();
+  stream = null;
+  live.state = 'connecting';
+  live.snapshot = null;
+  points.length = 0;
+}
+
+/** A stream does not say why it ended: a question does. A 401 leads to the sign-in. */
+async function lost() {
+  if (!stream) return;
+  stream.close();
+  stream = null;
+  clearTimeout(watchdog);
+  const wait = WAIT_MS[Math.min(failures, WAIT_MS.length - 1)];
+  failures += 1;
+  live.state = 'offline';
+  live.retryAt = Date.now() + wait;
+  tell();
+  timer = setTimeout(async () => {
+    try {
+      await get('/whoami');
+      connect();
+    } catch (problem) {
+      if (problem.status === 401) return;
+      stream = { close() {} };
+      lost();
+    }
+  }, wait);
+}
+
+addEventListener('online', () => live.state === 'offline' && connect());
+document.addEventListener('visibilitychange', () => {
+  if (!document.hidden && live.state === 'offline') connect();
+});

@@ -1,0 +1,43 @@
+// Which outbox a page is about. Lists are per outbox; the choice is in the address.
+import { h, keyed, setText } from './dom.js';
+import { live, watch } from './live.js';
+import { compact } from './format.js';
+import { setQuery } from './router.js';
+
+/** The outbox of the address, or the first one that `prefer` likes best. */
+export function chosenOutbox(query, prefer = () => 0) {
+  const all = live.snapshot?.outboxes ?? [];
+  const named = all.find((o) => o.name === query.outbox);
+  const best = all.reduce((most, o) => (!most || prefer(o) > prefer(most) ? o : most), null);
+  return (named ?? best)?.name ?? null;
+}
+
+/** Tabs with a figure each; hidden where there is only one outbox. */
+export function outboxTabs(chosen, figure, signal) {
+  const element = h('div.tabs', { role: 'group', 'aria-label': 'Outbox' });
+  const create = (outbox) => h('button.tab', { type: 'button', on: { click: () => setQuery({ outbox: outbox.name, fingerprint: null }) } },
+    h('span', {}, outbox.name), h('span.tab-count'));
+  const draw = () => {
+    const all = live.snapshot?.outboxes ?? [];
+    element.hidden = all.length < 2;
+    keyed(element, all, (o) => o.name, create, (tab, outbox) => {
+      tab.setAttribute('aria-pressed', String(outbox.name === chosen()));
+      setText(tab.lastChild, compact(figure(outbox)));
+    });
+  };
+  watch(draw, signal);
+  return { element, draw };
+}
+
+/** Waits for the first figures, which name the outboxes. */
+export function whenKnown(signal) {
+  return new Promise((resolve) => {
+    const first = new AbortController();
+    signal.addEventListener('abort', () => first.abort());
+    watch(({ snapshot }) => {
+      if (!snapshot) return;
+      first.abort();
+      resolve();
+    }, first.signal);
+  });
+}

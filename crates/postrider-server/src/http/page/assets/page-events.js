@@ -1,0 +1,146 @@
+// Events, live and delivered: search, filter, and what each is doing.
+import { get, outboxPath, post } from './api.js';
+import { h, replace } from './dom.js';
+import { live, watch } from './live.js';
+import { act, ask, field, noteField, notice } from './dialog.js';
+import { brief, bytes, count } from './format.js';
+import { filterForm } from './filters.js';
+import { chosenOutbox, outboxTabs, whenKnown } from './outbox-tabs.js';
+import { navigate } from './router.js';
+import { may } from './session.js';
+import { eventBadge } from './signs.js';
+import { empty, fill } from './states.js';
+import { pagedList, table } from './table.js';
+import { ago } from './time.js';
+import { poll } from './poll.js';
+import { canaryFields, paceOf } from './bulk.js';
+
+const FIELDS = ['status', 'event_type', 'aggregate_type', 'aggregate_id', 'request_id', 'error', 'created_since', 'created_until'];
+
+export function events({ outlet, query: first, signal }) {
+  let asked = first;
+  const outbox = () => chosenOutbox(asked);
+  const filters = filterForm([
+    { name: 'q', label: 'Search', type: 'search', hint: 'identity, row id, or aggregate/id' },
+    { name: 'status', label: 'State', type: 'select', options: [['', 'All that wait'], ['PENDING', 'Pending'], ['PROCESSING', 'Processing'], ['FAILED', 'Will retry'], ['DEAD_LETTER', 'Marked dead'], ['COMPLETED', 'Delivered (archive)']] },
+    { name: 'event_type', label: 'Type', type: 'text', suggestions: true },
+    { name: 'request_id', more: true, label: 'Request id', type: 'text' },
+    { name: 'error', more: true, label: 'Error contains', type: 'text' },
+    { name: 'created_since', more: true, label: 'Appended since', type: 'time' },
+    { name: 'created_until', more: true, label: 'until', type: 'time' },
+  ], 'Events');
+  const tabs = outboxTabs(outbox, (o) => o.pending, signal);
+  const total = h('p.dim.list-count');
+  const results = h('div');
+  const replay = may('operator') && h('button.button', { type: 'button', hidden: true, on: { click: () => replayDialog(outbox(), filterOf(asked)) } }, 'Replay…');
+  outlet.append(
+    h('div.page-head', {}, h('h1', {}, 'Events'), h('div.page-actions', {}, replay || null)),
+    tabs.element, filters.form, total, results);
+
+  const list = () => pagedList({
+    signal,
+    list: table({
+      caption: 'Events', key: (row) => row.id,
+      columns: [
+        { label: 'Id', class: 'id', cell: (row) => h('a', { href: `/events/${encodeURIComponent(outbox())}/${row.id}` }, `#${row.id}`) },
+        { label: 'State', cell: (row) => eventBadge(row.status) },
+        { label: 'Type', cell: (row) => row.event_type },
+        { label: 'Aggregate', class: 'mono', cell: (row) => `${row.aggregate_type}/${row.aggregate_id}` },
+        { label: 'Attempts', class: 'right', cell: (row) => String(row.retry_count) },
+        { label: 'Appended', cell: (row) => ago(row.created_at) },
+        { label: 'Next', cell: (row) => next(row) },
+        { label: 'Last error', class: 'wide', cell: (row) => h('span.cut', { title: row.last_error }, brief(row.last_error, 90)) },
+        { label: 'Size', class: 'right', cell: (row) => bytes(row.payload_bytes) },
+      ],
+    }),
+    load: (before) => get(outboxPath(outbox(), 'events'), { ...filterOf(asked), before }, signal),
+    nothing: () => nothing(asked, outbox()),
+  });
+  let shown = null;
+  const show = async () => {
+    await whenKnown(signal);
+    if (!outbox() || leadsElsewhere(asked, outbox())) return;
+    filters.show(asked);
+    tabs.draw();
+    if (replay) replay.hidden = asked.status !== 'COMPLETED';
+    const mine = list();
+    shown = mine;
+    replace(results);
+    await fill(results, () => get(outboxPath(outbox(), 'events'), filterOf(asked), signal), (found) => {
+      mine.show(found);
+      return mine.element;
+    }, signal, 8);
+    counted(total, outbox(), filterOf(asked), signal);
+  };
+  watch(({ snapshot }, reconnected) => {
+    filters.suggest('event_type', snapshot?.outboxes.find((o) => o.name === outbox())?.by_type.map((t) => t.event_type) ?? []);
+    if (reconnected) show();
+  }, signal);
+  poll(async () => shown?.element.isConnected && shown.look(), 4_000, signal);
+  show();
+  return { update(now) { asked = now; show(); } };
+}
+
+/** An identity or a row id is one event, not a list. */
+function leadsElsewhere(asked, outbox) {
+  const text = asked.q?.trim() ?? '';
+  if (!/^#?\d+$/.test(text)) return false;
+  navigate(`/events/${encodeURIComponent(outbox)}/${text.replace('#', '')}`);
+  return true;
+}
+
+function filterOf(asked) {
+  const filter = Object.fromEntries(FIELDS.map((name) => [name, asked[name]]).filter(([, value]) => value));
+  const text = asked.q?.trim();
+  if (!text) return filter;
+  const slash = text.indexOf('/');
+  if (slash > 0) return { ...filter, aggregate_type: text.slice(0, slash), aggregate_id: text.slice(slash + 1) };
+  return { ...filter, event_id: text };
+}
+
+function next(row) {
+  if (row.delivered_at) return h('span', {}, 'delivered ', ago(row.delivered_at));
+  if (row.status === 'PROCESSING') return h('span.dim', { title: row.locked_by }, 'in work since ', ago(row.locked_at));
+  return row.next_retry_at ? ago(row.next_retry_at) : h('span.dim', {}, 'due now');
+}
+
+function nothing(asked, outbox) {
+  if (Object.keys(filterOf(asked)).length) return empty('Nothing fits', 'Delivered events are searched with the state “Delivered”, dead letters on their own page.', h('a', { href: `/events?outbox=${encodeURIComponent(outbox)}` }, 'Clear the filter'));
+  const known = live.snapshot?.outboxes.find((o) => o.name === outbox);
+  return empty('Nothing waits', known?.archives ? 'Every event was delivered, or is a dead letter.' : 'Every event was delivered and deleted, or is a dead letter.',
+    known?.archives && h('a', { href: `/events?outbox=${encodeURIComponent(outbox)}&status=COMPLETED` }, 'Look at what was delivered'));
+}
+
+async function counted(place, outbox, filter, signal) {
+  replace(place);
+  try {
+    const found = await get(outboxPath(outbox, 'events', 'count'), filter, signal);
+    if (found.count) replace(place, count(found), found.count === 1 ? ' event fits' : ' events fit');
+  } catch (problem) {
+    if (!signal.aborted) replace(place, problem.message);
+  }
+}
+
+/** Delivered events again, by what is filtered now. */
+function replayDialog(outbox, filter) {
+  const { status, error, ...wanted } = filter;
+  const others = live.snapshot.outboxes.map((o) => o.name);
+  const preview = h('p', { role: 'status' });
+  const work = (values) => ({ kind: 'replay', filter: wanted, ...(values.into && values.into !== outbox ? { into: values.into } : {}) });
+  const dry = act(h('button.button.small', { type: 'button' }, 'How many?'), async () => {
+    const found = await post(outboxPath(outbox, 'jobs'), { work: work({}), dry_run: true });
+    replace(preview, count(found), ' events would be sent again.');
+  });
+  return ask({
+    title: 'Replay delivered events', confirm: 'Start', wide: true,
+    text: ['Each keeps its identity, so that receivers can tell a repeat.', h('p', {}, dry), preview],
+    fields: [
+      field('Into', h('select', { name: 'into' }, others.map((name) => h('option', { value: name, selected: name === outbox }, name)))),
+      ...canaryFields(), noteField(),
+    ],
+    act: async (values) => {
+      const job = await post(outboxPath(outbox, 'jobs'), { work: work(values), note: values.note, ...paceOf(values) }, { 'idempotency-key': crypto.randomUUID() });
+      notice(`Job ${job.id} replays events.`, { link: { href: `/dead-letters?outbox=${encodeURIComponent(outbox)}`, text: 'Watch it' } });
+    },
+  });
+}

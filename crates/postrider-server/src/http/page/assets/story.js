@@ -1,0 +1,59 @@
+// The parts that the page of an event and that of a dead letter share.
+import { h } from './dom.js';
+import { act, notice } from './dialog.js';
+import { bytes, milliseconds } from './format.js';
+import { hashBadge, shape } from './signs.js';
+import { moment, ago } from './time.js';
+
+/** One step of the story: when, what, and more about it. */
+export function step(tone, form, at, title, ...more) {
+  return h(`li.step.${tone}`, {}, h('span.step-mark', {}, shape(form)),
+    h('div.step-body', {}, h('div.step-head', {}, h('strong', {}, title), at && h('span.dim', {}, ago(at))), at && h('div.step-time', {}, moment(at)), more));
+}
+
+export function attemptSteps(attempts) {
+  return attempts.map((attempt) => step('warn', 'warn', attempt.failed_at, `Attempt ${attempt.attempt} failed after ${milliseconds(attempt.took_ms)}`,
+    h('pre.error', { tabindex: 0, 'aria-label': `Error of attempt ${attempt.attempt}` }, attempt.error), h('div.dim.small-text', {}, `by relay ${attempt.relay_id}`)));
+}
+
+export const timeline = (steps) => h('ol.timeline', {}, steps);
+
+/** JSON with line breaks; anything else as it is. */
+export function pretty(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}
+
+export function copyButton(text, label = 'Copy') {
+  return act(h('button.button.small', { type: 'button' }, label), async () => {
+    await copy(text);
+    notice('Copied.');
+  });
+}
+
+/** Without TLS, and not on this machine, browsers offer no clipboard. */
+async function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const area = h('textarea', { class: 'sr' });
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  document.execCommand('copy');
+  area.remove();
+}
+
+/** Payload, headers and hash. */
+export function contentSection(content, size) {
+  const headers = content.headers && typeof content.headers === 'object' ? Object.entries(content.headers) : null;
+  const text = pretty(content.payload);
+  return h('section.panel', { 'aria-label': 'Content' },
+    h('div.panel-head', {}, h('h2', {}, 'Payload'), h('span.dim', {}, bytes(size)), hashBadge(content.hash), copyButton(content.payload)),
+    h('pre.payload', { tabindex: 0, 'aria-label': 'Payload' }, text || '(empty)'),
+    content.content_hash && h('p.hint.mono.break', {}, `SHA-256 ${content.content_hash}`),
+    h('h3', {}, 'Headers'),
+    headers?.length ? h('dl.facts', {}, headers.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd.mono.break', {}, typeof value === 'string' ? value : JSON.stringify(value)))))
+      : h('p.dim', {}, typeof content.headers === 'string' ? content.headers : 'None.'));
+}

@@ -1,0 +1,118 @@
+// Tables whose rows change in place: what is being clicked does not move.
+import { h, keyed, replace } from './dom.js';
+
+/**
+ * `columns` are { label, cell(row), class?, wide? }. A cell is drawn again only when what it is drawn
+ * from changed.
+ */
+export function table({ caption, columns, key, rowClass }) {
+  const body = h('tbody');
+  const element = h('div.table-wrap', { role: 'region', 'aria-label': caption, tabindex: 0 },
+    h('table', {}, h('caption.sr', {}, caption),
+      h('thead', {}, h('tr', {}, columns.map((c) => h(`th${c.class ? `.${c.class}` : ''}`, { scope: 'col' }, c.label)))),
+      body));
+  const drawn = new WeakMap();
+  const update = (line, row) => {
+    const text = JSON.stringify(row);
+    if (drawn.get(line) === text) return;
+    drawn.set(line, text);
+    if (rowClass) line.className = rowClass(row);
+    columns.forEach((column, place) => {
+      const cell = line.children[place];
+      const focused = cell.contains(document.activeElement);
+      if (!focused) replace(cell, column.cell(row));
+    });
+  };
+  const create = () => h('tr', {}, columns.map((c) => h(`td${c.class ? `.${c.class}` : ''}`, { data: { label: typeof c.label === 'string' ? c.label : '' } })));
+  return {
+    element,
+    rows: (rows) => keyed(body, rows, key, create, update),
+    /** Strikes out what is not there any more; it stays where it is. */
+    strike(ids) {
+      for (const id of ids) {
+        const line = body.querySelector(`tr[data-key="${CSS.escape(String(id))}"]`);
+        line?.classList.add('gone');
+        if (line) line.title = 'Not here any more: it moved on since the list was read';
+      }
+    },
+    /** Changes rows that are shown, and adds none. */
+    refresh(rows) {
+      for (const row of rows) {
+        const line = body.querySelector(`tr[data-key="${CSS.escape(String(key(row)))}"]`);
+        if (line) update(line, row);
+      }
+    },
+  };
+}
+
+/** Name and value, one below the other. */
+export function facts(pairs) {
+  return h('dl.facts', {}, pairs.filter(Boolean).map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
+}
+
+/**
+ * A list that is read page by page: rows, "more", "searched so far", and "n new".
+ * `load(before)` answers { rows, next, complete }.
+ */
+export function pagedList({ list, load, nothing, signal, watchNew }) {
+  let rows = [];
+  let next = null;
+  const fresh = h('div.fresh', { role: 'status' });
+  const foot = h('div.list-foot');
+  const place = h('div.list');
+  const draw = (complete) => {
+    replace(fresh);
+    if (!rows.length && (complete || next === null)) {
+      replace(place, nothing());
+      replace(foot);
+      return;
+    }
+    list.rows(rows);
+    if (!list.element.isConnected) replace(place, list.element);
+    const label = complete ? 'Show more' : 'Search further';
+    const text = complete ? `${rows.length} shown` : `${rows.length} found so far; there was no time to search all of it`;
+    replace(foot, h('span.dim', {}, text),
+      next !== null && h('button.button', { type: 'button', on: { click: (event) => more(event.currentTarget) } }, label));
+  };
+  async function more(button) {
+    button.setAttribute('aria-busy', 'true');
+    button.disabled = true;
+    try {
+      const found = await load(next);
+      rows = rows.concat(found.rows);
+      next = found.next ?? null;
+      draw(found.complete ?? true);
+    } catch (problem) {
+      button.disabled = false;
+      button.removeAttribute('aria-busy');
+      replace(foot, h('span.dialog-error', { role: 'alert' }, problem.message), button);
+    }
+  }
+  const element = h('div', {}, fresh, place, foot);
+  return {
+    element,
+    place,
+    get rows() { return rows; },
+    show(found) {
+      rows = found.rows;
+      next = found.next ?? null;
+      draw(found.complete ?? true);
+    },
+    /** Known rows change in place; new ones are announced, and come when asked for. */
+    async look() {
+      const found = await load(null);
+      if (signal.aborted) return;
+      const top = rows[0]?.id ?? 0;
+      const newer = found.rows.filter((row) => row.id > top).length;
+      list.refresh(found.rows);
+      const there = new Set(found.rows.map((row) => row.id));
+      const last = found.next ? found.rows.at(-1)?.id ?? 0 : 0;
+      const gone = found.complete === false ? [] : rows.filter((row) => row.id >= last && !there.has(row.id)).map((row) => row.id);
+      list.strike(gone);
+      if (!newer && !gone.length) return void replace(fresh);
+      const text = newer ? `${newer}${newer === found.rows.length ? '+' : ''} new` : `${gone.length} moved on`;
+      if (fresh.textContent === text) return;
+      replace(fresh, h('button.button.small', { type: 'button', on: { click: () => { watchNew?.(); this.show(found); } } }, text));
+    },
+  };
+}

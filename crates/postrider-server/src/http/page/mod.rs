@@ -1,0 +1,137 @@
+//! The page at `/`: a shell that the browser fills from the API. It holds no data, so whoever asks
+//! gets it.
+//!
+//! Scripts and styles are under a path with their hash and never change there; the shell names that
+//! path, and is asked for each time. See `docs/decisions/0066`.
+
+mod assets;
+
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use sha2::{Digest, Sha256};
+
+use super::ServerState;
+use super::extract::InPath;
+use super::problem::Problem;
+use assets::{ASSETS, Asset, SHELL};
+
+/// What the page has of its own: the browser keeps these apart, the server answers the same shell.
+const PLACES: [&str; 8] = [
+    "/",
+    "/events",
+    "/events/{outbox}/{id}",
+    "/dead-letters",
+    "/dead-letters/{outbox}/{id}",
+    "/outboxes",
+    "/alerts",
+    "/audit",
+];
+
+/// The shell as it is sent, and what tells one version of it from another.
+struct Shell {
+    build: String,
+    body: Bytes,
+    tag: HeaderValue,
+}
+
+static PAGE: LazyLock<Shell> = LazyLock::new(|| {
+    let build = hash(ASSETS.iter().flat_map(|asset| [asset.name, asset.body]));
+    // One round trip instead of one for each step of the imports.
+    let module = |asset: &&Asset| asset.name.ends_with(".js") && asset.name != "theme.js";
+    let modules = ASSETS.iter().filter(module);
+    let preloads: String = modules
+        .map(|asset| format!("<link rel=\"modulepreload\" href=\"{}\">\n", path(&build, asset)))
+        .collect();
+    let body = SHELL.replace("<!--modules-->\n", &preloads).replace("{build}", &build);
+    let tag = HeaderValue::try_from(format!("\"{}\"", hash([body.as_str()])));
+    let tag = tag.unwrap_or(HeaderValue::from_static("\"\""));
+    Shell { build, body: body.into(), tag }
+});
+
+pub(super) fn routes() -> Router<ServerState> {
+    let shells = PLACES.into_iter().fold(Router::new(), |all, path| all.route(path, get(shell)));
+    shells.route("/page/{build}/{name}", get(asset))
+}
+
+async fn shell(headers: HeaderMap) -> Response {
+    let page = &*PAGE;
+    let tags = [(header::ETAG, page.tag.clone())];
+    // Kept by the browser, and asked for each time whether it still is the one.
+    let cache = [(header::CACHE_CONTROL, "no-cache")];
+    if headers.get(header::IF_NONE_MATCH) == Some(&page.tag) {
+        return (StatusCode::NOT_MODIFIED, tags, cache).into_response();
+    }
+    let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
+    (tags, cache, kind, page.body.clone()).into_response()
+}
+
+/// A page of another version than this server's is open where a hash is wrong: after an upgrade. It
+/// has all that it needs; a new one gets the new files.
+async fn asset(InPath((build, name)): InPath<(String, String)>) -> Result<Response, Problem> {
+    let found = ASSETS.iter().find(|asset| asset.name == name && PAGE.build == build);
+    let asset = found.ok_or_else(|| {
+        Problem::new(404, "the page has no such file; after an upgrade, load the page again")
+    })?;
+    let headers = [
+        (header::CONTENT_TYPE, asset.kind()),
+        (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),
+    ];
+    let tag = [(header::ETAG, format!("\"{}\"", PAGE.build))];
+    Ok((headers, tag, asset.body).into_response())
+}
+
+fn path(build: &str, asset: &Asset) -> String {
+    format!("/page/{build}/{}", asset.name)
+}
+
+fn hash<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut sha = Sha256::new();
+    for part in parts {
+        sha.update(part.len().to_le_bytes());
+        sha.update(part);
+    }
+    sha.finalize().iter().take(10).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that is forgotten in the list is a page that does not load.
+    #[test]
+    fn every_file_of_the_folder_is_served_and_no_other() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/http/page/assets");
+        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name());
+        let mut files: Vec<_> = files.map(|name| name.into_string().unwrap()).collect();
+        let mut served: Vec<_> = ASSETS.iter().map(|asset| asset.name.to_owned()).collect();
+        served.push("index.html".to_owned());
+        files.sort();
+        served.sort();
+        assert_eq!(files, served);
+    }
+
+    /// The policy forbids what is written into the page itself, and the browser would say nothing
+    /// but drop it.
+    #[test]
+    fn nothing_is_inline_and_nothing_comes_from_elsewhere() {
+        for text in ASSETS.iter().map(|asset| asset.body).chain([SHELL]) {
+            for forbidden in [" style=", "onclick=", "<style", "javascript:", "eval(", "innerHTML"]
+            {
+                assert!(!text.contains(forbidden), "{forbidden}");
+            }
+            for scheme in text.match_indices("://").map(|(at, _)| at) {
+                let known = ["http://www.w3.org/", "https://www.apache.org/"];
+                let start = scheme - text[..scheme].len().min(5);
+                let allowed = known.iter().any(|known| text[start..].contains(known));
+                assert!(allowed, "{}", &text[start..text.len().min(scheme + 40)]);
+            }
+        }
+        let body = std::str::from_utf8(&PAGE.body).unwrap();
+        assert!(!body.contains("{build}") && body.contains("modulepreload"), "{body}");
+    }
+}
