@@ -1,5 +1,6 @@
 //! Recovery by an operator, where no relay runs.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -37,7 +38,7 @@ pub async fn recover_buffers(
     buffers: Vec<BufferConfig>,
 ) -> Result<Vec<RecoveredBuffer>, RelayError> {
     let registered = heart::register(store.as_ref(), config, Vec::new()).await?;
-    let heart = Heart::new(Vec::new());
+    let heart = Heart::new(Vec::new(), HashMap::new());
     let stop = CancellationToken::new();
     let _stop = stop.clone().drop_guard();
     let beating = {
