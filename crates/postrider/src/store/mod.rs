@@ -41,6 +41,7 @@ mod settle;
 mod upkeep;
 mod watch;
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) use adopt::adoption_findings;
 pub use adopt::{Adopt, AdoptCursor, AdoptImport, AdoptStep};
 pub use books::{BOOKS_BY_MINUTE, BookLine, Books, Statistics, TypeStatistics};
