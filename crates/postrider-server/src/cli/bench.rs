@@ -16,6 +16,8 @@ pub(crate) enum BenchCommand {
     Latency(LatencyArgs),
     /// Measure appends: one by one and in batches, with and without request id
     Append(AppendBenchArgs),
+    /// Measure a consumer with an inbox, against the same effects without one
+    Inbox(InboxBenchArgs),
     /// Measure how fast ready events flow past events that wait behind failing keys
     BlockedKeys(BlockedKeysArgs),
     /// Append at a fixed rate while a transaction elsewhere is kept open for the whole run
@@ -190,6 +192,23 @@ pub(crate) struct AppendBenchArgs {
     /// Writers at the same time
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) writers: u32,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InboxBenchArgs {
+    /// Events to consume, and then once more as repeats
+    #[arg(long, default_value_t = 200_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) events: u64,
+    /// Events per transaction
+    #[arg(long, default_value_t = 500, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    pub(crate) batch: u32,
+    /// Consumers at the same time
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) consumers: u32,
     #[command(flatten)]
     pub(crate) event: EventArgs,
     #[command(flatten)]

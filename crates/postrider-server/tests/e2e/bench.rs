@@ -13,6 +13,7 @@ crate::on_stores!(postgres, mysql, sqlite: {
     a_drain_is_measured_against_its_limit,
     latency_is_measured_from_the_commit_and_from_the_schedule,
     appends_are_measured_against_plain_inserts,
+    an_inbox_is_measured_against_the_effects_alone,
     ready_events_are_measured_past_blocked_keys,
     a_transaction_is_held_while_a_rate_is_kept,
     relays_share_the_work_without_duplicates,
@@ -138,6 +139,15 @@ async fn appends_are_measured_against_plain_inserts(place: Place) {
     let batched = [(Some(500), Some(100), no), (Some(500), Some(100), yes)];
     assert_eq!(facts, [one_by_one, batched].concat());
     assert!(cases.iter().all(|case| case["ratio"].as_f64() > Some(0.0)), "{found:#}");
+}
+
+async fn an_inbox_is_measured_against_the_effects_alone(place: Place) {
+    let Some(bench) = Bench::open(place).await else { return };
+    let found = bench.run(&["inbox", "--events", "300", "--batch", "50", "--consumers", "3"]).await;
+    assert_eq!(found["balanced"], true);
+    let counts = ["received", "applied", "ignored"].map(|key| found[key].as_u64().unwrap());
+    assert_eq!(counts, [600, 300, 300]);
+    assert!(found["ratio"].as_f64() > Some(0.0), "{found:#}");
 }
 
 async fn ready_events_are_measured_past_blocked_keys(place: Place) {

@@ -6,6 +6,7 @@
 //! | [`Store`] | the relay's loop | leases, claim, settle, release |
 //! | [`Upkeep`] | one relay at a time | recovery, clean-up, folding of the books |
 //! | [`Desk`] | operators: CLI, REST, page | books, lists, dead letters, audit |
+//! | [`Inboxes`] | operators, upkeep | books, clean-up and dead letters of consumers |
 //! | [`Jobs`] | operators, and who runs the jobs | bulk actions, step by step |
 //! | [`Pauses`] | operators, and every heartbeat | what is paused |
 //! | [`Watch`] | the monitor, `doctor` | bounded looks at tables and server |
@@ -28,6 +29,7 @@ mod dead_letter;
 mod desk;
 mod grouping;
 mod horizon;
+mod inboxes;
 pub(crate) mod job_step;
 mod jobs;
 mod lane_search;
@@ -56,6 +58,10 @@ pub use desk::{Attempt, AuditEntry, AuditFilter, Desk, EventFilter, EventRecord,
 pub(crate) use desk::{parse_stored, refuse_acting_on};
 pub(crate) use grouping::{Bunch, Grouped, groups};
 pub use horizon::Horizon;
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(crate) use inboxes::leaving;
+pub use inboxes::{ConsumerBook, InboxCleaned, InboxLetter, Inboxes};
+pub(crate) use inboxes::{StoredLetter, open_letter};
 pub use jobs::{
     CANARY_MAX, Canary, Job, JobFilter, JobState, JobWork, Jobs, NewJob, REPLAY_HEADER,
     REQUEST_KEY_MAX,
@@ -127,9 +133,12 @@ pub struct Capabilities {
 }
 
 /// Everything that a database does for Postrider.
-pub trait Database: Schema + Store + Lanes + Upkeep + Desk + Jobs + Pauses + Watch + Adopt {}
+pub trait Database:
+    Schema + Store + Lanes + Upkeep + Desk + Inboxes + Jobs + Pauses + Watch + Adopt
+{
+}
 impl<T> Database for T where
-    T: Schema + Store + Lanes + Upkeep + Desk + Jobs + Pauses + Watch + Adopt
+    T: Schema + Store + Lanes + Upkeep + Desk + Inboxes + Jobs + Pauses + Watch + Adopt
 {
 }
 

@@ -192,6 +192,7 @@ async fn serve(
         import_bytes_max: api.import_bytes_max,
         request_timeout: api.request_timeout.0,
         list_budget: api.list_budget.0,
+        inbox_retention: postrider::INBOX_RETENTION,
         stop: CancellationToken::new(),
     });
     // Tracked by the stage: it ends before its tables do.

@@ -15,6 +15,7 @@ mod drain;
 mod event;
 pub(crate) mod facts;
 mod held_xmin;
+mod inbox;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(not(feature = "kafka"))]
@@ -76,6 +77,7 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::Drain(args) => drain::drain(stage, args).await,
         BenchCommand::Latency(args) => latency::latency(stage, args).await,
         BenchCommand::Append(args) => append::append(stage, args).await,
+        BenchCommand::Inbox(args) => inbox::inbox(stage, args).await,
         BenchCommand::BlockedKeys(args) => blocked_keys::blocked_keys(stage, args).await,
         BenchCommand::HeldXmin(args) => held_xmin::held_xmin(stage, args).await,
         BenchCommand::Outage(args) => outage::outage(stage, args).await,
@@ -92,6 +94,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::Drain(args) => (&args.output, args.relay.claim),
         BenchCommand::Latency(args) => (&args.load.output, args.load.relay.claim),
         BenchCommand::Append(args) => (&args.output, ClaimMode::default()),
+        BenchCommand::Inbox(args) => (&args.output, ClaimMode::default()),
         BenchCommand::BlockedKeys(args) => (&args.output, args.relay.claim),
         BenchCommand::HeldXmin(args) => (&args.load.output, args.load.relay.claim),
         BenchCommand::Outage(args) => (&args.load.output, args.load.relay.claim),
