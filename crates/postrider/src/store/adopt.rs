@@ -5,8 +5,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Finding, Result};
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use crate::StoreError;
 use crate::adopt::Adoption;
-use crate::{Outbox, OutboxSpec, StoreError};
+use crate::{Outbox, OutboxSpec};
 
 /// Where an import of what was there before the adoption goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +82,7 @@ pub struct AdoptImport<'a> {
 
 /// What `doctor` says of one adoption: of `wanted` triggers (ends of names, tables), or why the
 /// mapping does not fit.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn adoption_findings(
     outbox: &Outbox,
     adoption: &Adoption,
