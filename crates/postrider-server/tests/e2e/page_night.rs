@@ -21,7 +21,9 @@ mod on_one_store {
 
 /// Looks of the monitor close together, so that the night is short.
 fn settings() -> Settings {
-    Settings::new().relay("monitor_every", "300ms").thresholds("unresolved_at = 2\navailability_min = 0.01")
+    Settings::new()
+        .relay("monitor_every", "300ms")
+        .thresholds("unresolved_at = 2\navailability_min = 0.01")
 }
 
 async fn an_outage_an_alert_the_recovery_poison_a_group_a_retry_and_all_is_well(place: Place) {
