@@ -57,6 +57,7 @@ pub mod relay;
 pub mod sinks;
 mod skip;
 pub mod smtp;
+mod tls;
 mod wait;
 
 #[cfg(feature = "browser")]
@@ -68,4 +69,5 @@ pub use installation::{Daemon, Installation, Ran};
 pub use private_server::PrivateServer;
 pub use proxy::FaultProxy;
 pub use skip::skip;
+pub use tls::TlsFront;
 pub use wait::{PATIENCE, eventually};

@@ -16,6 +16,8 @@ pub(crate) enum BenchCommand {
     Latency(LatencyArgs),
     /// Measure appends: one by one and in batches, with and without request id
     Append(AppendBenchArgs),
+    /// Measure a consumer with an inbox, against the same effects without one
+    Inbox(InboxBenchArgs),
     /// Measure how fast ready events flow past events that wait behind failing keys
     BlockedKeys(BlockedKeysArgs),
     /// Append at a fixed rate while a transaction elsewhere is kept open for the whole run
@@ -30,6 +32,8 @@ pub(crate) enum BenchCommand {
     Backlog(BacklogArgs),
     /// Measure the API's answers with many events and dead letters in the tables
     Api(ApiBenchArgs),
+    /// Send dead letters again by filter: at full speed, then with a rate, interrupted half-way
+    BulkRetry(BulkRetryArgs),
     /// Measure how long each page takes in Chromium, with many events in the table
     Page(PageBenchArgs),
 }
@@ -197,6 +201,23 @@ pub(crate) struct AppendBenchArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct InboxBenchArgs {
+    /// Events to consume, and then once more as repeats
+    #[arg(long, default_value_t = 200_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) events: u64,
+    /// Events per transaction
+    #[arg(long, default_value_t = 500, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    pub(crate) batch: u32,
+    /// Consumers at the same time
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) consumers: u32,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct BlockedKeysArgs {
     /// Events that wait behind failing keys
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
@@ -279,6 +300,9 @@ pub(crate) struct ApiBenchArgs {
     /// Live events in the outbox
     #[arg(long, default_value_t = 5_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) events: u64,
+    /// Delivered events in the archive
+    #[arg(long, default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) archived: u64,
     /// Unresolved dead letters
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(10..=10_000_000))]
     pub(crate) dead_letters: u64,
@@ -317,6 +341,20 @@ pub(crate) struct PageBenchArgs {
     /// The browser
     #[arg(long, env = "CHROMIUM", default_value = "/usr/bin/chromium", value_name = "FILE")]
     pub(crate) chromium: PathBuf,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BulkRetryArgs {
+    /// Dead letters of each of the two jobs
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
+    pub(crate) letters: u64,
+    /// Events per second at most of the second job
+    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) rate: u32,
     #[command(flatten)]
     pub(crate) event: EventArgs,
     #[command(flatten)]

@@ -84,6 +84,7 @@ impl Daemon {
         let address = listener.local_addr().map_err(refused)?;
 
         let served = built.outboxes.iter().map(served).collect();
+        let inbox_retention = built.relay.inbox_retention;
         let mut relay =
             Relay::new(Arc::clone(&store), built.relay).alert_settings(built.alert_settings);
         if let Some(traces) = built.traces {
@@ -112,6 +113,7 @@ impl Daemon {
             import_bytes_max: api.import_bytes_max,
             request_timeout: api.request_timeout.0,
             list_budget: api.list_budget.0,
+            inbox_retention,
             stop: CancellationToken::new(),
         });
         tracing::info!(store = without_password(&url), "serving http://{address}");

@@ -8,18 +8,21 @@ mod append;
 mod backlog;
 mod bare;
 mod blocked_keys;
+mod bulk_retry;
 mod checker;
 mod claims;
 mod drain;
 mod event;
 pub(crate) mod facts;
 mod held_xmin;
+mod inbox;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(not(feature = "kafka"))]
 #[path = "no_kafka.rs"]
 mod kafka;
 mod latency;
+mod letters;
 mod limit;
 pub(crate) mod machine;
 mod numbers;
@@ -75,6 +78,7 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::Drain(args) => drain::drain(stage, args).await,
         BenchCommand::Latency(args) => latency::latency(stage, args).await,
         BenchCommand::Append(args) => append::append(stage, args).await,
+        BenchCommand::Inbox(args) => inbox::inbox(stage, args).await,
         BenchCommand::BlockedKeys(args) => blocked_keys::blocked_keys(stage, args).await,
         BenchCommand::HeldXmin(args) => held_xmin::held_xmin(stage, args).await,
         BenchCommand::Outage(args) => outage::outage(stage, args).await,
@@ -82,6 +86,7 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::Takeover(args) => takeover::takeover(stage, args).await,
         BenchCommand::Backlog(args) => backlog::backlog(stage, args).await,
         BenchCommand::Api(args) => api::api(stage, args).await,
+        BenchCommand::BulkRetry(args) => bulk_retry::bulk_retry(stage, args).await,
         BenchCommand::Page(args) => page::page(stage, args).await,
     }
 }
@@ -91,6 +96,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::Drain(args) => (&args.output, args.relay.claim),
         BenchCommand::Latency(args) => (&args.load.output, args.load.relay.claim),
         BenchCommand::Append(args) => (&args.output, ClaimMode::default()),
+        BenchCommand::Inbox(args) => (&args.output, ClaimMode::default()),
         BenchCommand::BlockedKeys(args) => (&args.output, args.relay.claim),
         BenchCommand::HeldXmin(args) => (&args.load.output, args.load.relay.claim),
         BenchCommand::Outage(args) => (&args.load.output, args.load.relay.claim),
@@ -98,6 +104,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::Takeover(args) => (&args.output, ClaimMode::Lanes),
         BenchCommand::Backlog(args) => (&args.output, args.claim),
         BenchCommand::Api(args) => (&args.output, ClaimMode::default()),
+        BenchCommand::BulkRetry(args) => (&args.output, ClaimMode::default()),
         BenchCommand::Page(args) => (&args.output, ClaimMode::default()),
     }
 }

@@ -14,10 +14,11 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdout, Command};
 
-use super::api::{fill_dead_letters, serve};
+use super::api::{ERRORS, serve};
 use super::details;
 use super::event::Maker;
 use super::facts::Facts;
+use super::letters::fill_dead_letters;
 use super::numbers::{Percentiles, ratio, rounded};
 use super::report::{Bars, Plot, Report};
 use super::stage::{Stage, bar};
@@ -69,8 +70,9 @@ struct Timed {
 
 pub(super) async fn page(stage: &Stage, args: &PageBenchArgs) -> Result<Report, Failure> {
     let outbox = stage.outbox("").await?;
-    fill_dead_letters(stage, &outbox, &args.event, args.dead_letters).await?;
-    let later = Maker::new(args.event.keys, args.event.payload).deliver_after(NOT_YET);
+    let maker = Maker::new(args.event.keys, args.event.payload);
+    fill_dead_letters(stage, &outbox, &maker, args.dead_letters, &ERRORS).await?;
+    let later = maker.deliver_after(NOT_YET);
     stage.fill(&outbox, &later, args.events).await?;
     while stage.store.fold_books(&outbox, 10_000).await? > 0 {}
     let stop = stage.stop.child_token();
