@@ -25,6 +25,9 @@ crate::on_stores!(postgres, mysql, sqlite: {
     an_outbox_or_table_that_exists_is_refused_and_untouched,
     a_bench_that_is_interrupted_drops_its_tables,
 });
+mod on_one_store {
+    crate::scene::tests!(sqlite { pages_are_timed_in_a_browser });
+}
 
 /// A database without tables, and the binary.
 struct Bench {
@@ -226,6 +229,28 @@ async fn answers_of_the_api_are_timed_by_kind(place: Place) {
     let hard = [&common[..], &archived, &sizes, &["--target", "1us"]].concat();
     let missed = bench.site.run(&hard).await.exits(1).says(&["p99 above", "statistics"]);
     assert_eq!(missed.json()["within_target"], false);
+    bench.nothing_is_left().await;
+}
+
+async fn pages_are_timed_in_a_browser(place: Place) {
+    let Ok(driver) = std::env::var("CHROMEDRIVER") else {
+        let reason = "CHROMEDRIVER is not set; dev/test provides it";
+        return postrider_testkit::skip(place.test, reason);
+    };
+    let Some(bench) = Bench::open(place).await else { return };
+    let sizes = ["--events", "300", "--dead-letters", "50", "--loads", "2", "--target", "1h"];
+    let common = ["--store", &bench.db.url, "--log", "warn", "bench", "page", "--json"];
+    let found = bench.site.run(&[&common[..], &sizes[..], &["--chromedriver", &driver]].concat());
+    let found = found.await.exits(0).json();
+    assert_eq!((&found["bench"], &found["within_target"]), (&"page".into(), &true.into()));
+    let pages = found["pages"].as_array().unwrap();
+    assert!(pages.len() > 7, "{found:#}");
+    for page in pages {
+        let (paint, whole) = (&page["first_paint"]["max_ms"], &page["whole"]["max_ms"]);
+        assert!(paint.as_f64() > Some(0.0) && paint.as_f64() <= whole.as_f64(), "{page}");
+    }
+    let nowhere = [&common[..], &["--events", "1", "--chromedriver", "/no/such/driver"]].concat();
+    let _ = bench.site.run(&nowhere).await.exits(2).says(&["/no/such/driver", "chromium-driver"]);
     bench.nothing_is_left().await;
 }
 

@@ -16,6 +16,7 @@ mod alerting;
 mod api;
 mod api_access;
 mod api_contract;
+mod api_figures;
 mod api_operations;
 mod api_roles;
 mod api_starving;

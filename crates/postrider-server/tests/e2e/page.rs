@@ -109,6 +109,11 @@ async fn a_viewer_sees_no_button_that_he_may_not_press_and_an_operator_his_own(p
     browser.fill("input[name=token]", "pr_wrong").await;
     browser.press("form", "Sign in").await;
     browser.says("form", "This token is not known here").await;
+    for dark in [false, true] {
+        browser.screen(1280, 900, dark).await;
+        let faults = browser.accessibility_faults().await;
+        assert!(faults.is_empty(), "sign-in, dark: {dark}: {faults:?}");
+    }
 
     let operators = [
         "Read the books",

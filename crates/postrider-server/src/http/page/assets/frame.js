@@ -26,8 +26,8 @@ export function brand() {
     h('span', {}, 'Postrider'));
 }
 
-export function frame({ signOut }) {
-  const ended = new AbortController();
+/** Everything in it ends with `ended`. */
+export function frame({ signOut, ended }) {
   const outlet = h('main', { id: 'main', tabindex: '-1' });
   const links = PLACES.map(([path, label, drawing]) => {
     const count = h('span.nav-count', { hidden: true });
@@ -47,7 +47,7 @@ export function frame({ signOut }) {
       if (here) link.setAttribute('aria-current', 'page');
       else link.removeAttribute('aria-current');
     }
-  });
+  }, ended.signal);
   const badge = (path, value, word) => {
     const { count } = links.find((entry) => entry.path === path);
     count.hidden = !value;
@@ -76,7 +76,7 @@ export function frame({ signOut }) {
         h('div.side-buttons', {},
           themeSwitch(),
           h('button.icon-button', { type: 'button', title: 'Keyboard shortcuts (?)', 'aria-label': 'Keyboard shortcuts', on: { click: shortcuts } }, '?'),
-          session.way === 'session' && h('button.button.small', { type: 'button', on: { click: () => { ended.abort(); signOut(); } } }, 'Sign out')),
+          session.way === 'session' && h('button.button.small', { type: 'button', on: { click: signOut } }, 'Sign out')),
         h('div.version', {}, `version ${session.version}`))),
     h('div.content', {}, banner, outlet));
   return { element, outlet };

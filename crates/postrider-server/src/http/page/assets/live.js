@@ -5,6 +5,8 @@ import { serverTime } from './time.js';
 const WAIT_MS = [1_000, 2_000, 4_000, 8_000, 15_000];
 /** No event for so long, although the connection looks open: it is dead. */
 const SILENT_MS = 40_000;
+/** How long a tab keeps its stream after it was hidden. */
+const UNSEEN_MS = 30_000;
 /** What charts remember beyond the server's own samples. */
 const REMEMBERED = 900;
 
@@ -16,7 +18,7 @@ let timer = null;
 let watchdog = null;
 
 /** `state` is connecting, live, or offline; `snapshot` is the newest that came. */
-export const live = { state: 'connecting', snapshot: null, retryAt: null, points };
+export const live = { state: 'connecting', snapshot: null, points };
 
 /** Calls with (live, reconnected) at each change, until the signal ends it. */
 export function watch(listener, signal) {
@@ -65,30 +67,46 @@ export function disconnect() {
   points.length = 0;
 }
 
-/** A stream does not say why it ended: a question does. A 401 leads to the sign-in. */
-async function lost() {
+function lost() {
   if (!stream) return;
   stream.close();
   stream = null;
   clearTimeout(watchdog);
+  retryLater();
+}
+
+/** A stream does not say why it ended: a question does. A 401 leads to the sign-in. */
+function retryLater() {
   const wait = WAIT_MS[Math.min(failures, WAIT_MS.length - 1)];
   failures += 1;
   live.state = 'offline';
-  live.retryAt = Date.now() + wait;
   tell();
   timer = setTimeout(async () => {
     try {
-      await get('/whoami');
+      // Where too many watch already, this is what there is until a place is free.
+      live.snapshot = await get('/outboxes');
       connect();
     } catch (problem) {
-      if (problem.status === 401) return;
-      stream = { close() {} };
-      lost();
+      if (problem.status !== 401) retryLater();
     }
   }, wait);
 }
 
 addEventListener('online', () => live.state === 'offline' && connect());
+
+/** A browser opens six connections to a server, and a stream holds one: a tab that nobody looks at
+ *  gives it back, so that many tabs do not keep each other waiting. */
+let unseen = null;
 document.addEventListener('visibilitychange', () => {
-  if (!document.hidden && live.state === 'offline') connect();
+  clearTimeout(unseen);
+  if (document.hidden) {
+    unseen = setTimeout(() => {
+      clearTimeout(timer);
+      clearTimeout(watchdog);
+      stream?.close();
+      stream = null;
+    }, UNSEEN_MS);
+  } else if (!stream && live.snapshot) {
+    connect();
+  }
 });

@@ -39,14 +39,18 @@ async function boot() {
   }
 }
 
+let framed = null;
+
 function enter() {
-  const { element, outlet } = frame({ signOut });
+  framed = new AbortController();
+  const { element, outlet } = frame({ signOut, ended: framed });
   replace(app, element);
   connect();
   start(outlet);
 }
 
 function showSignIn(reason) {
+  framed?.abort();
   stop();
   disconnect();
   document.title = 'Sign in · Postrider';

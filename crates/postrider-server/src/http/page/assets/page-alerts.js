@@ -35,4 +35,4 @@ function card(alert) {
 }
 
 /** Long values wrap; nothing of them is markup. */
-const linked = (name, value) => h('span.break', { class: name.includes('id') ? 'break mono' : 'break' }, value);
+const linked = (name, value) => h(name.includes('id') ? 'span.break.mono' : 'span.break', {}, value);

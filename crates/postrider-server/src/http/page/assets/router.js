@@ -59,7 +59,12 @@ export function currentPath() {
 }
 
 const listeners = new Set();
-export const onMove = (listener) => listeners.add(listener);
+
+/** Calls with each page that is shown, until the signal ends it. */
+export function onMove(listener, signal) {
+  listeners.add(listener);
+  signal.addEventListener('abort', () => listeners.delete(listener));
+}
 
 /** A new page is announced by its heading; a change of the query is not a new page. */
 function show(announce) {
