@@ -100,18 +100,8 @@ impl GatewaySection {
                        has `maxmemory`";
             return Err(self.invalid(why));
         }
-        self.redis(url)
-    }
-
-    #[cfg(feature = "redis")]
-    fn redis(&self, url: &str) -> Result<CacheSettings, ConfigError> {
         let timeout = self.cache_timeout.map_or(Duration::from_millis(250), |time| time.0);
         Ok(CacheSettings::Redis { url: url.to_owned(), timeout })
-    }
-
-    #[cfg(not(feature = "redis"))]
-    fn redis(&self, _: &str) -> Result<CacheSettings, ConfigError> {
-        Err(self.invalid("`cache`: this program was built without the cargo feature `redis`"))
     }
 
     /// The outbox whose sink this is: one that remembers a call while it is open, and no longer.

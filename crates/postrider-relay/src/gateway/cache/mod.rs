@@ -1,7 +1,6 @@
 //! Where answers are kept. A cache that fails is a cache without answers: nothing waits for it.
 
 mod memory;
-#[cfg(feature = "redis")]
 mod redis;
 
 use std::sync::Arc;
@@ -10,7 +9,6 @@ use std::time::Duration;
 use super::answer::Answer;
 use super::call::Key;
 pub(super) use memory::Memory;
-#[cfg(feature = "redis")]
 pub(super) use redis::Redis;
 
 /// Where the answers of a gateway are kept.
@@ -24,7 +22,6 @@ pub enum CacheSettings {
         bytes_max: u64,
     },
     /// In Redis, shared by all processes and kept by its own limits.
-    #[cfg(feature = "redis")]
     Redis {
         /// `redis://` or, with TLS, `rediss://`. Of a cluster, some nodes with commas between.
         url: String,
@@ -49,7 +46,6 @@ impl Default for CacheSettings {
 
 pub(super) enum Cache {
     Memory(Memory),
-    #[cfg(feature = "redis")]
     Redis(Redis),
 }
 
@@ -74,7 +70,6 @@ impl Cache {
             CacheSettings::Memory { entries_max, bytes_max } => {
                 Ok(Self::Memory(Memory::new(*entries_max, *bytes_max)?))
             }
-            #[cfg(feature = "redis")]
             CacheSettings::Redis { url, timeout } => {
                 Ok(Self::Redis(Redis::new(gateway, url, *timeout)?))
             }
@@ -84,7 +79,6 @@ impl Cache {
     pub(super) async fn get(&self, key: Key, stale_for: Duration) -> Option<Kept> {
         match self {
             Self::Memory(memory) => memory.get(key),
-            #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.get(key, stale_for).await,
         }
     }
@@ -93,7 +87,6 @@ impl Cache {
     pub(super) async fn put(&self, key: Key, answer: &Arc<Answer>, keep: Keep) {
         match self {
             Self::Memory(memory) => memory.put(key, answer, keep),
-            #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.put(key, answer, keep).await,
         }
     }
@@ -102,7 +95,6 @@ impl Cache {
     pub(super) async fn check(&self) -> Result<(), String> {
         match self {
             Self::Memory(_) => Ok(()),
-            #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.check().await,
         }
     }
