@@ -29,6 +29,15 @@ UNAVAILABLE=3
 
 service_more_variables() { :; }
 
+# For services with TLS: a certificate in $DATA/tls, signed by itself.
+make_certificate() {
+    mkdir -p "$DATA/tls"
+    openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=localhost \
+        -addext 'subjectAltName=IP:127.0.0.1,DNS:localhost' -addext 'basicConstraints=critical,CA:FALSE' \
+        -keyout "$DATA/tls/server.key" -out "$DATA/tls/server.crt"
+    cat "$DATA/tls/server.key" "$DATA/tls/server.crt" >"$DATA/tls/server.pem"
+}
+
 # enter_service NAME STATE WANTED_DATA: call in a subshell.
 enter_service() {
     NAME=$1 STATE=$2 WANTED_DATA=$3

@@ -1,9 +1,10 @@
 # shellcheck shell=bash
 # Apache Kafka, a single node in KRaft mode. The contract of these functions is in ../lib/service.sh.
 #
-# Three ports: PLAINTEXT, its own controller, and SASL over TLS. The last one is for tests of
-# credentials and certificates: users `postrider` (PLAIN and SCRAM-SHA-256), password `postrider`,
-# certificate $DATA/tls/server.crt, signed by itself.
+# Four ports: PLAINTEXT, its own controller, SASL over TLS, and TLS with a certificate of the client.
+# The last two are for tests of credentials and certificates: users `postrider` (PLAIN and
+# SCRAM-SHA-256), password `postrider`, certificate $DATA/tls/server.crt, signed by itself and trusted
+# as that of a client.
 
 KAFKA_VERSION=4.3.1
 # Outside target/: a second checkout, or `cargo clean`, does not download it again.
@@ -24,7 +25,7 @@ service_version() { say "$KAFKA_VERSION"; }
 
 service_user() { :; }
 
-service_port_count() { say 3; }
+service_port_count() { say 4; }
 
 service_create() {
     make_certificate
@@ -62,7 +63,9 @@ service_url() { say "127.0.0.1:${PORTS[0]}"; }
 
 service_more_variables() {
     say "KAFKA_SECURE_BROKERS=127.0.0.1:${PORTS[2]}"
+    say "KAFKA_MUTUAL_BROKERS=127.0.0.1:${PORTS[3]}"
     printf 'KAFKA_CA=%q\n' "$DATA/tls/server.crt"
+    printf 'KAFKA_KEY=%q\n' "$DATA/tls/server.key"
 }
 
 # A small heap is plenty; the serial collector needs no threads of its own.
@@ -113,14 +116,6 @@ kafka_pom() {
 POM
 }
 
-make_certificate() {
-    mkdir -p "$DATA/tls"
-    openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=localhost \
-        -addext 'subjectAltName=IP:127.0.0.1,DNS:localhost' \
-        -keyout "$DATA/tls/server.key" -out "$DATA/tls/server.crt"
-    cat "$DATA/tls/server.key" "$DATA/tls/server.crt" >"$DATA/tls/server.pem"
-}
-
 # Topics exist because somebody made them: an unknown one must be an error, as in production. The
 # short session lets a killed node come back after 3 s; by default, it waits 9 s for its own ghost.
 write_settings() {
@@ -130,8 +125,8 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:${PORTS[1]}
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:${PORTS[0]},CONTROLLER://127.0.0.1:${PORTS[1]},SASL_SSL://127.0.0.1:${PORTS[2]}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL
+listeners=PLAINTEXT://127.0.0.1:${PORTS[0]},CONTROLLER://127.0.0.1:${PORTS[1]},SASL_SSL://127.0.0.1:${PORTS[2]},SSL://127.0.0.1:${PORTS[3]}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL
 inter.broker.listener.name=PLAINTEXT
 log.dirs=$DATA/logs
 auto.create.topics.enable=false
@@ -145,6 +140,11 @@ broker.heartbeat.interval.ms=500
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
 listener.name.sasl_ssl.ssl.keystore.type=PEM
 listener.name.sasl_ssl.ssl.keystore.location=$DATA/tls/server.pem
+listener.name.ssl.ssl.keystore.type=PEM
+listener.name.ssl.ssl.keystore.location=$DATA/tls/server.pem
+listener.name.ssl.ssl.truststore.type=PEM
+listener.name.ssl.ssl.truststore.location=$DATA/tls/server.crt
+listener.name.ssl.ssl.client.auth=required
 listener.name.sasl_ssl.plain.sasl.jaas.config=$login.plain.PlainLoginModule required username="postrider" password="postrider" user_postrider="postrider";
 listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config=$login.scram.ScramLoginModule required;
 SETTINGS

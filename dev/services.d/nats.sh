@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # NATS with JetStream, a single node. The contract of these functions is in ../lib/service.sh.
 
-service_installed() { [[ -n $(nats_server) ]]; }
+service_installed() { [[ -n $(nats_server) ]] && command -v openssl >/dev/null; }
 
-service_install() { apt_install nats-server; }
+service_install() { apt_install nats-server openssl; }
 
 service_version() { "$(nats_server)" --version | sed 's/.*v//'; }
 
@@ -11,11 +11,17 @@ service_user() { :; }
 
 service_port_count() { say 1; }
 
-service_create() { :; }
+service_create() {
+    make_certificate
+    cat >"$DATA/nats.conf" <<SETTINGS
+tls { cert_file: "$DATA/tls/server.crt", key_file: "$DATA/tls/server.key" }
+allow_non_tls: true
+SETTINGS
+}
 
-# No account and no TLS: the port is on the loopback address only.
+# No account, and TLS for those who ask for it: the port is on the loopback address only.
 service_start() {
-    launch nats "$(nats_server)" --addr 127.0.0.1 --port "${PORTS[0]}" \
+    launch nats "$(nats_server)" --config "$DATA/nats.conf" --addr 127.0.0.1 --port "${PORTS[0]}" \
         --jetstream --store_dir "$DATA" --pid "$DATA/nats.pid"
 }
 
@@ -34,6 +40,8 @@ service_stop_signal() { say TERM; }
 service_variable() { say NATS_URL; }
 
 service_url() { say "nats://127.0.0.1:${PORTS[0]}"; }
+
+service_more_variables() { printf 'NATS_CA=%q\n' "$DATA/tls/server.crt"; }
 
 # Debian keeps the server out of a plain user's PATH.
 nats_server() { PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v nats-server || true; }

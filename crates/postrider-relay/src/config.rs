@@ -133,6 +133,8 @@ pub struct RelayConfig {
     pub clean_up_at: (u32, u32),
     /// Time zone of the nightly clean-up.
     pub time_zone: chrono_tz::Tz,
+    /// How long inboxes of the same database remember an event.
+    pub inbox_retention: Duration,
     /// Rows per statement of house-keeping.
     pub chunk: u32,
     /// Folder of the backup file.
@@ -156,6 +158,7 @@ impl Default for RelayConfig {
             move_marked_every: Duration::from_secs(30),
             clean_up_at: (2, 0),
             time_zone: chrono_tz::UTC,
+            inbox_retention: postrider::INBOX_RETENTION,
             chunk: 5_000,
             backup_folder: PathBuf::from("postrider-data/dead-letters"),
             backup_bytes_max: 64 * 1024 * 1024,

@@ -101,12 +101,18 @@ impl Upkeep {
             let led: Vec<&OutboxConfig> = self.outboxes.iter().filter(led).collect();
             if fold.due() {
                 self.log("folding the books", self.fold(&led).await);
+                if roll.leader {
+                    self.log("folding the consumers' books", self.fold_inbox().await);
+                }
             }
             if marked.due() {
                 self.log("moving marked rows", self.move_marked(&led).await);
             }
             if Utc::now() >= clean_up_at {
-                let cleaned = self.clean_up(&led).await;
+                let mut cleaned = self.clean_up(&led).await;
+                if roll.leader {
+                    cleaned = self.clean_inbox().await.and(cleaned);
+                }
                 clean_up_at = match cleaned {
                     Ok(()) => next_clean_up(&self.config, Utc::now()),
                     Err(_) => Utc::now() + CLEAN_UP_REPEAT,
@@ -241,6 +247,18 @@ impl Upkeep {
         gauge(telemetry::PENDING, statistics.pending);
         gauge(telemetry::DLQ_UNRESOLVED, statistics.unresolved);
         gauge(telemetry::OLDEST_AGE, statistics.oldest_age_s.unwrap_or(0));
+        Ok(())
+    }
+
+    async fn fold_inbox(&self) -> Result<(), StoreError> {
+        self.store.fold_inbox_books(self.config.chunk).await.map(|_| ())
+    }
+
+    /// Inboxes belong to no outbox, so the leader of all looks after them.
+    async fn clean_inbox(&self) -> Result<(), StoreError> {
+        let retention = self.config.inbox_retention;
+        let cleaned = self.store.clean_inbox(retention, self.config.chunk).await?;
+        tracing::info!(?cleaned, "inboxes cleaned up");
         Ok(())
     }
 

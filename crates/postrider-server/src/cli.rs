@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod inbox;
 mod operator;
 mod token;
 
@@ -12,9 +13,11 @@ use postrider::store::ClaimMode;
 
 pub(crate) use bench::{
     ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BenchRelayArgs, BlockedKeysArgs,
-    DrainArgs, EventArgs, GatewayBenchArgs, HeldXminArgs, LatencyArgs, LoadArgs, OutageArgs,
-    OutputArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
+    BulkRetryArgs, DrainArgs, EventArgs, GatewayBenchArgs, HeldXminArgs, InboxBenchArgs,
+    LatencyArgs, LoadArgs, OutageArgs, OutputArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind,
+    TakeoverArgs,
 };
+pub(crate) use inbox::InboxCommand;
 pub(crate) use operator::{
     ActArgs, AuditArgs, By, DlqCommand, EditArgs, EventFilterArgs, EventsCommand, ExportArgs,
     FilterArgs, JobsCommand, OutboxCommand, PaceArgs, PageArgs, ReplayArgs, SinkCommand,
@@ -85,9 +88,13 @@ pub(crate) enum Command {
     /// Pause everything that leads to a sink
     #[command(subcommand)]
     Sink(SinkCommand),
+    /// Look after consumers of this database: messages they could not handle, and their clean-up
+    #[command(subcommand)]
+    Inbox(InboxCommand),
     /// Who did what to which event
     Audit(AuditArgs),
-    /// Check the books: appended = delivered + dead + pending. Exits with 3 if they do not balance
+    /// Check the books: appended = delivered + dead + pending, and those of consumers: received =
+    /// applied + ignored + dead. Exits with 3 if they do not balance
     Reconcile(ReconcileArgs),
     /// Look for what keeps events from being delivered, and say what to do about it
     Doctor(DoctorArgs),
@@ -141,6 +148,10 @@ pub(crate) struct MigrateArgs {
     /// Only print the SQL, with the GRANTs for application, relay and viewer
     #[arg(long)]
     pub(crate) print: bool,
+
+    /// Only what consumers need: for a database with an inbox and no outbox
+    #[arg(long)]
+    pub(crate) consumer: bool,
 }
 
 #[derive(Debug, Args)]
@@ -188,6 +199,9 @@ pub(crate) struct ReadArgs {
 pub(crate) struct ReconcileArgs {
     #[command(flatten)]
     pub(crate) read: ReadArgs,
+    /// Only the books of consumers, also in a database without an outbox
+    #[arg(long, conflicts_with_all = ["outbox", "watch"])]
+    pub(crate) consumers: bool,
     /// Check again and again, a line per round; ends with 3 when a difference stays for two rounds
     #[arg(long)]
     pub(crate) watch: bool,

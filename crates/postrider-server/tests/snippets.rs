@@ -11,6 +11,7 @@ use postrider::store::{OnSuccess, StoreKind};
 use postrider_testkit::{TestDb, skip};
 
 const PAGE: &str = include_str!("../../../docs/sql-contract.md");
+const CONSUMERS: &str = include_str!("../../../docs/consumers.md");
 
 /// The tables of the business in the snippets. `calls` is written before the event is appended, so
 /// that a lost transaction shows.
@@ -44,6 +45,17 @@ async fn node_mysql() {
     run("node_mysql", StoreKind::Mysql, &node("mysql2/promise"), "node_mysql.js").await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn inbox_python_postgres() {
+    let test = "inbox_python_postgres";
+    run_inbox(test, StoreKind::Postgres, &python("psycopg2")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inbox_python_sqlite() {
+    run_inbox("inbox_python_sqlite", StoreKind::Sqlite, &python("sqlite3")).await;
+}
+
 #[test]
 fn the_page_shows_the_files_as_they_are() {
     let mut shown = 0;
@@ -51,14 +63,15 @@ fn the_page_shows_the_files_as_they_are() {
         let path = file.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let text = std::fs::read_to_string(&path).unwrap();
-        let after_name = PAGE.split_once(&format!("(snippets/{name})")).map(|(_, rest)| rest);
-        let after_name = after_name.unwrap_or_else(|| panic!("the page does not link {name}"));
+        let link = format!("(snippets/{name})");
+        let after_name = [PAGE, CONSUMERS].iter().find_map(|page| page.split_once(&link));
+        let (_, after_name) = after_name.unwrap_or_else(|| panic!("no page links {name}"));
         let block = after_name.split("```").nth(1).unwrap_or_default();
         let block = block.split_once('\n').map_or("", |(_language, code)| code);
         assert_eq!(block, text, "the page shows another text than docs/snippets/{name}");
         shown += 1;
     }
-    assert!(shown >= 7, "{shown} snippets found in docs/snippets");
+    assert!(shown >= 9, "{shown} snippets found in docs/snippets");
 }
 
 /// The test vectors of the page are what the library computes.
@@ -106,19 +119,20 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/snippets")
 }
 
-/// Runs a snippet, which calls its business function twice with the same request id, and looks at
-/// what a relay would get.
-async fn run(test: &str, kind: StoreKind, interpreter: &Interpreter, file: &str) {
-    let test = format!("{}::{test}", module_path!());
-    let loads = Command::new(&interpreter.program).args(&interpreter.check).output();
-    if !loads.is_ok_and(|output| output.status.success()) {
-        return skip(&test, &interpreter.missing);
+impl Interpreter {
+    /// Whether it can run the snippet; noted as skipped otherwise.
+    fn loads(&self, test: &str) -> bool {
+        let loads = Command::new(&self.program).args(&self.check).output();
+        let loads = loads.is_ok_and(|output| output.status.success());
+        if !loads {
+            skip(test, &self.missing);
+        }
+        loads
     }
-    let Some(db) = TestDb::open(kind, &test).await else { return };
-    for statement in BUSINESS {
-        db.execute(statement).await;
-    }
+}
 
+/// The lines that a snippet prints, one for each of its two calls.
+fn answers(db: &TestDb, interpreter: &Interpreter, file: &str) -> Vec<serde_json::Value> {
     let path = db.url.trim_start_matches("sqlite:").split('?').next().unwrap_or_default();
     let output = Command::new(&interpreter.program)
         .arg(folder().join(file))
@@ -135,6 +149,39 @@ async fn run(test: &str, kind: StoreKind, interpreter: &Interpreter, file: &str)
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(answers.len(), 2, "one line for each call: {answers:?}");
+    answers
+}
+
+/// Runs a consumer that gets the same event twice.
+async fn run_inbox(test: &str, kind: StoreKind, interpreter: &Interpreter) {
+    let name = format!("{}::{test}", module_path!());
+    if !interpreter.loads(&name) {
+        return;
+    }
+    let Some(db) = TestDb::open_empty(kind, &name).await else { return };
+    db.store.migrate(&[]).await.unwrap();
+    db.execute("CREATE TABLE mails (order_id varchar(50) NOT NULL)").await;
+    let answers = answers(&db, interpreter, &format!("{test}.py"));
+    let new: Vec<_> = answers.iter().map(|answer| answer["new"].as_bool().unwrap()).collect();
+    assert_eq!(new, [true, false]);
+    assert_eq!(db.integer("SELECT count(*) FROM mails").await, 1, "one effect");
+    let books = db.store.consumer_books().await.unwrap();
+    assert!(books[0].consumer == "mailer" && books[0].balanced(), "{books:?}");
+    assert_eq!((books[0].received, books[0].ignored), (2, 1));
+}
+
+/// Runs a snippet, which calls its business function twice with the same request id, and looks at
+/// what a relay would get.
+async fn run(test: &str, kind: StoreKind, interpreter: &Interpreter, file: &str) {
+    let test = format!("{}::{test}", module_path!());
+    if !interpreter.loads(&test) {
+        return;
+    }
+    let Some(db) = TestDb::open(kind, &test).await else { return };
+    for statement in BUSINESS {
+        db.execute(statement).await;
+    }
+    let answers = answers(&db, interpreter, file);
     assert_eq!(answers[0]["duplicate"], false);
     assert_eq!(answers[1]["duplicate"], true, "the repeat is answered as one");
     assert_eq!(answers[0]["id"], answers[1]["id"], "with the id of the first");

@@ -102,7 +102,15 @@ impl Installation {
     /// # Panics
     /// If it ends before that, with its log.
     pub async fn launch(&self, args: &[&str], variables: &[(&str, &str)]) -> Daemon {
-        let mut command = self.command(&[&["run"][..], args].concat());
+        self.serve(&[&["run"][..], args].concat(), variables).await
+    }
+
+    /// Starts a program that logs `serving http://…` and waits until it listens.
+    ///
+    /// # Panics
+    /// If it ends before that, with its log.
+    pub async fn serve(&self, args: &[&str], variables: &[(&str, &str)]) -> Daemon {
+        let mut command = self.command(args);
         command.envs(variables.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command.spawn().unwrap();
         let log = Log::follow(child.stderr.take().unwrap());

@@ -53,6 +53,7 @@ pub mod relay;
 pub mod sinks;
 mod skip;
 pub mod smtp;
+mod tls;
 mod wait;
 
 pub use db::{TestDb, TestTx};
@@ -62,4 +63,5 @@ pub use installation::{Daemon, Installation, Ran};
 pub use private_server::PrivateServer;
 pub use proxy::FaultProxy;
 pub use skip::skip;
+pub use tls::TlsFront;
 pub use wait::{PATIENCE, eventually};

@@ -1,20 +1,17 @@
 //! A mail server that speaks SMTP as a test says, and keeps what it was given.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::{PATIENCE, TempFolder};
+use crate::PATIENCE;
+use crate::tls::Certificate;
 
 /// A message that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +62,7 @@ pub struct MailServer {
     address: SocketAddr,
     rules: Arc<Rules>,
     stop: CancellationToken,
-    certificate: Option<TempFolder>,
+    certificate: Option<Certificate>,
 }
 
 impl MailServer {
@@ -77,10 +74,10 @@ impl MailServer {
     /// A server with a login, and recipients that it refuses. Its certificate is for `localhost`.
     pub async fn with(tls: MailTls, login: Option<(&str, &str)>, refused: &[&str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let certificate = (tls != MailTls::None).then(make_certificate);
+        let certificate = (tls != MailTls::None).then(Certificate::make);
         let rules = Arc::new(Rules {
             tls,
-            acceptor: certificate.as_ref().map(|folder| acceptor(folder.path())),
+            acceptor: certificate.as_ref().map(Certificate::acceptor),
             login: login.map(|(user, password)| (user.to_owned(), password.to_owned())),
             refused: refused.iter().map(|to| (*to).to_owned()).collect(),
             down: AtomicBool::new(false),
@@ -107,7 +104,7 @@ impl MailServer {
     /// # Panics
     /// Without TLS.
     pub fn certificate(&self) -> std::path::PathBuf {
-        self.certificate.as_ref().unwrap().path().join("cert.pem")
+        self.certificate.as_ref().unwrap().file()
     }
 
     /// Answers everybody "421 service not available" from now on, or no longer.
@@ -140,33 +137,6 @@ impl Drop for MailServer {
     fn drop(&mut self) {
         self.stop.cancel();
     }
-}
-
-fn make_certificate() -> TempFolder {
-    let folder = TempFolder::new();
-    let made = std::process::Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
-        .args(["-nodes", "-days", "2", "-subj", "/CN=localhost"])
-        .args(["-addext", "subjectAltName=DNS:localhost", "-addext"])
-        .args(["basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"])
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    folder
-}
-
-fn acceptor(folder: &Path) -> TlsAcceptor {
-    let certificate = CertificateDer::from_pem_file(folder.join("cert.pem")).unwrap();
-    let key = PrivateKeyDer::from_pem_file(folder.join("key.pem")).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)
-        .unwrap();
-    TlsAcceptor::from(Arc::new(config))
 }
 
 /// One connection. `None` ends it.

@@ -95,33 +95,43 @@ impl StoreError {
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
-        match &error {
-            sqlx::Error::Io(_)
-            | sqlx::Error::Tls(_)
-            | sqlx::Error::Protocol(_)
-            | sqlx::Error::PoolTimedOut
-            | sqlx::Error::PoolClosed
-            | sqlx::Error::WorkerCrashed => Self::Unavailable(error),
-            sqlx::Error::Database(cause) => match transience(&**cause) {
-                Transience::Unavailable => Self::Unavailable(error),
-                Transience::Busy => Self::Busy(error),
-                Transience::Lasting => Self::Database(error),
-            },
-            _ => Self::Database(error),
+        match transience(&error) {
+            Transience::Unavailable => Self::Unavailable(error),
+            Transience::Busy => Self::Busy(error),
+            Transience::Lasting => Self::Database(error),
         }
     }
 }
 
-enum Transience {
+/// What an error of the database means for whoever repeats a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transience {
+    /// The database cannot be reached; repeat when it is back.
     Unavailable,
+    /// Deadlock or lock wait; repeat.
     Busy,
+    /// Repeating is useless.
     Lasting,
+}
+
+/// Sorts an error of any of the databases.
+pub fn transience(error: &sqlx::Error) -> Transience {
+    match error {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed => Transience::Unavailable,
+        sqlx::Error::Database(cause) => by_code(&**cause),
+        _ => Transience::Lasting,
+    }
 }
 
 /// The codes of the three databases do not overlap: PostgreSQL and MariaDB report SQLSTATE
 /// (five characters), SQLite its own numbers. MariaDB's SQLSTATE is often the catch-all HY000, so
 /// its own numbers come first.
-fn transience(cause: &dyn sqlx::error::DatabaseError) -> Transience {
+fn by_code(cause: &dyn sqlx::error::DatabaseError) -> Transience {
     #[cfg(feature = "mysql")]
     if let Some(error) = cause.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
         match error.number() {

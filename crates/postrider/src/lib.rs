@@ -26,7 +26,8 @@
 //! ```
 //!
 //! `append` and `append_all` have the same name and shape in [`postgres`], [`mysql`] and
-//! [`sqlite`]. Programs in other languages use a plain `INSERT`: see `docs/sql-contract.md`.
+//! [`sqlite`]. So have `receive`, for consumers that must do each event's work once, and `lock`.
+//! Programs in other languages use a plain `INSERT`: see `docs/sql-contract.md`.
 
 mod append;
 mod appender;
@@ -34,7 +35,11 @@ mod connect;
 mod error;
 mod event;
 mod fingerprint;
+mod inbox;
 mod job_runner;
+#[cfg(feature = "kafka-consumer")]
+pub mod kafka_consumer;
+mod lock;
 mod outbox;
 pub mod store;
 
@@ -45,11 +50,20 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+/// The programs of the page are compiled.
+#[cfg(all(doctest, feature = "postgres", feature = "kafka-consumer"))]
+#[doc = include_str!("../../../docs/consumers.md")]
+mod consumers_page {}
+
 pub use append::Appended;
 pub use appender::Appender;
 pub use connect::{ConnectOptions, connect};
-pub use error::{AppendError, InvalidEvent, StoreError};
+pub use error::{AppendError, InvalidEvent, StoreError, Transience, transience};
 pub use event::{Event, NewEvent, Status, content_hash, limits};
 pub use fingerprint::{FINGERPRINT_CHARS, error_kind, fingerprint};
+pub use inbox::{
+    DeadMessage, INBOX_RETENTION, Inbox, Incoming, InvalidMessage, ReceiveError, Received,
+};
 pub use job_runner::JobRunner;
+pub use lock::LockError;
 pub use outbox::{Dedupe, InvalidOutbox, Outbox, OutboxSpec};

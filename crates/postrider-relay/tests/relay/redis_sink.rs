@@ -8,7 +8,7 @@ use postrider_relay::message::{EnvelopeSettings, Form};
 use postrider_relay::sinks::{RedisSettings, RedisSink};
 use postrider_relay::{Batch, Outcome, RouteSettings, Sink};
 use postrider_testkit::relay::held_event;
-use postrider_testkit::{FaultProxy, PrivateServer, skip};
+use postrider_testkit::{FaultProxy, PrivateServer, TlsFront, skip};
 
 /// A server to test on, with names of streams that nobody else has.
 struct Place {
@@ -250,6 +250,28 @@ async fn check_finds_what_is_wrong_and_changes_nothing(place: Place) {
         assert!(error.contains("`streams`") && error.contains(word), "{error}");
         assert!(!error.contains("hush"), "{error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_delivers_and_a_certificate_that_nobody_trusts_is_named() {
+    let Some(place) = Place::find("REDIS_URL", "redis_sink::tls") else { return };
+    let (_, address) = place.url.split_once("://").unwrap();
+    let front = TlsFront::before(address.trim_end_matches('/')).await;
+    let url = format!("rediss://{}", front.address());
+    let settings = |ca| RedisSettings { url: url.clone(), ca, ..place.settings("secret") };
+    let trusting = sink(settings(Some(front.ca())));
+    trusting.check().await.unwrap();
+    let events = [held_event(1), held_event(2)];
+    assert_eq!(deliver(&trusting, &events, true).await, vec![Outcome::Delivered; 2]);
+    assert_eq!(place.ids("secret").await, [1, 2]);
+    let error = sink(settings(None)).check().await.unwrap_err().to_string();
+    assert!(error.contains("`streams`") && error.contains("`url`"), "{error}");
+
+    let plain = RedisSettings { ca: Some(front.ca()), ..place.settings("secret") };
+    let error = RedisSink::new(plain).err().unwrap().to_string();
+    assert!(error.contains("rediss://"), "{error}");
+    let error = RedisSink::new(settings(Some("no/such/file".into()))).err().unwrap().to_string();
+    assert!(error.contains("`tls.ca`") && error.contains("no/such/file"), "{error}");
 }
 
 async fn behind_a_proxy(test: &str) -> Option<(Place, FaultProxy, RedisSink)> {

@@ -183,6 +183,29 @@ async fn tls_and_both_kinds_of_login_deliver() {
     topic.remove().await;
 }
 
+/// Brokers that know their clients by certificates.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_of_ours_is_shown_to_brokers_that_ask_for_one() {
+    let Some(topic) = topic("mutual").await else { return };
+    let variables = ["KAFKA_MUTUAL_BROKERS", "KAFKA_CA", "KAFKA_KEY"];
+    let [Ok(brokers), Ok(ca), Ok(key)] = variables.map(std::env::var) else {
+        return skip("kafka_own: client certificates", "KAFKA_MUTUAL_BROKERS is not set");
+    };
+    let ca = Some(PathBuf::from(ca));
+    // The brokers trust their own certificate, and we show just that.
+    let shown = Tls { cert: ca.clone(), key: Some(PathBuf::from(key)), ca: ca.clone() };
+    let none_shown = Tls { ca, ..Tls::default() };
+    let with = |tls| KafkaSettings { brokers: brokers.clone(), tls: Some(tls), ..topic.settings() };
+    let known = sink(with(shown));
+    known.check().await.unwrap();
+    let events = events_of_keys(1, 5, 5);
+    assert_eq!(deliver(&known, &events, false).await, vec![Outcome::Delivered; 5]);
+    assert_eq!(topic.arrived().await.len(), 5);
+    let error = sink(with(none_shown)).check().await.unwrap_err().to_string();
+    assert!(error.contains("under-test") && error.contains("`tls`"), "{error}");
+    topic.remove().await;
+}
+
 /// At start by `run --check`, later as an alert; never as a dead letter.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_password_is_named_without_being_shown() {

@@ -5,6 +5,7 @@ use postrider_relay::sinks::{NatsSettings, NatsSink};
 use postrider_relay::{Outcome, Sink};
 use postrider_testkit::relay::held_event;
 use postrider_testkit::sinks::{Destination, NatsDestination, deliver, events_of_keys};
+use postrider_testkit::skip;
 
 async fn stream(test: &str) -> Option<NatsDestination> {
     NatsDestination::shared(&format!("{}::{test}", module_path!())).await
@@ -68,6 +69,21 @@ async fn a_message_above_the_servers_limit_is_rejected() {
     let outcomes = deliver(&sink, &[large, held_event(2)], false).await;
     assert!(matches!(outcomes[0], Outcome::Rejected { .. }), "{outcomes:?}");
     assert_eq!(outcomes[1], Outcome::Delivered);
+    stream.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_delivers() {
+    let Some(stream) = stream("trusted").await else { return };
+    let Ok(ca) = std::env::var("NATS_CA") else {
+        return skip("nats_own: TLS", "NATS_CA is not set");
+    };
+    let url = stream.url.replace("nats://", "tls://");
+    let sink = sink(NatsSettings { url, ca: Some(ca.into()), ..stream.settings() });
+    sink.check().await.unwrap();
+    let events = events_of_keys(1, 5, 5);
+    assert_eq!(deliver(&sink, &events, false).await, vec![Outcome::Delivered; 5]);
+    assert_eq!(stream.arrived().await.len(), 5);
     stream.remove().await;
 }
 

@@ -3,6 +3,7 @@
 use postrider::Event;
 use postrider_relay::sinks::{RabbitSettings, RabbitSink};
 use postrider_relay::{Outcome, Sink};
+use postrider_testkit::TlsFront;
 use postrider_testkit::relay::held_event;
 use postrider_testkit::sinks::{Destination, RabbitDestination, deliver, events_of_keys};
 
@@ -87,6 +88,21 @@ async fn a_wrong_password_or_vhost_is_named_without_being_shown() {
         let outcomes = deliver(&sink, &events_of_keys(1, 2, 2), false).await;
         assert!(matches!(outcomes[0], Outcome::Down { credentials: true, .. }), "{outcomes:?}");
     }
+    exchange.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_delivers() {
+    let Some(exchange) = exchange("trusted").await else { return };
+    let (before, rest) = exchange.url.split_once('@').unwrap();
+    let (address, path) = rest.split_once('/').unwrap();
+    let front = TlsFront::before(address).await;
+    let url = format!("{before}@{}/{path}", front.address()).replace("amqp://", "amqps://");
+    let sink = sink(RabbitSettings { url, ca: Some(front.ca()), ..exchange.settings() });
+    sink.check().await.unwrap();
+    let events = events_of_keys(1, 5, 5);
+    assert_eq!(deliver(&sink, &events, false).await, vec![Outcome::Delivered; 5]);
+    assert_eq!(exchange.arrived().await.len(), 5);
     exchange.remove().await;
 }
 

@@ -16,6 +16,8 @@ pub(crate) enum BenchCommand {
     Latency(LatencyArgs),
     /// Measure appends: one by one and in batches, with and without request id
     Append(AppendBenchArgs),
+    /// Measure a consumer with an inbox, against the same effects without one
+    Inbox(InboxBenchArgs),
     /// Measure how fast ready events flow past events that wait behind failing keys
     BlockedKeys(BlockedKeysArgs),
     /// Append at a fixed rate while a transaction elsewhere is kept open for the whole run
@@ -32,6 +34,8 @@ pub(crate) enum BenchCommand {
     Api(ApiBenchArgs),
     /// Measure what a gateway answers from its cache
     Gateway(GatewayBenchArgs),
+    /// Send dead letters again by filter: at full speed, then with a rate, interrupted half-way
+    BulkRetry(BulkRetryArgs),
 }
 
 /// Where events go.
@@ -197,6 +201,23 @@ pub(crate) struct AppendBenchArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct InboxBenchArgs {
+    /// Events to consume, and then once more as repeats
+    #[arg(long, default_value_t = 200_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) events: u64,
+    /// Events per transaction
+    #[arg(long, default_value_t = 500, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    pub(crate) batch: u32,
+    /// Consumers at the same time
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) consumers: u32,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct BlockedKeysArgs {
     /// Events that wait behind failing keys
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
@@ -279,6 +300,9 @@ pub(crate) struct ApiBenchArgs {
     /// Live events in the outbox
     #[arg(long, default_value_t = 5_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) events: u64,
+    /// Delivered events in the archive
+    #[arg(long, default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) archived: u64,
     /// Unresolved dead letters
     #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(10..=10_000_000))]
     pub(crate) dead_letters: u64,
@@ -314,6 +338,20 @@ pub(crate) struct GatewayBenchArgs {
     /// Requests per second to reach; the exit code is 1 otherwise
     #[arg(long, default_value_t = 20_000, value_name = "N")]
     pub(crate) target: u32,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BulkRetryArgs {
+    /// Dead letters of each of the two jobs
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
+    pub(crate) letters: u64,
+    /// Events per second at most of the second job
+    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) rate: u32,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

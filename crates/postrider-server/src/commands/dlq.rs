@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use postrider::store::{CountLimit, DeadLetter, DlqFilter, JobWork, Page};
+use chrono::Utc;
+use postrider::store::{CountLimit, Database, DeadLetter, DlqFilter, JobWork, Page};
 use postrider::{Outbox, StoreError};
 use serde::Serialize;
 
@@ -234,6 +235,10 @@ async fn act_on(
             None => Err(StoreError::Refused(format!("there is no dead letter {id}"))),
         },
         (Action::Retry, false) => {
+            let retention = opened.built.relay.inbox_retention;
+            if let Some(warning) = forgotten(store.as_ref(), outbox, id, retention).await? {
+                tracing::warn!("{warning}");
+            }
             let retried = store.retry(outbox, id, operator, note).await;
             retried.map(|fresh| acted.retried_as.push(fresh))
         }
@@ -245,4 +250,24 @@ async fn act_on(
         Err(error) => return Err(error.into()),
     }
     Ok(())
+}
+
+/// What to tell somebody who sends an event again that inboxes have forgotten.
+pub(crate) async fn forgotten(
+    store: &dyn Database,
+    outbox: &Outbox,
+    id: i64,
+    retention: Duration,
+) -> Result<Option<String>, StoreError> {
+    let letter = store.dead_letter(outbox, id).await?;
+    let age = letter.and_then(|letter| (Utc::now() - letter.event_created_at).to_std().ok());
+    Ok(age.filter(|age| *age > retention).map(|age| {
+        let days = |time: Duration| time.as_secs() / (24 * 3600);
+        format!(
+            "the event of dead letter {id} is {} days old, and inboxes remember events for {}: a \
+             consumer that handled it before handles it again",
+            days(age),
+            days(retention)
+        )
+    }))
 }

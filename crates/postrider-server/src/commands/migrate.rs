@@ -7,7 +7,10 @@ use crate::output;
 pub(crate) async fn migrate(context: &Context, args: &MigrateArgs) -> Result<(), Failure> {
     let config = context.load()?;
     let (url, connections) = (config.store.url.expose().to_owned(), config.store.connections_max);
-    let specs = config.build()?.specs();
+    let specs = match args.consumer {
+        true => Vec::new(),
+        false => config.build()?.specs(),
+    };
     let store = connect(&url, connections, !args.print).await?;
     if args.print {
         return output::print(&store.migration_sql(&specs));

@@ -11,6 +11,7 @@ pub(crate) mod doctor;
 pub(crate) mod edit;
 pub(crate) mod events;
 pub(crate) mod export;
+pub(crate) mod inbox;
 pub(crate) mod jobs;
 pub(crate) mod migrate;
 pub(crate) mod outbox;

@@ -1,12 +1,12 @@
 //! `postrider reconcile`
 
 use chrono::{DateTime, Utc};
-use postrider::store::{BookLine, Books, Database};
+use postrider::store::{BookLine, Books, ConsumerBook, Database};
 use postrider::{Outbox, StoreError};
 use serde::Serialize;
 
 use crate::cli::ReconcileArgs;
-use crate::commands::{Context, Failure};
+use crate::commands::{Context, Failure, inbox};
 use crate::output::{self, Table, number};
 
 /// The books of one outbox.
@@ -49,18 +49,81 @@ impl Reconciliation {
     }
 }
 
+/// What is printed as JSON: outboxes, then consumers.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Book<'a> {
+    Outbox(&'a Reconciliation),
+    Consumer {
+        #[serde(flatten)]
+        book: &'a ConsumerBook,
+        balanced: bool,
+    },
+}
+
 pub(crate) async fn reconcile(context: &Context, args: &ReconcileArgs) -> Result<(), Failure> {
+    if args.consumers {
+        let consumers = inbox::open(context).await?.consumer_books().await?;
+        return conclude(&[], &consumers, args.read.json);
+    }
     let opened = context.open().await?;
     let outboxes = opened.outboxes(args.read.outbox.as_deref())?;
     if args.watch {
         return watch(opened.store.as_ref(), &outboxes, args).await;
     }
     let found = look(opened.store.as_ref(), &outboxes).await?;
-    match args.read.json {
-        true => output::print_json(&found)?,
-        false => print(&found)?,
+    // Who asks for one outbox asks for that.
+    let consumers = match args.read.outbox {
+        Some(_) => Vec::new(),
+        None => opened.store.consumer_books().await?,
+    };
+    conclude(&found, &consumers, args.read.json)
+}
+
+fn conclude(
+    outboxes: &[Reconciliation],
+    consumers: &[ConsumerBook],
+    json: bool,
+) -> Result<(), Failure> {
+    if json {
+        let consumer = |book| Book::Consumer { book, balanced: ConsumerBook::balanced(book) };
+        let books = outboxes.iter().map(Book::Outbox).chain(consumers.iter().map(consumer));
+        output::print_json(&books.collect::<Vec<_>>())?;
+    } else {
+        if !outboxes.is_empty() {
+            print(outboxes)?;
+        }
+        print_consumers(consumers, outboxes.is_empty())?;
     }
-    verdict(&found.iter().filter(|r| !r.balanced).collect::<Vec<_>>())
+    let outbox = outboxes.iter().filter(|r| !r.balanced).map(|r| format!("outbox {}", r.outbox));
+    let consumer =
+        consumers.iter().filter(|b| !b.balanced()).map(|b| format!("consumer {}", b.consumer));
+    let wrong: Vec<String> = outbox.chain(consumer).collect();
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Unbalanced(wrong.join(", "))),
+    }
+}
+
+fn print_consumers(consumers: &[ConsumerBook], alone: bool) -> Result<(), Failure> {
+    if consumers.is_empty() {
+        return output::print(if alone { "no consumer has received anything\n" } else { "" });
+    }
+    let mut table =
+        Table::new(&["CONSUMER", "RECEIVED", "APPLIED", "IGNORED", "DEAD", "UNRESOLVED", "BOOKS"]);
+    for book in consumers {
+        let mut cells = vec![book.consumer.clone()];
+        let counts = [book.received, book.applied, book.ignored, book.dead, book.unresolved];
+        cells.extend(counts.map(number));
+        let difference = book.received - book.applied - book.ignored - book.dead;
+        cells.push(match difference {
+            0 => "balanced".to_owned(),
+            _ => format!("DIFFER by {difference} messages"),
+        });
+        table.row(cells);
+    }
+    output::print(if alone { "" } else { "\n" })?;
+    table.print()
 }
 
 async fn look(

@@ -88,6 +88,7 @@ impl Daemon {
             |built: BuiltGateway| Gateway::new(built.upstream, built.outbox, appender.clone());
         let gateways: Vec<Gateway> = built.gateways.into_iter().map(gateway).collect();
         let served = built.outboxes.iter().map(served).collect();
+        let inbox_retention = built.relay.inbox_retention;
         let mut relay =
             Relay::new(Arc::clone(&store), built.relay).alert_settings(built.alert_settings);
         if let Some(traces) = built.traces {
@@ -117,6 +118,7 @@ impl Daemon {
             import_bytes_max: api.import_bytes_max,
             request_timeout: api.request_timeout.0,
             list_budget: api.list_budget.0,
+            inbox_retention,
             stop: CancellationToken::new(),
         });
         tracing::info!(store = without_password(&url), "serving http://{address}");

@@ -140,6 +140,7 @@ fn relay(config: &Config) -> Result<RelayConfig, ConfigError> {
         report_every: time(section.report_every, default.report_every),
         clean_up_at: clean_up_at(section.clean_up_at.as_deref().unwrap_or("02:00"))?,
         time_zone,
+        inbox_retention: time(section.inbox_retention, default.inbox_retention),
         backup_folder: section.backup_folder.clone().unwrap_or(default.backup_folder.clone()),
         backup_bytes_max: section.backup_bytes_max.unwrap_or(default.backup_bytes_max),
         ..default

@@ -124,6 +124,7 @@ pub(crate) struct RelaySection {
     pub(crate) report_every: Option<Time>,
     pub(crate) clean_up_at: Option<String>,
     pub(crate) time_zone: Option<String>,
+    pub(crate) inbox_retention: Option<Time>,
     pub(crate) backup_folder: Option<PathBuf>,
     pub(crate) backup_bytes_max: Option<u64>,
     pub(crate) alert_cool_down: Option<Time>,

@@ -61,6 +61,7 @@ pub(crate) struct Parts {
     pub(crate) import_bytes_max: usize,
     pub(crate) request_timeout: Duration,
     pub(crate) list_budget: Duration,
+    pub(crate) inbox_retention: Duration,
     /// Ends what would go on for ever, such as streams.
     pub(crate) stop: CancellationToken,
 }

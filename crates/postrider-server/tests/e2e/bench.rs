@@ -13,6 +13,7 @@ crate::on_stores!(postgres, mysql, sqlite: {
     a_drain_is_measured_against_its_limit,
     latency_is_measured_from_the_commit_and_from_the_schedule,
     appends_are_measured_against_plain_inserts,
+    an_inbox_is_measured_against_the_effects_alone,
     ready_events_are_measured_past_blocked_keys,
     a_transaction_is_held_while_a_rate_is_kept,
     relays_share_the_work_without_duplicates,
@@ -20,6 +21,7 @@ crate::on_stores!(postgres, mysql, sqlite: {
     a_relay_is_killed_and_its_lanes_are_served_again,
     a_claim_is_timed_with_few_and_with_many_waiting,
     answers_of_the_api_are_timed_by_kind,
+    dead_letters_are_sent_again_at_a_rate_through_the_end_of_a_runner,
     an_outbox_or_table_that_exists_is_refused_and_untouched,
     a_bench_that_is_interrupted_drops_its_tables,
 });
@@ -139,6 +141,15 @@ async fn appends_are_measured_against_plain_inserts(place: Place) {
     assert!(cases.iter().all(|case| case["ratio"].as_f64() > Some(0.0)), "{found:#}");
 }
 
+async fn an_inbox_is_measured_against_the_effects_alone(place: Place) {
+    let Some(bench) = Bench::open(place).await else { return };
+    let found = bench.run(&["inbox", "--events", "300", "--batch", "50", "--consumers", "3"]).await;
+    assert_eq!(found["balanced"], true);
+    let counts = ["received", "applied", "ignored"].map(|key| found[key].as_u64().unwrap());
+    assert_eq!(counts, [600, 300, 300]);
+    assert!(found["ratio"].as_f64() > Some(0.0), "{found:#}");
+}
+
 async fn ready_events_are_measured_past_blocked_keys(place: Place) {
     let Some(bench) = Bench::open(place).await else { return };
     for claim in ["rows", "lanes"] {
@@ -196,10 +207,11 @@ async fn a_claim_is_timed_with_few_and_with_many_waiting(place: Place) {
 
 async fn answers_of_the_api_are_timed_by_kind(place: Place) {
     let Some(bench) = Bench::open(place).await else { return };
+    let archived = ["--archived", "100"];
     let sizes = ["--events", "300", "--dead-letters", "50", "--requests", "3"];
     let common = ["--store", &bench.db.url, "--log", "warn", "bench", "api", "--json"];
     // However slow the machine is that the tests run on.
-    let easy = [&common[..], &sizes[..], &["--clients", "2", "--target", "1h"]].concat();
+    let easy = [&common[..], &archived, &sizes, &["--clients", "2", "--target", "1h"]].concat();
     let found = bench.site.run(&easy).await.exits(0).json();
     assert_eq!((&found["bench"], &found["events"]), (&"api".into(), &300.into()));
     let kinds = found["kinds"].as_array().unwrap();
@@ -211,10 +223,20 @@ async fn answers_of_the_api_are_timed_by_kind(place: Place) {
         assert!(kind["p99_ms"].as_f64() >= kind["p50_ms"].as_f64(), "{kind}");
     }
     assert!(found["ratio"].as_f64() > Some(0.0) && found["within_target"] == true);
-    let hard = [&common[..], &sizes[..], &["--target", "1us"]].concat();
+    let hard = [&common[..], &archived, &sizes, &["--target", "1us"]].concat();
     let missed = bench.site.run(&hard).await.exits(1).says(&["p99 above", "statistics"]);
     assert_eq!(missed.json()["within_target"], false);
     bench.nothing_is_left().await;
+}
+
+async fn dead_letters_are_sent_again_at_a_rate_through_the_end_of_a_runner(place: Place) {
+    let Some(bench) = Bench::open(place).await else { return };
+    let found = bench.run(&["bulk-retry", "--letters", "600", "--rate", "400"]).await;
+    assert_eq!((&found["lost"], &found["doubled"]), (&0.into(), &0.into()), "{found:#}");
+    assert_eq!((&found["rate_kept"], &found["balanced"]), (&true.into(), &true.into()));
+    assert_eq!(found["left_alone"], 600, "what does not fit the filter: {found:#}");
+    let interrupted = found["interrupted_at"].as_i64().unwrap();
+    assert!((300..600).contains(&interrupted), "half-way: {interrupted}");
 }
 
 async fn an_outbox_or_table_that_exists_is_refused_and_untouched(place: Place) {

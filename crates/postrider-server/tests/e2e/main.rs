@@ -22,6 +22,7 @@ mod caller;
 mod chaos;
 mod classification;
 mod commands;
+mod consumers;
 mod dead_letter_commands;
 mod delivery;
 mod demo;

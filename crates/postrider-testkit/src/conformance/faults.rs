@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use postrider::store::{Cursor, OnSuccess, StoreKind};
-use postrider::{ConnectOptions, StoreError, connect};
+use postrider::{ConnectOptions, Inbox, Incoming, Received, StoreError, connect};
 
 use super::jobs::retry_all;
 use super::steps::{failure, ids, order, rows};
@@ -137,6 +137,29 @@ pub async fn an_append_cut_off_before_its_commit_never_happened(db: TestDb) {
     tx.commit().await.unwrap();
     assert_eq!(direct.count("").await, 1);
     direct.assert_balanced().await;
+}
+
+/// The consumer's COMMIT succeeded, and it never heard: when the event comes again, it is ignored.
+pub async fn an_event_received_with_a_lost_commit_answer_is_ignored_when_it_comes_again(
+    db: TestDb,
+) {
+    let Behind { proxy, direct, through } = behind_a_proxy(db).await;
+    direct.execute("CREATE TABLE effects (event_id varchar(100))").await;
+    let (inbox, event) = (Inbox::new("fraud").unwrap(), Incoming::new("e-1"));
+    let mut tx = through.begin().await;
+    assert!(tx.receive(&inbox, &event).await.unwrap().is_new());
+    tx.execute("INSERT INTO effects VALUES ('e-1')").await.unwrap();
+    proxy.lose_answer_to(b"COMMIT");
+    tx.commit().await.expect_err("the answer was lost");
+    assert_eq!(proxy.answers_lost(), 1);
+
+    let mut tx = through.begin().await;
+    assert_eq!(tx.receive(&inbox, &event).await.unwrap(), Received::Duplicate);
+    tx.commit().await.unwrap();
+    assert_eq!(direct.integer("SELECT count(*) FROM effects").await, 1);
+    let books = direct.store.consumer_books().await.unwrap();
+    assert_eq!((books[0].received, books[0].applied, books[0].ignored), (2, 1, 1));
+    assert!(books[0].balanced());
 }
 
 /// While the database cannot be reached, calls fail as transient; then the same store goes on.

@@ -64,7 +64,7 @@ pub async fn a_bulk_retry_sends_what_fits_its_filter_in_order(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let letters = db.bury_many(&relay, 5).await;
     db.store.resolve(&db.outbox, letters[1], "bob", "by hand").await.unwrap();
-    let limit = CountLimit::default();
+    let limit = CountLimit::NONE;
     let preview = db.store.preview_job(&db.outbox, &retry_all().work, limit).await.unwrap();
     assert_eq!(preview, Counted { count: 4, at_least: false });
     let job = db.taken_job(&retry_all()).await;
@@ -383,7 +383,7 @@ pub async fn a_replay_sends_archived_events_again(db: TestDb) {
     db.deliver(&relay, &delivered, OnSuccess::Archive).await;
     let paid = EventFilter { event_type: Some("Paid".to_owned()), ..EventFilter::default() };
     let work = JobWork::Replay { filter: paid, into: None };
-    let preview = db.store.preview_job(&db.outbox, &work, CountLimit::default()).await.unwrap();
+    let preview = db.store.preview_job(&db.outbox, &work, CountLimit::NONE).await.unwrap();
     assert_eq!(preview.count, 2);
     let made = db.store.create_job(&db.outbox, &new_job(work)).await.unwrap();
     let runner = runner(&db, std::slice::from_ref(&db.outbox)).chunk(1);

@@ -14,9 +14,11 @@ pub mod duplicates;
 pub mod fan_out;
 pub mod faults;
 pub mod fencing;
+pub mod inbox;
 pub mod jobs;
 pub mod lane_reads;
 pub mod lanes;
+pub mod locks;
 pub mod pauses;
 pub mod recovery;
 pub mod schema;
@@ -190,6 +192,29 @@ macro_rules! store_conformance {
             upkeep_gives_dead_letters_the_fingerprint_that_they_lack,
             the_audit_trail_is_filtered_and_paged,
         ]);
+        $crate::store_cases!($store, inbox: [
+            an_event_is_new_once_for_each_consumer,
+            a_rolled_back_transaction_received_nothing,
+            a_batch_is_answered_in_order_and_a_repeat_in_it_is_ignored,
+            of_two_consumers_at_once_with_the_same_event_one_waits_and_ignores_it,
+            an_event_is_new_for_the_second_when_the_first_rolls_back,
+            batches_of_the_same_events_at_once_apply_each_once,
+            identities_that_only_look_alike_are_distinct,
+            identities_that_no_column_holds_are_refused_before_anything_is_written,
+            a_dead_message_is_a_letter_once_and_its_repeats_are_ignored,
+            a_letter_is_resolved_or_asked_for_once_and_audited,
+            old_identities_are_forgotten_in_chunks_and_the_book_still_balances,
+            an_identity_whose_letter_waits_is_not_forgotten,
+            folding_keeps_the_consumers_books,
+            an_inbox_row_deleted_by_hand_unbalances_the_book,
+        ]);
+        $crate::store_cases!($store, locks: [
+            a_lock_is_had_by_one_transaction_until_it_ends,
+            a_lock_that_is_not_free_in_time_is_named_with_its_cure,
+            different_names_do_not_wait_where_writers_are_concurrent,
+            names_that_no_column_holds_are_refused,
+            fifty_transactions_that_read_and_write_under_a_lock_lose_no_update,
+        ]);
         $crate::store_cases!($store, jobs: [
             a_bulk_retry_sends_what_fits_its_filter_in_order,
             a_bulk_resolve_resolves_and_sends_nothing,
@@ -223,6 +248,7 @@ macro_rules! store_conformance {
             a_missing_or_moved_outbox_is_named,
             tables_made_for_newer_programs_are_left_alone,
             the_printed_migration_makes_a_working_outbox,
+            a_consumers_database_without_an_outbox_is_migrated,
         ]);
         $crate::store_cases!($store, books_property: [
             the_books_balance_through_random_walks,
@@ -244,6 +270,7 @@ macro_rules! store_faults {
             a_job_step_whose_commit_answer_is_lost_sends_nothing_twice,
             a_job_step_cut_off_before_its_commit_never_happened,
             a_silent_database_is_waited_for,
+            an_event_received_with_a_lost_commit_answer_is_ignored_when_it_comes_again,
         ]);
     };
 }
@@ -298,10 +325,12 @@ mod tests {
             include_str!("duplicates.rs"),
             include_str!("faults.rs"),
             include_str!("fencing.rs"),
+            include_str!("inbox.rs"),
             include_str!("jobs.rs"),
             include_str!("lane_reads.rs"),
             include_str!("fan_out.rs"),
             include_str!("lanes.rs"),
+            include_str!("locks.rs"),
             include_str!("pauses.rs"),
             include_str!("recovery.rs"),
             include_str!("schema.rs"),

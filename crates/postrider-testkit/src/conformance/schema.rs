@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use postrider::store::{OnSuccess, SchemaState, StoreKind, versions};
-use postrider::{Outbox, OutboxSpec, StoreError, fingerprint};
+use postrider::{Inbox, Incoming, Outbox, OutboxSpec, StoreError, fingerprint};
 
 use super::steps::{ids, order};
 use crate::TestDb;
@@ -121,6 +121,17 @@ pub async fn tables_made_for_newer_programs_are_left_alone(db: TestDb) {
     assert_eq!(oldest, i64::from(newer));
 }
 
+/// The database of a consumer has no outbox, and is migrated all the same.
+pub async fn a_consumers_database_without_an_outbox_is_migrated(db: TestDb) {
+    let empty = db.another_empty().await;
+    empty.store.migrate(&[]).await.unwrap();
+    assert_eq!(empty.store.schema_state(&[]).await.unwrap(), SchemaState::Ready);
+    let mut tx = empty.begin().await;
+    let inbox = Inbox::new("fraud").unwrap();
+    assert!(tx.receive(&inbox, &Incoming::new("e-1")).await.unwrap().is_new());
+    tx.commit().await.unwrap();
+}
+
 /// The printed SQL, run by a careful administrator, makes a working outbox.
 pub async fn the_printed_migration_makes_a_working_outbox(db: TestDb) {
     let empty = db.another_empty().await;
@@ -160,6 +171,9 @@ pub async fn tables_of_version_1_are_brought_up_to_date(db: TestDb) {
     for statement in [
         "DROP TABLE postrider_jobs",
         "DROP TABLE postrider_pauses",
+        "DROP TABLE postrider_inbox",
+        "DROP TABLE postrider_inbox_books",
+        "DROP TABLE postrider_inbox_dlq",
         "UPDATE postrider_schema SET version = 1",
         "UPDATE postrider_outboxes SET version = 1",
     ] {
@@ -174,5 +188,6 @@ pub async fn tables_of_version_1_are_brought_up_to_date(db: TestDb) {
     assert_eq!(letter.fingerprint, fingerprint(letter.reason, &letter.error_message));
     assert_eq!(db.store.fingerprint_dead_letters(&db.outbox, 10).await.unwrap(), 0);
     assert!(db.store.pauses().await.unwrap().is_empty());
+    assert!(db.store.consumer_books().await.unwrap().is_empty());
     assert!(db.store.jobs(&Default::default(), None, 10).await.unwrap().is_empty());
 }

@@ -1,6 +1,11 @@
 //! The application's transaction, the same on every store.
 
-use postrider::{AppendError, Appended, NewEvent, Outbox};
+use std::time::Duration;
+
+use postrider::{
+    AppendError, Appended, DeadMessage, Inbox, Incoming, LockError, NewEvent, Outbox, ReceiveError,
+    Received,
+};
 use sqlx::AssertSqlSafe;
 
 /// An open transaction of the application. Dropping it rolls back.
@@ -68,6 +73,78 @@ impl TestTx {
         }
     }
 
+    /// Receives one event.
+    ///
+    /// # Errors
+    /// What `receive` of the store answers.
+    pub async fn receive(
+        &mut self,
+        inbox: &Inbox,
+        event: &Incoming,
+    ) -> Result<Received, ReceiveError> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(tx) => postrider::postgres::receive(tx, inbox, event).await,
+            #[cfg(feature = "mysql")]
+            Self::Mysql(tx) => postrider::mysql::receive(tx, inbox, event).await,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(tx) => postrider::sqlite::receive(tx, inbox, event).await,
+        }
+    }
+
+    /// Receives many events.
+    ///
+    /// # Errors
+    /// What `receive_all` of the store answers.
+    pub async fn receive_all(
+        &mut self,
+        inbox: &Inbox,
+        events: &[Incoming],
+    ) -> Result<Vec<Received>, ReceiveError> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(tx) => postrider::postgres::receive_all(tx, inbox, events).await,
+            #[cfg(feature = "mysql")]
+            Self::Mysql(tx) => postrider::mysql::receive_all(tx, inbox, events).await,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(tx) => postrider::sqlite::receive_all(tx, inbox, events).await,
+        }
+    }
+
+    /// Receives a message that cannot be handled.
+    ///
+    /// # Errors
+    /// What `receive_dead` of the store answers.
+    pub async fn receive_dead(
+        &mut self,
+        inbox: &Inbox,
+        message: &DeadMessage<'_>,
+    ) -> Result<Received, ReceiveError> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(tx) => postrider::postgres::receive_dead(tx, inbox, message).await,
+            #[cfg(feature = "mysql")]
+            Self::Mysql(tx) => postrider::mysql::receive_dead(tx, inbox, message).await,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(tx) => postrider::sqlite::receive_dead(tx, inbox, message).await,
+        }
+    }
+
+    /// Takes a named lock.
+    ///
+    /// # Errors
+    /// What `lock` of the store answers.
+    pub async fn lock(&mut self, name: &str, timeout: Duration) -> Result<(), LockError> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(tx) => postrider::postgres::lock(tx, name, timeout).await,
+            #[cfg(feature = "mysql")]
+            Self::Mysql(tx) => postrider::mysql::lock(tx, name, timeout).await,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(tx) => postrider::sqlite::lock(tx, name, timeout).await,
+        }
+    }
+
     /// Runs a statement; answers the rows changed.
     ///
     /// # Errors
@@ -75,6 +152,15 @@ impl TestTx {
     pub async fn execute(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
         let statement = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
         on_each!(self, tx => Ok(statement.execute(&mut **tx).await?.rows_affected()))
+    }
+
+    /// The integer that a query answers, as this transaction sees it.
+    ///
+    /// # Errors
+    /// What the database said.
+    pub async fn integer(&mut self, query: &str) -> Result<i64, sqlx::Error> {
+        let query = AssertSqlSafe(query.to_owned());
+        on_each!(self, tx => sqlx::query_scalar(query).fetch_one(&mut **tx).await)
     }
 
     /// Commits.

@@ -36,7 +36,7 @@ pub use nats::NatsDestination;
 pub use rabbitmq::RabbitDestination;
 #[cfg(feature = "redis")]
 pub use redis::RedisDestination;
-pub use steps::{deliver, events_of_keys, settings_name};
+pub use steps::{deliver, deliver_all, events_of_keys, settings_name};
 
 /// A message as it was found at its destination.
 #[derive(Debug, Clone, PartialEq, Eq)]

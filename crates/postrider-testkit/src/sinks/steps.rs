@@ -36,6 +36,12 @@ pub async fn deliver(sink: &dyn Sink, events: &[Event], keep_order: bool) -> Vec
     outcomes
 }
 
+/// One call with time enough, that delivers everything.
+pub async fn deliver_all(sink: &dyn Sink, events: &[Event]) {
+    let outcomes = deliver(sink, events, true).await;
+    assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Delivered), "{outcomes:?}");
+}
+
 /// Waits until that many different events are there, and answers everything that is.
 pub(super) async fn arrived(destination: &impl Destination, events: usize) -> Vec<Arrived> {
     let what = format!("{events} different events are at their destination");

@@ -8,8 +8,11 @@
 mod append;
 mod claim;
 mod desk;
+mod inbox;
+mod inboxes;
 mod jobs;
 mod lanes;
+mod lock;
 mod pauses;
 mod schema;
 mod search;
@@ -32,6 +35,10 @@ use crate::store::Result;
 use writers::Writers;
 
 pub use append::{append, append_all};
+pub use inbox::{receive, receive_all, receive_dead};
+#[cfg(feature = "kafka-consumer")]
+pub(crate) use inboxes::{asked_letter, letter_failed, letter_handled};
+pub use lock::lock;
 
 /// Set on every connection of a relay. READ COMMITTED: REPEATABLE READ would lock the gaps between
 /// the rows it scans, and with them the application's inserts. Lock waits are short because a settle
@@ -60,6 +67,12 @@ pub struct MysqlStore {
 }
 
 impl MysqlStore {
+    /// Through the application's own connections, for the upkeep of its inbox.
+    #[cfg(feature = "kafka-consumer")]
+    pub(crate) fn of_pool(pool: MySqlPool) -> Self {
+        Self { pool, writers: Arc::default() }
+    }
+
     /// Connects.
     ///
     /// # Errors

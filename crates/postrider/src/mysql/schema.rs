@@ -16,8 +16,11 @@ use crate::{Dedupe, Outbox, OutboxSpec, StoreError};
 const MIGRATION_LOCK: &str = "SELECT GET_LOCK(CONCAT('postrider_', MD5(DATABASE())), 30)";
 const MIGRATION_UNLOCK: &str = "SELECT RELEASE_LOCK(CONCAT('postrider_', MD5(DATABASE())))";
 
-const SHARED: [&str; 2] =
-    [include_str!("sql/migrate_shared_1.sql"), include_str!("sql/migrate_shared_2.sql")];
+const SHARED: [&str; 3] = [
+    include_str!("sql/migrate_shared_1.sql"),
+    include_str!("sql/migrate_shared_2.sql"),
+    include_str!("sql/migrate_shared_3_inbox.sql"),
+];
 const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
 const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2_column.sql");
 const DLQ_INDEXES: &str = include_str!("sql/migrate_outbox_2.sql");
@@ -57,6 +60,7 @@ impl Schema for MysqlStore {
             versions::SCHEMA,
             versions::OLDEST_RELAY
         ));
+        text.push_str(include_str!("sql/grants_consumer.sql"));
         for spec in outboxes {
             let mut add = |file: &'static str| {
                 let AssertSqlSafe(sql) = spec.outbox.sql(file);

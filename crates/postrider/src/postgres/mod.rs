@@ -6,8 +6,11 @@
 
 mod append;
 mod desk;
+mod inbox;
+mod inboxes;
 mod jobs;
 mod lanes;
+mod lock;
 mod pauses;
 mod schema;
 mod search;
@@ -26,6 +29,10 @@ use crate::ConnectOptions;
 use crate::store::Result;
 
 pub use append::{append, append_all};
+pub use inbox::{receive, receive_all, receive_dead};
+#[cfg(feature = "kafka-consumer")]
+pub(crate) use inboxes::{asked_letter, letter_failed, letter_handled};
+pub use lock::lock;
 
 /// Set on every connection of a relay. Its statements are few and known, and each has the index it
 /// needs; a planner that meets the table just after it was empty would choose otherwise. Lock waits
@@ -48,6 +55,12 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
+    /// Through the application's own connections, for the upkeep of its inbox.
+    #[cfg(feature = "kafka-consumer")]
+    pub(crate) fn of_pool(pool: PgPool) -> Self {
+        Self { pool }
+    }
+
     /// Connects.
     ///
     /// # Errors

@@ -21,8 +21,11 @@ pub(super) const PARTITION_DAYS_AHEAD: i64 = 3;
 /// Dead letters of older tables that get their fingerprint in one step.
 const FINGERPRINT_CHUNK: u32 = 5_000;
 
-const SHARED: [&str; 2] =
-    [include_str!("sql/migrate_shared_1.sql"), include_str!("sql/migrate_shared_2.sql")];
+const SHARED: [&str; 3] = [
+    include_str!("sql/migrate_shared_1.sql"),
+    include_str!("sql/migrate_shared_2.sql"),
+    include_str!("sql/migrate_shared_3_inbox.sql"),
+];
 const OUTBOX: [&str; 2] =
     [include_str!("sql/migrate_outbox_1.sql"), include_str!("sql/migrate_outbox_2.sql")];
 
@@ -122,6 +125,7 @@ impl Schema for PostgresStore {
             versions::SCHEMA,
             versions::OLDEST_RELAY
         ));
+        text.push_str(include_str!("sql/grants_consumer.sql"));
         for spec in outboxes {
             for file in outbox_files(spec).into_iter().chain([include_str!("sql/grants.sql")]) {
                 let AssertSqlSafe(sql) = spec.outbox.sql(file);

@@ -12,8 +12,11 @@
 mod append;
 mod claim;
 mod desk;
+mod inbox;
+mod inboxes;
 mod jobs;
 mod lanes;
+mod lock;
 mod pauses;
 mod schema;
 mod search;
@@ -37,6 +40,10 @@ use crate::store::Result;
 use crate::{ConnectOptions, StoreError};
 
 pub use append::{append, append_all};
+pub use inbox::{receive, receive_all, receive_dead};
+#[cfg(feature = "kafka-consumer")]
+pub(crate) use inboxes::{asked_letter, letter_failed, letter_handled};
+pub use lock::lock;
 
 /// Rows that one transaction of the store writes at most, about 10 ms. A claim that may take more
 /// takes this many and answers that there is more; what is claimed together is settled together.
@@ -70,6 +77,13 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
+    /// Through the application's own connections, for the upkeep of its inbox.
+    #[cfg(feature = "kafka-consumer")]
+    pub(crate) fn of_pool(pool: SqlitePool) -> Self {
+        let file = pool.connect_options().get_filename().into();
+        Self { writer: pool.clone(), readers: pool, file }
+    }
+
     /// Opens the file, and creates it where `options` say so.
     ///
     /// # Errors

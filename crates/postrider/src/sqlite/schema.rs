@@ -10,8 +10,11 @@ use crate::store::{
 };
 use crate::{Dedupe, Outbox, OutboxSpec};
 
-const SHARED: [&str; 2] =
-    [include_str!("sql/migrate_shared_1.sql"), include_str!("sql/migrate_shared_2.sql")];
+const SHARED: [&str; 3] = [
+    include_str!("sql/migrate_shared_1.sql"),
+    include_str!("sql/migrate_shared_2.sql"),
+    include_str!("sql/migrate_shared_3_inbox.sql"),
+];
 const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
 const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2_column.sql");
 

@@ -6,6 +6,7 @@
 //! | [`Store`] | the relay's loop | leases, claim, settle, release |
 //! | [`Upkeep`] | one relay at a time | recovery, clean-up, folding of the books |
 //! | [`Desk`] | operators: CLI, REST, page | books, lists, dead letters, audit |
+//! | [`Inboxes`] | operators, upkeep | books, clean-up and dead letters of consumers |
 //! | [`Jobs`] | operators, and who runs the jobs | bulk actions, step by step |
 //! | [`Pauses`] | operators, and every heartbeat | what is paused |
 //! | [`Watch`] | the monitor, `doctor` | bounded looks at tables and server |
@@ -26,6 +27,7 @@ mod dead_letter;
 mod desk;
 mod grouping;
 mod horizon;
+mod inboxes;
 pub(crate) mod job_step;
 mod jobs;
 mod lane_search;
@@ -51,6 +53,10 @@ pub use desk::{Attempt, AuditEntry, AuditFilter, Desk, EventFilter, EventRecord,
 pub(crate) use desk::{parse_stored, refuse_acting_on};
 pub(crate) use grouping::{Bunch, Grouped, groups};
 pub use horizon::Horizon;
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(crate) use inboxes::leaving;
+pub use inboxes::{ConsumerBook, InboxCleaned, InboxLetter, Inboxes};
+pub(crate) use inboxes::{StoredLetter, open_letter};
 pub use jobs::{
     CANARY_MAX, Canary, Job, JobFilter, JobState, JobWork, Jobs, NewJob, REPLAY_HEADER,
     REQUEST_KEY_MAX,
@@ -122,8 +128,11 @@ pub struct Capabilities {
 }
 
 /// Everything that a database does for Postrider.
-pub trait Database: Schema + Store + Lanes + Upkeep + Desk + Jobs + Pauses + Watch {}
-impl<T: Schema + Store + Lanes + Upkeep + Desk + Jobs + Pauses + Watch> Database for T {}
+pub trait Database:
+    Schema + Store + Lanes + Upkeep + Desk + Inboxes + Jobs + Pauses + Watch
+{
+}
+impl<T: Schema + Store + Lanes + Upkeep + Desk + Inboxes + Jobs + Pauses + Watch> Database for T {}
 
 /// The relay's side of a store.
 #[async_trait]

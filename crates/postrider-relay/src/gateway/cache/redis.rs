@@ -34,7 +34,7 @@ pub(crate) struct Redis {
 impl Redis {
     pub(crate) fn new(gateway: &str, url: &str, timeout: Duration) -> Result<Self, String> {
         let server =
-            Server::new(url, None, timeout).map_err(|error| format!("`cache`: {error}"))?;
+            Server::new(url, None, None, timeout).map_err(|error| format!("`cache`: {error}"))?;
         Ok(Self {
             gateway: gateway.to_owned(),
             server,

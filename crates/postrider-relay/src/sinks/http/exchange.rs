@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use postrider::Event;
 use reqwest::{Client, RequestBuilder};
 use tokio::sync::Semaphore;
@@ -75,24 +76,43 @@ struct Call<'a> {
 }
 
 impl Exchange {
-    /// One outcome per event. All start at once: the limit per place is what holds back, and a slow
-    /// host must not keep requests to the others from starting. Where order is kept, a key's events
-    /// go one after the other, and the first that is not delivered stops the key.
+    /// One outcome per event. With several hosts all start at once: the limit per place is what holds
+    /// back, and a slow host must not keep requests to the others from starting. Where order is kept,
+    /// a key's events go one after the other, and the first that is not delivered stops the key.
     pub(crate) async fn deliver(&self, batch: Batch<'_>, dialect: &dyn Dialect) -> Vec<Outcome> {
         let call = Call { batch, dialect, downs: Mutex::default() };
-        let runs = join_all(batch.runs().into_iter().map(async |run| {
-            let mut outcomes = Vec::with_capacity(run.len());
-            for (number, event) in run {
-                let stopped = outcomes.last().is_some_and(|(_, last)| *last != Outcome::Delivered);
-                let outcome =
-                    if stopped { Outcome::Untried } else { self.deliver_one(&call, event).await };
-                outcomes.push((number, outcome));
+        let mut waiting = batch.runs().into_iter();
+        let at_once = match self.targets.only_host() {
+            Some(_) => self.at_once_max.max(1),
+            None => waiting.len(),
+        };
+        let mut under_way = FuturesUnordered::new();
+        let mut outcomes = Vec::with_capacity(batch.events.len());
+        loop {
+            let room = at_once - under_way.len();
+            under_way.extend(waiting.by_ref().take(room).map(|run| self.deliver_run(&call, run)));
+            match under_way.next().await {
+                Some(answers) => outcomes.extend(answers),
+                None => break,
             }
-            outcomes
-        }));
-        let mut outcomes: Vec<_> = runs.await.into_iter().flatten().collect();
+        }
         outcomes.sort_unstable_by_key(|(number, _)| *number);
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+
+    async fn deliver_run<'a>(
+        &self,
+        call: &Call<'a>,
+        run: Vec<(usize, &'a Event)>,
+    ) -> Vec<(usize, Outcome)> {
+        let mut outcomes = Vec::with_capacity(run.len());
+        for (number, event) in run {
+            let stopped = outcomes.last().is_some_and(|(_, last)| *last != Outcome::Delivered);
+            let outcome =
+                if stopped { Outcome::Untried } else { self.deliver_one(call, event).await };
+            outcomes.push((number, outcome));
+        }
+        outcomes
     }
 
     async fn deliver_one<'a>(&self, call: &Call<'a>, event: &'a Event) -> Outcome {

@@ -1,5 +1,6 @@
 //! The connection to a server or a cluster, and what its errors mean.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
@@ -7,8 +8,10 @@ use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::cluster_async::ClusterConnection;
 use redis::{
     AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult,
-    Value,
+    TlsCertificates, Value,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use tokio::sync::Mutex;
 
 use crate::sink::Outcome;
@@ -39,7 +42,12 @@ enum AnyConnection {
 
 impl Server {
     /// Reads the URL; connects to nothing.
-    pub(crate) fn new(url: &str, cluster: Option<bool>, timeout: Duration) -> Result<Self, String> {
+    pub(crate) fn new(
+        url: &str,
+        cluster: Option<bool>,
+        ca: Option<&Path>,
+        timeout: Duration,
+    ) -> Result<Self, String> {
         crate::tls::install_provider();
         // No more than this: the URL may carry a password.
         let wrong = || {
@@ -48,17 +56,27 @@ impl Server {
                 .to_owned()
         };
         let (urls, nodes) = urls(url).ok_or_else(wrong)?;
+        let trusted = ca.map(|ca| trusted(ca, url)).transpose()?;
         let client = match cluster.unwrap_or(urls.len() > 1) {
             false if urls.len() > 1 => {
                 return Err("`url` names several nodes, but `cluster` is false".to_owned());
             }
-            false => AnyClient::Single(Box::new(Client::open(url).map_err(|_| wrong())?)),
+            false => {
+                let client = match trusted {
+                    Some(certificates) => Client::build_with_tls(url, certificates),
+                    None => Client::open(url),
+                };
+                AnyClient::Single(Box::new(client.map_err(|_| wrong())?))
+            }
             true => {
-                let builder = ClusterClientBuilder::new(urls)
+                let mut builder = ClusterClientBuilder::new(urls)
                     .retries(REDIRECTS_MAX)
                     .connection_timeout(timeout)
                     .response_timeout(timeout)
                     .overall_response_timeout(Some(timeout));
+                if let Some(certificates) = trusted {
+                    builder = builder.certs(certificates);
+                }
                 AnyClient::Cluster(Box::new(builder.build().map_err(|_| wrong())?))
             }
         };
@@ -183,6 +201,18 @@ fn urls(url: &str) -> Option<(Vec<String>, String)> {
     known.then(|| (urls, hosts.join(",")))
 }
 
+/// The certificates to trust, of a file in PEM form.
+fn trusted(ca: &Path, url: &str) -> Result<TlsCertificates, String> {
+    if !url.starts_with("rediss://") {
+        return Err("`tls` needs a `url` that begins with rediss://".to_owned());
+    }
+    let read = |error: &dyn std::fmt::Display| format!("`tls.ca` = `{}`: {error}", ca.display());
+    let pem = std::fs::read(ca).map_err(|error| read(&error))?;
+    let found = CertificateDer::pem_slice_iter(&pem).next();
+    found.ok_or_else(|| read(&"it holds no certificate in PEM form"))?.map_err(|e| read(&e))?;
+    Ok(TlsCertificates { client_tls: None, root_cert: Some(pem) })
+}
+
 /// Of a transaction that was given up: the error of the command that caused it.
 fn first_cause(error: RedisError) -> RedisError {
     let aborted = error.code() == Some("EXECABORT");
@@ -238,10 +268,11 @@ mod tests {
         assert_eq!(shown, "a:1,b:2");
         for wrong in ["hush", "http://hush@h", "redis://", "redis://hush@,", "redis://hush@h:port"]
         {
-            let error = Server::new(wrong, None, Duration::from_secs(1)).err().unwrap();
+            let error = Server::new(wrong, None, None, Duration::from_secs(1)).err().unwrap();
             assert!(error.contains("`url`") && !error.contains("hush"), "{wrong}: {error}");
         }
-        let error = Server::new("redis://a,b", Some(false), Duration::from_secs(1)).err().unwrap();
+        let error =
+            Server::new("redis://a,b", Some(false), None, Duration::from_secs(1)).err().unwrap();
         assert!(error.contains("`cluster`"), "{error}");
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod connection;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -34,6 +35,8 @@ pub struct RedisSettings {
     pub name: String,
     /// `redis://` or, with TLS, `rediss://`. Of a cluster, some of its nodes with commas between.
     pub url: String,
+    /// Certificates to trust, in PEM form; absent: those of the system.
+    pub ca: Option<PathBuf>,
     /// Whether it is a cluster; absent: if the URL names several nodes.
     pub cluster: Option<bool>,
     /// Template of the stream, where no route says otherwise; see [`crate::template`].
@@ -54,6 +57,7 @@ impl RedisSettings {
         Self {
             name: name.into(),
             url: url.into(),
+            ca: None,
             cluster: None,
             stream: Some(stream.into()),
             routes: Vec::new(),
@@ -102,7 +106,12 @@ impl RedisSink {
             router: Router::new("stream", settings.stream.as_deref(), &settings.routes)?,
             envelope: Envelope::new(&settings.envelope)?,
             stream_length_max: settings.stream_length_max,
-            server: Server::new(&settings.url, settings.cluster, settings.timeout)?,
+            server: Server::new(
+                &settings.url,
+                settings.cluster,
+                settings.ca.as_deref(),
+                settings.timeout,
+            )?,
             name: settings.name,
         })
     }

@@ -11,7 +11,7 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use postrider::store::{ClaimLimit, Cursor, Database, DeadReason, Death, RelayIdentity};
+use postrider::store::{ClaimMode, Database, OnSuccess};
 use postrider::{Appender, Outbox};
 use postrider_relay::Waker;
 use postrider_relay::gateway::Gateway;
@@ -21,20 +21,23 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::details;
 use super::event::Maker;
 use super::facts::Facts;
+use super::letters::fill_dead_letters;
 use super::numbers::{Percentiles, ratio, rounded};
+use super::relays::Plan;
 use super::report::{Bars, Plot, Report};
+use super::sinks::Sinks;
 use super::stage::{Stage, bar};
+use super::{details, relays};
 use crate::cli::ApiBenchArgs;
 use crate::commands::Failure;
 use crate::config::{ApiSection, ServerSection};
 use crate::http;
 use crate::output::number;
 
-/// Dead letters per settle while filling.
-const DEATHS: u32 = 1_000;
+/// Events per claim while the archive is filled.
+const ARCHIVE_BATCH: u32 = 2_000;
 /// Events are not due within the run, so that nothing moves while it measures.
 const NOT_YET: Duration = Duration::from_secs(24 * 3_600);
 /// Every request for statistics asks the database; otherwise one in two seconds does.
@@ -54,6 +57,7 @@ const ERRORS: [&str; 8] = [
 #[derive(Debug, Serialize)]
 struct Details {
     events: u64,
+    archived: u64,
     dead_letters: u64,
     payload_bytes: u32,
     keys: u64,
@@ -92,8 +96,10 @@ struct Ask {
 
 pub(super) async fn api(stage: &Stage, args: &ApiBenchArgs) -> Result<Report, Failure> {
     let outbox = stage.outbox("").await?;
-    fill_dead_letters(stage, &outbox, args).await?;
-    let later = Maker::new(args.event.keys, args.event.payload).deliver_after(NOT_YET);
+    let maker = Maker::new(args.event.keys, args.event.payload);
+    fill_archive(stage, &outbox, &maker, args.archived).await?;
+    fill_dead_letters(stage, &outbox, &maker, args.dead_letters, &ERRORS).await?;
+    let later = maker.deliver_after(NOT_YET);
     stage.fill(&outbox, &later, args.events).await?;
     while stage.store.fold_books(&outbox, 10_000).await? > 0 {}
 
@@ -137,42 +143,18 @@ async fn time(clients: &[Client], ask: &Ask, requests: usize) -> Result<Kind, Fa
     Ok(Kind { kind: ask.kind, times, requests, seconds })
 }
 
-/// Dead letters as a relay leaves them.
-async fn fill_dead_letters(
+/// Delivered events, as a relay leaves them.
+async fn fill_archive(
     stage: &Stage,
     outbox: &Outbox,
-    args: &ApiBenchArgs,
+    maker: &Maker,
+    events: u64,
 ) -> Result<(), Failure> {
-    let maker = Maker::new(args.event.keys, args.event.payload);
-    stage.fill(outbox, &maker, args.dead_letters).await?;
-    let identity = RelayIdentity {
-        id: format!("bench-{}", uuid::Uuid::new_v4()),
-        host: "bench".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        serving: Vec::new(),
-    };
-    let lease = stage.store.register(&identity).await?;
-    let (bar, mut cursor) = (bar("dying", args.dead_letters), Cursor::new());
-    loop {
-        let limit = ClaimLimit::new(DEATHS, u64::MAX);
-        let claimed = stage.store.claim(outbox, &lease, limit, &mut cursor).await?;
-        if claimed.events.is_empty() {
-            break;
-        }
-        let death = |event: &postrider::Event| Death {
-            id: event.id,
-            version: event.version,
-            reason: DeadReason::Rejected,
-            message: ERRORS[event.id.unsigned_abs() as usize % ERRORS.len()].to_owned(),
-            detail: None,
-            attempted: true,
-        };
-        let deaths: Vec<Death> = claimed.events.iter().map(death).collect();
-        stage.store.settle_dead(outbox, &lease, &deaths).await?;
-        bar.inc(deaths.len() as u64);
-    }
-    bar.finish_and_clear();
-    Ok(stage.store.retire(&lease).await?)
+    stage.fill(outbox, maker, events).await?;
+    let plan = Plan::new(outbox, &Sinks::Null, ClaimMode::default(), ARCHIVE_BATCH, 1);
+    let plan = Plan { on_success: OnSuccess::Archive, ..plan };
+    relays::drain(stage, &plan, events, 0).await?;
+    Ok(())
 }
 
 /// The API as the daemon has it, without a relay beside it.
@@ -213,6 +195,7 @@ pub(super) async fn serve(
         import_bytes_max: api.import_bytes_max,
         request_timeout: api.request_timeout.0,
         list_budget: api.list_budget.0,
+        inbox_retention: postrider::INBOX_RETENTION,
         stop: CancellationToken::new(),
     });
     // Tracked by the stage: it ends before its tables do.
@@ -363,9 +346,10 @@ async fn report(stage: &Stage, args: &ApiBenchArgs, kinds: Vec<Kind>) -> Result<
     Ok(Report {
         facts: Facts::gather("api", stage).await?,
         headline: format!(
-            "p99 {slowest_p99_ms:.1} ms for the slowest kind ({slowest}) with {} events and {} dead \
-             letters, {} clients at once; the target is {target_ms} ms",
+            "p99 {slowest_p99_ms:.1} ms for the slowest kind ({slowest}) with {} events, {} \
+             delivered ones and {} dead letters, {} clients at once; the target is {target_ms} ms",
             number(i128::from(args.events)),
+            number(i128::from(args.archived)),
             number(i128::from(args.dead_letters)),
             args.clients
         ),
@@ -379,6 +363,7 @@ async fn report(stage: &Stage, args: &ApiBenchArgs, kinds: Vec<Kind>) -> Result<
             .then(|| Failure::Partly(format!("p99 above {target_ms} ms: {}", missed.join(", ")))),
         details: details(&Details {
             events: args.events,
+            archived: args.archived,
             dead_letters: args.dead_letters,
             payload_bytes: args.event.payload,
             keys: args.event.keys,

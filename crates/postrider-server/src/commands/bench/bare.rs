@@ -265,6 +265,18 @@ impl Bare {
         Ok(inserted.map_err(StoreError::from)?)
     }
 
+    /// Takes a consumer out of the inbox and its book.
+    pub(super) async fn empty_inbox(&self, consumer: &str) -> Result<(), Failure> {
+        for table in ["postrider_inbox", "postrider_inbox_books"] {
+            let delete = format!("DELETE FROM {table} WHERE consumer = {}", self.mark(1));
+            on_pool!(self, |pool, _quote| {
+                let emptied = sqlx::query(AssertSqlSafe(delete)).bind(consumer).execute(pool).await;
+                emptied.map(drop).map_err(StoreError::from)?;
+            });
+        }
+        Ok(())
+    }
+
     /// Keeps a transaction open that has read something and writes nothing, until it is dropped.
     pub(super) async fn hold_snapshot(&self) -> Result<HeldSnapshot, Failure> {
         let held = async {

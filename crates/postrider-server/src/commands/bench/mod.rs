@@ -8,6 +8,7 @@ mod append;
 mod backlog;
 mod bare;
 mod blocked_keys;
+mod bulk_retry;
 mod checker;
 mod claims;
 mod drain;
@@ -15,12 +16,14 @@ mod event;
 pub(crate) mod facts;
 mod gateway;
 mod held_xmin;
+mod inbox;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(not(feature = "kafka"))]
 #[path = "no_kafka.rs"]
 mod kafka;
 mod latency;
+mod letters;
 mod limit;
 pub(crate) mod machine;
 mod numbers;
@@ -75,6 +78,7 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::Drain(args) => drain::drain(stage, args).await,
         BenchCommand::Latency(args) => latency::latency(stage, args).await,
         BenchCommand::Append(args) => append::append(stage, args).await,
+        BenchCommand::Inbox(args) => inbox::inbox(stage, args).await,
         BenchCommand::BlockedKeys(args) => blocked_keys::blocked_keys(stage, args).await,
         BenchCommand::HeldXmin(args) => held_xmin::held_xmin(stage, args).await,
         BenchCommand::Outage(args) => outage::outage(stage, args).await,
@@ -83,6 +87,7 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::Backlog(args) => backlog::backlog(stage, args).await,
         BenchCommand::Api(args) => api::api(stage, args).await,
         BenchCommand::Gateway(args) => gateway::gateway(stage, args).await,
+        BenchCommand::BulkRetry(args) => bulk_retry::bulk_retry(stage, args).await,
     }
 }
 
@@ -91,6 +96,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::Drain(args) => (&args.output, args.relay.claim),
         BenchCommand::Latency(args) => (&args.load.output, args.load.relay.claim),
         BenchCommand::Append(args) => (&args.output, ClaimMode::default()),
+        BenchCommand::Inbox(args) => (&args.output, ClaimMode::default()),
         BenchCommand::BlockedKeys(args) => (&args.output, args.relay.claim),
         BenchCommand::HeldXmin(args) => (&args.load.output, args.load.relay.claim),
         BenchCommand::Outage(args) => (&args.load.output, args.load.relay.claim),
@@ -99,6 +105,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::Backlog(args) => (&args.output, args.claim),
         BenchCommand::Api(args) => (&args.output, ClaimMode::default()),
         BenchCommand::Gateway(args) => (&args.output, ClaimMode::default()),
+        BenchCommand::BulkRetry(args) => (&args.output, ClaimMode::default()),
     }
 }
 

@@ -39,6 +39,7 @@ pub(super) struct Plan<'a> {
     pub(super) checker: Arc<Checker>,
     pub(super) times: Option<Arc<Times>>,
     pub(super) failing: Option<&'static str>,
+    pub(super) on_success: OnSuccess,
     /// Claim, deliver and settle one batch after the other.
     pub(super) one_at_a_time: bool,
     /// Between looks of an idle relay, and between probes of a destination that is down.
@@ -64,6 +65,7 @@ impl<'a> Plan<'a> {
             checker: Arc::default(),
             times: None,
             failing: None,
+            on_success: OnSuccess::Delete,
             one_at_a_time: false,
             idle_poll: IDLE_POLL,
             stall: STALL,
@@ -79,7 +81,7 @@ impl<'a> Plan<'a> {
         };
         let preset = Preset {
             batch: self.batch,
-            on_success: OnSuccess::Delete,
+            on_success: self.on_success,
             idle_poll: self.idle_poll,
             // A failing event neither dies nor comes again within the run.
             max_retries: 1_000,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use postrider::store::{ClaimMode, Database};
-use postrider::{Outbox, OutboxSpec};
+use postrider::{Inbox, Outbox, OutboxSpec};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -37,6 +37,7 @@ pub(super) struct Stage {
 enum Made {
     Outbox(Outbox),
     Table(String),
+    Inbox(String),
     Topic { brokers: String, name: String },
 }
 
@@ -83,6 +84,13 @@ impl Stage {
         self.made().push(Made::Table(table.clone()));
         self.bare.create_plain_table(&table).await?;
         Ok(table)
+    }
+
+    /// An inbox of its own, in the table that all share.
+    pub(super) fn inbox(&self) -> Result<Inbox, Failure> {
+        let inbox = Inbox::new(&self.name).map_err(|error| Failure::Usage(error.to_string()))?;
+        self.made().push(Made::Inbox(self.name.clone()));
+        Ok(inbox)
     }
 
     /// Makes a Kafka topic with a name that nothing else has.
@@ -147,6 +155,7 @@ impl Stage {
                     self.store.drop_outbox(&outbox).await.map_err(Failure::from)
                 }
                 Made::Table(table) => self.bare.drop_table(&table).await,
+                Made::Inbox(consumer) => self.bare.empty_inbox(&consumer).await,
                 Made::Topic { brokers, name } => kafka::delete_topic(&brokers, &name).await,
             };
             outcome = outcome.and(dropped);

@@ -29,7 +29,7 @@ pub(crate) use rabbitmq::RabbitSection;
 pub(crate) use redis::RedisSection;
 
 /// TLS itself is asked for by the URL.
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
 #[derive(Debug, Clone, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CaSection {

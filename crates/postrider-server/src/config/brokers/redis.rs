@@ -3,6 +3,7 @@
 use postrider_relay::sinks::{RedisSettings, RedisSink};
 use serde::Deserialize;
 
+use super::CaSection;
 use crate::config::ConfigError;
 use crate::config::sink::{RateSection, RouteSection, envelope, routes};
 use crate::config::value::{Secret, Time};
@@ -21,6 +22,7 @@ pub(crate) struct RedisSection {
     form: Option<String>,
     source: Option<String>,
     content_type: Option<String>,
+    tls: Option<CaSection>,
     pub(crate) rate: Option<RateSection>,
 }
 
@@ -28,6 +30,7 @@ impl RedisSection {
     pub(crate) fn build(&self) -> Result<RedisSink, ConfigError> {
         let default = RedisSettings::new(&self.name, self.url.expose(), "");
         Ok(RedisSink::new(RedisSettings {
+            ca: self.tls.as_ref().map(|tls| tls.ca.clone()),
             cluster: self.cluster,
             stream: self.stream.clone(),
             routes: routes(&self.route),

@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use super::dead_letters::unknown;
 use super::pages::{Note, note};
+use crate::commands::dlq::forgotten;
 use crate::http::ServerState;
 use crate::http::access::Caller;
 use crate::http::extract::{InBody, InPath};
@@ -22,6 +23,8 @@ pub(super) struct Retried {
     id: i64,
     /// Row id of the fresh event.
     retried_as: i64,
+    /// What may come of it: the event is older than inboxes remember.
+    warning: Option<String>,
 }
 
 /// Send a dead letter again: a fresh event with a fresh budget and the same identity.
@@ -46,10 +49,11 @@ pub(super) async fn retry(
     InBody(note): InBody<Note>,
 ) -> Result<Json<Retried>, Problem> {
     let outbox = &state.served(&name)?.outbox;
+    let warning = forgotten(state.store.as_ref(), outbox, id, state.inbox_retention).await?;
     match state.store.retry(outbox, id, &caller.name, &note.checked()?).await {
         Ok(retried_as) => {
             state.waker.wake();
-            Ok(Json(Retried { id, retried_as }))
+            Ok(Json(Retried { id, retried_as, warning }))
         }
         Err(error) => Err(not_applied(&state, outbox, id, error).await),
     }

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
-use postrider::store::{BookLine, Books};
+use postrider::store::{BookLine, Books, ConsumerBook};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -82,6 +82,33 @@ impl From<Reconciliation> for BooksBody {
     }
 }
 
+/// The book of one consumer with an inbox: `received = applied + ignored + dead`.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct ConsumerBody {
+    consumer: String,
+    balanced: bool,
+    received: i64,
+    applied: i64,
+    ignored: i64,
+    dead: i64,
+    /// Messages that could not be handled and that nobody resolved.
+    unresolved: i64,
+}
+
+impl From<ConsumerBook> for ConsumerBody {
+    fn from(book: ConsumerBook) -> Self {
+        Self {
+            balanced: book.balanced(),
+            consumer: book.consumer,
+            received: book.received,
+            applied: book.applied,
+            ignored: book.ignored,
+            dead: book.dead,
+            unresolved: book.unresolved,
+        }
+    }
+}
+
 /// A look at the books that has ended.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct Ended {
@@ -91,6 +118,7 @@ pub(super) struct Ended {
     operator: String,
     balanced: bool,
     outboxes: Vec<BooksBody>,
+    consumers: Vec<ConsumerBody>,
     /// Why it is not complete.
     error: Option<String>,
 }
@@ -175,7 +203,25 @@ async fn look(state: &ServerState, started_at: DateTime<Utc>, operator: String) 
             }
         }
     }
-    let balanced = error.is_none() && outboxes.iter().all(|books| books.balanced);
+    let mut consumers: Vec<ConsumerBody> = Vec::new();
+    match state.store.consumer_books().await {
+        Ok(books) => consumers.extend(books.into_iter().map(ConsumerBody::from)),
+        Err(cause) => {
+            tracing::error!(error = %cause, "books of consumers not read");
+            error = Some("the books of consumers cannot be read; the log says why".to_owned());
+        }
+    }
+    let balanced = error.is_none()
+        && outboxes.iter().all(|books| books.balanced)
+        && consumers.iter().all(|book| book.balanced);
     let ended_at = Utc::now();
-    state.reconciler.end(Ended { started_at, ended_at, operator, balanced, outboxes, error });
+    state.reconciler.end(Ended {
+        started_at,
+        ended_at,
+        operator,
+        balanced,
+        outboxes,
+        consumers,
+        error,
+    });
 }

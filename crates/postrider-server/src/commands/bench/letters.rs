@@ -1,0 +1,51 @@
+//! Dead letters, as a relay leaves them.
+
+use postrider::Outbox;
+use postrider::store::{ClaimLimit, Cursor, DeadReason, Death, RelayIdentity};
+
+use super::event::Maker;
+use super::stage::{Stage, bar};
+use crate::commands::Failure;
+
+/// Dead letters per settle.
+const DEATHS: u32 = 1_000;
+
+/// Fills an outbox and gives up each event, with the errors in turn.
+pub(super) async fn fill_dead_letters(
+    stage: &Stage,
+    outbox: &Outbox,
+    maker: &Maker,
+    letters: u64,
+    errors: &[&str],
+) -> Result<(), Failure> {
+    stage.fill(outbox, maker, letters).await?;
+    let identity = RelayIdentity {
+        id: format!("bench-{}", uuid::Uuid::new_v4()),
+        host: "bench".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        serving: Vec::new(),
+    };
+    let lease = stage.store.register(&identity).await?;
+    let (bar, mut cursor) = (bar("dying", letters), Cursor::new());
+    let mut errors = errors.iter().cycle();
+    loop {
+        let limit = ClaimLimit::new(DEATHS, u64::MAX);
+        let claimed = stage.store.claim(outbox, &lease, limit, &mut cursor).await?;
+        if claimed.events.is_empty() {
+            break;
+        }
+        let mut death = |event: &postrider::Event| Death {
+            id: event.id,
+            version: event.version,
+            reason: DeadReason::Rejected,
+            message: errors.next().copied().unwrap_or_default().to_owned(),
+            detail: None,
+            attempted: true,
+        };
+        let deaths: Vec<Death> = claimed.events.iter().map(&mut death).collect();
+        stage.store.settle_dead(outbox, &lease, &deaths).await?;
+        bar.inc(deaths.len() as u64);
+    }
+    bar.finish_and_clear();
+    Ok(stage.store.retire(&lease).await?)
+}

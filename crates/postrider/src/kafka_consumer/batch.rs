@@ -1,0 +1,224 @@
+//! One batch: in one transaction, or message by message when that fails.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::watch;
+
+use super::{ConsumerPool, HandleError, Handler, KafkaConsumer, KafkaMessage, stopped};
+use crate::{DeadMessage, Incoming, StoreError, Transience, transience};
+
+/// Waits between repeats of a transaction: the first, and the longest.
+const REPEAT_WAIT: Duration = Duration::from_millis(50);
+const REPEAT_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Deadlocks and lock waits of one message alone, before they count as its own fault.
+const BUSY_MAX: u32 = 10;
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Handled {
+    applied: usize,
+    ignored: usize,
+    dead: usize,
+}
+
+/// Whether there is a point in doing the same again.
+enum Next {
+    Repeat,
+    OneByOne,
+}
+
+impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
+    /// Ends when the database has decided about each message.
+    pub(super) async fn handle_batch(&self, messages: &[KafkaMessage]) -> Handled {
+        let mut wait = REPEAT_WAIT;
+        loop {
+            let error = match self.in_one_transaction(messages).await {
+                Ok(handled) => return handled,
+                Err(error) => error,
+            };
+            match next(&error) {
+                Next::Repeat => self.pause(&mut wait, &error).await,
+                Next::OneByOne => break,
+            }
+        }
+        let mut handled = Handled::default();
+        for message in messages {
+            let one = self.handle_alone(message).await;
+            handled.applied += one.applied;
+            handled.ignored += one.ignored;
+            handled.dead += one.dead;
+        }
+        handled
+    }
+
+    /// Inbox and effect: both are committed, or neither is.
+    async fn in_one_transaction(&self, messages: &[KafkaMessage]) -> Result<Handled, HandleError> {
+        let events: Vec<Incoming> = messages.iter().map(|message| message.event.clone()).collect();
+        let mut tx = self.pool.begin().await?;
+        let answers = P::receive_all(&mut tx, &self.inbox, &events).await?;
+        let fresh: Vec<KafkaMessage> = messages
+            .iter()
+            .zip(&answers)
+            .filter(|(_, answer)| answer.is_new())
+            .map(|(message, _)| message.clone())
+            .collect();
+        if !fresh.is_empty() {
+            self.call_handler(&mut tx, &fresh).await?;
+        }
+        tx.commit().await?;
+        let ignored = messages.len() - fresh.len();
+        Ok(Handled { applied: fresh.len(), ignored, dead: 0 })
+    }
+
+    /// A handler that panics has met a message that it cannot handle; the process lives on.
+    async fn call_handler(
+        &self,
+        tx: &mut sqlx::Transaction<'static, P::Db>,
+        messages: &[KafkaMessage],
+    ) -> Result<(), HandleError> {
+        let handling = self.handler.handle(&mut **tx, messages);
+        match AssertUnwindSafe(handling).catch_unwind().await {
+            Ok(outcome) => outcome,
+            Err(panic) => {
+                let said = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+                let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
+                let said = said.unwrap_or_else(|| "no message".to_owned());
+                Err(HandleError::Poison(format!("the handler panicked: {said}")))
+            }
+        }
+    }
+
+    async fn handle_alone(&self, message: &KafkaMessage) -> Handled {
+        let (mut wait, mut busy) = (REPEAT_WAIT, 0);
+        let error = loop {
+            let error = match self.in_one_transaction(std::slice::from_ref(message)).await {
+                Ok(handled) => return handled,
+                Err(error) => error,
+            };
+            busy += u32::from(is_busy(&error));
+            match next(&error) {
+                Next::Repeat if busy < BUSY_MAX => self.pause(&mut wait, &error).await,
+                _ => break error,
+            }
+        };
+        self.bury(message, &error.to_string()).await
+    }
+
+    /// Repeated until the database has it: a message is never passed over silently.
+    async fn bury(&self, message: &KafkaMessage, error: &str) -> Handled {
+        let mut wait = REPEAT_WAIT;
+        loop {
+            match self.try_to_bury(message, error).await {
+                Ok(true) => {
+                    tracing::error!(
+                        consumer = self.inbox.consumer(),
+                        event_id = message.event.event_id,
+                        source = message.source(),
+                        error,
+                        "a message cannot be handled; `postrider inbox list` shows it"
+                    );
+                    return Handled { dead: 1, ..Handled::default() };
+                }
+                Ok(false) => return Handled { ignored: 1, ..Handled::default() },
+                Err(failure) => self.pause(&mut wait, &failure).await,
+            }
+        }
+    }
+
+    async fn try_to_bury(&self, message: &KafkaMessage, error: &str) -> Result<bool, HandleError> {
+        let source = message.source();
+        // An identity that no inbox takes is replaced by the message's place.
+        let by_place = Incoming { event_id: place_of(&source), created_at: None };
+        let event = match crate::inbox::identities(std::slice::from_ref(&message.event)) {
+            Ok(_) => &message.event,
+            Err(_) => &by_place,
+        };
+        let letter = DeadMessage {
+            event,
+            source: &source,
+            key: message.key.as_deref(),
+            headers: &message.headers,
+            payload: &message.payload,
+            error,
+        };
+        let mut tx = self.pool.begin().await?;
+        let answer = P::receive_dead(&mut tx, &self.inbox, &letter).await?;
+        tx.commit().await?;
+        Ok(answer.is_new())
+    }
+
+    /// Dead letters that an operator wants handled again, one after the other.
+    pub(super) async fn handle_asked_letters(&self, stop: &watch::Receiver<bool>) {
+        while !stopped(stop) {
+            match self.handle_asked_letter().await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "dead letters not looked at; it is tried again");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Effect, inbox and letter in one transaction. Answers whether there was one.
+    async fn handle_asked_letter(&self) -> Result<bool, StoreError> {
+        let mut tx = self.pool.begin().await?;
+        let Some(letter) = P::asked_letter(&mut tx, self.inbox.consumer()).await? else {
+            return Ok(false);
+        };
+        let message = KafkaMessage::of_letter(&letter);
+        match self.call_handler(&mut tx, std::slice::from_ref(&message)).await {
+            Ok(()) => {
+                P::letter_handled(&mut tx, &letter).await?;
+                tx.commit().await?;
+                tracing::info!(event_id = letter.event_id, "a dead letter was handled after all");
+            }
+            Err(error) if matches!(next(&error), Next::Repeat) => {
+                tracing::warn!(%error, "a dead letter is tried again later");
+                return Ok(false);
+            }
+            Err(error) => {
+                tx.rollback().await?;
+                let mut tx = self.pool.begin().await?;
+                P::letter_failed(&mut tx, letter.id, &error.to_string()).await?;
+                tx.commit().await?;
+            }
+        }
+        Ok(true)
+    }
+
+    async fn pause(&self, wait: &mut Duration, error: &HandleError) {
+        tracing::warn!(
+            consumer = self.inbox.consumer(),
+            %error,
+            wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            "rolled back; it is tried again"
+        );
+        tokio::time::sleep(*wait).await;
+        *wait = (*wait * 2).min(REPEAT_WAIT_MAX);
+    }
+}
+
+/// The end of a place: of a long topic's name, the end tells messages apart.
+fn place_of(source: &str) -> String {
+    const CHARS_MAX: usize = 100;
+    let skipped = source.chars().count().saturating_sub(CHARS_MAX);
+    source.chars().skip(skipped).collect()
+}
+
+fn next(error: &HandleError) -> Next {
+    match error {
+        HandleError::Database(error) => match transience(error) {
+            Transience::Unavailable | Transience::Busy => Next::Repeat,
+            Transience::Lasting => Next::OneByOne,
+        },
+        HandleError::Poison(_) => Next::OneByOne,
+    }
+}
+
+fn is_busy(error: &HandleError) -> bool {
+    matches!(error, HandleError::Database(error) if transience(error) == Transience::Busy)
+}

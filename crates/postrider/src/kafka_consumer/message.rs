@@ -1,0 +1,164 @@
+//! A message, read.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use rdkafka::message::{BorrowedMessage, Headers, Message};
+use rdkafka::{Offset, TopicPartitionList};
+
+use crate::Incoming;
+use crate::store::InboxLetter;
+
+/// The identity that Postrider's relay sends with each message.
+const EVENT_ID: &str = "postrider-event-id";
+const EVENT_TYPE: &str = "postrider-event-type";
+/// When the event was appended, in a CloudEvent.
+const CREATED_AT: &str = "ce_time";
+
+/// A message from a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KafkaMessage {
+    /// Identity and age of the event. A message without the header `postrider-event-id` is known by
+    /// its place, `topic/partition@offset`: a repeat of the producer is then another event.
+    pub event: Incoming,
+    /// Topic.
+    pub topic: String,
+    /// Partition.
+    pub partition: i32,
+    /// Offset in the partition.
+    pub offset: i64,
+    /// Key; of Postrider's relay, the ordering key.
+    pub key: Option<Vec<u8>>,
+    /// Headers. Of a name that occurs twice, the last one.
+    pub headers: BTreeMap<String, String>,
+    /// Body.
+    pub payload: Vec<u8>,
+}
+
+impl KafkaMessage {
+    pub(super) fn read(message: &BorrowedMessage<'_>) -> Self {
+        let mut headers = BTreeMap::new();
+        for header in message.headers().into_iter().flat_map(Headers::iter) {
+            let value = String::from_utf8_lossy(header.value.unwrap_or_default()).into_owned();
+            headers.insert(header.key.to_owned(), value);
+        }
+        let (topic, partition, offset) =
+            (message.topic().to_owned(), message.partition(), message.offset());
+        Self {
+            event: event(&headers, || place(&topic, partition, offset)),
+            topic,
+            partition,
+            offset,
+            key: message.key().map(<[u8]>::to_vec),
+            headers,
+            payload: message.payload().unwrap_or_default().to_vec(),
+        }
+    }
+
+    /// The message of a dead letter.
+    pub(super) fn of_letter(letter: &InboxLetter) -> Self {
+        let (topic, rest) = letter.source.rsplit_once('/').unwrap_or((&letter.source, ""));
+        let (partition, offset) = rest.split_once('@').unwrap_or_default();
+        Self {
+            event: Incoming {
+                event_id: letter.event_id.clone(),
+                ..event(&letter.headers, String::new)
+            },
+            topic: topic.to_owned(),
+            partition: partition.parse().unwrap_or(-1),
+            offset: offset.parse().unwrap_or(-1),
+            key: letter.key.clone(),
+            headers: letter.headers.clone(),
+            payload: letter.payload.clone(),
+        }
+    }
+
+    /// What happened, where the message says so.
+    pub fn event_type(&self) -> Option<&str> {
+        self.headers.get(EVENT_TYPE).map(String::as_str)
+    }
+
+    /// Where it came from: `topic/partition@offset`.
+    pub fn source(&self) -> String {
+        place(&self.topic, self.partition, self.offset)
+    }
+}
+
+fn place(topic: &str, partition: i32, offset: i64) -> String {
+    format!("{topic}/{partition}@{offset}")
+}
+
+fn event(headers: &BTreeMap<String, String>, place: impl Fn() -> String) -> Incoming {
+    let created_at = headers.get(CREATED_AT).and_then(|time| {
+        DateTime::parse_from_rfc3339(time).ok().map(|time| time.with_timezone(&Utc))
+    });
+    Incoming { event_id: headers.get(EVENT_ID).cloned().unwrap_or_else(place), created_at }
+}
+
+/// The offset after the last message of each partition that is still assigned.
+pub(super) fn offsets_after(
+    messages: &[KafkaMessage],
+    assigned: &TopicPartitionList,
+) -> TopicPartitionList {
+    let mut next: BTreeMap<(&str, i32), i64> = BTreeMap::new();
+    for message in messages {
+        next.insert((&message.topic, message.partition), message.offset + 1);
+    }
+    let mut offsets = TopicPartitionList::new();
+    for ((topic, partition), offset) in next {
+        if assigned.find_partition(topic, partition).is_some() {
+            // Fails for offsets that no partition has.
+            drop(offsets.add_partition_offset(topic, partition, Offset::Offset(offset)));
+        }
+    }
+    offsets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(partition: i32, offset: i64) -> KafkaMessage {
+        KafkaMessage {
+            event: Incoming::new("e"),
+            topic: "t".to_owned(),
+            partition,
+            offset,
+            key: None,
+            headers: BTreeMap::new(),
+            payload: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn offsets_are_committed_for_partitions_that_are_still_assigned() {
+        let mut assigned = TopicPartitionList::new();
+        assigned.add_partition("t", 1);
+        let messages = [message(1, 5), message(2, 7), message(1, 6)];
+        let offsets = offsets_after(&messages, &assigned);
+        assert_eq!(offsets.count(), 1);
+        let found = offsets.find_partition("t", 1).unwrap();
+        assert_eq!(found.offset(), Offset::Offset(7));
+    }
+
+    #[test]
+    fn the_source_of_a_letter_is_read_back() {
+        let source = message(3, 17).source();
+        assert_eq!(source, "t/3@17");
+        let letter = InboxLetter {
+            id: 1,
+            consumer: "c".to_owned(),
+            event_id: "e-1".to_owned(),
+            source,
+            key: None,
+            headers: BTreeMap::new(),
+            payload: b"{}".to_vec(),
+            error_message: String::new(),
+            failed_at: Utc::now(),
+            retry_asked_at: None,
+        };
+        let read = KafkaMessage::of_letter(&letter);
+        assert_eq!((read.topic.as_str(), read.partition, read.offset), ("t", 3, 17));
+        assert_eq!(read.event.event_id, "e-1");
+    }
+}

@@ -1,0 +1,284 @@
+//! A consumer of Kafka whose effects happen once.
+//!
+//! It pulls up to 500 messages, records them in the inbox and has them handled in one transaction of
+//! the consumer's database, and commits offsets after that. What the broker brings again, after a
+//! crash, a rebalance or a lost commit, is a duplicate to the inbox.
+//!
+//! | what fails | what follows |
+//! |---|---|
+//! | the database is away, or a deadlock | the batch is repeated, with growing waits |
+//! | a handler | the batch is rolled back and repeated message by message; the one that fails alone is a dead letter, and the others go on |
+//! | the process, before the database's COMMIT | the messages come again, and are new |
+//! | the process, after it | the messages come again, and are ignored |
+//! | a rebalance | whoever is second with a message waits for the first, and ignores it |
+
+mod batch;
+mod message;
+mod pool;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use tokio::sync::watch;
+
+use crate::Inbox;
+
+pub use message::KafkaMessage;
+pub use pool::ConsumerPool;
+pub use rdkafka::error::KafkaError;
+
+/// Wait for a first message, after which other things get their turn.
+const PULL_WAIT: Duration = Duration::from_millis(200);
+/// Errors of the client that one pull takes off its queue: an outage makes many of them, and they must
+/// not keep messages waiting.
+const PULL_ERRORS_MAX: usize = 1_000;
+/// Between two errors of the client in the log; it connects again by itself.
+const ERRORS_LOGGED_EVERY: Duration = Duration::from_secs(10);
+/// Between looks for dead letters that an operator wants handled again.
+const LETTERS_EVERY: Duration = Duration::from_secs(5);
+/// Between clean-ups of the inbox.
+const UPKEEP_EVERY: Duration = Duration::from_secs(3600);
+/// Rows per statement of the clean-up.
+const UPKEEP_CHUNK: u32 = 5_000;
+
+/// Where messages come from.
+#[derive(Debug, Clone)]
+pub struct KafkaConsumerSettings {
+    /// `host:port`, several with commas.
+    pub brokers: String,
+    /// The consumer group. Its processes share the partitions.
+    pub group: String,
+    /// Topics.
+    pub topics: Vec<String>,
+    /// Messages per transaction at most.
+    pub batch_max: usize,
+    /// Bytes per transaction at most; one larger message travels alone.
+    pub batch_bytes_max: usize,
+    /// How long the inbox remembers events; the consumer cleans up by itself.
+    pub retention: Duration,
+    /// More settings of librdkafka, such as `security.protocol`. Those that the promises hang on
+    /// cannot be replaced.
+    pub client: BTreeMap<String, String>,
+}
+
+impl KafkaConsumerSettings {
+    /// The defaults: 500 messages, 8 MiB, 30 days.
+    pub fn new(brokers: impl Into<String>, group: impl Into<String>, topic: &str) -> Self {
+        Self {
+            brokers: brokers.into(),
+            group: group.into(),
+            topics: vec![topic.to_owned()],
+            batch_max: 500,
+            batch_bytes_max: 8 * 1024 * 1024,
+            retention: crate::INBOX_RETENTION,
+            client: BTreeMap::new(),
+        }
+    }
+
+    fn client(&self) -> Result<BaseConsumer, KafkaError> {
+        let mut config = ClientConfig::new();
+        config
+            .set("auto.offset.reset", "earliest")
+            // The partitions of a process that died wait for so long; librdkafka's own is 45 s.
+            .set("session.timeout.ms", "10000");
+        for (name, value) in &self.client {
+            config.set(name, value);
+        }
+        config
+            .set("bootstrap.servers", &self.brokers)
+            .set("group.id", &self.group)
+            // An offset is committed after what came before it, and never by a clock.
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            .create()
+    }
+}
+
+/// What a consumer does with messages that are new.
+#[async_trait]
+pub trait Handler<D: sqlx::Database>: Send + Sync {
+    /// Does everything that the messages ask for, in the given transaction and in their order. Called
+    /// again with the same messages after a rollback, so it touches nothing but the transaction.
+    ///
+    /// # Errors
+    /// [`HandleError::Poison`] for a message that can never be handled;
+    /// [`HandleError::Database`] is judged by what the database said.
+    async fn handle(
+        &self,
+        transaction: &mut D::Connection,
+        messages: &[KafkaMessage],
+    ) -> Result<(), HandleError>;
+}
+
+/// How a handler fails.
+#[derive(Debug, thiserror::Error)]
+pub enum HandleError {
+    /// The database: away or busy is repeated, anything else is the message's fault.
+    #[error("{0}")]
+    Database(#[from] sqlx::Error),
+    /// The message: a dead letter.
+    #[error("{0}")]
+    Poison(String),
+}
+
+impl From<crate::ReceiveError> for HandleError {
+    fn from(error: crate::ReceiveError) -> Self {
+        match error {
+            crate::ReceiveError::Database(error) => Self::Database(error),
+            crate::ReceiveError::Invalid(error) => Self::Poison(error.to_string()),
+        }
+    }
+}
+
+/// Pulls, handles, commits.
+pub struct KafkaConsumer<P: ConsumerPool, H> {
+    settings: KafkaConsumerSettings,
+    client: Arc<BaseConsumer>,
+    pool: P,
+    inbox: Inbox,
+    handler: H,
+}
+
+impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
+    /// Subscribes. The database has the tables of [`migrate`](crate::store::Schema::migrate).
+    ///
+    /// # Errors
+    /// If a setting is unknown to the client.
+    pub fn new(
+        settings: KafkaConsumerSettings,
+        pool: P,
+        inbox: Inbox,
+        handler: H,
+    ) -> Result<Self, KafkaError> {
+        let client = settings.client()?;
+        client.subscribe(&settings.topics.iter().map(String::as_str).collect::<Vec<_>>())?;
+        let inbox = inbox.retention(settings.retention);
+        Ok(Self { settings, client: Arc::new(client), pool, inbox, handler })
+    }
+
+    /// Consumes until `stop` becomes true, or its sender is gone. The batch that is under way ends
+    /// with it: handled and committed, or not at all.
+    ///
+    /// # Errors
+    /// When the client says that it cannot go on; start another one.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) -> Result<(), KafkaError> {
+        let (mut letters_at, mut upkeep_at) = (Instant::now(), Instant::now());
+        let (mut logged_at, mut ended) = (None::<Instant>, Ok(()));
+        while !stopped(&stop) && ended.is_ok() {
+            let (messages, error) = self.pull().await;
+            if let Some(error) = error {
+                if logged_at.is_none_or(|at| at.elapsed() >= ERRORS_LOGGED_EVERY) {
+                    tracing::warn!(consumer = self.inbox.consumer(), %error, "Kafka has trouble");
+                    logged_at = Some(Instant::now());
+                }
+                if matches!(error, KafkaError::MessageConsumptionFatal(_)) {
+                    ended = Err(error);
+                }
+            }
+            if !messages.is_empty() {
+                let handled = tokio::select! {
+                    handled = self.handle_batch(&messages) => handled,
+                    // Dropped in the middle, the transaction rolls back: the messages come again.
+                    () = until(&mut stop) => break,
+                };
+                tracing::debug!(consumer = self.inbox.consumer(), ?handled, "batch handled");
+                self.commit(&messages, CommitMode::Async);
+            }
+            if letters_at.elapsed() >= LETTERS_EVERY {
+                self.handle_asked_letters(&stop).await;
+                letters_at = Instant::now();
+            }
+            if upkeep_at.elapsed() >= UPKEEP_EVERY {
+                self.clean_up().await;
+                upkeep_at = Instant::now();
+            }
+        }
+        self.close().await;
+        ended
+    }
+
+    /// Up to a batch of messages; none if none came for a moment. A thread of its own waits: the
+    /// client's calls block.
+    async fn pull(&self) -> (Vec<KafkaMessage>, Option<KafkaError>) {
+        let client = Arc::clone(&self.client);
+        let (count_max, bytes_max) = (self.settings.batch_max, self.settings.batch_bytes_max);
+        let pulled = tokio::task::spawn_blocking(move || pull(&client, count_max, bytes_max)).await;
+        // It cannot panic; a runtime that ends takes this task with it.
+        pulled.unwrap_or_default()
+    }
+
+    /// Tells the broker how far this group is. If that is lost, messages come again and are ignored.
+    /// Partitions that were taken away meanwhile are somebody else's to tell of.
+    fn commit(&self, messages: &[KafkaMessage], mode: CommitMode) {
+        let assigned = match self.client.assignment() {
+            Ok(assigned) => assigned,
+            Err(error) => {
+                tracing::warn!(%error, "no offsets committed; messages may come again");
+                return;
+            }
+        };
+        let offsets = message::offsets_after(messages, &assigned);
+        if offsets.count() == 0 {
+            return;
+        }
+        if let Err(error) = self.client.commit(&offsets, mode) {
+            tracing::warn!(%error, "offsets not committed; messages may come again");
+        }
+    }
+
+    async fn clean_up(&self) {
+        match self.pool.clean_inbox(self.settings.retention, UPKEEP_CHUNK).await {
+            Ok(cleaned) => tracing::info!(?cleaned, "inbox cleaned up"),
+            Err(error) => tracing::warn!(%error, "inbox not cleaned up; it is tried again"),
+        }
+    }
+
+    /// Leaves the group, so that others take the partitions at once. Waits for commits under way.
+    async fn close(self) {
+        let client = self.client;
+        let closed = tokio::task::spawn_blocking(move || {
+            client.unsubscribe();
+            drop(client);
+        });
+        drop(closed.await);
+    }
+}
+
+fn stopped(stop: &watch::Receiver<bool>) -> bool {
+    *stop.borrow() || stop.has_changed().is_err()
+}
+
+async fn until(stop: &mut watch::Receiver<bool>) {
+    // An error is a sender that is gone.
+    drop(stop.wait_for(|stop| *stop).await);
+}
+
+/// Waits for a first message, then takes what is there already.
+fn pull(
+    client: &BaseConsumer,
+    count_max: usize,
+    bytes_max: usize,
+) -> (Vec<KafkaMessage>, Option<KafkaError>) {
+    let (mut messages, mut bytes) = (Vec::new(), 0);
+    let (mut wait, mut errors, mut last_error) = (PULL_WAIT, 0, None);
+    while messages.len() < count_max && bytes < bytes_max && errors < PULL_ERRORS_MAX {
+        match client.poll(wait) {
+            None => break,
+            Some(Err(error)) => {
+                errors += 1;
+                last_error = Some(error);
+            }
+            Some(Ok(message)) => {
+                let message = KafkaMessage::read(&message);
+                bytes += message.payload.len();
+                messages.push(message);
+            }
+        }
+        wait = Duration::ZERO;
+    }
+    (messages, last_error)
+}

@@ -1,0 +1,126 @@
+//! The consumer's database: one of the three.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::Transaction;
+
+use crate::store::{InboxCleaned, InboxLetter, Inboxes, Result};
+use crate::{DeadMessage, Inbox, Incoming, ReceiveError, Received};
+
+/// A pool of connections to the database in which a consumer's effects happen. Implemented by the
+/// pools of sqlx.
+#[async_trait]
+pub trait ConsumerPool: Send + Sync + 'static {
+    /// The database.
+    type Db: sqlx::Database;
+
+    /// Begins a transaction, in the way that suits an inbox.
+    async fn begin(&self) -> Result<Transaction<'static, Self::Db>, sqlx::Error>;
+
+    /// `receive_all` of the store.
+    async fn receive_all(
+        tx: &mut Transaction<'static, Self::Db>,
+        inbox: &Inbox,
+        events: &[Incoming],
+    ) -> Result<Vec<Received>, ReceiveError>;
+
+    /// `receive_dead` of the store.
+    async fn receive_dead(
+        tx: &mut Transaction<'static, Self::Db>,
+        inbox: &Inbox,
+        message: &DeadMessage<'_>,
+    ) -> Result<Received, ReceiveError>;
+
+    /// The oldest letter that an operator wants handled again and nobody is at, locked.
+    async fn asked_letter(
+        tx: &mut Transaction<'static, Self::Db>,
+        consumer: &str,
+    ) -> Result<Option<InboxLetter>>;
+
+    /// The letter's message was handled after all, in this transaction.
+    async fn letter_handled(
+        tx: &mut Transaction<'static, Self::Db>,
+        letter: &InboxLetter,
+    ) -> Result<()>;
+
+    /// The letter's message failed again.
+    async fn letter_failed(
+        tx: &mut Transaction<'static, Self::Db>,
+        id: i64,
+        error: &str,
+    ) -> Result<()>;
+
+    /// Forgets what is older than the retention, and sums up the books.
+    async fn clean_inbox(&self, retention: Duration, chunk: u32) -> Result<InboxCleaned>;
+}
+
+macro_rules! consumer_pool {
+    ($feature:literal, $module:ident, $store:ident, $pool:ty, $db:ty, $begin:literal) => {
+        #[cfg(feature = $feature)]
+        #[async_trait]
+        impl ConsumerPool for $pool {
+            type Db = $db;
+
+            async fn begin(&self) -> Result<Transaction<'static, $db>, sqlx::Error> {
+                self.begin_with($begin).await
+            }
+
+            async fn receive_all(
+                tx: &mut Transaction<'static, $db>,
+                inbox: &Inbox,
+                events: &[Incoming],
+            ) -> Result<Vec<Received>, ReceiveError> {
+                crate::$module::receive_all(tx, inbox, events).await
+            }
+
+            async fn receive_dead(
+                tx: &mut Transaction<'static, $db>,
+                inbox: &Inbox,
+                message: &DeadMessage<'_>,
+            ) -> Result<Received, ReceiveError> {
+                crate::$module::receive_dead(tx, inbox, message).await
+            }
+
+            async fn asked_letter(
+                tx: &mut Transaction<'static, $db>,
+                consumer: &str,
+            ) -> Result<Option<InboxLetter>> {
+                crate::$module::asked_letter(tx, consumer).await
+            }
+
+            async fn letter_handled(
+                tx: &mut Transaction<'static, $db>,
+                letter: &InboxLetter,
+            ) -> Result<()> {
+                crate::$module::letter_handled(tx, letter).await
+            }
+
+            async fn letter_failed(
+                tx: &mut Transaction<'static, $db>,
+                id: i64,
+                error: &str,
+            ) -> Result<()> {
+                crate::$module::letter_failed(tx, id, error).await
+            }
+
+            async fn clean_inbox(&self, retention: Duration, chunk: u32) -> Result<InboxCleaned> {
+                let store = crate::$module::$store::of_pool(self.clone());
+                store.fold_inbox_books(chunk).await?;
+                store.clean_inbox(retention, chunk).await
+            }
+        }
+    };
+}
+
+consumer_pool!("postgres", postgres, PostgresStore, sqlx::PgPool, sqlx::Postgres, "BEGIN");
+// READ COMMITTED: a repeat would lock the gap before it otherwise, and with it the inserts of others.
+consumer_pool!(
+    "mysql",
+    mysql,
+    MysqlStore,
+    sqlx::MySqlPool,
+    sqlx::MySql,
+    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION"
+);
+consumer_pool!("sqlite", sqlite, SqliteStore, sqlx::SqlitePool, sqlx::Sqlite, "BEGIN IMMEDIATE");

@@ -1,0 +1,73 @@
+//! Named locks that end with the transaction. `lock` has the same name and shape in each store's
+//! module.
+
+use std::time::Duration;
+
+/// Characters of a lock's name.
+const NAME_CHARS_MAX: usize = 200;
+
+/// Why a lock was not had.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// No column or hash takes such a name; nothing was sent.
+    #[error("a lock cannot be named `{0}`: use 1 to 200 characters, and no NUL")]
+    Name(String),
+    /// Somebody else has it for longer than the caller wanted to wait. Roll back, and answer the
+    /// caller that it should repeat.
+    #[error(
+        "lock `{name}` was not free within {} ms: another transaction holds it. Roll back and try \
+         again; if that happens often, make the transactions that take it shorter",
+        .waited.as_millis()
+    )]
+    Timeout {
+        /// Which lock.
+        name: String,
+        /// How long the caller waited.
+        waited: Duration,
+    },
+    /// SQLite: the transaction read before it asked to write, and somebody wrote meanwhile.
+    #[error(
+        "lock `{name}` cannot be had in this transaction: it read before it wrote, and another \
+         program wrote meanwhile. Begin it with BEGIN IMMEDIATE"
+    )]
+    ReadFirst {
+        /// Which lock.
+        name: String,
+    },
+    /// The database refused for another reason.
+    #[error("lock `{name}`: {cause}")]
+    Database {
+        /// Which lock.
+        name: String,
+        /// What the database said.
+        #[source]
+        cause: sqlx::Error,
+    },
+}
+
+impl LockError {
+    /// Whether the same transaction may succeed when it is repeated.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Timeout { .. } | Self::ReadFirst { .. })
+    }
+}
+
+pub(crate) fn check(name: &str) -> Result<(), LockError> {
+    let fits = !name.is_empty() && name.chars().count() <= NAME_CHARS_MAX && !name.contains('\0');
+    match fits {
+        true => Ok(()),
+        false => {
+            let shown = name.chars().filter(|c| !c.is_control()).take(40).collect();
+            Err(LockError::Name(shown))
+        }
+    }
+}
+
+/// Wraps what the database said.
+pub(crate) fn failed(name: &str, cause: sqlx::Error) -> LockError {
+    LockError::Database { name: name.to_owned(), cause }
+}
+
+pub(crate) fn timed_out(name: &str, waited: Duration) -> LockError {
+    LockError::Timeout { name: name.to_owned(), waited }
+}

@@ -1,0 +1,4 @@
+-- Age in ms, how many. Only what somebody resolved.
+DELETE FROM postrider_inbox_dlq
+WHERE resolved_at < UTC_TIMESTAMP(6) - INTERVAL ? * 1000 MICROSECOND
+ORDER BY id LIMIT ?

@@ -1,0 +1,1 @@
+UPDATE postrider_inbox SET outcome = 'applied' WHERE consumer = ? AND event_id = ?

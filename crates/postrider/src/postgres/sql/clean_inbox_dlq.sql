@@ -1,0 +1,6 @@
+-- $1 age in ms, $2 how many. Only what somebody resolved.
+DELETE FROM postrider_inbox_dlq WHERE id = ANY (ARRAY(
+    SELECT id FROM postrider_inbox_dlq
+    WHERE resolved_at < now() - $1 * interval '1 millisecond'
+    ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
+))

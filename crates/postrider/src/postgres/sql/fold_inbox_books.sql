@@ -1,0 +1,16 @@
+-- $1 entries up to this id, $2 how many. Entries into one per consumer, in one transaction, so that a
+-- reader's snapshot has each exactly once.
+WITH taken AS (
+    DELETE FROM postrider_inbox_books WHERE id = ANY (ARRAY(
+        SELECT id FROM postrider_inbox_books WHERE id <= $1
+        ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING consumer, received_count, ignored_count, applied_count, dead_count
+),
+folded AS (
+    INSERT INTO postrider_inbox_books
+        (consumer, received_count, ignored_count, applied_count, dead_count)
+    SELECT consumer, sum(received_count), sum(ignored_count), sum(applied_count), sum(dead_count)
+    FROM taken GROUP BY consumer
+)
+SELECT count(*) FROM taken

@@ -1,0 +1,6 @@
+-- Rights of a consumer with an inbox, and of the relay and the viewer on it.
+--   GRANT SELECT, INSERT, UPDATE, DELETE ON postrider_inbox, postrider_inbox_books,
+--       postrider_inbox_dlq TO app;
+--   GRANT SELECT, INSERT, UPDATE, DELETE ON postrider_inbox, postrider_inbox_books,
+--       postrider_inbox_dlq TO relay;
+--   GRANT SELECT ON postrider_inbox, postrider_inbox_books, postrider_inbox_dlq TO viewer;

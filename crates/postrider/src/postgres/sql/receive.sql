@@ -1,0 +1,13 @@
+-- $1 consumer, $2 identities (sorted, each once), $3 how many messages they came in. The identities
+-- that are new; a repeat waits for the end of whoever received it first.
+WITH fresh AS (
+    INSERT INTO postrider_inbox (consumer, event_id)
+    SELECT $1, e.event_id FROM unnest($2::text[]) AS e (event_id)
+    ON CONFLICT DO NOTHING
+    RETURNING event_id
+),
+booked AS (
+    INSERT INTO postrider_inbox_books (consumer, received_count, ignored_count)
+    SELECT $1, $3, $3 - (SELECT count(*) FROM fresh)
+)
+SELECT event_id FROM fresh

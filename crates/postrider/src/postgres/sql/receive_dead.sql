@@ -1,0 +1,17 @@
+-- $1 consumer, $2 identity, $3 source, $4 key, $5 headers, $6 payload, $7 error. Whether it is new: a
+-- message that was received before, as whatever, makes no second letter.
+WITH fresh AS (
+    INSERT INTO postrider_inbox (consumer, event_id, outcome) VALUES ($1, $2, 'dead')
+    ON CONFLICT DO NOTHING
+    RETURNING event_id
+),
+booked AS (
+    INSERT INTO postrider_inbox_books (consumer, received_count, ignored_count)
+    SELECT $1, 1, 1 - (SELECT count(*) FROM fresh)
+),
+letter AS (
+    INSERT INTO postrider_inbox_dlq
+        (consumer, event_id, source, message_key, headers, payload, error_message)
+    SELECT $1, $2, $3, $4, $5, $6, $7 FROM fresh
+)
+SELECT count(*) > 0 FROM fresh

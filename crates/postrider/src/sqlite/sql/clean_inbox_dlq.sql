@@ -1,0 +1,5 @@
+-- $1 age, $2 how many. Only what somebody resolved.
+DELETE FROM postrider_inbox_dlq WHERE id IN (
+    SELECT id FROM postrider_inbox_dlq
+    WHERE resolved_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', $1) ORDER BY id LIMIT $2
+)

@@ -1,0 +1,289 @@
+//! The Kafka consumer on real brokers and databases: each event's work once, whatever comes between.
+// A test fails by panicking; clippy only knows functions marked as tests.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use postrider::kafka_consumer::{
+    ConsumerPool, HandleError, Handler, KafkaConsumer, KafkaConsumerSettings, KafkaError,
+    KafkaMessage,
+};
+use postrider::store::{ConsumerBook, StoreKind};
+use postrider::{Event, Inbox};
+use postrider_testkit::sinks::{Destination, KafkaDestination, deliver_all, events_of_keys};
+use postrider_testkit::{FaultProxy, TestDb, eventually};
+use sqlx::AssertSqlSafe;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Writes each event into a table; chokes on what it is told to choke on.
+#[derive(Clone, Default)]
+struct Effects {
+    chokes: Arc<AtomicBool>,
+}
+
+impl Effects {
+    fn statement(&self, messages: &[KafkaMessage]) -> Result<String, HandleError> {
+        let mut rows = Vec::new();
+        for message in messages {
+            if self.chokes.load(Ordering::Relaxed) {
+                match message.payload.as_slice() {
+                    b"\"poison\"" => return Err(HandleError::Poison("cannot be read".to_owned())),
+                    b"\"bomb\"" => panic!("boom"),
+                    _ => {}
+                }
+            }
+            rows.push(format!("('{}', {})", message.event.event_id, message.partition));
+        }
+        Ok(format!("INSERT INTO effects (event_id, place) VALUES {}", rows.join(", ")))
+    }
+}
+
+macro_rules! effects_on {
+    ($($db:ty),*) => {$(
+        #[async_trait]
+        impl Handler<$db> for Effects {
+            async fn handle(
+                &self,
+                transaction: &mut <$db as sqlx::Database>::Connection,
+                messages: &[KafkaMessage],
+            ) -> Result<(), HandleError> {
+                let statement = self.statement(messages)?;
+                sqlx::raw_sql(AssertSqlSafe(statement)).execute(transaction).await?;
+                Ok(())
+            }
+        }
+    )*};
+}
+effects_on!(sqlx::Postgres, sqlx::MySql, sqlx::Sqlite);
+
+/// A database with a table of effects, and a topic.
+struct Place {
+    db: TestDb,
+    topic: KafkaDestination,
+    effects: Effects,
+    /// Where consumers reach the database.
+    url: String,
+}
+
+/// A consumer that runs.
+struct Running {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Result<(), KafkaError>>,
+}
+
+impl Running {
+    async fn stop(self) {
+        self.stop.send_replace(true);
+        self.task.await.unwrap().unwrap();
+    }
+}
+
+impl Place {
+    async fn open(kind: StoreKind, test: &str) -> Option<Self> {
+        let topic = KafkaDestination::shared(test).await?;
+        let db = TestDb::open_empty(kind, test).await?;
+        db.store.migrate(&[]).await.unwrap();
+        // Not unique: a second effect must show.
+        db.execute("CREATE TABLE effects (event_id varchar(100), place integer)").await;
+        let url = db.url.clone();
+        Some(Self { db, topic, effects: Effects::default(), url })
+    }
+
+    async fn send(&self, events: &[Event]) {
+        deliver_all(self.topic.sink().as_ref(), events).await;
+    }
+
+    async fn consume(&self) -> Running {
+        match self.db.store.kind() {
+            StoreKind::Postgres => self.start(sqlx::PgPool::connect(&self.url).await.unwrap()),
+            StoreKind::Mysql => self.start(sqlx::MySqlPool::connect(&self.url).await.unwrap()),
+            StoreKind::Sqlite => {
+                let options = postrider::sqlite::connect_options(&self.url).unwrap();
+                self.start(sqlx::SqlitePool::connect_with(options).await.unwrap())
+            }
+        }
+    }
+
+    fn start<P: ConsumerPool>(&self, pool: P) -> Running
+    where
+        Effects: Handler<P::Db>,
+    {
+        let mut settings =
+            KafkaConsumerSettings::new(&self.topic.brokers, &self.topic.topic, &self.topic.topic);
+        settings.batch_max = 100;
+        let inbox = Inbox::new("effects").unwrap();
+        let consumer = KafkaConsumer::new(settings, pool, inbox, self.effects.clone()).unwrap();
+        let (stop, stopped) = watch::channel(false);
+        Running { stop, task: tokio::spawn(consumer.run(stopped)) }
+    }
+
+    async fn count(&self) -> i64 {
+        self.db.integer("SELECT count(*) FROM effects").await
+    }
+
+    /// Waits until so many events have had their effect.
+    async fn applied(&self, count: i64) {
+        let look = async || (self.count().await >= count).then_some(());
+        eventually(&format!("{count} events are applied"), look).await;
+    }
+
+    async fn book(&self) -> ConsumerBook {
+        let books = self.db.store.consumer_books().await.unwrap();
+        let [book] = books.as_slice() else { panic!("{books:?}") };
+        assert!(book.balanced(), "{book:?}");
+        book.clone()
+    }
+
+    /// Each event once, in the table and in the book.
+    async fn each_once(&self, count: i64) {
+        assert_eq!(self.count().await, count);
+        let distinct = "SELECT count(DISTINCT event_id) FROM effects";
+        assert_eq!(self.db.integer(distinct).await, count, "none twice");
+        let book = self.book().await;
+        assert_eq!((book.applied, book.dead), (count, 0), "{book:?}");
+    }
+}
+
+macro_rules! on_store {
+    ($module:ident, $kind:ident: $($case:ident),* $(,)?) => {
+        mod $module {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $case() {
+                    let name = concat!(module_path!(), "::", stringify!($case));
+                    let kind = postrider::store::StoreKind::$kind;
+                    if let Some(place) = super::Place::open(kind, name).await {
+                        super::$case(place).await;
+                    }
+                }
+            )*
+        }
+    };
+}
+
+on_store!(postgres, Postgres:
+    events_that_come_twice_are_applied_once_and_counted_as_ignored,
+    a_poison_message_is_a_letter_and_is_handled_when_an_operator_asks,
+    a_consumer_that_dies_without_a_word_is_followed_by_one_that_repeats_nothing,
+    a_rebalance_in_the_middle_applies_each_event_once,
+    a_database_that_goes_away_holds_messages_back_and_loses_none,
+);
+on_store!(mysql, Mysql:
+    events_that_come_twice_are_applied_once_and_counted_as_ignored,
+    a_poison_message_is_a_letter_and_is_handled_when_an_operator_asks,
+    a_consumer_that_dies_without_a_word_is_followed_by_one_that_repeats_nothing,
+    a_rebalance_in_the_middle_applies_each_event_once,
+    a_database_that_goes_away_holds_messages_back_and_loses_none,
+);
+// A file does not go away.
+on_store!(sqlite, Sqlite:
+    events_that_come_twice_are_applied_once_and_counted_as_ignored,
+    a_poison_message_is_a_letter_and_is_handled_when_an_operator_asks,
+    a_consumer_that_dies_without_a_word_is_followed_by_one_that_repeats_nothing,
+    a_rebalance_in_the_middle_applies_each_event_once,
+);
+
+async fn events_that_come_twice_are_applied_once_and_counted_as_ignored(place: Place) {
+    let events = events_of_keys(1, 250, 5);
+    place.send(&events).await;
+    place.send(&events[..50]).await;
+    let consumer = place.consume().await;
+    place.applied(250).await;
+    let all = async || (place.book().await.received == 300).then_some(());
+    eventually("the repeats are counted", all).await;
+    consumer.stop().await;
+    place.each_once(250).await;
+    assert_eq!(place.book().await.ignored, 50);
+    // What was stopped in order has told the broker: nothing comes again.
+    let consumer = place.consume().await;
+    let late = events_of_keys(1_000, 1, 1);
+    place.send(&late).await;
+    place.applied(251).await;
+    consumer.stop().await;
+    assert_eq!(place.book().await.received, 301);
+    place.topic.remove().await;
+}
+
+async fn a_poison_message_is_a_letter_and_is_handled_when_an_operator_asks(place: Place) {
+    let mut events = events_of_keys(1, 40, 4);
+    events[7].payload = "\"poison\"".to_owned();
+    events[23].payload = "\"bomb\"".to_owned();
+    place.effects.chokes.store(true, Ordering::Relaxed);
+    place.send(&events).await;
+    let consumer = place.consume().await;
+    place.applied(38).await;
+    let two = async || (place.book().await.unresolved == 2).then_some(());
+    eventually("both are letters", two).await;
+    let book = place.book().await;
+    assert_eq!((book.received, book.applied, book.ignored, book.dead), (40, 38, 0, 2));
+    let letters = place.db.store.inbox_letters(Some("effects"), None, 10).await.unwrap();
+    let mut errors: Vec<&str> = letters.iter().map(|l| l.error_message.as_str()).collect();
+    errors.sort_unstable();
+    assert_eq!(errors, ["cannot be read", "the handler panicked: boom"]);
+    let poison = letters.iter().find(|letter| letter.event_id == events[7].event_id).unwrap();
+    assert_eq!(poison.payload, b"\"poison\"");
+    assert!(poison.source.starts_with(&place.topic.topic) && poison.key.is_some());
+
+    // Asked for before it is mended: it fails again, and waits again.
+    let store = &place.db.store;
+    store.retry_inbox_letter(poison.id, "ann", "").await.unwrap();
+    let failed = format!(
+        "SELECT count(*) FROM postrider_inbox_dlq WHERE id = {} AND retry_asked_at IS NULL",
+        poison.id
+    );
+    let back = async || (place.db.integer(&failed).await == 1).then_some(());
+    eventually("it failed again", back).await;
+    place.effects.chokes.store(false, Ordering::Relaxed);
+    for letter in &letters {
+        store.retry_inbox_letter(letter.id, "ann", "mended").await.unwrap();
+    }
+    place.applied(40).await;
+    consumer.stop().await;
+    place.each_once(40).await;
+    assert_eq!(place.book().await.unresolved, 0);
+    place.topic.remove().await;
+}
+
+async fn a_consumer_that_dies_without_a_word_is_followed_by_one_that_repeats_nothing(place: Place) {
+    place.send(&events_of_keys(1, 1_000, 7)).await;
+    let consumer = place.consume().await;
+    place.applied(1).await;
+    consumer.task.abort();
+    let consumer = place.consume().await;
+    place.applied(1_000).await;
+    consumer.stop().await;
+    place.each_once(1_000).await;
+    place.topic.remove().await;
+}
+
+async fn a_rebalance_in_the_middle_applies_each_event_once(place: Place) {
+    let first = place.consume().await;
+    place.send(&events_of_keys(1, 500, 9)).await;
+    place.applied(100).await;
+    let second = place.consume().await;
+    place.send(&events_of_keys(501, 500, 9)).await;
+    place.applied(700).await;
+    first.stop().await;
+    place.applied(1_000).await;
+    second.stop().await;
+    place.each_once(1_000).await;
+    place.topic.remove().await;
+}
+
+async fn a_database_that_goes_away_holds_messages_back_and_loses_none(mut place: Place) {
+    let (proxy, url) = FaultProxy::in_front_of(&place.db.url).await;
+    place.url = url;
+    place.send(&events_of_keys(1, 300, 3)).await;
+    let consumer = place.consume().await;
+    place.applied(1).await;
+    proxy.cut();
+    place.send(&events_of_keys(301, 300, 3)).await;
+    proxy.pass();
+    place.applied(600).await;
+    consumer.stop().await;
+    place.each_once(600).await;
+    place.topic.remove().await;
+}

@@ -1,0 +1,33 @@
+//! Telling people: by Discord where there is a webhook, in the log otherwise. Three attempts, then the
+//! dead letters; the donation stays as it is.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use postrider::Outbox;
+use postrider::store::Database;
+use postrider_relay::sinks::{ChatSettings, ChatSink, LogSink};
+use postrider_relay::{OutboxConfig, Preset, Relay, RelayConfig, Sink, SinkError};
+
+const TEXT: &str = "{{ payload.guest_id }} donated {{ payload.amount }} points to \
+                    {{ payload.admin_id }} ({{ payload.request_id }})";
+
+/// The relay, which runs beside the endpoints.
+pub(crate) fn relay(
+    store: Arc<dyn Database>,
+    outbox: Outbox,
+    webhook: Option<String>,
+) -> Result<Relay, SinkError> {
+    let sink: Arc<dyn Sink> = match webhook {
+        Some(url) => {
+            let settings = ChatSettings::new("discord", url);
+            Arc::new(ChatSink::discord(ChatSettings { text: Some(TEXT.to_owned()), ..settings })?)
+        }
+        None => Arc::new(LogSink::new("log")),
+    };
+    let config = RelayConfig {
+        backup_folder: PathBuf::from("donation-data/dead-letters"),
+        ..RelayConfig::default()
+    };
+    Ok(Relay::new(store, config).outbox(OutboxConfig::new(outbox, Preset::notification(), sink)))
+}
