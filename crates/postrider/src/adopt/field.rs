@@ -24,7 +24,7 @@ pub enum Field {
     RequestId,
     /// The hash that is verified before delivery.
     ContentHash,
-    /// The state, with the words of [`StateWords`].
+    /// The state, with the words of [`StateWords`](super::StateWords).
     Status,
     /// Whether it is delivered, for tables without a state.
     Processed,
