@@ -40,7 +40,7 @@ pub(crate) enum InboxCommand {
     },
     /// Forget old events and sum up the books. A relay of this database does it by itself
     CleanUp {
-        /// Events received longer ago are forgotten [default: inbox_retention of [relay]]
+        /// Events received longer ago are forgotten (default: `inbox_retention` in the section `relay`)
         #[arg(long, value_name = "TIME", value_parser = parse_time)]
         retention: Option<Duration>,
     },
