@@ -240,8 +240,8 @@ async fn pages_are_timed_in_a_browser(place: Place) {
     let Some(bench) = Bench::open(place).await else { return };
     let sizes = ["--events", "300", "--dead-letters", "50", "--loads", "2", "--target", "1h"];
     let common = ["--store", &bench.db.url, "--log", "warn", "bench", "page", "--json"];
-    let found = bench.site.run(&[&common[..], &sizes[..], &["--chromedriver", &driver]].concat());
-    let found = found.await.exits(0).json();
+    let args = [&common[..], &sizes[..], &["--chromedriver", &driver]].concat();
+    let found = bench.site.run(&args).await.exits(0).json();
     assert_eq!((&found["bench"], &found["within_target"]), (&"page".into(), &true.into()));
     let pages = found["pages"].as_array().unwrap();
     assert!(pages.len() > 7, "{found:#}");

@@ -26,7 +26,7 @@ const PAGES: [(&str, &str, &str); 8] = [
     ("dead-letter", "/dead-letters/orders/1", "Hash verified"),
     ("outboxes", "/outboxes", "Last success"),
     ("alerts", "/alerts", "What is over"),
-    ("audit", "/audit", "Note or outcome"),
+    ("audit", "/audit", "dlq.resolve"),
 ];
 
 /// A daemon in the middle of a night: events that move, wait and failed, dead letters of two kinds, an
