@@ -19,7 +19,7 @@ pub(crate) struct Problem {
     /// More about this problem, for programs.
     #[serde(flatten)]
     #[schema(value_type = Object, additional_properties)]
-    more: Map<String, Value>,
+    more: Box<Map<String, Value>>,
     #[serde(skip)]
     #[schema(ignore)]
     retry_after: Option<u64>,
@@ -32,7 +32,7 @@ impl Problem {
             title: code.canonical_reason().unwrap_or("Error"),
             status: code.as_u16(),
             detail: detail.into(),
-            more: Map::new(),
+            more: Box::default(),
             retry_after: None,
         }
     }
