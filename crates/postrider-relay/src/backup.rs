@@ -2,7 +2,7 @@
 //!
 //! Every line carries a SHA-256 of its content, and counts only once it is on the disk (fsync).
 //! A `dead` line has everything that is needed to restore the event; a `closed` line says that the
-//! dead-letter table has it by now.
+//! dead-letter table has it by now. A `batch` line has the counts of a buffer's batch.
 
 use std::collections::HashSet;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -14,6 +14,8 @@ use chrono::{DateTime, Utc};
 use postrider::store::ImportEntry;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+pub use crate::dead_batch::{DeadBatch, RawText};
 
 const FILE_NAME: &str = "dead-letters.jsonl";
 
@@ -39,6 +41,8 @@ pub enum Record {
         /// Row id in the outbox.
         original_id: i64,
     },
+    /// A batch of a buffer whose counts could go nowhere else.
+    Batch(DeadBatch),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -153,6 +157,8 @@ pub struct Contents {
     pub open: Vec<(String, ImportEntry)>,
     /// Events that are closed.
     pub closed: usize,
+    /// Batches of buffers, each once, in the order in which they were written.
+    pub batches: Vec<DeadBatch>,
     /// Lines that cannot be trusted: number and reason.
     pub damaged: Vec<(usize, String)>,
 }
@@ -182,6 +188,12 @@ pub fn read_from(reader: impl BufRead) -> io::Result<Contents> {
             Ok(Record::Dead { outbox, event, .. }) => contents.open.push((outbox, *event)),
             Ok(Record::Closed { outbox, original_id, .. }) => {
                 closed.insert((outbox, original_id));
+            }
+            // A worker that died after this line makes another one of the same batch.
+            Ok(Record::Batch(batch)) => {
+                if !contents.batches.iter().any(|known| known.batch == batch.batch) {
+                    contents.batches.push(batch);
+                }
             }
             Err(reason) => contents.damaged.push((index + 1, reason)),
         }

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use postrider::Event;
 
 use crate::destinations::{BreakerState, KnownDestination};
 use crate::health::{HealthView, Turn};
@@ -75,6 +74,15 @@ struct Open {
     last_deferred_until: Instant,
 }
 
+/// Who asked a destination: an event, or a caller that is none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asker {
+    /// Row id of an event. Callers that are no events have numbers below zero.
+    pub(crate) id: i64,
+    /// When its previous try ended without delivery, on the database's clock.
+    pub(crate) last_failed_at: Option<DateTime<Utc>>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Breaker {
     probe_every: Duration,
@@ -85,6 +93,8 @@ pub(crate) struct Breaker {
     down_ids: Vec<i64>,
     down_since: Option<Instant>,
     last_success_at: Option<DateTime<Utc>>,
+    /// The same moment on the database's clock and on ours, as the last event showed it.
+    clock: Option<(DateTime<Utc>, Instant)>,
     recent: Recent,
     window: Window,
     in_flight: u32,
@@ -102,6 +112,7 @@ impl Breaker {
             down_ids: Vec::new(),
             down_since: None,
             last_success_at: None,
+            clock: None,
             recent: Recent::new(now),
             window: Window::unlimited(),
             in_flight: 0,
@@ -138,27 +149,31 @@ impl Breaker {
     }
 
     /// Takes an answer into account. `sent_at` is when the event was sent, `answered_at` is the same
-    /// moment as `now` on the database's clock.
+    /// moment as `now` on the database's clock; a caller that is no event does not know it.
     pub(crate) fn record(
         &mut self,
-        event: &Event,
+        asker: Asker,
         outcome: &Outcome,
         answered_at: Option<DateTime<Utc>>,
         sent_at: Instant,
         now: Instant,
     ) -> Option<Turn> {
         self.heard_at = now;
-        let probed = self.end_probe(event.id);
+        let answered_at = answered_at.or_else(|| self.database_time(now));
+        self.clock = answered_at.map(|at| (at, now));
+        let probed = self.end_probe(asker.id);
         match outcome {
-            // They say nothing about the destination.
-            Outcome::Untried | Outcome::NoRoute { .. } | Outcome::Unfit { .. } => None,
-            Outcome::Down { retry_after, .. } => self.went_down(event, *retry_after, sent_at, now),
+            Outcome::Down { retry_after, .. } => self.went_down(asker, *retry_after, sent_at, now),
             Outcome::Delivered | Outcome::Rejected { .. } | Outcome::Retry { .. } => {
                 if *outcome == Outcome::Delivered {
                     self.last_success_at = self.last_success_at.max(answered_at);
                 }
                 self.answered(probed, now)
             }
+            Outcome::Untried
+            | Outcome::Needless
+            | Outcome::NoRoute { .. }
+            | Outcome::Unfit { .. } => None,
         }
     }
 
@@ -170,13 +185,20 @@ impl Breaker {
     /// Many events delivered while it is healthy: the same as recording each.
     pub(crate) fn took(&mut self, events: usize, answered_at: Option<DateTime<Utc>>, now: Instant) {
         self.heard_at = now;
+        self.clock = answered_at.map(|at| (at, now)).or(self.clock);
         self.last_success_at = self.last_success_at.max(answered_at);
         self.recent.count(u32::try_from(events).unwrap_or(u32::MAX), 0, now);
     }
 
+    fn database_time(&self, now: Instant) -> Option<DateTime<Utc>> {
+        let (at, heard_at) = self.clock?;
+        let since = chrono::Duration::from_std(now.saturating_duration_since(heard_at)).ok()?;
+        at.checked_add_signed(since)
+    }
+
     fn went_down(
         &mut self,
-        event: &Event,
+        asker: Asker,
         retry_after: Option<Duration>,
         sent_at: Instant,
         now: Instant,
@@ -184,13 +206,13 @@ impl Breaker {
         self.down_since.get_or_insert(now);
         self.recent.count(1, 1, now);
         // It took others since: this is about the event, and no reason to slow the others down.
-        let poison = matches!((event.last_failed_at, self.last_success_at),
+        let poison = matches!((asker.last_failed_at, self.last_success_at),
             (Some(failed), Some(success)) if success > failed);
         if self.adaptive && !poison {
             self.window.shrink(self.in_flight, sent_at, now);
         }
         // A few events that always time out are not an outage of their destination.
-        let new = !self.down_ids.contains(&event.id);
+        let new = !self.down_ids.contains(&asker.id);
         if self.is_open() || new {
             self.down_streak = self.down_streak.saturating_add(1);
         }
@@ -198,11 +220,11 @@ impl Breaker {
         let next_probe_at = now + self.probe_every.max(asked);
         if let Some(open) = &mut self.open {
             open.next_probe_at = open.next_probe_at.max(next_probe_at);
-            open.others_wait |= open.last_probe != Some(event.id);
+            open.others_wait |= open.last_probe != Some(asker.id);
             return None;
         }
         if new {
-            self.down_ids.push(event.id);
+            self.down_ids.push(asker.id);
         }
         let in_a_row = self.down_ids.len() >= OPEN_AFTER;
         if !in_a_row && !self.recent.mostly_down(now) {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider::adopt::Adoption;
 use postrider::store::{ClaimMode, Delivery, Share};
 use postrider::{Dedupe, Event, Outbox};
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,8 @@ pub struct OutboxConfig {
     pub sink: Arc<dyn Sink>,
     /// The same, where it is other outboxes: see [`OutboxConfig::fanned_out`].
     pub fan_out: Option<Arc<FanOut>>,
+    /// A table of another program that this outbox serves; the relay only cleans it up.
+    pub adoption: Option<Adoption>,
     /// Dead letters that are sent again without an operator.
     pub auto_retry: Vec<AutoRetry>,
     /// Events per second that the sink gets; outboxes with the same sink share it.
@@ -62,6 +65,7 @@ impl OutboxConfig {
             failing_key: FailingKey::default(),
             sink,
             fan_out: None,
+            adoption: None,
             auto_retry: Vec::new(),
             rate: None,
             batches_max: 3,

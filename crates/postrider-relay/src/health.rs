@@ -9,8 +9,9 @@ use chrono::{DateTime, Utc};
 use postrider::Event;
 use tokio::sync::Notify;
 
-use crate::breaker::Breaker;
+use crate::breaker::{Asker, Breaker};
 use crate::destinations::KnownDestination;
+use crate::live_calls::{LiveCall, LiveCalls};
 use crate::preset::Preset;
 use crate::sink::{Outcome, Sink};
 
@@ -70,6 +71,8 @@ pub struct Health {
     limited: AtomicUsize,
     /// A place became free, or a breaker changed.
     moved: Notify,
+    /// What others than the relay heard of the destinations.
+    pub(crate) live_calls: LiveCalls,
 }
 
 impl Health {
@@ -84,6 +87,17 @@ impl Health {
             open: AtomicUsize::new(0),
             limited: AtomicUsize::new(0),
             moved: Notify::new(),
+            live_calls: LiveCalls::default(),
+        }
+    }
+
+    /// For one destination that others than the relay call as well, each call by itself.
+    pub fn of_one(destination: &str, preset: &Preset) -> Self {
+        Self {
+            adaptive: true,
+            only: Some(destination.to_owned()),
+            plain_counting: preset.outage_spends_attempts,
+            ..Self::new(preset.idle_poll)
         }
     }
 
@@ -108,17 +122,48 @@ impl Health {
         sent_at: Instant,
         now: Instant,
     ) -> Option<Turn> {
-        let silent =
-            matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. } | Outcome::Unfit { .. });
+        let asker = Asker { id: event.id, last_failed_at: event.last_failed_at };
+        self.record_for(
+            destination,
+            asker,
+            outcome,
+            answered_at(event.claimed_at, took),
+            (sent_at, now),
+        )
+    }
+
+    /// Takes the answer to a call into account that no event of the relay made. People are told of it
+    /// by the relay of the same process, if there is one.
+    pub(crate) fn record_call(
+        &self,
+        destination: &str,
+        id: i64,
+        outcome: &Outcome,
+        sent_at: Instant,
+        now: Instant,
+    ) {
+        let asker = Asker { id, last_failed_at: None };
+        let turn = self.record_for(destination, asker, outcome, None, (sent_at, now));
+        let (destination, outcome) = (destination.to_owned(), outcome.clone());
+        self.live_calls.add(LiveCall { destination, outcome, turn });
+    }
+
+    fn record_for(
+        &self,
+        destination: &str,
+        asker: Asker,
+        outcome: &Outcome,
+        answered_at: Option<DateTime<Utc>>,
+        (sent_at, now): (Instant, Instant),
+    ) -> Option<Turn> {
         let mut breakers = self.lock();
         // What says nothing about a destination makes none known.
-        if silent && !breakers.contains_key(destination) {
+        if outcome.is_silent() && !breakers.contains_key(destination) {
             return None;
         }
         let breaker = self.breaker(&mut breakers, destination, now)?;
         let was_limited = breaker.window().is_some();
-        let answered_at = answered_at(event.claimed_at, took);
-        let turn = breaker.record(event, outcome, answered_at, sent_at, now);
+        let turn = breaker.record(asker, outcome, answered_at, sent_at, now);
         let is_limited = breaker.window().is_some();
         if turn.is_some() || was_limited != is_limited {
             self.count(&breakers);

@@ -10,17 +10,23 @@ pub mod backup;
 #[cfg(feature = "http")]
 mod body;
 mod breaker;
+#[cfg(feature = "buffer")]
+mod buffer;
 pub mod config;
 mod courier;
+mod dead_batch;
 mod destinations;
 mod fan_out;
 #[cfg(feature = "filters")]
 mod filter;
 mod gate;
+#[cfg(feature = "gateway")]
+pub mod gateway;
 mod health;
 mod heart;
 mod jobs;
 mod lanes;
+mod live_calls;
 pub mod message;
 pub mod monitor;
 pub mod policy;
@@ -52,6 +58,8 @@ mod waker;
 mod window;
 
 pub use auto_retry::{AutoRetry, ErrorPattern};
+#[cfg(feature = "buffer")]
+pub use buffer::{BufferConfig, Durability, RecoveredBuffer, recover_buffers};
 pub use config::{FailingKey, OutboxConfig, RelayConfig};
 pub use destinations::{BreakerState, DestinationBook, KnownDestination};
 pub use fan_out::{BranchSettings, FanOut};

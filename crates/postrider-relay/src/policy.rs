@@ -104,7 +104,7 @@ pub fn decide(
     random: f64,
 ) -> Settlement {
     match outcome {
-        Outcome::Delivered => Settlement::Delivered,
+        Outcome::Delivered | Outcome::Needless => Settlement::Delivered,
         Outcome::Rejected { error, detail } => Settlement::Dead {
             reason: DeadReason::Rejected,
             message: error.clone(),

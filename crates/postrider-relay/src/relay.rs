@@ -15,6 +15,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::alert::{AlertBook, AlertSettings, Dispatcher, LogChannel, Subscription};
 use crate::auto_retry;
 use crate::backup::Backup;
+#[cfg(feature = "buffer")]
+use crate::buffer::{BufferConfig, Worker};
 use crate::config::{OutboxConfig, RelayConfig};
 use crate::destinations::DestinationBook;
 use crate::heart::{self, Heart};
@@ -42,6 +44,9 @@ pub enum RelayError {
     /// The outbox is worked on in another way than configured.
     #[error("{0}")]
     Claim(String),
+    /// A buffer cannot be worked on.
+    #[error("{0}")]
+    Buffer(String),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -52,6 +57,8 @@ pub struct Relay {
     store: Arc<dyn Database>,
     config: RelayConfig,
     outboxes: Vec<OutboxConfig>,
+    #[cfg(feature = "buffer")]
+    buffers: Vec<BufferConfig>,
     channels: Vec<Subscription>,
     alert_settings: AlertSettings,
     book: Arc<AlertBook>,
@@ -67,6 +74,8 @@ impl Relay {
             store,
             config,
             outboxes: Vec::new(),
+            #[cfg(feature = "buffer")]
+            buffers: Vec::new(),
             channels: vec![Subscription { reports: true, ..Subscription::new(LogChannel) }],
             alert_settings: AlertSettings::default(),
             book: Arc::default(),
@@ -80,6 +89,14 @@ impl Relay {
     #[must_use]
     pub fn outbox(mut self, outbox: OutboxConfig) -> Self {
         self.outboxes.push(outbox);
+        self
+    }
+
+    /// Adds a buffer.
+    #[cfg(feature = "buffer")]
+    #[must_use]
+    pub fn buffer(mut self, buffer: BufferConfig) -> Self {
+        self.buffers.push(buffer);
         self
     }
 
@@ -137,6 +154,10 @@ impl Relay {
             }
         }
 
+        #[cfg(feature = "buffer")]
+        for buffer in &self.buffers {
+            buffer.check(self.store.as_ref()).await?;
+        }
         let serving = self.serving().await?;
         // A relay that may not even register would wait for ever, and look well from outside.
         let registered = heart::register(self.store.as_ref(), &self.config, serving.clone()).await;
@@ -182,7 +203,7 @@ impl Relay {
             Arc::new(Backup::new(&self.config.backup_folder, self.config.backup_bytes_max));
         let safety_net = Arc::new(SafetyNet {
             store: Arc::clone(&self.store),
-            backup,
+            backup: Arc::clone(&backup),
             alerts: alerts.clone(),
             thresholds: thresholds(&self.outboxes),
             rolls: heart.rolls(),
@@ -253,6 +274,17 @@ impl Relay {
                 suspects_every: self.config.heartbeat_every,
             };
             pipelines.spawn(supervisor.run(stop.clone()));
+        }
+        #[cfg(feature = "buffer")]
+        for config in self.buffers {
+            let (store, backup) = (Arc::clone(&self.store), Arc::clone(&backup));
+            let worker = Worker::new(config, store, backup, alerts.clone());
+            let (heart, stop) = (Arc::clone(&heart), stop.clone());
+            // Cut off anywhere: what it leaves is on the list in Redis.
+            pipelines.spawn(async move {
+                worker.run(heart, stop).await;
+                true
+            });
         }
         let hints = AbortOnDropHandle::new(tokio::spawn(follow_hints(
             Arc::clone(&self.store),

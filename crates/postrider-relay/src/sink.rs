@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use postrider::Event;
 
 use crate::gate::{Gate, Place};
+use crate::health::Health;
 
 /// Why a sink cannot be used at all; found at start by `postrider run --check`.
 #[derive(Debug, thiserror::Error)]
@@ -131,6 +133,16 @@ pub enum Outcome {
     },
     /// Not tried: cut off by the deadline, or behind a failure.
     Untried,
+    /// Nothing had to be sent: what the event is for has happened without it. It is settled as
+    /// delivered, and says nothing about how the destination is doing.
+    Needless,
+}
+
+impl Outcome {
+    /// Whether it says nothing about how the destination is doing.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self, Self::Untried | Self::Needless | Self::NoRoute { .. } | Self::Unfit { .. })
+    }
 }
 
 /// A destination for events.
@@ -160,6 +172,12 @@ pub trait Sink: Send + Sync + 'static {
     /// not, the relay makes calls no larger than the destination may get.
     fn enters_each(&self) -> bool {
         false
+    }
+
+    /// How its destinations are doing, where others than the relay call them too and share what is
+    /// known. `None`: the relay keeps that itself.
+    fn health(&self) -> Option<Arc<Health>> {
+        None
     }
 
     /// Delivers a batch.

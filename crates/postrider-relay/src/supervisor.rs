@@ -158,9 +158,11 @@ impl Supervisor {
         claim: ClaimMode,
         stop: CancellationToken,
     ) -> impl Future<Output = bool> + Send + 'static {
-        // What the pipeline before this one knew of destinations went with it.
-        self.observations.open.store(0, Ordering::Relaxed);
-        let health = Arc::new(Health::of(self.config.sink.as_ref(), &self.config.preset));
+        // What the pipeline before this one knew of destinations went with it, unless the sink keeps it.
+        let sink = self.config.sink.as_ref();
+        let health =
+            sink.health().unwrap_or_else(|| Arc::new(Health::of(sink, &self.config.preset)));
+        self.observations.open.store(health.open_count(), Ordering::Relaxed);
         self.destinations.enter(self.config.outbox.name(), &health);
         let courier = Courier {
             config: self.config.clone(),
@@ -190,11 +192,19 @@ impl Supervisor {
                         suspects_every,
                         abandoned,
                     };
-                    Arc::new(rows).run(stop).await
+                    let rows = Arc::new(rows);
+                    tokio::select! {
+                        clean = Arc::clone(&rows).run(stop) => clean,
+                        never = rows.courier.follow_live_calls() => match never {},
+                    }
                 }
                 ClaimMode::Lanes => {
                     let lanes = Lanes { config, courier, settler, heart, waker, alone };
-                    Arc::new(lanes).run(stop).await
+                    let lanes = Arc::new(lanes);
+                    tokio::select! {
+                        clean = Arc::clone(&lanes).run(stop) => clean,
+                        never = lanes.courier.follow_live_calls() => match never {},
+                    }
                 }
             }
         }

@@ -74,8 +74,51 @@ pub const AUTO_RETRIED: &str = "postrider_outbox_auto_retried_total";
 pub const ALERTS_DROPPED: &str = "postrider_alerts_dropped_total";
 /// Messages that wait for their channel (gauge).
 pub const ALERTS_WAITING: &str = "postrider_alerts_waiting";
+/// Calls that a gateway answered from its cache.
+pub const GATEWAY_HITS: &str = "postrider_gateway_hits_total";
+/// Calls whose answer was not in the cache, or not fresh.
+pub const GATEWAY_MISSES: &str = "postrider_gateway_misses_total";
+/// Calls of callers that a gateway made to its upstream.
+pub const GATEWAY_CALLS: &str = "postrider_gateway_calls_total";
+/// Calls that were saved, each once while it is open.
+pub const GATEWAY_SAVED: &str = "postrider_gateway_saved_total";
+/// Calls that had been saved before.
+pub const GATEWAY_REPEATS: &str = "postrider_gateway_repeats_total";
+/// Calls that could not be saved.
+pub const GATEWAY_UNSAVED: &str = "postrider_gateway_unsaved_total";
+/// Callers that got 503 because the upstream is down.
+pub const GATEWAY_UNAVAILABLE: &str = "postrider_gateway_unavailable_total";
+/// Callers that got an old answer because the upstream is down.
+pub const GATEWAY_STALE: &str = "postrider_gateway_stale_total";
+/// Saved calls that the relay repeated.
+pub const GATEWAY_REPLAYS: &str = "postrider_gateway_replays_total";
+/// Saved calls that needed no repeat, because there was an answer by then.
+pub const GATEWAY_NEEDLESS: &str = "postrider_gateway_needless_total";
+/// Failures of a gateway's cache.
+pub const GATEWAY_CACHE_ERRORS: &str = "postrider_gateway_cache_errors_total";
 /// Whether this relay holds its lease (gauge, 0 or 1).
 pub const LEASE_HELD: &str = "postrider_relay_lease_held";
+
+/// Fields that wait in the buffer (gauge).
+pub const BUFFER_FIELDS: &str = "postrider_buffer_fields";
+/// Entries of batches that are moved and not ended (gauge).
+pub const BUFFER_WAITING: &str = "postrider_buffer_waiting";
+/// Entries moved out of the buffer.
+pub const BUFFER_MOVED: &str = "postrider_buffer_moved_total";
+/// Entries saved.
+pub const BUFFER_APPLIED: &str = "postrider_buffer_applied_total";
+/// Entries of batches that were found to be saved before.
+pub const BUFFER_IGNORED: &str = "postrider_buffer_ignored_total";
+/// Entries given back to the buffer, or passed on to other batches.
+pub const BUFFER_GIVEN_BACK: &str = "postrider_buffer_given_back_total";
+/// Batches taken over from workers that are gone.
+pub const BUFFER_RECOVERED: &str = "postrider_buffer_recovered_total";
+/// Batches written to the backup file.
+pub const BUFFER_DEAD_LETTERS: &str = "postrider_buffer_dead_letters_total";
+/// Batches that the backup file could not take, or whose key was gone from Redis.
+pub const BUFFER_CRITICAL: &str = "postrider_buffer_critical_failure_total";
+/// From moving a batch until it is ended (seconds).
+pub const BUFFER_FLUSH_SECONDS: &str = "postrider_buffer_flush_seconds";
 
 /// Spans that the collector took.
 pub const SPANS: &str = "postrider_spans_total";
@@ -92,6 +135,10 @@ pub mod label {
     pub const EVENT_TYPE: &str = "event_type";
     /// Why an event is a dead letter.
     pub const REASON: &str = "reason";
+    /// Name of the buffer.
+    pub const BUFFER: &str = "buffer";
+    /// Name of the gateway.
+    pub const GATEWAY: &str = "gateway";
     /// Name of the channel for alerts.
     pub const CHANNEL: &str = "channel";
 }
@@ -106,11 +153,12 @@ const END_TO_END_BUCKETS: [f64; 16] = [
 ];
 
 /// The histograms with their buckets, for the recorder.
-pub const HISTOGRAMS: [(&str, &[f64]); 4] = [
+pub const HISTOGRAMS: [(&str, &[f64]); 5] = [
     (CLAIM_SECONDS, &DURATION_BUCKETS),
     (DELIVER_SECONDS, &DURATION_BUCKETS),
     (SETTLE_SECONDS, &DURATION_BUCKETS),
     (END_TO_END_SECONDS, &END_TO_END_BUCKETS),
+    (BUFFER_FLUSH_SECONDS, &DURATION_BUCKETS),
 ];
 
 /// Event types that have a label of their own.
@@ -185,6 +233,42 @@ pub(crate) fn start_channel(channel: &str) {
     metrics::gauge!(ALERTS_WAITING, label::CHANNEL => channel.to_owned()).set(0.0);
 }
 
+/// The same for what is counted per buffer.
+#[cfg(feature = "buffer")]
+pub(crate) fn start_buffer(buffer: &str) {
+    for name in [
+        BUFFER_MOVED,
+        BUFFER_APPLIED,
+        BUFFER_IGNORED,
+        BUFFER_GIVEN_BACK,
+        BUFFER_RECOVERED,
+        BUFFER_DEAD_LETTERS,
+        BUFFER_CRITICAL,
+    ] {
+        metrics::counter!(name, label::BUFFER => buffer.to_owned()).absolute(0);
+    }
+}
+
+/// The same for what is counted per gateway.
+#[cfg(feature = "gateway")]
+pub(crate) fn start_gateway(gateway: &str) {
+    for name in [
+        GATEWAY_HITS,
+        GATEWAY_MISSES,
+        GATEWAY_CALLS,
+        GATEWAY_SAVED,
+        GATEWAY_REPEATS,
+        GATEWAY_UNSAVED,
+        GATEWAY_UNAVAILABLE,
+        GATEWAY_STALE,
+        GATEWAY_REPLAYS,
+        GATEWAY_NEEDLESS,
+        GATEWAY_CACHE_ERRORS,
+    ] {
+        metrics::counter!(name, label::GATEWAY => gateway.to_owned()).absolute(0);
+    }
+}
+
 /// Describes all metrics to the recorder that is installed.
 pub fn describe() {
     describe_gauge!(PENDING, "Events that are PENDING, PROCESSING or FAILED, from the books");
@@ -221,8 +305,29 @@ pub fn describe() {
     describe_gauge!(ALERTS_WAITING, "Messages that wait for their channel");
     describe_counter!(SPANS, "Spans that the collector took");
     describe_counter!(SPANS_DROPPED, "Spans that were dropped");
+    describe_gauge!(BUFFER_FIELDS, "Fields that wait in the buffer");
+    describe_gauge!(BUFFER_WAITING, "Entries of batches that are moved and not ended");
+    describe_counter!(BUFFER_MOVED, "Entries moved out of the buffer");
+    describe_counter!(BUFFER_APPLIED, "Entries saved");
+    describe_counter!(BUFFER_IGNORED, "Entries of batches that were found to be saved before");
+    describe_counter!(BUFFER_GIVEN_BACK, "Entries given back, or passed on to other batches");
+    describe_counter!(BUFFER_RECOVERED, "Batches taken over from workers that are gone");
+    describe_counter!(BUFFER_DEAD_LETTERS, "Batches written to the backup file");
+    describe_counter!(BUFFER_CRITICAL, "Batches that the file could not take, or that are lost");
+    describe_histogram!(BUFFER_FLUSH_SECONDS, "From moving a batch until it is ended in seconds");
     describe_gauge!(PAUSED, "Whether an operator paused the outbox or its sink");
     describe_counter!(AUTO_RETRIED, "Dead letters sent again by rule");
+    describe_counter!(GATEWAY_HITS, "Calls answered from the cache");
+    describe_counter!(GATEWAY_MISSES, "Calls whose answer was not in the cache, or not fresh");
+    describe_counter!(GATEWAY_CALLS, "Calls of callers made to the upstream");
+    describe_counter!(GATEWAY_SAVED, "Calls that were saved");
+    describe_counter!(GATEWAY_REPEATS, "Calls that had been saved before");
+    describe_counter!(GATEWAY_UNSAVED, "Calls that could not be saved");
+    describe_counter!(GATEWAY_UNAVAILABLE, "Callers that got 503");
+    describe_counter!(GATEWAY_STALE, "Callers that got an old answer");
+    describe_counter!(GATEWAY_REPLAYS, "Saved calls that were repeated");
+    describe_counter!(GATEWAY_NEEDLESS, "Saved calls that needed no repeat");
+    describe_counter!(GATEWAY_CACHE_ERRORS, "Failures of the cache");
     describe_gauge!(LEASE_HELD, "Whether this relay holds its lease");
 }
 

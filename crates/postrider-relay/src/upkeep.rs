@@ -300,6 +300,14 @@ impl Upkeep {
         };
         let cleaned = self.store.clean_up(&outbox.outbox, &retention).await?;
         tracing::info!(outbox = outbox.outbox.name(), ?cleaned, "cleaned up");
+        // After the request ids: while a delivered row is there, its own unique index refuses a
+        // repeat; once it is gone, the outbox does so no longer than it is told to remember.
+        if let Some(adoption) = &outbox.adoption {
+            let (age, chunk) = (outbox.preset.retention, self.config.chunk);
+            let rows = self.store.clean_adopted(&outbox.outbox, adoption, age, chunk).await?;
+            let table = &adoption.table;
+            tracing::info!(outbox = outbox.outbox.name(), table, rows, "delivered rows deleted");
+        }
         Ok(())
     }
 }

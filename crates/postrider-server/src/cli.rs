@@ -1,6 +1,8 @@
 //! The command line.
 
+mod adopt;
 mod bench;
+mod buffer;
 mod inbox;
 mod operator;
 mod token;
@@ -11,11 +13,14 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use postrider::store::ClaimMode;
 
+pub(crate) use adopt::AdoptArgs;
 pub(crate) use bench::{
     ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BenchRelayArgs, BlockedKeysArgs,
-    BulkRetryArgs, DrainArgs, EventArgs, HeldXminArgs, InboxBenchArgs, LatencyArgs, LoadArgs,
-    OutageArgs, OutputArgs, PageBenchArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
+    BufferBenchArgs, BulkRetryArgs, DrainArgs, EventArgs, GatewayBenchArgs, HeldXminArgs,
+    InboxBenchArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, PageBenchArgs, RelayArgs,
+    ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
 };
+pub(crate) use buffer::BufferCommand;
 pub(crate) use inbox::InboxCommand;
 pub(crate) use operator::{
     ActArgs, AuditArgs, By, DlqCommand, EditArgs, EventFilterArgs, EventsCommand, ExportArgs,
@@ -81,19 +86,22 @@ pub(crate) enum Command {
     /// Look at bulk jobs, stop them or have them go on
     #[command(subcommand)]
     Jobs(JobsCommand),
-    /// Pause an outbox, change how relays share the work, let stopped keys go on
+    /// Pause an outbox, change how relays share the work, import what an adopted table had
     #[command(subcommand)]
     Outbox(OutboxCommand),
     /// Pause everything that leads to a sink
     #[command(subcommand)]
     Sink(SinkCommand),
+    /// Look at buffers, end batches of dead workers, import batches from the backup file
+    #[command(subcommand)]
+    Buffer(BufferCommand),
     /// Look after consumers of this database: messages they could not handle, and their clean-up
     #[command(subcommand)]
     Inbox(InboxCommand),
     /// Who did what to which event
     Audit(AuditArgs),
-    /// Check the books: appended = delivered + dead + pending, and those of consumers: received =
-    /// applied + ignored + dead. Exits with 3 if they do not balance
+    /// Check the books: appended = delivered + dead + pending, those of consumers: received =
+    /// applied + ignored + dead, and those of buffers. Exits with 3 if they do not balance
     Reconcile(ReconcileArgs),
     /// Look for what keeps events from being delivered, and say what to do about it
     Doctor(DoctorArgs),

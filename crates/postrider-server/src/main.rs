@@ -49,6 +49,7 @@ async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Replay(args) => commands::jobs::replay(&context, args).await,
         Command::Jobs(command) => commands::jobs::jobs(&context, command).await,
         Command::Sink(command) => commands::pauses::sink(&context, &command).await,
+        Command::Buffer(command) => commands::buffer::buffer(&context, command).await,
         Command::Inbox(command) => commands::inbox::inbox(&context, &command).await,
         Command::Audit(args) => commands::audit::audit(&context, args).await,
         Command::Outbox(command) => commands::outbox::outbox(&context, &command).await,

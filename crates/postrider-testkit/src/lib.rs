@@ -11,6 +11,7 @@
 //! | [`private_server`] | [`PrivateServer`]: a database server or broker that a test may kill |
 //! | [`http`] | [`Receiver`](http::Receiver): an HTTP server that answers as a test says |
 //! | [`smtp`] | [`MailServer`](smtp::MailServer): a mail server that takes or refuses as a test says |
+//! | [`buffer`] | [`TestBuffer`](buffer::TestBuffer): a buffer on Redis and the table it is saved to |
 //! | [`sinks`] | the suite that every sink passes, on real servers |
 //! | [`relay`] | [`ScriptedSink`](relay::ScriptedSink), relays with short times, recorded alerts |
 //!
@@ -43,6 +44,8 @@ compile_error!("the testkit needs a store: enable the feature postgres, mysql or
 
 #[cfg(feature = "browser")]
 pub mod browser;
+#[cfg(feature = "buffer")]
+pub mod buffer;
 pub mod conformance;
 pub mod db;
 mod folder;

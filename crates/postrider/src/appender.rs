@@ -1,6 +1,8 @@
 //! Appending without a transaction of one's own: for programs that only forward events, such as
 //! the HTTP endpoint. A program with a business change appends in *its* transaction instead.
 
+use std::collections::HashSet;
+
 use crate::{AppendError, Appended, NewEvent, Outbox, StoreError};
 
 /// A pool of connections to append through.
@@ -45,6 +47,43 @@ impl Appender {
             }
             _ => Err(crate::connect::unknown_scheme(scheme)),
         }
+    }
+
+    /// Which of these request ids are remembered: what an append would answer as duplicates, without
+    /// writing anything.
+    ///
+    /// # Errors
+    /// If the database does not answer.
+    pub async fn known(
+        &self,
+        outbox: &Outbox,
+        request_ids: &[&str],
+    ) -> Result<HashSet<String>, AppendError> {
+        Ok(match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(pool) => {
+                let sql = outbox.sql(include_str!("postgres/sql/find_keys.sql"));
+                let found: Vec<(String, i64)> =
+                    sqlx::query_as(sql).bind(request_ids).fetch_all(pool).await?;
+                found.into_iter().map(|(request_id, _)| request_id).collect()
+            }
+            #[cfg(feature = "mysql")]
+            Self::Mysql(pool) => {
+                let sql = outbox.sql(include_str!("mysql/sql/find_keys.sql"));
+                let wanted = serde_json::json!(request_ids).to_string();
+                let found: Vec<String> =
+                    sqlx::query_scalar(sql).bind(wanted).fetch_all(pool).await?;
+                found.into_iter().collect()
+            }
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(pool) => {
+                let sql = outbox.sql(include_str!("sqlite/sql/find_keys.sql"));
+                let wanted = serde_json::json!(request_ids).to_string();
+                let found: Vec<(String, i64)> =
+                    sqlx::query_as(sql).bind(wanted).fetch_all(pool).await?;
+                found.into_iter().map(|(request_id, _)| request_id).collect()
+            }
+        })
     }
 
     /// Appends the events in one transaction: all or none. Answers in the order given.

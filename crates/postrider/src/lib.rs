@@ -29,8 +29,13 @@
 //! [`sqlite`]. So have `receive`, for consumers that must do each event's work once, and `lock`.
 //! Programs in other languages use a plain `INSERT`: see `docs/sql-contract.md`.
 
+// SQLite alone adopts nothing: it refuses by the mapping's name.
+#[cfg_attr(not(any(feature = "postgres", feature = "mysql")), allow(dead_code, unused_imports))]
+pub mod adopt;
 mod append;
 mod appender;
+#[cfg(feature = "buffer")]
+pub mod buffer;
 mod connect;
 mod error;
 mod event;

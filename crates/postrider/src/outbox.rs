@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sqlx::AssertSqlSafe;
 
+use crate::adopt::Adoption;
 use crate::store::ClaimMode;
 
 /// Why a name from configuration cannot be an outbox.
@@ -125,12 +126,20 @@ pub struct OutboxSpec {
     pub notify: bool,
     /// How relays share the work, for an outbox that is new. Later, `set_mode` changes it.
     pub claim: ClaimMode,
+    /// A table of another program that this outbox serves.
+    pub adoption: Option<Adoption>,
 }
 
 impl OutboxSpec {
     /// An outbox with the default settings.
     pub fn new(outbox: Outbox) -> Self {
-        Self { outbox, dedupe: Dedupe::default(), notify: false, claim: ClaimMode::default() }
+        Self {
+            outbox,
+            dedupe: Dedupe::default(),
+            notify: false,
+            claim: ClaimMode::default(),
+            adoption: None,
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod tell;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use crate::config::{FailingKey, OutboxConfig};
 use crate::gate::Gate;
 use crate::health::Health;
 use crate::heart::{Heart, Held};
+use crate::live_calls::LiveCall;
 use crate::monitor::Observations;
 use crate::policy::{Settlement, decide, examine};
 use crate::sink::{Batch, Outcome};
@@ -245,6 +247,19 @@ impl Courier {
             self.tell_turn(destination, outcome, turn);
         }
         self.tell_credentials(destination, outcome);
+    }
+
+    /// Tells of the calls that others made to the destinations of this sink. Never ends.
+    pub(crate) async fn follow_live_calls(&self) -> Infallible {
+        loop {
+            for LiveCall { destination, outcome, turn } in self.health.live_calls.next().await {
+                self.observations.tally.heard_live(&outcome, Instant::now());
+                if let Some(turn) = turn {
+                    self.tell_turn(&destination, &outcome, turn);
+                }
+                self.tell_credentials(&destination, &outcome);
+            }
+        }
     }
 
     /// Waits until the sink's rate allows one more event. `false`: not before the deadline.

@@ -78,7 +78,7 @@ impl Courier {
 
     /// Somebody must act on refused credentials; that they did shows by any other answer.
     pub(super) fn tell_credentials(&self, destination: &str, outcome: &Outcome) {
-        if matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. }) {
+        if outcome.is_silent() {
             return;
         }
         let sink = self.config.sink.name();

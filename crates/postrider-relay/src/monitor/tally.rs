@@ -45,12 +45,21 @@ pub(crate) struct Tally(Mutex<VecDeque<Slot>>);
 impl Tally {
     /// An answer of a destination. What was not sent says nothing.
     pub(crate) fn heard(&self, event: &Event, outcome: &Outcome, now: Instant) {
-        if matches!(outcome, Outcome::Untried | Outcome::NoRoute { .. } | Outcome::Unfit { .. }) {
+        self.answered(event.retry_count > 0, outcome, now);
+    }
+
+    /// An answer to a call that no event made. It counts for the destination's availability.
+    pub(crate) fn heard_live(&self, outcome: &Outcome, now: Instant) {
+        self.answered(false, outcome, now);
+    }
+
+    fn answered(&self, retry: bool, outcome: &Outcome, now: Instant) {
+        if outcome.is_silent() {
             return;
         }
         self.count(now, |slot| {
             slot.all += 1;
-            slot.retries += u64::from(event.retry_count > 0);
+            slot.retries += u64::from(retry);
             slot.down += u64::from(matches!(outcome, Outcome::Down { .. }));
         });
     }

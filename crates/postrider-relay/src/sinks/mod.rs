@@ -14,7 +14,7 @@ mod null;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 #[cfg(feature = "redis")]
-mod redis;
+pub(crate) mod redis;
 #[cfg(any(feature = "nats", feature = "rabbitmq"))]
 mod runs;
 

@@ -100,7 +100,7 @@ impl Spans {
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).remove(&event.id);
         let Some(Begun { place, span }) = begun else { return };
         let (word, error) = match outcome {
-            Outcome::Untried => return,
+            Outcome::Untried | Outcome::Needless => return,
             Outcome::Delivered => ("delivered", None),
             Outcome::Rejected { error, .. } => ("rejected", Some(error)),
             Outcome::Unfit { error } => ("unfit", Some(error)),

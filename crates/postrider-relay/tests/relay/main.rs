@@ -5,12 +5,18 @@
 
 mod alerts;
 mod backup;
+mod buffer;
+mod buffer_crashes;
+mod buffer_poison;
+mod buffer_servers;
+mod buffer_storm;
 mod channels;
 mod chat;
 mod crash;
 mod failures;
 mod fan_out;
 mod faults;
+mod gateway;
 mod handler_sink;
 mod health;
 mod http_answers;

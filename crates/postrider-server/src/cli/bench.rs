@@ -32,8 +32,12 @@ pub(crate) enum BenchCommand {
     Backlog(BacklogArgs),
     /// Measure the API's answers with many events and dead letters in the tables
     Api(ApiBenchArgs),
+    /// Fill a buffer in Redis, then measure how fast it is saved: as new rows, and onto known ones
+    Buffer(BufferBenchArgs),
     /// Send dead letters again by filter: at full speed, then with a rate, interrupted half-way
     BulkRetry(BulkRetryArgs),
+    /// Measure what a gateway answers from its cache
+    Gateway(GatewayBenchArgs),
     /// Measure how long each page takes in Chromium, with many events in the table
     Page(PageBenchArgs),
 }
@@ -208,6 +212,9 @@ pub(crate) struct InboxBenchArgs {
     /// Events per transaction
     #[arg(long, default_value_t = 500, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
     pub(crate) batch: u32,
+    /// Identities in random order, as a plain INSERT gets them, instead of ascending as the library's
+    #[arg(long)]
+    pub(crate) random_ids: bool,
     /// Consumers at the same time
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) consumers: u32,
@@ -322,6 +329,35 @@ pub(crate) struct ApiBenchArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct BufferBenchArgs {
+    /// Redis, or some nodes of a cluster: redis://host1:6379,host2:6379
+    #[arg(long, env = "REDIS_URL", value_name = "URL", hide_env_values = true)]
+    pub(crate) redis: String,
+    /// Distinct fields, each with a count
+    #[arg(long, default_value_t = 500_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) entries: u64,
+    /// Fields of one batch at most
+    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    pub(crate) fields_max: u32,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BulkRetryArgs {
+    /// Dead letters of each of the two jobs
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
+    pub(crate) letters: u64,
+    /// Events per second at most of the second job
+    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) rate: u32,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct PageBenchArgs {
     /// Live events in the outbox
     #[arg(long, default_value_t = 5_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
@@ -348,15 +384,22 @@ pub(crate) struct PageBenchArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct BulkRetryArgs {
-    /// Dead letters of each of the two jobs
-    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
-    pub(crate) letters: u64,
-    /// Events per second at most of the second job
-    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) rate: u32,
-    #[command(flatten)]
-    pub(crate) event: EventArgs,
+pub(crate) struct GatewayBenchArgs {
+    /// Time to measure; the limit is measured as long
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = super::parse_time)]
+    pub(crate) seconds: Duration,
+    /// Clients that ask at the same time
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub(crate) clients: u32,
+    /// Different calls, all of them in the cache
+    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) keys: u32,
+    /// Bytes of an answer
+    #[arg(long, default_value_t = 512, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) answer: u32,
+    /// Requests per second to reach; the exit code is 1 otherwise
+    #[arg(long, default_value_t = 20_000, value_name = "N")]
+    pub(crate) target: u32,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

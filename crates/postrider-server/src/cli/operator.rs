@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use postrider::Status;
 use postrider::store::{CANARY_MAX, ClaimMode, DeadReason, JobState};
 
+use super::adopt::AdoptArgs;
 use super::header;
 use crate::config::parse_time;
 
@@ -248,6 +249,8 @@ pub(crate) enum OutboxCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Import what an adopted table had before it was adopted; can be repeated
+    Adopt(AdoptArgs),
     /// Let a key go on that stopped behind a dead letter (failing_key = "park")
     ReleaseKey {
         /// Name of the outbox; may be left out if there is only one
@@ -439,7 +442,7 @@ pub(crate) struct AuditArgs {
 }
 
 /// The user of the operating system.
-fn operator() -> String {
+pub(super) fn operator() -> String {
     use std::os::unix::fs::MetadataExt;
     ["USER", "LOGNAME"]
         .into_iter()

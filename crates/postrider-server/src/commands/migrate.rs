@@ -13,7 +13,8 @@ pub(crate) async fn migrate(context: &Context, args: &MigrateArgs) -> Result<(),
     };
     let store = connect(&url, connections, !args.print).await?;
     if args.print {
-        return output::print(&store.migration_sql(&specs));
+        let adoptions = store.adoption_sql(&specs).await?;
+        return output::print(&(store.migration_sql(&specs) + &adoptions));
     }
     for line in store.migrate(&specs).await? {
         output::print(&format!("{line}\n"))?;

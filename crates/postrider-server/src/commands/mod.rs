@@ -1,9 +1,12 @@
 //! The commands.
 
+pub(crate) mod adopt;
 pub(crate) mod alert;
 pub(crate) mod append;
 pub(crate) mod audit;
 pub(crate) mod bench;
+pub(crate) mod buffer;
+pub(crate) mod buffer_books;
 pub(crate) mod chaos;
 pub(crate) mod demo;
 pub(crate) mod dlq;
@@ -24,6 +27,7 @@ pub(crate) mod token;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use postrider::buffer::BufferError;
 use postrider::store::{Database, SchemaState};
 use postrider::{AppendError, ConnectOptions, Outbox, StoreError};
 use postrider_relay::{RelayError, SinkError};
@@ -49,6 +53,8 @@ pub(crate) enum Failure {
     Relay(#[from] RelayError),
     #[error(transparent)]
     Sink(#[from] SinkError),
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
     #[error(transparent)]
     Append(#[from] AppendError),
     #[error(

@@ -4,7 +4,7 @@ use postrider::store::{Key, PauseKind};
 use serde_json::json;
 
 use crate::cli::OutboxCommand;
-use crate::commands::{Context, Failure, pauses};
+use crate::commands::{Context, Failure, adopt, pauses};
 use crate::output;
 
 pub(crate) async fn outbox(context: &Context, command: &OutboxCommand) -> Result<(), Failure> {
@@ -34,6 +34,7 @@ pub(crate) async fn outbox(context: &Context, command: &OutboxCommand) -> Result
                 mode.epoch
             ))
         }
+        OutboxCommand::Adopt(args) => adopt::adopt(&opened, args).await,
         OutboxCommand::ReleaseKey { outbox, aggregate_type, aggregate_id, operator, json } => {
             let outbox = opened.outbox(outbox.as_deref())?;
             let key =

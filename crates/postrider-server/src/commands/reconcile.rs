@@ -6,7 +6,8 @@ use postrider::{Outbox, StoreError};
 use serde::Serialize;
 
 use crate::cli::ReconcileArgs;
-use crate::commands::{Context, Failure, inbox};
+use crate::commands::buffer_books::{self, BufferReconciliation};
+use crate::commands::{Context, Failure, buffer, inbox};
 use crate::output::{self, Table, number};
 
 /// The books of one outbox.
@@ -49,7 +50,7 @@ impl Reconciliation {
     }
 }
 
-/// What is printed as JSON: outboxes, then consumers.
+/// What is printed as JSON: outboxes, then consumers, then buffers.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Book<'a> {
@@ -59,12 +60,13 @@ enum Book<'a> {
         book: &'a ConsumerBook,
         balanced: bool,
     },
+    Buffer(&'a BufferReconciliation),
 }
 
 pub(crate) async fn reconcile(context: &Context, args: &ReconcileArgs) -> Result<(), Failure> {
     if args.consumers {
         let consumers = inbox::open(context).await?.consumer_books().await?;
-        return conclude(&[], &consumers, args.read.json);
+        return conclude(&[], &consumers, &[], args.read.json);
     }
     let opened = context.open().await?;
     let outboxes = opened.outboxes(args.read.outbox.as_deref())?;
@@ -73,32 +75,36 @@ pub(crate) async fn reconcile(context: &Context, args: &ReconcileArgs) -> Result
     }
     let found = look(opened.store.as_ref(), &outboxes).await?;
     // Who asks for one outbox asks for that.
-    let consumers = match args.read.outbox {
-        Some(_) => Vec::new(),
-        None => opened.store.consumer_books().await?,
+    let (consumers, buffers) = match args.read.outbox {
+        Some(_) => Default::default(),
+        None => (opened.store.consumer_books().await?, buffer::books(&opened).await?),
     };
-    conclude(&found, &consumers, args.read.json)
+    conclude(&found, &consumers, &buffers, args.read.json)
 }
 
 fn conclude(
     outboxes: &[Reconciliation],
     consumers: &[ConsumerBook],
+    buffers: &[BufferReconciliation],
     json: bool,
 ) -> Result<(), Failure> {
     if json {
         let consumer = |book| Book::Consumer { book, balanced: ConsumerBook::balanced(book) };
         let books = outboxes.iter().map(Book::Outbox).chain(consumers.iter().map(consumer));
+        let books = books.chain(buffers.iter().map(Book::Buffer));
         output::print_json(&books.collect::<Vec<_>>())?;
     } else {
         if !outboxes.is_empty() {
             print(outboxes)?;
         }
-        print_consumers(consumers, outboxes.is_empty())?;
+        print_consumers(consumers, outboxes.is_empty() && buffers.is_empty())?;
+        buffer_books::print(buffers)?;
     }
     let outbox = outboxes.iter().filter(|r| !r.balanced).map(|r| format!("outbox {}", r.outbox));
     let consumer =
         consumers.iter().filter(|b| !b.balanced()).map(|b| format!("consumer {}", b.consumer));
-    let wrong: Vec<String> = outbox.chain(consumer).collect();
+    let buffer = buffers.iter().filter(|r| !r.balanced).map(|r| format!("buffer {}", r.buffer));
+    let wrong: Vec<String> = outbox.chain(consumer).chain(buffer).collect();
     match wrong.is_empty() {
         true => Ok(()),
         false => Err(Failure::Unbalanced(wrong.join(", "))),

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use postrider::Appender;
-use postrider::store::{Database, OnSuccess, StoreKind};
+use postrider::store::{Database, Finding, OnSuccess, StoreKind, Verdict};
+use postrider_relay::gateway::Gateway;
 use postrider_relay::{OutboxConfig, Relay, telemetry};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::RunArgs;
 use crate::commands::{Context, Failure, connect, require_schema};
-use crate::config::{Config, without_password};
+use crate::config::{Built, BuiltGateway, Config, without_password};
 use crate::{http, output};
 
 /// How often the recorder sorts new samples of histograms into their buckets. Until then it keeps
@@ -39,10 +40,25 @@ async fn check(config: Config) -> Result<(), Failure> {
     let store = connect(&url, connections_max, false).await?;
     let outboxes: Vec<_> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
     require_schema(store.as_ref(), &outboxes).await?;
+    if let Some(finding) = out_of_step(store.as_ref(), &built).await?.first() {
+        let cure = finding.cure.as_deref().unwrap_or_default();
+        let what = format!("{}: {}; {cure}", finding.subject, finding.finding);
+        return Err(Failure::Schema(what));
+    }
     for outbox in &built.outboxes {
         outbox.sink.check().await?;
     }
+    for buffer in &built.buffers {
+        buffer.check(store.as_ref()).await?;
+        buffer.buffer.look().await?;
+    }
     output::print("configuration, store and sinks are in order\n")
+}
+
+/// What is wrong with adopted tables. A relay starts all the same: its outboxes are in order.
+async fn out_of_step(store: &dyn Database, built: &Built) -> Result<Vec<Finding>, Failure> {
+    let findings = store.diagnose_adoptions(&built.specs()).await?;
+    Ok(findings.into_iter().filter(|finding| finding.verdict == Verdict::Wrong).collect())
 }
 
 /// A relay with its HTTP endpoints.
@@ -62,9 +78,10 @@ impl Daemon {
         let (server, api) = (config.server.clone(), config.api.clone());
         let access = http::access::Access::new(&server, &api)?;
         let built = config.build()?;
-        if built.outboxes.is_empty() {
+        if built.outboxes.is_empty() && built.buffers.is_empty() {
             return Err(Failure::Usage(
-                "the configuration has no [[outbox]]; `postrider config` prints one to start from"
+                "the configuration has no [[outbox]] and no [[buffer]]; `postrider config` prints \
+                 one to start from"
                     .to_owned(),
             ));
         }
@@ -75,6 +92,10 @@ impl Daemon {
             store.migrate(&built.specs()).await?;
         }
         require_schema(store.as_ref(), &outboxes).await?;
+        for finding in out_of_step(store.as_ref(), &built).await? {
+            let Finding { subject, finding, cure, .. } = finding;
+            tracing::error!(subject, finding, cure, "an adopted table is out of step");
+        }
         let metrics = install_metrics()?;
         let appender = Appender::connect(&url, connections_max)
             .await
@@ -83,6 +104,9 @@ impl Daemon {
         let listener = TcpListener::bind(server.listen).await.map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
 
+        let gateway =
+            |built: BuiltGateway| Gateway::new(built.upstream, built.outbox, appender.clone());
+        let gateways: Vec<Gateway> = built.gateways.into_iter().map(gateway).collect();
         let served = built.outboxes.iter().map(served).collect();
         let inbox_retention = built.relay.inbox_retention;
         let mut relay =
@@ -93,6 +117,9 @@ impl Daemon {
         for outbox in built.outboxes {
             relay = relay.outbox(outbox);
         }
+        for buffer in built.buffers {
+            relay = relay.buffer(buffer);
+        }
         for channel in built.channels {
             relay = relay.alert_channel(channel);
         }
@@ -100,6 +127,7 @@ impl Daemon {
             store: Arc::clone(&store),
             appender,
             outboxes: served,
+            gateways,
             waker: relay.waker(),
             metrics,
             access,

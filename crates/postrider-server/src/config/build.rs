@@ -7,21 +7,27 @@ use std::time::Duration;
 use postrider::store::OnSuccess;
 use postrider::{Dedupe, Outbox, OutboxSpec};
 use postrider_relay::alert::{AlertSettings, Subscription};
+use postrider_relay::gateway::GatewaySink;
 use postrider_relay::sinks::{ChatSink, LogSink, NullSink};
 use postrider_relay::{
-    Backoff, FanOut, OutboxConfig, Preset, RateLimit, RelayConfig, Sink, TraceSettings,
+    Backoff, BufferConfig, FanOut, OutboxConfig, Preset, RateLimit, RelayConfig, Sink,
+    TraceSettings,
 };
 
 use super::ConfigError;
 use super::alerts::channels;
 use super::auto_retry::AutoRetrySection;
+use super::buffer::buffers;
 use super::file::{Config, OnSuccessWord, OutboxSection, SinkSection, TelemetrySection};
+use super::gateway::BuiltGateway;
 use super::value::{Time, parse_time};
 
 /// Everything that a relay needs.
 pub(crate) struct Built {
     pub(crate) relay: RelayConfig,
     pub(crate) outboxes: Vec<OutboxConfig>,
+    pub(crate) buffers: Vec<BufferConfig>,
+    pub(crate) gateways: Vec<BuiltGateway>,
     pub(crate) channels: Vec<Subscription>,
     pub(crate) alert_settings: AlertSettings,
     pub(crate) traces: Option<TraceSettings>,
@@ -37,6 +43,7 @@ impl Built {
                 dedupe: config.dedupe,
                 notify: config.notify,
                 claim: config.claim.unwrap_or_default(),
+                adoption: config.adoption.clone(),
             })
             .collect()
     }
@@ -61,6 +68,21 @@ impl Config {
                 )));
             }
         }
+        let mut upstreams = Vec::new();
+        for section in &self.gateway {
+            let saves = self.outbox.iter().find(|outbox| outbox.sink == section.name);
+            let preset = preset(saves.ok_or_else(|| section.no_outbox())?)?;
+            let upstream = Arc::new(section.build(&preset, self.api.request_timeout.0)?);
+            let sink: Arc<dyn Sink> = Arc::new(GatewaySink::new(Arc::clone(&upstream)));
+            let target = Target { sink, rate: None, fan_out: None };
+            if sinks.insert(section.name.clone(), target).is_some() {
+                return Err(ConfigError::Invalid(format!(
+                    "[[gateway]] `{}`: another gateway or sink has this name",
+                    section.name
+                )));
+            }
+            upstreams.push(upstream);
+        }
         let mut seen = HashSet::new();
         let mut outboxes = Vec::new();
         for section in &self.outbox {
@@ -73,15 +95,30 @@ impl Config {
                     section.name
                 )));
             }
+            let table = config.adoption.as_ref().map(|adoption| &adoption.table);
+            if let Some(table) = table.filter(|table| !seen.insert(format!("table {table}"))) {
+                return Err(ConfigError::Invalid(format!(
+                    "[[outbox]] `{}`: [outbox.adopt] table = \"{table}\": another outbox has or \
+                     serves this table",
+                    section.name
+                )));
+            }
             outboxes.push(config);
         }
         refuse_circles(&outboxes)?;
+        let buffers = buffers(&self.buffer, &names)?;
+        let mut gateways = Vec::new();
+        for (section, upstream) in self.gateway.iter().zip(upstreams) {
+            let outbox = section.outbox(&outboxes)?.clone();
+            gateways.push(BuiltGateway { upstream, outbox });
+        }
         let channels = channels(&self.alert)?;
         let usual = AlertSettings::default();
         let cool_down = self.relay.alert_cool_down.map_or(usual.cool_down, |time| time.0);
         let alert_settings = AlertSettings { cool_down, ..usual };
         let traces = traces(&self.telemetry)?;
-        Ok(Built { relay: relay(&self)?, outboxes, channels, alert_settings, traces })
+        let relay = relay(&self)?;
+        Ok(Built { relay, outboxes, buffers, gateways, channels, alert_settings, traces })
     }
 }
 
@@ -203,22 +240,16 @@ fn outbox(
     let place = format!("[[outbox]] `{}`", section.name);
     let invalid = |message: String| ConfigError::Invalid(format!("{place}: {message}"));
     let outbox = named(section)?;
-    let preset = Preset::by_name(&section.preset).ok_or_else(|| {
-        let names = Preset::all().map(|preset| preset.name).join(", ");
-        invalid(format!("preset = \"{}\" is unknown; allowed: {names}", section.preset))
-    })?;
+    let preset = preset(section)?;
     let target = sinks.get(&section.sink).ok_or_else(|| {
         let mut names: Vec<&str> = sinks.keys().map(String::as_str).collect();
         names.sort_unstable();
         invalid(format!(
-            "sink = \"{}\" is not defined; the [[sink]] blocks define: {}",
+            "sink = \"{}\" is not defined; the [[sink]] and [[gateway]] blocks define: {}",
             section.sink,
             if names.is_empty() { "none".to_owned() } else { names.join(", ") }
         ))
     })?;
-    let mut preset = overridden(preset, section);
-    preset.alerts = section.alerts.over(preset.alerts).map_err(&invalid)?;
-    check(&preset).map_err(&invalid)?;
     let mut config = OutboxConfig::new(outbox, preset, Arc::clone(&target.sink));
     config.rate = target.rate.clone();
     config.fan_out = target.fan_out.clone();
@@ -235,6 +266,10 @@ fn outbox(
     config.batches_max = section.batches_max.unwrap_or(config.batches_max);
     config.batch_bytes_max = section.batch_bytes_max.unwrap_or(config.batch_bytes_max);
     config.deliver_timeout = section.deliver_timeout.map_or(config.deliver_timeout, |t| t.0);
+    if let Some(adopt) = &section.adopt {
+        let keeps = config.preset.on_success == OnSuccess::Archive;
+        config.adoption = Some(adopt.build(keeps).map_err(&invalid)?);
+    }
     config.claim = section.claim;
     config.failing_key = section.failing_key.unwrap_or_default();
     if let Some(share) = section.share {
@@ -252,6 +287,20 @@ fn outbox(
         return Err(invalid(format!("batches_max = {}: allowed is 1 to 64", config.batches_max)));
     }
     Ok(config)
+}
+
+/// The preset that is named, with what the section says otherwise.
+fn preset(section: &OutboxSection) -> Result<Preset, ConfigError> {
+    let invalid =
+        |message: String| ConfigError::Invalid(format!("[[outbox]] `{}`: {message}", section.name));
+    let named = Preset::by_name(&section.preset).ok_or_else(|| {
+        let names = Preset::all().map(|preset| preset.name).join(", ");
+        invalid(format!("preset = \"{}\" is unknown; allowed: {names}", section.preset))
+    })?;
+    let mut preset = overridden(named, section);
+    preset.alerts = section.alerts.over(preset.alerts).map_err(invalid)?;
+    check(&preset).map_err(invalid)?;
+    Ok(preset)
 }
 
 fn overridden(preset: Preset, section: &OutboxSection) -> Preset {

@@ -10,9 +10,12 @@ use postrider_relay::FailingKey;
 use serde::Deserialize;
 
 use super::ConfigError;
+use super::adopt::AdoptSection;
 use super::alerts::{AlertSection, ThresholdsSection};
 use super::auto_retry::AutoRetrySection;
 use super::brokers::{KafkaSection, NatsSection, RabbitSection, RedisSection};
+use super::buffer::BufferSection;
+use super::gateway::GatewaySection;
 use super::sink::{ChatSection, FanOutSection, HttpSection, RateSection};
 use super::value::{Secret, Time};
 
@@ -33,6 +36,10 @@ pub(crate) struct Config {
     pub(crate) outbox: Vec<OutboxSection>,
     #[serde(default)]
     pub(crate) sink: Vec<SinkSection>,
+    #[serde(default)]
+    pub(crate) buffer: Vec<BufferSection>,
+    #[serde(default)]
+    pub(crate) gateway: Vec<GatewaySection>,
     #[serde(default)]
     pub(crate) alert: Vec<AlertSection>,
 }
@@ -163,6 +170,7 @@ pub(crate) struct OutboxSection {
     pub(crate) claim: Option<ClaimMode>,
     pub(crate) failing_key: Option<FailingKey>,
     pub(crate) share: Option<Share>,
+    pub(crate) adopt: Option<AdoptSection>,
     #[serde(default)]
     pub(crate) auto_retry: Vec<AutoRetrySection>,
     #[serde(default)]

@@ -1,10 +1,13 @@
 //! The configuration: default < file < environment < flags.
 
+mod adopt;
 mod alerts;
 mod auto_retry;
 mod brokers;
+mod buffer;
 mod build;
 mod file;
+mod gateway;
 mod sink;
 mod value;
 
@@ -12,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use build::Built;
 pub(crate) use file::{ApiSection, Config, ServerSection};
+pub(crate) use gateway::BuiltGateway;
 pub(crate) use value::{parse_time, without_password};
 
 /// The default, with comments; also what `postrider config` prints.
@@ -112,7 +116,7 @@ fn environment(
         if !ENVIRONMENT_SECTIONS.contains(&section.as_str()) {
             return Err(ConfigError::Invalid(format!(
                 "environment variable `{name}`: only keys of [{}] can be set this way; [[outbox]], \
-                 [[sink]] and [[alert]] are lists, set them in the file",
+                 [[sink]], [[gateway]] and [[alert]] are lists, set them in the file",
                 ENVIRONMENT_SECTIONS.join("], [")
             )));
         }
@@ -256,6 +260,53 @@ mod tests {
                  [outbox.alerts]\npending=5",
                 vec!["pending", "pending_max"],
             ),
+            (
+                "[[buffer]]\nname='b'\nurl='redis://h'\nkey='likes'\ntable='t'\nkey_column='k'\n\
+                 count_column='c'",
+                vec!["`b`", "`key`", "likes", "{buffer:b}"],
+            ),
+            (
+                "[[buffer]]\nname='b'\nurl='redis://h'\ntable='t'\nkey_column='k;'\n\
+                 count_column='c'",
+                vec!["`b`", "`k;`"],
+            ),
+            ("[[buffer]]\nname='b'\nurl='redis://h'", vec!["`b`", "`table`", "`outbox`"]),
+            (
+                "[[buffer]]\nname='b'\nurl='redis://h'\noutbox='o'\naggregate_type='a'\n\
+                 event_type='e'",
+                vec!["`b`", "outbox = \"o\"", "[[outbox]]"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='log'\n[[outbox]]\nname='a'\npreset='broker'\nsink='s'\n\
+                 [outbox.adopt]\nform='debezium'",
+                vec!["`a`", "[outbox.adopt]", "table"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='log'\n[[outbox]]\nname='a'\npreset='broker'\nsink='s'\n\
+                 [outbox.adopt]\nform='oracle'",
+                vec!["oracle", "debezium", "api-call"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='log'\n[[outbox]]\nname='a'\npreset='broker'\nsink='s'\n\
+                 [outbox.adopt]\ntable='t; DROP'\n[outbox.adopt.columns]\nid='id'\npayload='p'",
+                vec!["`a`", "t; DROP", "letters, digits"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='log'\n[[outbox]]\nname='a'\npreset='broker'\nsink='s'\n\
+                 [outbox.adopt]\ntable='t'\n[outbox.adopt.columns]\nid='id'\nbody='p'",
+                vec!["body", "payload"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='log'\n[[outbox]]\nname='a'\npreset='broker'\nsink='s'\n\
+                 [outbox.adopt]\nform='handler'\ntime_zone='nine hours'",
+                vec!["nine hours", "+09:00"],
+            ),
+            (
+                "[[sink]]\nname='s'\nkind='log'\n[[outbox]]\nname='a'\npreset='broker'\nsink='s'\n\
+                 adopt={form='handler'}\n[[outbox]]\nname='b'\npreset='broker'\nsink='s'\n\
+                 adopt={form='handler'}",
+                vec!["`b`", "outbox_event", "another outbox"],
+            ),
             ("[[alert]]\nkind='pager'", vec!["pager", "discord", "email"]),
             ("[[alert]]\nkind='slack'\nurl='hush'", vec!["slack", "`url`", "https://"]),
             (
@@ -272,6 +323,45 @@ mod tests {
             ),
             ("[telemetry]\notlp_endpoint = 'hush'", vec!["[telemetry]", "otlp_endpoint", "4318"]),
             ("[relay]\nmonitor_every = '1ms'", vec!["monitor_every", "100ms"]),
+            (
+                "[[gateway]]\nname='g'\nurl='http://h'",
+                vec!["[[gateway]] `g`", "sink = \"g\"", "open"],
+            ),
+            (
+                "[[outbox]]\nname='a'\npreset='api-call'\nsink='g'\n\
+                 [[gateway]]\nname='g'\nurl='http://h'",
+                vec!["[[gateway]] `g`", "[[outbox]] `a`", "dedupe = \"open\""],
+            ),
+            (
+                "[[outbox]]\nname='a'\npreset='api-call'\nsink='g'\ndedupe='open'\n\
+                 [[gateway]]\nname='g'\nurl='ftp://hush'",
+                vec!["[[gateway]] `g`", "`url`", "https://"],
+            ),
+            (
+                "[[outbox]]\nname='a'\npreset='api-call'\nsink='g'\ndedupe='open'\n\
+                 [[gateway]]\nname='g'\nurl='http://h'\nmethods=['GETT']",
+                vec!["`methods`", "GETT", "POST"],
+            ),
+            (
+                "[[outbox]]\nname='a'\npreset='api-call'\nsink='g'\ndedupe='open'\n\
+                 [[gateway]]\nname='g'\nurl='http://h'\ntimeout='1m'",
+                vec!["timeout = 60s", "request_timeout"],
+            ),
+            (
+                "[[outbox]]\nname='a'\npreset='api-call'\nsink='g'\ndedupe='open'\n\
+                 [[gateway]]\nname='g'\nurl='http://h'\nforward_headers=['cookie']",
+                vec!["forward_headers", "`cookie`", "`headers`"],
+            ),
+            (
+                "[[outbox]]\nname='a'\npreset='api-call'\nsink='g'\ndedupe='open'\n\
+                 [[gateway]]\nname='g'\nurl='http://h'\ncache='redis://h'\ncache_bytes_max=1",
+                vec!["cache_bytes_max", "maxmemory"],
+            ),
+            (
+                "[[sink]]\nname='g'\nkind='log'\n[[gateway]]\nname='g'\nurl='http://h'\n\
+                 [[outbox]]\nname='a'\npreset='api-call'\nsink='g'\ndedupe='open'",
+                vec!["[[gateway]] `g`", "this name"],
+            ),
         ] {
             let (_folder, path) = write(text);
             let error = load(Some(&path), None)

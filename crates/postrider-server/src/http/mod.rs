@@ -5,6 +5,7 @@ pub(crate) mod api;
 mod connections;
 mod extract;
 mod feed;
+mod gateway;
 mod history;
 mod page;
 mod places;
@@ -23,6 +24,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use postrider::store::Database;
 use postrider::{Appender, Outbox};
 use postrider_relay::alert::AlertBook;
+use postrider_relay::gateway::Gateway;
 use postrider_relay::{DestinationBook, RateLimit, Waker};
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +36,7 @@ use problem::Problem;
 pub(crate) use ready::Readiness;
 
 const NOTHING_HERE: &str = "there is nothing at this path; GET /api/v1/openapi.json lists what there \
-     is, besides the page at /, /healthz, /readyz and /metrics";
+     is, besides the page at /, /healthz, /readyz, /metrics and /gateway";
 const WRONG_METHOD: &str = "this path does not know the method; see GET /api/v1/openapi.json";
 /// Where events are appended.
 pub(crate) const APPEND_PATH: &str = "/api/v1/outboxes/{outbox}/events";
@@ -47,6 +49,7 @@ pub(crate) struct Parts {
     pub(crate) store: Arc<dyn Database>,
     pub(crate) appender: Appender,
     pub(crate) outboxes: Vec<Served>,
+    pub(crate) gateways: Vec<Gateway>,
     pub(crate) waker: Waker,
     pub(crate) metrics: PrometheusHandle,
     pub(crate) access: Access,
@@ -111,6 +114,7 @@ fn router(state: ServerState) -> Router {
         .route_layer(from_fn_with_state(Role::Viewer, access::require));
     let guarded = api::routes()
         .merge(metrics)
+        .merge(gateway::routes())
         .route_layer(from_fn_with_state(state.clone(), in_time))
         .route_layer(from_fn_with_state(state.clone(), access::admit));
     // Whoever comes here is not known yet, and has no more time than those who are.

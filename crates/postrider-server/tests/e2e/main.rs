@@ -8,6 +8,10 @@
 // A test fails by panicking: here an unwrap is the assertion that the step before it worked.
 #![allow(clippy::unwrap_used)]
 
+mod adopted;
+mod adopted_import;
+mod adopted_setup;
+mod adopted_stage;
 mod alerting;
 mod api;
 mod api_access;
@@ -19,6 +23,7 @@ mod api_starving;
 mod api_stream;
 mod bad_input;
 mod bench;
+mod buffer;
 mod caller;
 mod chaos;
 mod classification;
@@ -28,6 +33,7 @@ mod dead_letter_commands;
 mod delivery;
 mod demo;
 mod doctor;
+mod gateway;
 mod lanes;
 mod metrics;
 mod operator_commands;

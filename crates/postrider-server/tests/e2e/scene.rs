@@ -97,6 +97,13 @@ impl Settings {
         self
     }
 
+    /// A key of `[outbox.adopt]`.
+    pub(crate) fn adopt(mut self, key: &str, value: impl Into<toml::Value>) -> Self {
+        let adopt = self.outbox.entry("adopt").or_insert_with(|| Table::new().into());
+        adopt.as_table_mut().unwrap().insert(key.to_owned(), value.into());
+        self
+    }
+
     pub(crate) fn sink(mut self, key: &str, value: impl Into<toml::Value>) -> Self {
         self.sink.insert(key.to_owned(), value.into());
         self

@@ -6,6 +6,7 @@
 //! alternative.
 
 pub mod append;
+pub mod batches;
 pub mod books_property;
 pub mod claim;
 pub mod dead_letters;
@@ -235,6 +236,18 @@ macro_rules! store_conformance {
             a_second_replay_sends_each_event_once,
             a_replay_goes_into_the_outbox_that_it_names,
         ]);
+        $crate::store_cases!($store, batches: [
+            a_batch_is_added_to_the_rows_once_however_often_it_is_applied,
+            a_large_batch_is_saved_as_a_whole_or_not_at_all,
+            a_sum_that_overflows_undoes_the_whole_batch,
+            a_cancelled_batch_is_never_saved_and_a_saved_one_never_cancelled,
+            only_a_dead_batch_is_imported_and_only_once,
+            a_fenced_worker_saves_and_buries_nothing,
+            a_batch_that_two_apply_at_once_is_saved_once,
+            a_target_that_counts_cannot_be_added_to_is_named,
+            old_batches_are_forgotten_but_no_dead_ones,
+            entries_become_events_once,
+        ]);
         $crate::store_cases!($store, pauses: [
             a_pause_holds_until_it_is_resumed,
             an_edited_dead_letter_is_sent_as_a_new_event,
@@ -319,6 +332,7 @@ mod tests {
         let list = include_str!("mod.rs");
         for source in [
             include_str!("append.rs"),
+            include_str!("batches.rs"),
             include_str!("books_property.rs"),
             include_str!("claim.rs"),
             include_str!("dead_letters.rs"),

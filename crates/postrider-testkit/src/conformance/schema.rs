@@ -171,6 +171,8 @@ pub async fn tables_of_version_1_are_brought_up_to_date(db: TestDb) {
     for statement in [
         "DROP TABLE postrider_jobs",
         "DROP TABLE postrider_pauses",
+        "DROP TABLE postrider_buffer_batches",
+        "DROP TABLE postrider_buffer_books",
         "DROP TABLE postrider_inbox",
         "DROP TABLE postrider_inbox_books",
         "DROP TABLE postrider_inbox_dlq",
@@ -188,6 +190,7 @@ pub async fn tables_of_version_1_are_brought_up_to_date(db: TestDb) {
     assert_eq!(letter.fingerprint, fingerprint(letter.reason, &letter.error_message));
     assert_eq!(db.store.fingerprint_dead_letters(&db.outbox, 10).await.unwrap(), 0);
     assert!(db.store.pauses().await.unwrap().is_empty());
+    assert!(db.store.batch_states(&[uuid::Uuid::nil()]).await.unwrap().is_empty());
     assert!(db.store.consumer_books().await.unwrap().is_empty());
     assert!(db.store.jobs(&Default::default(), None, 10).await.unwrap().is_empty());
 }

@@ -5,7 +5,11 @@
 //! `<outbox>_keys`; only that statement is undone, and the transaction lives on. [`append`] answers
 //! it as a duplicate under every isolation level.
 
+mod adopt;
+mod adopt_dialect;
+mod adopt_import;
 mod append;
+mod batches;
 mod claim;
 mod desk;
 mod inbox;

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
 
-use super::MysqlStore;
+use super::{MysqlStore, adopt};
 use crate::store::{
     LANES, Result, Schema, SchemaState, ServerFacts, Upkeep, leave_newer_tables, schema_verdict,
     versions,
@@ -16,10 +16,11 @@ use crate::{Dedupe, Outbox, OutboxSpec, StoreError};
 const MIGRATION_LOCK: &str = "SELECT GET_LOCK(CONCAT('postrider_', MD5(DATABASE())), 30)";
 const MIGRATION_UNLOCK: &str = "SELECT RELEASE_LOCK(CONCAT('postrider_', MD5(DATABASE())))";
 
-const SHARED: [&str; 3] = [
+const SHARED: [&str; 4] = [
     include_str!("sql/migrate_shared_1.sql"),
     include_str!("sql/migrate_shared_2.sql"),
     include_str!("sql/migrate_shared_3_inbox.sql"),
+    include_str!("sql/migrate_buffer_1.sql"),
 ];
 const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
 const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2_column.sql");
@@ -102,6 +103,7 @@ impl Schema for MysqlStore {
     }
 
     async fn drop_outbox(&self, outbox: &Outbox) -> Result<()> {
+        adopt::forget(&mut *self.pool.acquire().await?, outbox).await?;
         sqlx::raw_sql(outbox.sql(include_str!("sql/drop_outbox.sql"))).execute(&self.pool).await?;
         for statement in [
             "DELETE FROM postrider_outboxes WHERE name = ?",
@@ -192,6 +194,10 @@ async fn migrate_locked(
             spec.outbox.table(),
             versions::SCHEMA
         ));
+        done.extend(match &spec.adoption {
+            Some(adoption) => adopt::set_up(connection, spec, adoption).await?,
+            None => adopt::remove(connection, &spec.outbox).await?,
+        });
     }
     Ok(done)
 }

@@ -4,7 +4,11 @@
 //! appended it first. Under REPEATABLE READ and SERIALIZABLE, a repeat that another transaction
 //! committed after this one began fails with SQLSTATE 40001: repeat the whole transaction.
 
+mod adopt;
+mod adopt_dialect;
+mod adopt_import;
 mod append;
+mod batches;
 mod desk;
 mod inbox;
 mod inboxes;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-use super::PostgresStore;
+use super::{PostgresStore, adopt};
 use crate::store::{
     LANES, Result, Schema, SchemaState, ServerFacts, Upkeep, leave_newer_tables, schema_verdict,
     versions,
@@ -21,10 +21,11 @@ pub(super) const PARTITION_DAYS_AHEAD: i64 = 3;
 /// Dead letters of older tables that get their fingerprint in one step.
 const FINGERPRINT_CHUNK: u32 = 5_000;
 
-const SHARED: [&str; 3] = [
+const SHARED: [&str; 4] = [
     include_str!("sql/migrate_shared_1.sql"),
     include_str!("sql/migrate_shared_2.sql"),
     include_str!("sql/migrate_shared_3_inbox.sql"),
+    include_str!("sql/migrate_buffer_1.sql"),
 ];
 const OUTBOX: [&str; 2] =
     [include_str!("sql/migrate_outbox_1.sql"), include_str!("sql/migrate_outbox_2.sql")];
@@ -108,6 +109,10 @@ impl Schema for PostgresStore {
                 spec.outbox.table(),
                 versions::SCHEMA
             ));
+            done.extend(match &spec.adoption {
+                Some(adoption) => adopt::set_up(&mut tx, spec, adoption).await?,
+                None => adopt::remove(&mut tx, &spec.outbox).await?,
+            });
         }
         tx.commit().await?;
         for spec in outboxes {
@@ -159,6 +164,7 @@ impl Schema for PostgresStore {
 
     async fn drop_outbox(&self, outbox: &Outbox) -> Result<()> {
         let mut tx = self.pool.begin().await?;
+        adopt::forget(&mut tx, outbox).await?;
         sqlx::raw_sql(outbox.sql(include_str!("sql/drop_outbox.sql"))).execute(&mut *tx).await?;
         for statement in [
             "DELETE FROM postrider_outboxes WHERE name = $1",

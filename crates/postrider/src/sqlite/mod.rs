@@ -9,7 +9,9 @@
 //! So that the application's own writes get through, the store's transactions are short: they write
 //! at most [`ROWS_MAX`] rows, and payloads are read when the write lock is given back.
 
+mod adopt;
 mod append;
+mod batches;
 mod claim;
 mod desk;
 mod inbox;

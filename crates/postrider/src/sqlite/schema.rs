@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
+use super::adopt::refuse_adoptions;
 use super::{On, ROWS_MAX, SqliteStore};
 use crate::store::{
     LANES, Result, Schema, SchemaState, ServerFacts, Upkeep, leave_newer_tables, schema_verdict,
@@ -10,10 +11,11 @@ use crate::store::{
 };
 use crate::{Dedupe, Outbox, OutboxSpec};
 
-const SHARED: [&str; 3] = [
+const SHARED: [&str; 4] = [
     include_str!("sql/migrate_shared_1.sql"),
     include_str!("sql/migrate_shared_2.sql"),
     include_str!("sql/migrate_shared_3_inbox.sql"),
+    include_str!("sql/migrate_buffer_1.sql"),
 ];
 const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
 const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2_column.sql");
@@ -35,6 +37,7 @@ fn outbox_files(spec: &OutboxSpec, fingerprint: bool) -> Vec<&'static str> {
 #[async_trait]
 impl Schema for SqliteStore {
     async fn migrate(&self, outboxes: &[OutboxSpec]) -> Result<Vec<String>> {
+        refuse_adoptions(outboxes)?;
         let mut done = Vec::new();
         // The write lock lets one process migrate at a time.
         let mut tx = self.begin().await?;

@@ -10,6 +10,8 @@
 //! | [`Jobs`] | operators, and who runs the jobs | bulk actions, step by step |
 //! | [`Pauses`] | operators, and every heartbeat | what is paused |
 //! | [`Watch`] | the monitor, `doctor` | bounded looks at tables and server |
+//! | [`Batches`] | workers of a buffer | batches, saved exactly once |
+//! | [`Adopt`] | `migrate`, `outbox adopt`, clean-up | tables of other programs |
 //!
 //! Rules that hold for every implementation, and that the conformance suite of
 //! `postrider-testkit` checks:
@@ -21,6 +23,8 @@
 //! - **Thread safety.** All methods take `&self` and may run at the same time. A [`Cursor`] belongs
 //!   to one caller.
 
+mod adopt;
+mod batches;
 mod books;
 mod claim;
 mod dead_letter;
@@ -42,6 +46,13 @@ mod settle;
 mod upkeep;
 mod watch;
 
+pub(crate) use adopt::adoption_findings;
+pub use adopt::{Adopt, AdoptCursor, AdoptImport, AdoptStep};
+pub use batches::{
+    Application, BATCHES_KEPT, BUFFER_NAME_CHARS_MAX, Batch, BatchBook, BatchEntry, BatchState,
+    BatchTarget, Batches, EventTarget, TableTarget,
+};
+pub(crate) use batches::{IMPORT_ACTION, importable, is_unfit};
 pub use books::{BOOKS_BY_MINUTE, BookLine, Books, Statistics, TypeStatistics};
 pub(crate) use books::{BOOKS_SUMMED_AFTER, books_from_lines};
 pub use claim::{ClaimLimit, Claimed, Cursor};
@@ -132,10 +143,13 @@ pub struct Capabilities {
 
 /// Everything that a database does for Postrider.
 pub trait Database:
-    Schema + Store + Lanes + Upkeep + Desk + Inboxes + Jobs + Pauses + Watch
+    Schema + Store + Lanes + Upkeep + Desk + Inboxes + Jobs + Pauses + Watch + Batches + Adopt
 {
 }
-impl<T: Schema + Store + Lanes + Upkeep + Desk + Inboxes + Jobs + Pauses + Watch> Database for T {}
+impl<T> Database for T where
+    T: Schema + Store + Lanes + Upkeep + Desk + Inboxes + Jobs + Pauses + Watch + Batches + Adopt
+{
+}
 
 /// The relay's side of a store.
 #[async_trait]

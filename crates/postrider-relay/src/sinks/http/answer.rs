@@ -37,8 +37,7 @@ impl Answer {
 
     /// The wait that it asks for by `Retry-After`.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
-        let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?;
-        retry_after(text, Utc::now())
+        asked_wait(&self.headers)
     }
 
     /// By the table of the specification.
@@ -59,15 +58,21 @@ impl Answer {
     }
 }
 
+/// The wait that headers ask for by `Retry-After`.
+pub(crate) fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
+    retry_after(headers.get(RETRY_AFTER)?.to_str().ok()?, Utc::now())
+}
+
+/// Of an answer that is no success.
 #[derive(Debug, PartialEq, Eq)]
-enum Meaning {
+pub(crate) enum Meaning {
     Rejected,
     Retry,
     Down,
     Credentials,
 }
 
-fn meaning(status: StatusCode) -> Meaning {
+pub(crate) fn meaning(status: StatusCode) -> Meaning {
     match status.as_u16() {
         400 | 409 | 410 | 413 | 415 | 422 => Meaning::Rejected,
         401 | 403 | 407 => Meaning::Credentials,

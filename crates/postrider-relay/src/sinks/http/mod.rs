@@ -20,10 +20,14 @@ use url::Url;
 
 #[cfg(any(feature = "discord", feature = "slack"))]
 pub(crate) use self::answer::Answer;
+#[cfg(feature = "gateway")]
+pub(crate) use self::answer::{Meaning, asked_wait, meaning};
 pub(crate) use self::client::{client, client_for, connection_error};
 pub(crate) use self::exchange::{Dialect, Exchange};
 pub(crate) use self::signature::Signer;
 pub(crate) use self::targets::Targets;
+#[cfg(feature = "gateway")]
+pub(crate) use self::targets::host_of;
 use crate::body::{Body, Escape};
 use crate::message::{Envelope, EnvelopeSettings};
 use crate::routes::RouteSettings;
@@ -226,7 +230,7 @@ impl Sink for HttpSink {
     async fn close(&self) {}
 }
 
-fn fixed_headers(settings: &[(String, String)]) -> Result<HeaderMap, String> {
+pub(crate) fn fixed_headers(settings: &[(String, String)]) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (name, value) in settings {
         let header = HeaderName::try_from(name)

@@ -20,7 +20,7 @@ use crate::sink::Outcome;
 const REDIRECTS_MAX: u32 = 3;
 
 /// A server or a cluster, connected when first needed and again when the connection broke.
-pub(super) struct Server {
+pub(crate) struct Server {
     client: AnyClient,
     nodes: String,
     timeout: Duration,
@@ -42,7 +42,7 @@ enum AnyConnection {
 
 impl Server {
     /// Reads the URL; connects to nothing.
-    pub(super) fn new(
+    pub(crate) fn new(
         url: &str,
         cluster: Option<bool>,
         ca: Option<&Path>,
@@ -84,12 +84,12 @@ impl Server {
     }
 
     /// Hosts and ports, without what is secret.
-    pub(super) fn nodes(&self) -> &str {
+    pub(crate) fn nodes(&self) -> &str {
         &self.nodes
     }
 
     /// One answer per command, or what that means for all of them.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         &self,
         pipeline: &Pipeline,
         deadline: Instant,
@@ -126,7 +126,7 @@ impl Server {
     }
 
     /// Whether it answers.
-    pub(super) async fn ping(&self) -> Result<(), String> {
+    pub(crate) async fn ping(&self) -> Result<(), String> {
         self.ask::<String>(redis::cmd("PING")).await.map(drop)
     }
 

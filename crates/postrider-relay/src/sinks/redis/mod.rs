@@ -4,7 +4,7 @@
 //! one node, so that all of them are added, in their order, or none is. A connection that is lost
 //! before the answer leaves them in doubt together, and they are sent again together.
 
-mod connection;
+pub(crate) mod connection;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

@@ -14,6 +14,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use postrider::store::{ClaimMode, Database, OnSuccess};
 use postrider::{Appender, Outbox};
 use postrider_relay::Waker;
+use postrider_relay::gateway::Gateway;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -40,7 +41,7 @@ const ARCHIVE_BATCH: u32 = 2_000;
 /// Events are not due within the run, so that nothing moves while it measures.
 const NOT_YET: Duration = Duration::from_secs(24 * 3_600);
 /// Every request for statistics asks the database; otherwise one in two seconds does.
-const FEED_EVERY: Duration = Duration::from_millis(1);
+pub(super) const FEED_EVERY: Duration = Duration::from_millis(1);
 /// Kinds of errors among the dead letters.
 pub(super) const ERRORS: [&str; 8] = [
     "HTTP 422 from the partner: amount 17 is too small",
@@ -103,7 +104,7 @@ pub(super) async fn api(stage: &Stage, args: &ApiBenchArgs) -> Result<Report, Fa
     while stage.store.fold_books(&outbox, 10_000).await? > 0 {}
 
     let stop = stage.stop.child_token();
-    let address = serve(stage, &outbox, FEED_EVERY, stop.clone()).await?;
+    let address = serve(stage, &outbox, Vec::new(), FEED_EVERY, stop.clone()).await?;
     let mut clients = Vec::new();
     for _ in 0..args.clients {
         clients.push(Client::connect(address, &outbox).await?);
@@ -160,6 +161,7 @@ async fn fill_archive(
 pub(super) async fn serve(
     stage: &Stage,
     outbox: &Outbox,
+    gateways: Vec<Gateway>,
     feed_every: Duration,
     stop: CancellationToken,
 ) -> Result<SocketAddr, Failure> {
@@ -181,6 +183,7 @@ pub(super) async fn serve(
         store,
         appender: Appender::connect(&stage.url, 1).await?,
         outboxes: vec![served],
+        gateways,
         waker: Waker::default(),
         metrics: PrometheusBuilder::new().build_recorder().handle(),
         access: http::access::Access::new(&server, &api)?,

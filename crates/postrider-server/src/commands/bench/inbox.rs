@@ -29,6 +29,7 @@ struct Details {
     payload_bytes: u32,
     batch: u32,
     consumers: u32,
+    random_ids: bool,
     /// Of events that are new, each with its effect: a row in a table.
     #[serde(flatten)]
     speed: Speed,
@@ -52,6 +53,7 @@ pub(super) async fn inbox(stage: &Stage, args: &InboxBenchArgs) -> Result<Report
         maker: Maker::new(args.event.keys, args.event.payload),
         events: args.events,
         batch: u64::from(args.batch),
+        random_ids: args.random_ids,
         next: AtomicU64::new(0),
     };
     // Once before and once after: the first writes of a connection are not its fastest.
@@ -72,6 +74,7 @@ struct Work {
     maker: Maker,
     events: u64,
     batch: u64,
+    random_ids: bool,
     next: AtomicU64,
 }
 
@@ -82,7 +85,7 @@ macro_rules! consume {
         let mut fresh: Vec<u64> = $numbers.clone().collect();
         if let Some(inbox) = &$work.inbox {
             let events: Vec<Incoming> =
-                $numbers.map(|number| Incoming::new(identity(number))).collect();
+                $numbers.map(|number| Incoming::new(identity(number, $work.random_ids))).collect();
             let answers = postrider::$module::receive_all(&mut tx, inbox, &events).await;
             let answers = answers.map_err(|error| match error {
                 ReceiveError::Database(error) => error,
@@ -156,11 +159,16 @@ impl Work {
     }
 }
 
-/// As scattered over an index as random UUIDs are, and the same in every run.
-fn identity(number: u64) -> String {
-    let mixed =
-        u128::from(number.wrapping_add(1)).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
-    uuid::Uuid::from_u128(mixed).to_string()
+/// The same in every run: ascending, as the library makes identities, or scattered, as the default of
+/// the databases does for a plain INSERT.
+fn identity(number: u64, random: bool) -> String {
+    const SCATTER: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
+    let scattered = u128::from(number.wrapping_add(1)).wrapping_mul(SCATTER);
+    let value = match random {
+        true => scattered,
+        false => u128::from(number) << 64 | scattered >> 64,
+    };
+    uuid::Uuid::from_u128(value).to_string()
 }
 
 async fn report(
@@ -181,6 +189,7 @@ async fn report(
         ("repeats ignored".to_owned(), rate(ignored_events_per_s)),
         ("consumers".to_owned(), number(i128::from(args.consumers))),
         ("events per transaction".to_owned(), number(i128::from(args.batch))),
+        ("identities".to_owned(), if args.random_ids { "random" } else { "ascending" }.to_owned()),
         ("payload".to_owned(), format!("{} B", args.event.payload)),
         ("book".to_owned(), if balanced { "balanced" } else { "NOT BALANCED" }.to_owned()),
     ];
@@ -200,6 +209,7 @@ async fn report(
             payload_bytes: args.event.payload,
             batch: args.batch,
             consumers: args.consumers,
+            random_ids: args.random_ids,
             speed,
             ignored_events_per_s: super::numbers::rounded(ignored_events_per_s, 1),
             received: book.received,

@@ -8,12 +8,15 @@ mod append;
 mod backlog;
 mod bare;
 mod blocked_keys;
+mod buffer;
+mod buffer_bare;
 mod bulk_retry;
 mod checker;
 mod claims;
 mod drain;
 mod event;
 pub(crate) mod facts;
+mod gateway;
 mod held_xmin;
 mod inbox;
 #[cfg(feature = "kafka")]
@@ -86,7 +89,9 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::Takeover(args) => takeover::takeover(stage, args).await,
         BenchCommand::Backlog(args) => backlog::backlog(stage, args).await,
         BenchCommand::Api(args) => api::api(stage, args).await,
+        BenchCommand::Buffer(args) => buffer::buffer(stage, args).await,
         BenchCommand::BulkRetry(args) => bulk_retry::bulk_retry(stage, args).await,
+        BenchCommand::Gateway(args) => gateway::gateway(stage, args).await,
         BenchCommand::Page(args) => page::page(stage, args).await,
     }
 }
@@ -104,7 +109,9 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::Takeover(args) => (&args.output, ClaimMode::Lanes),
         BenchCommand::Backlog(args) => (&args.output, args.claim),
         BenchCommand::Api(args) => (&args.output, ClaimMode::default()),
+        BenchCommand::Buffer(args) => (&args.output, ClaimMode::default()),
         BenchCommand::BulkRetry(args) => (&args.output, ClaimMode::default()),
+        BenchCommand::Gateway(args) => (&args.output, ClaimMode::default()),
         BenchCommand::Page(args) => (&args.output, ClaimMode::default()),
     }
 }

@@ -76,7 +76,7 @@ pub(super) async fn page(stage: &Stage, args: &PageBenchArgs) -> Result<Report, 
     stage.fill(&outbox, &later, args.events).await?;
     while stage.store.fold_books(&outbox, 10_000).await? > 0 {}
     let stop = stage.stop.child_token();
-    let address = serve(stage, &outbox, FEED_EVERY, stop.clone()).await?;
+    let address = serve(stage, &outbox, Vec::new(), FEED_EVERY, stop.clone()).await?;
     let browser = Driver::start(args).await?;
 
     let name = outbox.name();

@@ -3,12 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use postrider::buffer::{Buffer, BufferSettings};
 use postrider::store::{ClaimMode, Database};
 use postrider::{Inbox, Outbox, OutboxSpec};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::bare::Bare;
+use super::buffer_bare;
 use super::claims::Claims;
 use super::event::Maker;
 use super::kafka;
@@ -39,6 +41,7 @@ enum Made {
     Table(String),
     Inbox(String),
     Topic { brokers: String, name: String },
+    Buffer(Arc<Buffer>),
 }
 
 impl Stage {
@@ -84,6 +87,22 @@ impl Stage {
         self.made().push(Made::Table(table.clone()));
         self.bare.create_plain_table(&table).await?;
         Ok(table)
+    }
+
+    /// Makes a table of keys and counts.
+    pub(super) async fn count_table(&self, suffix: &str) -> Result<String, Failure> {
+        let table = self.unused_name(suffix).await?.table().to_owned();
+        self.made().push(Made::Table(table.clone()));
+        buffer_bare::create(&self.bare, &table).await?;
+        Ok(table)
+    }
+
+    /// Makes a buffer with a name that nothing else has.
+    pub(super) fn buffer(&self, url: &str) -> Result<BufferSettings, Failure> {
+        let unique = uuid::Uuid::new_v4().simple().to_string();
+        let settings = BufferSettings::new(format!("bench_{}", &unique[..8]), url);
+        self.made().push(Made::Buffer(Arc::new(Buffer::new(settings.clone())?)));
+        Ok(settings)
     }
 
     /// An inbox of its own, in the table that all share.
@@ -157,6 +176,10 @@ impl Stage {
                 Made::Table(table) => self.bare.drop_table(&table).await,
                 Made::Inbox(consumer) => self.bare.empty_inbox(&consumer).await,
                 Made::Topic { brokers, name } => kafka::delete_topic(&brokers, &name).await,
+                Made::Buffer(buffer) => {
+                    let removed = buffer.remove().await.map_err(Failure::from);
+                    buffer_bare::forget(&self.bare, buffer.name()).await.and(removed)
+                }
             };
             outcome = outcome.and(dropped);
         }

@@ -81,6 +81,7 @@ async fn look_at_store(
         }
     }
     findings.extend(store.diagnose(&built.specs(), args.long_transaction).await?);
+    findings.extend(store.diagnose_adoptions(&built.specs()).await?);
     if findings.iter().any(|finding| finding.subject == "tables" && finding.cure.is_some()) {
         return Ok(());
     }

@@ -14,7 +14,7 @@ use super::limits::Client;
 use super::tokens::{digest, is_random};
 use super::{Access, Caller, Credential, Role, SIGN_IN, Way};
 use crate::http::problem::Problem;
-use crate::http::{APPEND_PATH, ServerState};
+use crate::http::{APPEND_PATH, ServerState, gateway};
 
 /// Name of the session's cookie.
 pub(crate) const COOKIE: &str = "postrider_session";
@@ -39,10 +39,15 @@ pub(crate) async fn admit(
             };
         }
     };
-    // Appending is what the store is for; how much of it there can be is limited by its connections.
+    // Appending is what the store is for, and calling what a gateway is for; how much of it there can
+    // be is limited by their connections.
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let appends = request.method() == Method::POST && path == Some(APPEND_PATH);
-    if !appends && let Err(wait) = access.limits.request(Client::Name(caller.name.clone())) {
+    let calls = path.is_some_and(|path| path.starts_with(gateway::PREFIX));
+    if !appends
+        && !calls
+        && let Err(wait) = access.limits.request(Client::Name(caller.name.clone()))
+    {
         return too_many("requests under this name", wait).into_response();
     }
     request.extensions_mut().insert(caller);

@@ -133,7 +133,7 @@ pub(super) async fn import(
     let Ok(Ok(contents)) = reading.await else {
         return Err(Problem::new(400, "the body cannot be read"));
     };
-    let Contents { open, closed, damaged } = contents;
+    let Contents { open, closed, damaged, .. } = contents;
     // Before the first one is imported.
     for (name, _) in &open {
         state.served(name).map_err(|_| {

@@ -6,11 +6,13 @@
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON `{outbox}` TO relay;  -- and the same on each of:
 --       `{outbox}_keys`, `{outbox}_archive`, `{outbox}_dlq`, `{outbox}_attempts`,
 --       `{outbox}_book_entries`, `{outbox}_books`, postrider_relays, postrider_lanes,
---       postrider_parked_keys, postrider_audit, postrider_jobs, postrider_pauses
+--       postrider_parked_keys, postrider_audit, postrider_jobs, postrider_pauses,
+--       postrider_buffer_batches, postrider_buffer_books
 --   GRANT SELECT ON postrider_schema TO relay;                    -- and on postrider_outboxes
 --   GRANT UPDATE (claim, mode_epoch) ON postrider_outboxes TO relay;      -- change of the claim mode
 --   GRANT PROCESS ON *.* TO relay;   -- sees open transactions; without it, claims are slower
 --   GRANT SELECT ON `{outbox}` TO viewer;                         -- and the same on each of:
 --       `{outbox}_archive`, `{outbox}_dlq`, `{outbox}_attempts`, `{outbox}_book_entries`,
 --       `{outbox}_books`, postrider_relays, postrider_lanes, postrider_parked_keys, postrider_audit,
---       postrider_jobs, postrider_pauses, postrider_schema, postrider_outboxes
+--       postrider_jobs, postrider_pauses, postrider_schema,
+--       postrider_buffer_batches, postrider_buffer_books, postrider_outboxes

@@ -5,13 +5,14 @@
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON "{outbox}", "{outbox}_keys", "{outbox}_archive",
 --       "{outbox}_dlq", "{outbox}_attempts", "{outbox}_book_entries", "{outbox}_books",
 --       postrider_relays, postrider_lanes, postrider_parked_keys, postrider_audit,
---       postrider_jobs, postrider_pauses TO relay;
+--       postrider_jobs, postrider_pauses, postrider_buffer_batches, postrider_buffer_books TO relay;
 --   GRANT SELECT ON SEQUENCE "{outbox}_id_seq" TO relay;                  -- late commits
 --   GRANT SELECT ON postrider_schema, postrider_outboxes TO relay;
 --   GRANT UPDATE (claim, mode_epoch) ON postrider_outboxes TO relay;      -- change of the claim mode
 --   GRANT SELECT ON "{outbox}", "{outbox}_archive", "{outbox}_dlq", "{outbox}_attempts",
 --       "{outbox}_book_entries", "{outbox}_books", postrider_relays, postrider_lanes,
 --       postrider_parked_keys, postrider_audit, postrider_jobs, postrider_pauses, postrider_schema,
+--       postrider_buffer_batches, postrider_buffer_books,
 --       postrider_outboxes TO viewer;
 -- Making and dropping archive partitions needs ownership: a relay without it keeps archived rows in
 -- the catch-all partition and deletes them in chunks instead.

@@ -1,0 +1,92 @@
+//! Recovery by an operator, where no relay runs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use postrider::store::Database;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::BufferConfig;
+use super::worker::{Trouble, Worker};
+use crate::alert::{AlertSettings, Dispatcher, LogChannel, Subscription};
+use crate::backup::Backup;
+use crate::config::RelayConfig;
+use crate::heart::{self, Heart};
+use crate::relay::RelayError;
+
+/// Batches of a buffer, before and after.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RecoveredBuffer {
+    /// Name of the buffer.
+    pub buffer: String,
+    /// Batches that were found.
+    pub found: usize,
+    /// Batches that are left: of workers that live.
+    pub left: usize,
+}
+
+/// Brings batches of workers that are gone to their end. Moves nothing new. A worker that died a
+/// moment ago is known to be dead only after a lease, so this waits up to two leases for the rest.
+///
+/// # Errors
+/// If a buffer or the database cannot be used; what was recovered by then is recovered.
+pub async fn recover_buffers(
+    store: Arc<dyn Database>,
+    config: &RelayConfig,
+    buffers: Vec<BufferConfig>,
+) -> Result<Vec<RecoveredBuffer>, RelayError> {
+    let registered = heart::register(store.as_ref(), config, Vec::new()).await?;
+    let heart = Heart::new(Vec::new(), HashMap::new());
+    let stop = CancellationToken::new();
+    let _stop = stop.clone().drop_guard();
+    let beating = {
+        let (heart, store) = (Arc::clone(&heart), Arc::clone(&store));
+        let (config, stop) = (config.clone(), stop.clone());
+        tokio::spawn(
+            async move { heart.run(store.as_ref(), &config, Some(registered), &stop).await },
+        )
+    };
+    let (alerts, dispatcher) =
+        Dispatcher::new(vec![Subscription::new(LogChannel)], AlertSettings::default());
+    let dispatcher = tokio::spawn(dispatcher.run(stop.clone()));
+    let backup = Arc::new(Backup::new(&config.backup_folder, config.backup_bytes_max));
+    let mut workers: Vec<Worker> = buffers
+        .into_iter()
+        .map(|buffer| Worker::new(buffer, Arc::clone(&store), Arc::clone(&backup), alerts.clone()))
+        .collect();
+    let outcome = recover_all(&mut workers, &heart, config).await;
+    stop.cancel();
+    if let Ok(Some(lease)) = beating.await {
+        store.retire(&lease).await?;
+    }
+    drop(dispatcher.await);
+    outcome
+}
+
+async fn recover_all(
+    workers: &mut [Worker],
+    heart: &Heart,
+    config: &RelayConfig,
+) -> Result<Vec<RecoveredBuffer>, RelayError> {
+    let until = Instant::now() + config.lease * 2;
+    let mut found: Vec<Option<usize>> = vec![None; workers.len()];
+    loop {
+        let lease = heart.held().await.lease;
+        let mut recovered = Vec::new();
+        for (worker, found) in workers.iter_mut().zip(&mut found) {
+            let name = worker.config.buffer.name().to_owned();
+            let failed = |error: Trouble| RelayError::Buffer(format!("buffer `{name}`: {error}"));
+            let before = worker.recover(&lease).await.map_err(failed)?;
+            let found = *found.get_or_insert(before.batches.len());
+            let after = worker.config.buffer.look().await;
+            let left = after.map_err(|error| failed(error.into()))?.batches.len();
+            recovered.push(RecoveredBuffer { buffer: name, found, left });
+        }
+        if recovered.iter().all(|buffer| buffer.left == 0) || Instant::now() >= until {
+            return Ok(recovered);
+        }
+        tokio::time::sleep(config.heartbeat_every).await;
+    }
+}

@@ -1,0 +1,347 @@
+//! The worker of one buffer.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postrider::StoreError;
+use postrider::buffer::{
+    Adopted, BatchEnd, Buffer, BufferError, BufferLook, ListedBatch, MovedBatch,
+};
+use postrider::store::{Application, Batch, BatchState, Database, Lease};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::BufferConfig;
+use crate::alert::{Alert, Alerts, Severity};
+use crate::backup::Backup;
+use crate::heart::Heart;
+use crate::telemetry::{self, label};
+use crate::upkeep::Every;
+
+/// Full batches in a row, before the list is looked at again.
+const MOVES_MAX: usize = 100;
+/// Time between looks at the server's settings and replicas.
+const CHECK_EVERY: Duration = Duration::from_secs(60);
+/// Time between clean-ups of what was decided 30 days ago, and rows per statement.
+const CLEAN_EVERY: Duration = Duration::from_secs(3_600);
+const CLEAN_CHUNK: u32 = 1_000;
+
+/// Why a round ended early. What it was about is still there in the next.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error(transparent)]
+    Redis(#[from] BufferError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("too few replicas have the batch; it is saved when they do (wait_replicas)")]
+    Unconfirmed,
+    #[error("{0}")]
+    Unsafe(String),
+    #[error("the backup file cannot be written: {0}")]
+    Backup(std::io::Error),
+}
+
+impl Trouble {
+    /// Whether it is over by itself when a server is back.
+    fn is_transient(&self) -> bool {
+        match self {
+            Self::Redis(error) => error.is_transient(),
+            Self::Store(StoreError::LeaseLost) | Self::Unconfirmed => true,
+            Self::Store(error) => error.is_transient(),
+            Self::Unsafe(_) | Self::Backup(_) => false,
+        }
+    }
+}
+
+/// Moves, saves and recovers the batches of one buffer.
+pub(crate) struct Worker {
+    pub(super) config: BufferConfig,
+    pub(super) store: Arc<dyn Database>,
+    pub(super) backup: Arc<Backup>,
+    pub(super) alerts: Alerts,
+    /// Batches that the file has, though the database does not know yet that they are dead.
+    pub(super) backed_up: HashSet<Uuid>,
+    /// When the server's settings were looked at, and why nothing may be moved there.
+    checked_at: Option<Instant>,
+    refused: Option<String>,
+    clean: Every,
+    troubled: bool,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        config: BufferConfig,
+        store: Arc<dyn Database>,
+        backup: Arc<Backup>,
+        alerts: Alerts,
+    ) -> Self {
+        telemetry::start_buffer(config.buffer.name());
+        Self {
+            config,
+            store,
+            backup,
+            alerts,
+            backed_up: HashSet::new(),
+            checked_at: None,
+            refused: None,
+            clean: Every::new(CLEAN_EVERY),
+            troubled: false,
+        }
+    }
+
+    /// Works until stopped; finishes the round that it is in.
+    pub(crate) async fn run(mut self, heart: Arc<Heart>, stop: CancellationToken) {
+        while let Some(held) = stop.run_until_cancelled(heart.held()).await {
+            let started = Instant::now();
+            let outcome = self.round(&held.lease, &stop).await;
+            if let Err(Trouble::Store(StoreError::LeaseLost)) = &outcome {
+                // Its batches are a dead relay's now; under the new lease they are recovered.
+                heart.lost();
+            }
+            self.tell(outcome);
+            let rest = self.config.flush_every.saturating_sub(started.elapsed());
+            if stop.run_until_cancelled(tokio::time::sleep(rest)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Goes on with batches that were left, then moves and saves until the buffer is empty.
+    async fn round(&mut self, lease: &Lease, stop: &CancellationToken) -> Result<(), Trouble> {
+        self.look_at_server().await?;
+        // What is out of the buffer already is safer in the database, however Redis is set up.
+        self.recover(lease).await?;
+        if let Some(why) = &self.refused {
+            return Err(Trouble::Unsafe(why.clone()));
+        }
+        let (buffer, owner) = (Arc::clone(&self.config.buffer), lease.relay_id.clone());
+        let fields_max = self.config.fields_max(self.store.kind());
+        let move_next = || buffer.move_batch(Uuid::new_v4(), &owner, fields_max);
+        let mut batch = move_next().await?;
+        for number in 1.. {
+            let fields = batch.fields.len();
+            if fields == 0 {
+                break;
+            }
+            self.count(telemetry::BUFFER_MOVED, fields as u64);
+            if fields < fields_max as usize || number >= MOVES_MAX || stop.is_cancelled() {
+                self.settle(batch, lease).await?;
+                break;
+            }
+            // The next one is moved while this one is saved. If that fails, the next round finds it
+            // on the list.
+            let (settled, next) = tokio::join!(self.settle(batch, lease), move_next());
+            settled?;
+            batch = next?;
+        }
+        if self.clean.due() {
+            self.store.clean_batches(self.config.buffer.name(), CLEAN_CHUNK).await?;
+        }
+        Ok(())
+    }
+
+    /// From time to time: settings are changed, and replicas come and go.
+    async fn look_at_server(&mut self) -> Result<(), Trouble> {
+        if self.checked_at.is_none_or(|at| at.elapsed() >= CHECK_EVERY) {
+            self.refused = self.config.unsafe_because().await?;
+            self.checked_at = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Goes on with batches of this worker that were left, and with those of workers that are gone.
+    pub(super) async fn recover(&mut self, lease: &Lease) -> Result<BufferLook, Trouble> {
+        let look = self.config.buffer.look().await?;
+        let gauge = |name, value: u64| {
+            let buffer = self.config.buffer.name().to_owned();
+            metrics::gauge!(name, label::BUFFER => buffer).set(value as f64);
+        };
+        gauge(telemetry::BUFFER_FIELDS, look.fields);
+        gauge(telemetry::BUFFER_WAITING, look.waiting());
+        for listed in self.left(&look, lease).await? {
+            let adopted =
+                self.config.buffer.adopt(listed.id, &listed.owner, &lease.relay_id).await?;
+            if listed.owner != lease.relay_id && !matches!(adopted, Adopted::Taken) {
+                self.count(telemetry::BUFFER_RECOVERED, 1);
+                tracing::warn!(buffer = self.config.buffer.name(), batch = %listed.id,
+                    entries = listed.entries, owner = listed.owner,
+                    "batch taken over from a worker that is gone");
+            }
+            match adopted {
+                Adopted::Batch(batch) => self.settle(batch, lease).await?,
+                Adopted::Lost => self.end_lost(&listed).await?,
+                Adopted::Taken | Adopted::Done => {}
+            }
+        }
+        Ok(look)
+    }
+
+    /// Whoever is on the list of relays and not fenced lives, and so do its batches. The relays are
+    /// read *after* the batches: an owner is registered before it moves anything.
+    async fn left(&self, look: &BufferLook, lease: &Lease) -> Result<Vec<ListedBatch>, Trouble> {
+        let others = look.batches.iter().any(|batch| batch.owner != lease.relay_id);
+        let relays = if others { self.store.relays().await? } else { Vec::new() };
+        let lives = |owner: &str| relays.iter().any(|r| !r.fenced && r.relay_id == owner);
+        let left = |batch: &&ListedBatch| batch.owner == lease.relay_id || !lives(&batch.owner);
+        Ok(look.batches.iter().filter(left).cloned().collect())
+    }
+
+    /// Brings a batch to its end, in parts where some of its entries do not fit.
+    async fn settle(&mut self, batch: MovedBatch, lease: &Lease) -> Result<(), Trouble> {
+        let started = Instant::now();
+        let mut todo = vec![batch];
+        while let Some(batch) = todo.pop() {
+            if !batch.confirmed {
+                return Err(Trouble::Unconfirmed);
+            }
+            todo.extend(self.settle_one(batch, lease).await?);
+        }
+        let buffer = self.config.buffer.name().to_owned();
+        metrics::histogram!(telemetry::BUFFER_FLUSH_SECONDS, label::BUFFER => buffer)
+            .record(started.elapsed());
+        Ok(())
+    }
+
+    /// Saves a batch, or cancels it and answers its parts.
+    async fn settle_one(
+        &mut self,
+        batch: MovedBatch,
+        lease: &Lease,
+    ) -> Result<Vec<MovedBatch>, Trouble> {
+        let name = self.config.buffer.name();
+        let (entries, unfit) = batch.entries();
+        let reason = match unfit.first() {
+            Some((_, reason)) => reason.clone(),
+            None => {
+                let saving = Batch::new(name, batch.id, entries);
+                match self.store.apply_batch(lease, &saving, &self.config.target).await? {
+                    Application::Applied => {
+                        // Only now: a time to live must never be what loses a batch.
+                        self.config.buffer.expire(batch.id).await?;
+                        let ended = self.config.buffer.finish(batch.id, BatchEnd::Applied).await?;
+                        self.count(telemetry::BUFFER_APPLIED, ended);
+                        return Ok(Vec::new());
+                    }
+                    Application::Known(state) => {
+                        self.close(&batch, lease, state).await?;
+                        return Ok(Vec::new());
+                    }
+                    Application::Unfit(reason) => reason,
+                }
+            }
+        };
+        let count = batch.fields.len() as u64;
+        match self.store.cancel_batch(name, batch.id, count).await? {
+            BatchState::Cancelled => {}
+            state => {
+                self.close(&batch, lease, state).await?;
+                return Ok(Vec::new());
+            }
+        }
+        if batch.fields.len() == 1 {
+            self.bury(&batch, lease, &reason).await?;
+            return Ok(Vec::new());
+        }
+        // Those that are known not to fit, or one half.
+        let all = unfit.len() == batch.fields.len();
+        let first: HashSet<&[u8]> = match unfit.is_empty() || all {
+            true => batch.fields.iter().take(batch.fields.len() / 2).map(|f| &f.0[..]).collect(),
+            false => unfit.iter().map(|(field, _)| *field).collect(),
+        };
+        let first: HashSet<Vec<u8>> = first.into_iter().map(<[u8]>::to_vec).collect();
+        self.split(batch, &first, lease).await
+    }
+
+    async fn split(
+        &mut self,
+        batch: MovedBatch,
+        first: &HashSet<Vec<u8>>,
+        lease: &Lease,
+    ) -> Result<Vec<MovedBatch>, Trouble> {
+        let into = [Uuid::new_v4(), Uuid::new_v4()];
+        let named: Vec<&[u8]> = first.iter().map(Vec::as_slice).collect();
+        let count = batch.fields.len() as u64;
+        match self.config.buffer.split(batch.id, into, &lease.relay_id, &named).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(Vec::new()),
+            Err(error) if error.is_transient() => return Err(error.into()),
+            Err(error) => {
+                self.bury(&batch, lease, &format!("compensation failed: {error}")).await?;
+                return Ok(Vec::new());
+            }
+        }
+        self.count(telemetry::BUFFER_GIVEN_BACK, count);
+        self.count(telemetry::BUFFER_MOVED, count);
+        let (a, b) = batch.fields.into_iter().partition(|(field, _)| first.contains(field));
+        let part = |(id, fields)| MovedBatch { id, fields, confirmed: true };
+        Ok(into.into_iter().zip([a, b]).map(part).collect())
+    }
+
+    /// Ends a batch that the database had decided before.
+    async fn close(
+        &mut self,
+        batch: &MovedBatch,
+        lease: &Lease,
+        state: BatchState,
+    ) -> Result<(), Trouble> {
+        let buffer: &Buffer = &self.config.buffer;
+        match state {
+            BatchState::Applied => {
+                buffer.expire(batch.id).await?;
+                let ended = buffer.finish(batch.id, BatchEnd::Ignored).await?;
+                self.count(telemetry::BUFFER_IGNORED, ended);
+            }
+            BatchState::Cancelled if self.backed_up.contains(&batch.id) => {
+                self.bury(batch, lease, "").await?;
+            }
+            BatchState::Cancelled => match buffer.give_back(batch.id, &lease.relay_id).await {
+                Ok(ended) => self.count(telemetry::BUFFER_GIVEN_BACK, ended),
+                Err(error) if error.is_transient() => return Err(error.into()),
+                Err(error) => {
+                    let error = format!("compensation failed: {error}");
+                    self.bury(batch, lease, &error).await?;
+                }
+            },
+            BatchState::Dead | BatchState::Imported => {
+                buffer.finish(batch.id, BatchEnd::Dead).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what keeps the buffer from being saved, once, and that it is over.
+    fn tell(&mut self, outcome: Result<(), Trouble>) {
+        let name = self.config.buffer.name();
+        let kind = format!("buffer/{name}");
+        match outcome {
+            Ok(()) if self.troubled => {
+                self.troubled = false;
+                tracing::info!(buffer = name, "the buffer is saved again");
+                self.alerts.end(kind, format!("Buffer {name} is saved again"));
+            }
+            Ok(()) => {}
+            Err(trouble) => {
+                match self.troubled {
+                    true => tracing::debug!(buffer = name, %trouble, "still not saved"),
+                    false => tracing::warn!(buffer = name, %trouble, "not saved; trying again"),
+                }
+                self.troubled = true;
+                if !trouble.is_transient() {
+                    self.alerts.begin(Alert {
+                        severity: Severity::Critical,
+                        kind,
+                        title: format!("Buffer {name} cannot be saved"),
+                        fields: vec![("error", trouble.to_string())],
+                        event: None,
+                    });
+                }
+            }
+        }
+    }
+
+    pub(super) fn count(&self, name: &'static str, by: u64) {
+        let buffer = self.config.buffer.name().to_owned();
+        metrics::counter!(name, label::BUFFER => buffer).increment(by);
+    }
+}

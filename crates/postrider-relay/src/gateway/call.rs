@@ -1,0 +1,316 @@
+//! A call of the upstream: how it is recognised, saved, and read again.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::Method;
+use postrider::{Event, NewEvent, limits};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Bytes of path and query at most.
+const TARGET_BYTES_MAX: usize = 8_192;
+
+/// Why something is no call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("malformed path: {0}")]
+pub struct MalformedPath(&'static str);
+
+/// What is asked of the upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    method: Method,
+    target: String,
+    headers: BTreeMap<String, String>,
+    idempotency_key: Option<String>,
+    body: Bytes,
+}
+
+/// Two calls with the same key are the same call: they share an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key([u8; 32]);
+
+impl Call {
+    /// A call without body. `target` is path and query below the URL of the upstream,
+    /// percent-encoded: `/character/42?world=1`.
+    ///
+    /// # Errors
+    /// If that is none, or leads elsewhere.
+    pub fn new(method: Method, target: impl Into<String>) -> Result<Self, MalformedPath> {
+        let target = target.into();
+        check_target(&target)?;
+        let (headers, idempotency_key, body) = (BTreeMap::new(), None, Bytes::new());
+        Ok(Self { method, target, headers, idempotency_key, body })
+    }
+
+    /// As [`Call::new`], with the method `GET`.
+    ///
+    /// # Errors
+    /// As [`Call::new`].
+    pub fn get(target: impl Into<String>) -> Result<Self, MalformedPath> {
+        Self::new(Method::GET, target)
+    }
+
+    /// Sends a header along. It is stored with the call: credentials belong into the settings.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.headers.insert(name.to_ascii_lowercase(), value.into());
+        self
+    }
+
+    /// Makes it safe to repeat a call that changes something: the upstream recognises the repeat.
+    #[must_use]
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.idempotency_key = Some(key.into());
+        self
+    }
+
+    /// Sends a body.
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    pub(crate) fn method(&self) -> &Method {
+        &self.method
+    }
+
+    pub(crate) fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Changes nothing at the upstream.
+    pub(crate) fn is_safe(&self) -> bool {
+        matches!(self.method, Method::GET | Method::HEAD)
+    }
+
+    /// May be made more than once, so that it can be saved, shared and answered from the cache.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        self.is_safe() || self.idempotency_key.is_some()
+    }
+
+    /// Headers, the idempotency key among them.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        let key = self.idempotency_key.as_deref().filter(|_| !self.is_safe());
+        let own = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        own.chain(key.map(|key| ("idempotency-key", key)))
+    }
+
+    pub(crate) fn content(&self) -> Bytes {
+        self.body.clone()
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        let mut hasher = Sha256::new();
+        // With lengths: no two calls can be written the same way.
+        let mut add = |part: &[u8]| {
+            hasher.update((part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        };
+        add(self.method.as_str().as_bytes());
+        add(self.target.as_bytes());
+        add(&self.body);
+        for (name, value) in self.headers() {
+            add(name.as_bytes());
+            add(value.as_bytes());
+        }
+        Key(hasher.finalize().into())
+    }
+
+    /// The event that repeats this call: aggregate = upstream and target, type = endpoint, payload =
+    /// parameters. Its request id is the call's key, so that a call has one open event.
+    pub(crate) fn event(&self, gateway: &str) -> NewEvent {
+        let key = self.key();
+        let (body, body_base64) = match std::str::from_utf8(&self.body) {
+            Ok("") => (None, None),
+            Ok(text) if !text.contains('\0') => (Some(text.to_owned()), None),
+            _ => (None, Some(STANDARD.encode(&self.body))),
+        };
+        let saved = SavedCall {
+            method: self.method.as_str().to_owned(),
+            target: self.target.clone(),
+            headers: self.headers.clone(),
+            idempotency_key: self.idempotency_key.clone(),
+            body,
+            body_base64,
+        };
+        let aggregate_id = shortened(&self.target, limits::AGGREGATE_ID_CHARS_MAX, &key);
+        // Texts in a struct always serialize.
+        let payload = serde_json::json!(saved).to_string();
+        NewEvent::new(gateway, aggregate_id, self.endpoint(), payload)
+            .request_id(key.request_id(gateway))
+    }
+
+    /// Method and first segment of the path: of these there are few, however many calls there are.
+    fn endpoint(&self) -> String {
+        let path = self.target.split('?').next().unwrap_or_default();
+        let first = path.split('/').find(|segment| !segment.is_empty()).unwrap_or_default();
+        let endpoint = format!("{} /{first}", self.method);
+        endpoint.chars().take(limits::EVENT_TYPE_CHARS_MAX).collect()
+    }
+
+    /// The call that an event was made of.
+    ///
+    /// # Errors
+    /// If the payload is no call.
+    pub(crate) fn of_event(event: &Event) -> Result<Self, String> {
+        let wrong = |error: &dyn std::fmt::Display| format!("the payload is no call: {error}");
+        let saved: SavedCall =
+            serde_json::from_str(&event.payload).map_err(|error| wrong(&error))?;
+        let method = Method::from_bytes(saved.method.as_bytes()).map_err(|error| wrong(&error))?;
+        let body = match (saved.body, saved.body_base64) {
+            (Some(text), _) => text.into_bytes(),
+            (None, Some(text)) => STANDARD.decode(text).map_err(|error| wrong(&error))?,
+            (None, None) => Vec::new(),
+        };
+        let call = Self::new(method, saved.target).map_err(|error| wrong(&error))?;
+        let (headers, idempotency_key) = (saved.headers, saved.idempotency_key);
+        Ok(Self { headers, idempotency_key, body: body.into(), ..call })
+    }
+}
+
+impl Key {
+    /// By which a repeat of the call is recognised in the outbox.
+    pub(crate) fn request_id(&self, gateway: &str) -> String {
+        format!("{gateway}:{}", self.hex())
+    }
+
+    pub(crate) fn hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// A number for the breaker, which tells different calls apart by it. Below zero: ids of events
+    /// are above.
+    pub(crate) fn number(&self) -> i64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        i64::MIN | i64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
+/// The payload of an event.
+#[derive(Debug, Serialize, Deserialize)]
+struct SavedCall {
+    method: String,
+    target: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    headers: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    idempotency_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    body: Option<String>,
+    /// Of a body that is no text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    body_base64: Option<String>,
+}
+
+/// Refuses what is no path, or one that the URL's own rules would turn into another.
+fn check_target(target: &str) -> Result<(), MalformedPath> {
+    if !target.starts_with('/') {
+        return Err(MalformedPath("it must start with /"));
+    }
+    if target.len() > TARGET_BYTES_MAX {
+        return Err(MalformedPath("it is longer than 8,192 bytes"));
+    }
+    if target.bytes().any(|byte| !byte.is_ascii_graphic() || byte == b'#' || byte == b'\\') {
+        return Err(MalformedPath("percent-encode what is not visible ASCII, and # and \\"));
+    }
+    let escapes = target.split('%').skip(1);
+    for rest in escapes {
+        if !rest.get(..2).is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+            return Err(MalformedPath("a % is not followed by two hexadecimal digits"));
+        }
+    }
+    let path = target.split('?').next().unwrap_or_default();
+    let climbs = |segment: &str| {
+        let plain = segment.to_ascii_lowercase().replace("%2e", ".");
+        plain == "." || plain == ".."
+    };
+    match path.split('/').any(climbs) {
+        true => Err(MalformedPath("it has a segment . or ..")),
+        false => Ok(()),
+    }
+}
+
+/// Cut where it is too long, with the key at its end, so that it stays one of a kind.
+fn shortened(text: &str, chars_max: usize, key: &Key) -> String {
+    if text.len() <= chars_max {
+        return text.to_owned();
+    }
+    let tail = key.hex();
+    // Visible ASCII: bytes are characters.
+    format!("{}~{tail}", &text[..chars_max - tail.len() - 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_leads_elsewhere_is_refused() {
+        for wrong in [
+            "",
+            "x",
+            "http://h/",
+            "/a/../b",
+            "/..",
+            "/%2e%2E/b",
+            "/.%2e",
+            "/a b",
+            "/a#b",
+            "/a\\b",
+            "/a%2",
+            "/a%zz",
+            "/ä",
+            "/a\n",
+            &format!("/{}", "x".repeat(8_192)),
+        ] {
+            assert!(Call::get(wrong).is_err(), "{wrong}");
+        }
+        for right in ["/", "/a/b?c=../d&e=%20", "/a..b/...", "//a", "/a/%C3%A4", "/a?b=/.."] {
+            assert!(Call::get(right).is_ok(), "{right}");
+        }
+    }
+
+    #[test]
+    fn calls_that_differ_anywhere_have_different_keys() {
+        let get = || Call::get("/a").unwrap();
+        let post = || Call::new(Method::POST, "/a").unwrap();
+        let calls = [
+            get(),
+            Call::get("/a?b").unwrap(),
+            Call::new(Method::HEAD, "/a").unwrap(),
+            get().header("Accept", "x"),
+            get().header("Accept", "y"),
+            post(),
+            post().body("b"),
+            post().idempotency_key("k"),
+            post().idempotency_key("k").body("b"),
+            post().header("idempotency", "-keyk"),
+        ];
+        let keys: std::collections::HashSet<_> = calls.iter().map(Call::key).collect();
+        assert_eq!(keys.len(), calls.len());
+        assert_eq!(get().key(), get().idempotency_key("of no use").key());
+        assert!(keys.iter().all(|key| key.number() < 0));
+    }
+
+    #[test]
+    fn only_a_call_that_may_be_repeated_is_repeatable() {
+        assert!(Call::get("/a").unwrap().is_repeatable());
+        let post = Call::new(Method::POST, "/a").unwrap();
+        assert!(!post.is_repeatable());
+        assert!(post.idempotency_key("k").is_repeatable());
+    }
+
+    #[test]
+    fn a_long_target_makes_an_aggregate_id_that_fits_and_is_one_of_a_kind() {
+        let long = |end: &str| Call::get(format!("/{}{end}", "x".repeat(300))).unwrap();
+        let id =
+            |call: &Call| shortened(call.target(), limits::AGGREGATE_ID_CHARS_MAX, &call.key());
+        assert_eq!(id(&long("a")).len(), limits::AGGREGATE_ID_CHARS_MAX);
+        assert_ne!(id(&long("a")), id(&long("b")));
+        assert!(long("a").event("nexon").validate().is_ok());
+    }
+}

@@ -1,0 +1,236 @@
+//! Resilient API calls: cache → live call → outbox.
+//!
+//! A caller gets an answer from the cache, or from the upstream. While the upstream is down, the call
+//! is saved in an outbox, once however often it is asked, and the caller is told to come back; the
+//! relay repeats the call when the upstream is back and puts the answer into the cache.
+//!
+//! | part | |
+//! |---|---|
+//! | [`Upstream`] | cache, breaker and client: what a process shares |
+//! | [`Gateway`] | for callers |
+//! | [`GatewaySink`] | for the relay: repeats what was saved |
+
+mod answer;
+mod cache;
+mod call;
+mod flights;
+mod reply;
+mod saver;
+mod settings;
+mod sink;
+mod upstream;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::HeaderMap;
+use http::{Method, StatusCode};
+use postrider::{Appender, Outbox};
+
+pub use answer::Answer;
+pub use cache::CacheSettings;
+pub use call::{Call, MalformedPath};
+pub use reply::{Problem, Reply, Source};
+pub use settings::GatewaySettings;
+pub use sink::GatewaySink;
+pub use upstream::Upstream;
+
+use self::cache::Kept;
+use self::call::Key;
+use self::flights::Flights;
+use self::saver::{Saved, Saver};
+use self::upstream::{COUNTS_AS_DOWN, Heard, TOO_LARGE};
+use crate::telemetry;
+
+/// Why a gateway cannot be used at all.
+#[derive(Debug, thiserror::Error)]
+#[error("gateway `{gateway}`: {message}")]
+pub struct GatewayError {
+    /// Its name.
+    pub gateway: String,
+    /// Cause and cure.
+    pub message: String,
+}
+
+/// Answers calls of an upstream, and saves those that it cannot answer.
+pub struct Gateway {
+    upstream: Arc<Upstream>,
+    saver: Saver,
+    saves: Arc<Flights<Saved>>,
+}
+
+impl Gateway {
+    /// Calls are saved in `outbox`, whose request ids must be remembered while the event is open
+    /// ([`Dedupe::Open`](postrider::Dedupe::Open)), and whose sink is the [`GatewaySink`] of the same
+    /// upstream. Call it within a Tokio runtime: it starts a task.
+    pub fn new(upstream: Arc<Upstream>, outbox: Outbox, appender: Appender) -> Self {
+        telemetry::start_gateway(upstream.name());
+        let saver = Saver::start(upstream.name(), outbox, appender);
+        Self { upstream, saver, saves: Arc::default() }
+    }
+
+    /// Name in paths, metrics and messages.
+    pub fn name(&self) -> &str {
+        self.upstream.name()
+    }
+
+    /// Answers a request as it came over HTTP. `target` is path and query below the gateway's own
+    /// path, as they were sent.
+    pub async fn answer(
+        &self,
+        method: Method,
+        target: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Reply {
+        let mut call = match Call::new(method, target) {
+            Ok(call) => call.body(body),
+            Err(error) => {
+                return Reply::Problem(Problem::new(StatusCode::BAD_REQUEST, error.to_string()));
+            }
+        };
+        for (name, value) in self.upstream.forwarded(headers) {
+            call = call.header(name, value);
+        }
+        match headers.get("idempotency-key").map(|value| value.to_str()) {
+            None => {}
+            Some(Ok(key)) if !key.is_empty() => call = call.idempotency_key(key),
+            Some(_) => {
+                let detail = "the header Idempotency-Key must be visible ASCII, and not empty";
+                return Reply::Problem(Problem::new(StatusCode::BAD_REQUEST, detail));
+            }
+        }
+        self.fetch(call).await
+    }
+
+    /// Answers a call: from the cache, from the upstream, or with the word that it was saved.
+    pub async fn fetch(&self, call: Call) -> Reply {
+        if let Some(refused) = self.refuse(&call) {
+            return Reply::Problem(refused);
+        }
+        // What must not be made twice has no answer that others could share.
+        if !call.is_repeatable() {
+            let upstream = &self.upstream;
+            let number = call.key().number();
+            let _probe = upstream.is_down().then(|| upstream.appoint(number)).flatten();
+            let heard = Arc::clone(upstream).call_live(call, None).await;
+            return self.reply(heard, None, Saved::No);
+        }
+        let key = call.key();
+        let kept = self.upstream.cache.get(key, self.upstream.settings.stale_ttl).await;
+        let stale = match kept {
+            Some(Kept { answer, is_fresh: true }) => {
+                self.upstream.count(telemetry::GATEWAY_HITS);
+                return Reply::Answer { answer, source: Source::Cache };
+            }
+            Some(Kept { answer, .. }) => Some(answer),
+            None => None,
+        };
+        self.upstream.count(telemetry::GATEWAY_MISSES);
+        let heard = self.ask(&call, key).await;
+        let saved = match (&heard, &stale) {
+            (Heard::Down { .. }, None) => self.save(&call, key).await,
+            // Whoever gets an answer need not wait for this.
+            (Heard::Down { .. }, Some(_)) => {
+                tokio::spawn(self.save(&call, key));
+                Saved::No
+            }
+            _ => Saved::No,
+        };
+        self.reply(heard, stale, saved)
+    }
+
+    /// The upstream's answer, which all who ask for the same share.
+    async fn ask(&self, call: &Call, key: Key) -> Heard {
+        let upstream = &self.upstream;
+        let fly = |probe| {
+            let (upstream, call) = (Arc::clone(upstream), call.clone());
+            self.upstream.calls.join(key, move || async move {
+                let _probe = probe;
+                upstream.call_live(call, Some(key)).await
+            })
+        };
+        let unknown = || Heard::not_asked("the call ended without an answer");
+        if !upstream.is_down() {
+            return fly(None).await.unwrap_or_else(unknown);
+        }
+        match upstream.appoint(key.number()) {
+            None => Heard::not_asked(COUNTS_AS_DOWN),
+            // The probe may take as long as calls may take: who only reads need not wait for it.
+            Some(probe) if call.is_safe() => {
+                drop(fly(Some(probe)));
+                Heard::not_asked("it counts as down, and is asked whether it is back")
+            }
+            Some(probe) => fly(Some(probe)).await.unwrap_or_else(unknown),
+        }
+    }
+
+    /// Saves the call, which all who ask for the same share. It goes on if nobody waits for it.
+    fn save(&self, call: &Call, key: Key) -> impl Future<Output = Saved> + Send + use<> {
+        let (name, saver) = (self.name(), self.saver.clone());
+        let (request_id, wait) = (key.request_id(name), self.upstream.settings.replay_after);
+        let mut shared = true;
+        let flight = self.saves.join(key, || {
+            shared = false;
+            let event = call.event(name).deliver_after(wait);
+            async move { saver.save(request_id, event).await }
+        });
+        let upstream = Arc::clone(&self.upstream);
+        async move {
+            let saved = match flight.await {
+                Some(Saved::New) if shared => Saved::Repeat,
+                Some(saved) => saved,
+                None => Saved::No,
+            };
+            upstream.count(match saved {
+                Saved::New => telemetry::GATEWAY_SAVED,
+                Saved::Repeat => telemetry::GATEWAY_REPEATS,
+                Saved::No => telemetry::GATEWAY_UNSAVED,
+            });
+            saved
+        }
+    }
+
+    fn refuse(&self, call: &Call) -> Option<Problem> {
+        let upstream = &self.upstream;
+        if !upstream.methods().contains(call.method()) {
+            let methods: Vec<&str> = upstream.methods().iter().map(Method::as_str).collect();
+            let allow = methods.join(", ");
+            let detail =
+                format!("the gateway `{}` passes on {allow}; see `methods`", upstream.name());
+            let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail);
+            return Some(Problem { allow: Some(allow), ..problem });
+        }
+        let elsewhere = "malformed path: it does not lead below the URL of the upstream";
+        (!upstream.takes(call)).then(|| Problem::new(StatusCode::BAD_REQUEST, elsewhere))
+    }
+
+    fn reply(&self, heard: Heard, stale: Option<Arc<Answer>>, saved: Saved) -> Reply {
+        let upstream = &self.upstream;
+        let name = upstream.name();
+        let error = match heard {
+            Heard::Answer(answer, source) => return Reply::Answer { answer, source },
+            Heard::TooLarge => {
+                let bytes = upstream.settings.answer_bytes_max;
+                let detail = format!("`{name}`: {TOO_LARGE}, which is {bytes} bytes");
+                return Reply::Problem(Problem::new(StatusCode::BAD_GATEWAY, detail));
+            }
+            Heard::Down { error, .. } => error,
+        };
+        if let Some(answer) = stale {
+            upstream.count(telemetry::GATEWAY_STALE);
+            return Reply::Answer { answer, source: Source::Stale };
+        }
+        upstream.count(telemetry::GATEWAY_UNAVAILABLE);
+        let (saved, what) = match saved {
+            Saved::New | Saved::Repeat => {
+                (true, "the call is saved and is repeated when it is back; ask again then")
+            }
+            Saved::No => (false, "the call is not saved; repeat it yourself"),
+        };
+        let detail = format!("`{name}` is down ({error}): {what}");
+        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+        let retry_after = Some(upstream.settings.retry_after);
+        Reply::Problem(Problem { saved: Some(saved), retry_after, ..problem })
+    }
+}

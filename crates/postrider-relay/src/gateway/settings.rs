@@ -1,0 +1,164 @@
+//! What a gateway is told, checked before anything is called.
+
+use std::time::Duration;
+
+use http::Method;
+use http::header::{HeaderMap, HeaderName};
+use url::Url;
+
+use super::cache::CacheSettings;
+use crate::sinks::http::fixed_headers;
+
+/// Methods that a gateway passes on, if it is told to.
+const METHODS: [Method; 6] =
+    [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+/// Headers of callers that are never passed on. Answers are shared, and calls are stored: what names
+/// or authorises one caller has no place in either.
+const NOT_FORWARDED: [&str; 12] = [
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "host",
+    "connection",
+    "content-length",
+    "transfer-encoding",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+    "idempotency-key",
+];
+
+/// Settings of a gateway.
+#[derive(Debug, Clone)]
+pub struct GatewaySettings {
+    /// Name in paths, metrics and messages.
+    pub name: String,
+    /// URL of the upstream; the path of a call is appended to it.
+    pub url: String,
+    /// Headers sent with every call, at replay too: where credentials belong.
+    pub headers: Vec<(String, String)>,
+    /// Headers of the caller that are passed on. They are part of what makes a call the same.
+    pub forward_headers: Vec<String>,
+    /// Methods that are passed on.
+    pub methods: Vec<String>,
+    /// Time for one call, waiting for a place included.
+    pub timeout: Duration,
+    /// Calls at the same time.
+    pub concurrency_max: usize,
+    /// Bytes of an answer at most.
+    pub answer_bytes_max: usize,
+    /// How long an answer is given from the cache.
+    pub ttl: Duration,
+    /// How long 404 and 410 are given from the cache; zero is not at all.
+    pub negative_ttl: Duration,
+    /// How much longer an answer is given while the upstream is down; zero is not at all.
+    pub stale_ttl: Duration,
+    /// Wait before a saved call is repeated for the first time.
+    pub replay_after: Duration,
+    /// When callers are told to come back.
+    pub retry_after: Duration,
+    /// Where answers are kept.
+    pub cache: CacheSettings,
+    /// Forward proxy; without one, the proxies of the environment.
+    pub proxy: Option<String>,
+}
+
+impl GatewaySettings {
+    /// The defaults: `GET` and `HEAD`, 5 s, answers of 1 MiB kept for 10 minutes in this process.
+    pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        Self {
+            name: name.into(),
+            url: url.into(),
+            headers: Vec::new(),
+            forward_headers: texts(&["accept", "accept-language", "content-type"]),
+            methods: texts(&["GET", "HEAD"]),
+            timeout: Duration::from_secs(5),
+            concurrency_max: 64,
+            answer_bytes_max: 1_024 * 1_024,
+            ttl: Duration::from_secs(600),
+            negative_ttl: Duration::ZERO,
+            stale_ttl: Duration::ZERO,
+            replay_after: Duration::from_secs(30),
+            retry_after: Duration::from_secs(60),
+            cache: CacheSettings::default(),
+            proxy: None,
+        }
+    }
+
+    /// `http` or `https`, without query: what callers ask for is appended to it.
+    pub(super) fn parsed_url(&self) -> Result<Url, String> {
+        // The text itself is not shown: a URL may carry a password.
+        let wrong = || {
+            "`url` must be like https://api.example.com/v1: with a host, without query and fragment"
+                .to_owned()
+        };
+        let url = Url::parse(&self.url).map_err(|_| wrong())?;
+        let fits = matches!(url.scheme(), "http" | "https") && url.has_host();
+        match fits && url.query().is_none() && url.fragment().is_none() {
+            true => Ok(url),
+            false => Err(wrong()),
+        }
+    }
+
+    pub(super) fn parsed_methods(&self) -> Result<Vec<Method>, String> {
+        if self.methods.is_empty() {
+            return Err("`methods` is empty; GET and HEAD are the default".to_owned());
+        }
+        let method = |name: &String| {
+            METHODS.iter().find(|method| method.as_str() == name).cloned().ok_or_else(|| {
+                let allowed: Vec<&str> = METHODS.iter().map(Method::as_str).collect();
+                format!("`methods`: `{name}` is unknown; allowed: {}", allowed.join(", "))
+            })
+        };
+        self.methods.iter().map(method).collect()
+    }
+
+    pub(super) fn parsed_headers(&self) -> Result<HeaderMap, String> {
+        fixed_headers(&self.headers)
+    }
+
+    pub(super) fn parsed_forward_headers(&self) -> Result<Vec<HeaderName>, String> {
+        let own = self.parsed_headers()?;
+        let header = |text: &String| {
+            let name = HeaderName::try_from(text)
+                .map_err(|_| format!("`forward_headers`: `{text}` cannot be a header name"))?;
+            match NOT_FORWARDED.contains(&name.as_str()) || own.contains_key(&name) {
+                true => Err(format!(
+                    "`forward_headers`: `{name}` is not passed on from callers: answers are shared \
+                     and calls are stored; what the upstream wants to see stands in `headers`"
+                )),
+                false => Ok(name),
+            }
+        };
+        self.forward_headers.iter().map(header).collect()
+    }
+
+    pub(super) fn check_limits(&self) -> Result<(), String> {
+        let named = !self.name.is_empty()
+            && self.name.len() <= 40
+            && self
+                .name
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c));
+        if !named {
+            return Err(
+                "`name` has lower-case letters, digits, _ and -, 40 of them at most".to_owned()
+            );
+        }
+        for (key, value) in
+            [("concurrency_max", self.concurrency_max), ("answer_bytes_max", self.answer_bytes_max)]
+        {
+            if value == 0 {
+                return Err(format!("`{key}` = 0: at least 1"));
+            }
+        }
+        for (key, value) in [("timeout", self.timeout), ("ttl", self.ttl)] {
+            if value < Duration::from_millis(1) {
+                return Err(format!("`{key}` = {value:?}: at least 1ms"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! The relay's side of a gateway: repeats the calls that were saved.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, stream};
+use postrider::Event;
+
+use super::Source;
+use super::call::Call;
+use super::upstream::{Heard, TOO_LARGE, Upstream};
+use crate::health::Health;
+use crate::sink::{Batch, Outcome, Sink, SinkError};
+use crate::sinks::http::{Meaning, meaning};
+use crate::telemetry;
+
+/// Repeats saved calls and puts their answers into the cache.
+pub struct GatewaySink {
+    upstream: Arc<Upstream>,
+}
+
+impl GatewaySink {
+    /// For the calls of this upstream.
+    pub fn new(upstream: Arc<Upstream>) -> Self {
+        Self { upstream }
+    }
+
+    /// One after the other; the first that is not done ends it.
+    async fn replay_run(
+        &self,
+        batch: &Batch<'_>,
+        run: Vec<(usize, &Event)>,
+    ) -> Vec<(usize, Outcome)> {
+        let mut outcomes: Vec<(usize, Outcome)> = Vec::with_capacity(run.len());
+        let done = |outcome: &Outcome| matches!(outcome, Outcome::Delivered | Outcome::Needless);
+        for (number, event) in run {
+            let stopped = outcomes.last().is_some_and(|(_, last)| !done(last));
+            let outcome = if stopped { Outcome::Untried } else { self.replay(batch, event).await };
+            outcomes.push((number, outcome));
+        }
+        outcomes
+    }
+
+    async fn replay(&self, batch: &Batch<'_>, event: &Event) -> Outcome {
+        let upstream = &self.upstream;
+        let call = match Call::of_event(event) {
+            Ok(call) if upstream.takes(&call) => call,
+            Ok(_) => {
+                let error = "the path does not lead below the URL of the upstream".to_owned();
+                return Outcome::Unfit { error };
+            }
+            Err(error) => return Outcome::Unfit { error },
+        };
+        let key = call.key();
+        // What is fresh was asked for after the call was saved: then there was nothing fresh.
+        if upstream.fresh(key).await.is_some() {
+            return self.needless();
+        }
+        if let Some(flight) = upstream.calls.under_way(key) {
+            return match flight.await {
+                Some(Heard::Answer(..)) => self.needless(),
+                _ => Outcome::Untried,
+            };
+        }
+        let Some(_free) = upstream.free_place(batch.deadline).await else {
+            return Outcome::Untried;
+        };
+        let Some(place) = batch.enter(event, upstream.host()).await else {
+            return Outcome::Untried;
+        };
+        let flight = upstream.calls.join(key, || {
+            let (upstream, call) = (Arc::clone(upstream), call.clone());
+            let deadline =
+                batch.deadline.min(std::time::Instant::now() + upstream.settings.timeout);
+            async move {
+                if let Some(answer) = upstream.fresh(key).await {
+                    return Heard::Answer(answer, Source::Cache);
+                }
+                upstream.count(telemetry::GATEWAY_REPLAYS);
+                let heard = upstream.ask(&call, deadline).await;
+                upstream.keep(key, &heard).await;
+                heard
+            }
+        });
+        let Some(heard) = flight.await else { return Outcome::Untried };
+        let outcome = outcome(&heard, &call);
+        match outcome {
+            Outcome::Needless => return self.needless(),
+            // The place is told of what the upstream said, not of what becomes of the event.
+            _ => place.leave(&heard.outcome()),
+        }
+        outcome
+    }
+
+    fn needless(&self) -> Outcome {
+        self.upstream.count(telemetry::GATEWAY_NEEDLESS);
+        Outcome::Needless
+    }
+}
+
+/// What an answer means for a saved call. Who reads gets the same answer by asking again, so that a
+/// definite answer ends the call; a change that was refused is for an operator to see.
+fn outcome(heard: &Heard, call: &Call) -> Outcome {
+    match heard {
+        Heard::Answer(answer, Source::Upstream) => {
+            let error = format!("HTTP {}", answer.status);
+            match meaning(answer.status) {
+                _ if answer.status.is_success() || call.is_safe() => Outcome::Delivered,
+                Meaning::Rejected => Outcome::Rejected { error, detail: None },
+                _ => Outcome::Retry { error },
+            }
+        }
+        Heard::TooLarge => Outcome::Rejected { error: TOO_LARGE.to_owned(), detail: None },
+        other => other.outcome(),
+    }
+}
+
+#[async_trait]
+impl Sink for GatewaySink {
+    fn name(&self) -> &str {
+        self.upstream.name()
+    }
+
+    fn destination<'a>(&'a self, _: &'a Event) -> Cow<'a, str> {
+        Cow::Borrowed(self.upstream.host())
+    }
+
+    fn only_destination(&self) -> Option<&str> {
+        Some(self.upstream.host())
+    }
+
+    fn enters_each(&self) -> bool {
+        true
+    }
+
+    fn health(&self) -> Option<Arc<Health>> {
+        Some(Arc::clone(self.upstream.health()))
+    }
+
+    async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
+        let runs: Vec<_> =
+            batch.runs().into_iter().map(|run| self.replay_run(&batch, run)).collect();
+        let at_once = self.upstream.settings.concurrency_max;
+        let replayed = stream::iter(runs).buffer_unordered(at_once);
+        let mut outcomes: Vec<_> =
+            replayed.collect::<Vec<_>>().await.into_iter().flatten().collect();
+        outcomes.sort_unstable_by_key(|(number, _)| *number);
+        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+
+    /// The cache; whether the upstream is up is not asked: that it may be down is what a gateway is
+    /// for.
+    async fn check(&self) -> Result<(), SinkError> {
+        let checked = self.upstream.cache.check().await;
+        checked.map_err(|message| SinkError { sink: self.name().to_owned(), message })
+    }
+
+    async fn close(&self) {}
+}

@@ -1,0 +1,114 @@
+//! Buffers: what is counted in Redis is saved once.
+
+use postrider::buffer::{Adopted, BufferError, BufferSettings};
+use postrider::store::BatchTarget;
+use postrider::store::EventTarget;
+use postrider_relay::{BufferConfig, Relay};
+use postrider_testkit::buffer::{TestBuffer, saved};
+use postrider_testkit::relay::{RunningRelay, quick_config};
+use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use uuid::Uuid;
+
+on_each_store!(
+    counts_are_added_up_and_saved,
+    a_buffer_larger_than_a_batch_is_saved_in_several,
+    counts_become_events,
+    a_batch_of_a_worker_that_lives_is_left_alone,
+);
+
+async fn counts_are_added_up_and_saved(db: TestDb) {
+    let Some(test) = TestBuffer::open(&db, "REDIS_URL", "counts_are_added_up_and_saved").await
+    else {
+        return;
+    };
+    let folder = TempFolder::new();
+    let relay = RunningRelay::start(test.relay(&db.store, quick_config(&folder)));
+    assert_eq!(test.buffer.increment("a", 2).await.unwrap(), 2);
+    test.until_empty().await;
+    test.buffer.increment_all(&[("a", 3), ("b", 1), ("a", 4)]).await.unwrap();
+    test.until_empty().await;
+    assert_eq!(db.integer("SELECT total FROM likes WHERE post = 'a'").await, 9);
+    assert_eq!(saved(&db).await, 10);
+    relay.stop().await;
+    test.assert_balanced(&db).await;
+    assert!(db.store.relays().await.unwrap().is_empty(), "retired");
+}
+
+async fn a_buffer_larger_than_a_batch_is_saved_in_several(db: TestDb) {
+    let name = "a_buffer_larger_than_a_batch_is_saved_in_several";
+    let Some(test) = TestBuffer::open(&db, "REDIS_URL", name).await else { return };
+    let fields: Vec<String> = (0..2_000).map(|n| format!("post-{n}")).collect();
+    let counts: Vec<_> = fields.iter().map(|field| (field.as_str(), 3)).collect();
+    test.buffer.increment_all(&counts).await.unwrap();
+    let folder = TempFolder::new();
+    let mut config = test.config();
+    config.fields_max = 300;
+    let relay = Relay::new(db.store.clone(), quick_config(&folder)).buffer(config);
+    let relay = RunningRelay::start(relay);
+    let look = test.until_empty().await;
+    assert_eq!((saved(&db).await, look.book.moved), (6_000, 2_000));
+    assert_eq!(db.integer("SELECT count(*) FROM postrider_buffer_batches").await, 7);
+    relay.stop().await;
+    test.assert_balanced(&db).await;
+}
+
+async fn counts_become_events(db: TestDb) {
+    let Some(test) = TestBuffer::open(&db, "REDIS_URL", "counts_become_events").await else {
+        return;
+    };
+    let target = BatchTarget::Events(EventTarget {
+        outbox: db.outbox.clone(),
+        aggregate_type: "post".to_owned(),
+        event_type: "Liked".to_owned(),
+    });
+    let folder = TempFolder::new();
+    let config = BufferConfig { target, ..test.config() };
+    let relay = Relay::new(db.store.clone(), quick_config(&folder)).buffer(config);
+    let relay = RunningRelay::start(relay);
+    test.buffer.increment_all(&[("a", 5), ("b", 6)]).await.unwrap();
+    test.until_empty().await;
+    relay.stop().await;
+    let lease = db.relay("reader").await;
+    let events = db.claim(&lease, 10).await;
+    let ids: Vec<&str> = events.iter().map(|event| event.aggregate_id.as_str()).collect();
+    assert_eq!(ids, ["a", "b"]);
+}
+
+/// A slow worker is not a dead one.
+async fn a_batch_of_a_worker_that_lives_is_left_alone(db: TestDb) {
+    let name = "a_batch_of_a_worker_that_lives_is_left_alone";
+    let Some(test) = TestBuffer::open(&db, "REDIS_URL", name).await else { return };
+    // A lease that nobody sees as dead for a minute.
+    let slow = db.relay("slow").await;
+    test.buffer.increment("a", 5).await.unwrap();
+    let batch = test.buffer.move_batch(Uuid::new_v4(), &slow.relay_id, 10).await.unwrap();
+    let folder = TempFolder::new();
+    let mut config = quick_config(&folder);
+    config.lease = std::time::Duration::from_secs(60);
+    let relay = RunningRelay::start(test.relay(&db.store, config));
+    test.buffer.increment("b", 1).await.unwrap();
+    eventually("the other count is saved", async || (saved(&db).await == 1).then_some(())).await;
+    let look = test.buffer.look().await.unwrap();
+    assert_eq!(look.batches[0].owner, slow.relay_id);
+    let observer = db.relay("observer").await;
+    db.fence(&observer, &slow).await;
+    test.until_empty().await;
+    assert_eq!(saved(&db).await, 6, "once it is dead, it is saved");
+    let late = test.buffer.adopt(batch.id, &slow.relay_id, &slow.relay_id).await.unwrap();
+    assert_eq!(late, Adopted::Done);
+    relay.stop().await;
+    test.assert_balanced(&db).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_counted_is_refused_before_it_is_sent() {
+    // Nobody listens there: whatever is refused was not sent.
+    let settings = BufferSettings::new("likes", "redis://127.0.0.1:1");
+    let buffer = postrider::buffer::Buffer::new(settings).unwrap();
+    for (field, by) in [("a", 0), ("a", -1), ("a", i64::MIN), ("", 1), ("a\0b", 1)] {
+        let error = buffer.increment(field, by).await.unwrap_err();
+        assert!(matches!(error, BufferError::Invalid(_)), "{field:?} {by}: {error}");
+    }
+    let error = buffer.increment("a", 1).await.unwrap_err();
+    assert!(matches!(error, BufferError::Unreached(_)), "{error}");
+}

@@ -1,0 +1,133 @@
+//! Buffers and the kinds of Redis: replicas, eviction, persistence, wrong keys.
+
+use std::time::Duration;
+
+use postrider::buffer::BufferError;
+use postrider::store::StoreKind;
+use postrider_relay::{BufferConfig, Durability, Relay};
+use postrider_testkit::buffer::{TestBuffer, saved};
+use postrider_testkit::relay::{RunningRelay, quick_config};
+use postrider_testkit::{PrivateServer, TempFolder, TestDb, eventually};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// After a fail-over the counts would be in the buffer again, and be counted twice.
+#[tokio::test]
+async fn a_batch_that_no_replica_has_is_not_saved_before_one_has_it() {
+    let name = "a_batch_that_no_replica_has_is_not_saved_before_one_has_it";
+    let Some(db) = TestDb::open(StoreKind::Sqlite, name).await else { return };
+    let Some(master) = PrivateServer::of("redis", "REDIS_URL", name).await else { return };
+    let replica = PrivateServer::of("redis", "REDIS_URL", name).await.unwrap();
+    let (test, mirror) =
+        (TestBuffer::on(&db, &master.url).await, TestBuffer::on(&db, &replica.url).await);
+    let address = master.url.trim_start_matches("redis://").trim_end_matches('/');
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let _: String = mirror.ask(&["REPLICAOF", host, port]).await;
+    eventually("the replica is there", async || {
+        let info: String = test.ask(&["INFO", "replication"]).await;
+        info.contains("state=online").then_some(())
+    })
+    .await;
+    let folder = TempFolder::new();
+    let mut settings = test.settings();
+    settings.wait_timeout = Duration::from_millis(50);
+    let relay = Relay::new(db.store.clone(), quick_config(&folder));
+    let relay = RunningRelay::start(relay.buffer(test.config_of(settings)));
+    test.buffer.increment("a", 1).await.unwrap();
+    test.until_empty().await;
+    assert_eq!(saved(&db).await, 1);
+    replica.kill().await;
+    test.buffer.increment("a", 2).await.unwrap();
+    let look = eventually("a batch waits", async || {
+        let look = test.buffer.look().await.unwrap();
+        (!look.batches.is_empty()).then_some(look)
+    })
+    .await;
+    let id = look.batches[0].id;
+    // The worker has asked for it again since: only it takes a batch over.
+    let asked = async || test.ask::<String>(&["INFO", "commandstats"]).await;
+    let waits = |stats: &str| stats.lines().filter(|l| l.starts_with("cmdstat_wait")).count();
+    eventually("the worker waits for replicas", async || (waits(&asked().await) > 0).then_some(()))
+        .await;
+    assert!(db.store.batch_states(&[id]).await.unwrap().is_empty(), "undecided");
+    assert_eq!(saved(&db).await, 1);
+    replica.restart().await;
+    let _: String = mirror.ask(&["REPLICAOF", host, port]).await;
+    test.until_empty().await;
+    assert_eq!(saved(&db).await, 3);
+    relay.stop().await;
+    test.assert_balanced(&db).await;
+}
+
+/// The relay says what is wrong, and only starts when it was told to accept it.
+#[tokio::test]
+async fn a_redis_that_evicts_or_does_not_persist_is_refused() {
+    let name = "a_redis_that_evicts_or_does_not_persist_is_refused";
+    let Some(db) = TestDb::open(StoreKind::Sqlite, name).await else { return };
+    let Some(server) = PrivateServer::of("redis", "REDIS_URL", name).await else { return };
+    let test = TestBuffer::on(&db, &server.url).await;
+    let folder = TempFolder::new();
+    let start = async |config: BufferConfig| {
+        let relay = Relay::new(db.store.clone(), quick_config(&folder)).buffer(config);
+        let stop = CancellationToken::new();
+        stop.cancel();
+        relay.run(stop).await
+    };
+    start(test.config()).await.expect("as dev/services sets it up");
+    let set = async |name: &str, value: &str| {
+        let _: String = test.ask(&["CONFIG", "SET", name, value]).await;
+    };
+    set("maxmemory", "100mb").await;
+    set("maxmemory-policy", "allkeys-lru").await;
+    let error = start(test.config()).await.unwrap_err().to_string();
+    assert!(error.contains("evict") && error.contains(test.buffer.name()), "{error}");
+    set("maxmemory-policy", "noeviction").await;
+    set("appendonly", "no").await;
+    let error = start(test.config()).await.unwrap_err().to_string();
+    assert!(error.contains("does not persist") && error.contains("durability"), "{error}");
+    start(BufferConfig { durability: Durability::Warn, ..test.config() }).await.unwrap();
+}
+
+/// Scripts look at everything before they write, so a wrong key changes nothing.
+#[tokio::test]
+async fn a_key_of_another_kind_is_refused_and_nothing_is_changed() {
+    let name = "a_key_of_another_kind_is_refused_and_nothing_is_changed";
+    let Some(db) = TestDb::open(StoreKind::Sqlite, name).await else { return };
+    let Some(test) = TestBuffer::open(&db, "REDIS_URL", name).await else { return };
+    let (buffer, key) = (&test.buffer, test.buffer.key().to_owned());
+    buffer.increment("a", 5).await.unwrap();
+    let (id, book) = (Uuid::new_v4(), format!("{key}:book"));
+    let _: String = test.ask(&["SET", &book, "a string"]).await;
+    let error = buffer.move_batch(id, "me", 10).await.unwrap_err();
+    assert!(matches!(&error, BufferError::Refused(text) if text.contains(&book)), "{error}");
+    let _: i64 = test.ask(&["DEL", &book]).await;
+    let taken = format!("{key}:sync:{id}");
+    let _: i64 = test.ask(&["HSET", &taken, "b", "9"]).await;
+    let error = buffer.move_batch(id, "me", 10).await.unwrap_err();
+    assert!(error.to_string().contains("not overwritten"), "{error}");
+    let _: i64 = test.ask(&["HSET", &book, "moved", "many"]).await;
+    let error = buffer.move_batch(Uuid::new_v4(), "me", 10).await.unwrap_err();
+    assert!(error.to_string().contains("moved = many"), "{error}");
+    let left: String = test.ask(&["HGET", &key, "a"]).await;
+    assert_eq!(left, "5");
+    let _: i64 = test.ask(&["DEL", &book]).await;
+    let empty = buffer.move_batch(Uuid::new_v4(), "me", 1).await.unwrap();
+    assert_eq!(empty.fields.len(), 1);
+    let empty = buffer.move_batch(Uuid::new_v4(), "me", 1).await.unwrap();
+    assert!(empty.fields.is_empty(), "an absent buffer is an empty batch");
+    assert_eq!(buffer.look().await.unwrap().batches.len(), 1, "of which nothing is kept");
+}
+
+/// A count that does not fit into 64 bits is refused where it is added.
+#[tokio::test]
+async fn a_count_that_would_overflow_is_refused_by_name() {
+    let name = "a_count_that_would_overflow_is_refused_by_name";
+    let Some(db) = TestDb::open(StoreKind::Sqlite, name).await else { return };
+    let Some(test) = TestBuffer::open(&db, "REDIS_URL", name).await else { return };
+    test.buffer.increment("a", i64::MAX).await.unwrap();
+    let error = test.buffer.increment("a", 1).await.unwrap_err();
+    assert!(matches!(error, BufferError::Overflow(_)), "{error}");
+    let error = test.buffer.increment_all(&[("b", 1), ("a", 1)]).await.unwrap_err();
+    assert!(matches!(error, BufferError::Overflow(_)), "{error}");
+    assert_eq!(test.buffer.look().await.unwrap().fields, 1, "all or none");
+}

@@ -1,0 +1,140 @@
+//! The cache in Redis: shared by processes, and never in the way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider::Appender;
+use postrider_relay::Sink;
+use postrider_relay::gateway::{
+    CacheSettings, Call, Gateway, GatewaySettings, GatewaySink, Upstream,
+};
+use postrider_testkit::{FaultProxy, TestDb, eventually, skip};
+
+use super::{Scene, header, preset, text};
+
+mod sqlite {
+    postrider_testkit::on_store!(sqlite:
+        processes_share_their_answers_in_redis,
+        calls_go_on_without_a_cache_that_is_down_or_silent,
+        an_answer_in_redis_grows_old_and_is_given_while_the_upstream_is_down,
+        redis_keeps_the_newer_of_two_answers,
+        a_cache_that_is_not_there_is_found_by_the_check,
+    );
+}
+
+/// A name that no other test has: they share the server.
+fn named(settings: GatewaySettings, cache: CacheSettings) -> GatewaySettings {
+    let name = format!("t{}", &uuid::Uuid::new_v4().simple().to_string()[..16]);
+    GatewaySettings { name, cache, ..settings }
+}
+
+fn redis(test: &str) -> Option<String> {
+    let url = std::env::var("REDIS_URL").ok();
+    if url.is_none() {
+        skip(&format!("gateway::cache::{test}"), "the variable REDIS_URL is not set");
+    }
+    url
+}
+
+fn at(url: &str) -> CacheSettings {
+    CacheSettings::Redis { url: url.to_owned(), timeout: Duration::from_secs(2) }
+}
+
+async fn processes_share_their_answers_in_redis(db: TestDb) {
+    let Some(url) = redis("processes_share_their_answers_in_redis") else { return };
+    let scene = Scene::with(db, |settings| named(settings, at(&url))).await;
+    assert_eq!(header(&scene.get("/character/1").await, "postrider-cache"), "miss");
+    let settings = GatewaySettings {
+        name: scene.gateway.name().to_owned(),
+        cache: at(&url),
+        ..GatewaySettings::new("", scene.server.url("/v1"))
+    };
+    let other = Arc::new(Upstream::new(settings, &preset()).unwrap());
+    let appender = Appender::connect(&scene.db.url, 1).await.unwrap();
+    let other = Gateway::new(other, scene.outbox.clone(), appender);
+    let answer = other.fetch(Call::get("/character/1").unwrap()).await.into_response();
+    assert_eq!(header(&answer, "postrider-cache"), "hit");
+    assert_eq!(text(&answer), "hello /v1/character/1");
+    assert_eq!(header(&answer, "content-type"), "text/plain");
+    assert_eq!(scene.asked().len(), 1);
+}
+
+async fn calls_go_on_without_a_cache_that_is_down_or_silent(db: TestDb) {
+    let test = "calls_go_on_without_a_cache_that_is_down_or_silent";
+    let Some(url) = redis(test) else { return };
+    let (proxy, through) = FaultProxy::in_front_of(&url).await;
+    let timeout = Duration::from_millis(200);
+    let cache = CacheSettings::Redis { url: through, timeout };
+    let scene = Scene::with(db, |settings| named(settings, cache)).await;
+    let word = async || header(&scene.get("/character/1").await, "postrider-cache").to_owned();
+    assert_eq!((word().await, word().await), ("miss".to_owned(), "hit".to_owned()));
+    for fail in [FaultProxy::cut, FaultProxy::blackhole] {
+        fail(&proxy);
+        let answer = tokio::time::timeout(Duration::from_secs(3), scene.get("/character/1")).await;
+        let answer = answer.expect("nobody waits for the cache");
+        assert_eq!((answer.status().as_u16(), header(&answer, "postrider-cache")), (200, "miss"));
+        proxy.pass();
+        eventually("the cache is used again", async || (word().await == "hit").then_some(())).await;
+    }
+}
+
+async fn an_answer_in_redis_grows_old_and_is_given_while_the_upstream_is_down(db: TestDb) {
+    let test = "an_answer_in_redis_grows_old_and_is_given_while_the_upstream_is_down";
+    let Some(url) = redis(test) else { return };
+    let (ttl, stale_ttl) = (Duration::from_millis(1), Duration::from_secs(60));
+    let scene =
+        Scene::with(db, |settings| named(GatewaySettings { ttl, stale_ttl, ..settings }, at(&url)))
+            .await;
+    assert_eq!(scene.get("/character/1").await.status(), 200);
+    scene.says(|_| postrider_testkit::http::Reply::Close);
+    eventually("the answer is old", async || {
+        (header(&scene.get("/character/1").await, "postrider-cache") == "stale").then_some(())
+    })
+    .await;
+}
+
+/// A replay that was asked first and answered last must not undo what a caller got meanwhile.
+async fn redis_keeps_the_newer_of_two_answers(db: TestDb) {
+    let Some(url) = redis("redis_keeps_the_newer_of_two_answers") else { return };
+    let scene = Scene::with(db, |settings| named(settings, at(&url))).await;
+    assert_eq!(scene.get("/character/1").await.status(), 200);
+    let client = redis::Client::open(url.as_str()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let pattern = format!("postrider:gateway:{}:*", scene.gateway.name());
+    let keys: Vec<String> =
+        redis::cmd("KEYS").arg(&pattern).query_async(&mut connection).await.unwrap();
+    let [key] = keys.as_slice() else { panic!("{keys:?}") };
+    let kept: Vec<u8> = redis::cmd("GETDEL").arg(key).query_async(&mut connection).await.unwrap();
+
+    scene.server.shut();
+    let slow = scene.get("/character/1");
+    let meanwhile = async {
+        scene.server.until("the slow call is there", |all| all.requests.len() == 2).await;
+        // Another process asked later, and has its answer already.
+        let kept = String::from_utf8_lossy(&kept[16..]).replace("hello", "newer");
+        let newer = format!("{:016}{kept}", 9_000_000_000_000_u64);
+        let mut set = redis::cmd("SET");
+        set.arg(key).arg(&newer).arg("PX").arg(60_000);
+        set.query_async::<()>(&mut connection).await.unwrap();
+        scene.server.open();
+    };
+    let (answer, ()) = tokio::join!(slow, meanwhile);
+    assert_eq!(text(&answer), "hello /v1/character/1", "what this caller asked for");
+    assert_eq!(text(&scene.get("/character/1").await), "newer /v1/character/1");
+}
+
+async fn a_cache_that_is_not_there_is_found_by_the_check(db: TestDb) {
+    let cache = CacheSettings::Redis {
+        url: "redis://user:hush@127.0.0.1:1".to_owned(),
+        timeout: Duration::from_secs(2),
+    };
+    let scene = Scene::with(db, |settings| named(settings, cache)).await;
+    let error =
+        GatewaySink::new(Arc::clone(&scene.upstream)).check().await.unwrap_err().to_string();
+    assert!(error.contains("127.0.0.1:1") && !error.contains("hush"), "{error}");
+    assert_eq!(scene.get("/character/1").await.status(), 200, "and calls go on without it");
+    let wrong = CacheSettings::Redis { url: "hush".to_owned(), timeout: Duration::from_secs(1) };
+    let settings = GatewaySettings { cache: wrong, ..GatewaySettings::new("a", "http://h") };
+    let error = Upstream::new(settings, &preset()).err().unwrap().to_string();
+    assert!(error.contains("`cache`") && !error.contains("hush"), "{error}");
+}

@@ -1,0 +1,41 @@
+//! Write-behind buffers.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use super::operator::operator;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BufferCommand {
+    /// Show what waits in Redis, which batches are on their way, and the books
+    Status {
+        /// Only this buffer
+        #[arg(long, short)]
+        buffer: Option<String>,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// End batches of workers that are gone; relays that run do it by themselves
+    Recover {
+        /// Only this buffer
+        #[arg(long, short)]
+        buffer: Option<String>,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Save batches from a backup file, each once, under its own id
+    Import {
+        /// Files (JSON lines)
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// Your name, for the audit trail
+        #[arg(long, default_value_t = operator())]
+        operator: String,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}

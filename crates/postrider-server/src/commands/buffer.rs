@@ -1,0 +1,192 @@
+//! `postrider buffer`
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use postrider::StoreError;
+use postrider::buffer::{BufferLook, ListedBatch};
+use postrider::store::{Application, BatchState};
+use postrider_relay::{BufferConfig, backup, recover_buffers};
+use serde::Serialize;
+
+use super::buffer_books::BufferReconciliation;
+use crate::cli::BufferCommand;
+use crate::commands::{Context, Failure, Opened};
+use crate::output::{self, Table, number};
+
+pub(crate) async fn buffer(context: &Context, command: BufferCommand) -> Result<(), Failure> {
+    let opened = context.open().await?;
+    match command {
+        BufferCommand::Status { buffer, json } => status(&opened, buffer.as_deref(), json).await,
+        BufferCommand::Recover { buffer, json } => recover(&opened, buffer.as_deref(), json).await,
+        BufferCommand::Import { files, operator, json } => {
+            import(&opened, &files, &operator, json).await
+        }
+    }
+}
+
+/// All buffers, or the one of that name.
+fn chosen(opened: &Opened, name: Option<&str>) -> Result<Vec<BufferConfig>, Failure> {
+    let all = &opened.built.buffers;
+    let found: Vec<BufferConfig> =
+        all.iter().filter(|b| name.is_none_or(|name| b.buffer.name() == name)).cloned().collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let names: Vec<&str> = all.iter().map(|buffer| buffer.buffer.name()).collect();
+    Err(Failure::Usage(match (name, names.is_empty()) {
+        (_, true) => "the configuration has no [[buffer]]".to_owned(),
+        (name, false) => {
+            let name = name.unwrap_or_default();
+            format!("no buffer `{name}` is configured; there is: {}", names.join(", "))
+        }
+    }))
+}
+
+#[derive(Debug, Serialize)]
+struct Status {
+    buffer: String,
+    #[serde(flatten)]
+    look: BufferLook,
+    /// Batches whose owner is on the list of relays and not fenced.
+    live: usize,
+}
+
+async fn status(opened: &Opened, name: Option<&str>, json: bool) -> Result<(), Failure> {
+    let mut found = Vec::new();
+    for config in chosen(opened, name)? {
+        let look = config.buffer.look().await?;
+        // After the batches: an owner registers before it moves anything.
+        let relays = opened.store.relays().await?;
+        let lives = |b: &&ListedBatch| relays.iter().any(|r| !r.fenced && r.relay_id == b.owner);
+        let live = look.batches.iter().filter(lives).count();
+        found.push(Status { buffer: config.buffer.name().to_owned(), look, live });
+    }
+    if json {
+        return output::print_json(&found);
+    }
+    let mut table = Table::new(&[
+        "BUFFER",
+        "FIELDS",
+        "MOVED",
+        "APPLIED",
+        "IGNORED",
+        "GIVEN BACK",
+        "DEAD",
+        "WAITING",
+        "BATCHES",
+    ]);
+    for Status { buffer, look, live } in &found {
+        let book = look.book;
+        let counts = [
+            look.fields,
+            book.moved,
+            book.applied,
+            book.ignored,
+            book.given_back,
+            book.dead,
+            look.waiting(),
+        ];
+        let mut cells = vec![buffer.clone()];
+        cells.extend(counts.map(|count| number(i128::from(count))));
+        let orphans = look.batches.len() - live;
+        cells.push(format!("{live} in work, {orphans} of dead workers"));
+        table.row(cells);
+    }
+    table.print()
+}
+
+async fn recover(opened: &Opened, name: Option<&str>, json: bool) -> Result<(), Failure> {
+    let buffers = chosen(opened, name)?;
+    let store = Arc::clone(&opened.store);
+    let recovered = recover_buffers(store, &opened.built.relay, buffers).await?;
+    if json {
+        return output::print_json(&recovered);
+    }
+    for buffer in recovered {
+        let ended = buffer.found - buffer.left.min(buffer.found);
+        output::print(&format!(
+            "{}: {} batches found, {ended} ended, {} left to workers that live\n",
+            buffer.buffer, buffer.found, buffer.left
+        ))?;
+    }
+    Ok(())
+}
+
+#[derive(Debug, Default, Serialize)]
+struct ImportReport {
+    imported: usize,
+    /// Saved before.
+    known: usize,
+    /// Not saved, and why.
+    refused: Vec<String>,
+}
+
+async fn import(
+    opened: &Opened,
+    files: &[PathBuf],
+    operator: &str,
+    json: bool,
+) -> Result<(), Failure> {
+    let mut report = ImportReport::default();
+    for path in files {
+        let shown = path.display();
+        let contents = backup::read(path)
+            .map_err(|error| Failure::Usage(format!("cannot read {shown}: {error}")))?;
+        for (line, why) in &contents.damaged {
+            report.refused.push(format!("{shown}, line {line}: {why}"));
+        }
+        for dead in &contents.batches {
+            let refused = |why: String| format!("{shown}, batch {}: {why}", dead.batch);
+            match import_one(opened, dead, operator).await {
+                Ok(Application::Applied) => report.imported += 1,
+                Ok(Application::Known(BatchState::Applied | BatchState::Imported)) => {
+                    report.known += 1;
+                }
+                Ok(Application::Known(state)) => {
+                    report.refused.push(refused(format!("it is {}", state.as_str())));
+                }
+                Ok(Application::Unfit(why)) | Err(StoreError::Refused(why)) => {
+                    report.refused.push(refused(why));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    match json {
+        true => output::print_json(&report)?,
+        false => output::print(&format!(
+            "{} batches imported, {} known already, {} refused\n",
+            report.imported,
+            report.known,
+            report.refused.len()
+        ))?,
+    }
+    match report.refused.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Partly(report.refused.join("\n"))),
+    }
+}
+
+async fn import_one(
+    opened: &Opened,
+    dead: &backup::DeadBatch,
+    operator: &str,
+) -> Result<Application, StoreError> {
+    let named = |config: &&BufferConfig| config.buffer.name() == dead.buffer;
+    let config =
+        opened.built.buffers.iter().find(named).ok_or_else(|| {
+            StoreError::Refused(format!("no buffer `{}` is configured", dead.buffer))
+        })?;
+    let batch = dead.batch().map_err(StoreError::Refused)?;
+    opened.store.import_batch(&batch, &config.target, operator).await
+}
+
+/// The books of all buffers, for `reconcile`.
+pub(crate) async fn books(opened: &Opened) -> Result<Vec<BufferReconciliation>, Failure> {
+    let mut found = Vec::new();
+    for config in &opened.built.buffers {
+        found.push(BufferReconciliation::look(opened.store.as_ref(), &config.buffer).await?);
+    }
+    Ok(found)
+}

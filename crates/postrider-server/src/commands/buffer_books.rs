@@ -1,0 +1,159 @@
+//! The books of a buffer: what Redis counted when it moved entries, against what became of them in
+//! Redis and in the database.
+
+use std::time::Duration;
+
+use postrider::buffer::{Buffer, BufferLook};
+use postrider::store::{BatchBook, BatchState, Database};
+use serde::Serialize;
+
+use crate::commands::Failure;
+use crate::output::{Table, number};
+
+/// Looks for a moment at which nothing was moved or ended between the two books.
+const LOOKS_MAX: usize = 20;
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// The books of one buffer, in entries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct BufferReconciliation {
+    pub(crate) buffer: String,
+    pub(crate) balanced: bool,
+    moved: u64,
+    applied: u64,
+    ignored: u64,
+    given_back: u64,
+    dead: u64,
+    waiting: u64,
+    /// What the database has recorded.
+    recorded: BatchBook,
+    /// What does not agree, in words.
+    pub(crate) differences: Vec<String>,
+}
+
+/// What the database knows of the batches that wait.
+#[derive(Debug, Clone, Copy, Default)]
+struct Decided {
+    applied: i64,
+    cancelled: i64,
+}
+
+impl BufferReconciliation {
+    pub(crate) async fn look(store: &dyn Database, buffer: &Buffer) -> Result<Self, Failure> {
+        let mut before = buffer.look().await?;
+        for _ in 0..LOOKS_MAX {
+            let recorded = store.batch_book(buffer.name()).await?;
+            let decided = decided(store, &before).await?;
+            let after = buffer.look().await?;
+            if (&before.book, &before.batches) == (&after.book, &after.batches) {
+                return Ok(Self::judge(buffer.name(), &after, recorded, Some(decided)));
+            }
+            before = after;
+            tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+        }
+        // Never quiet: what Redis says of itself is one snapshot in any case.
+        let recorded = store.batch_book(buffer.name()).await?;
+        Ok(Self::judge(buffer.name(), &before, recorded, None))
+    }
+
+    fn judge(name: &str, look: &BufferLook, recorded: BatchBook, decided: Option<Decided>) -> Self {
+        let (book, waiting) = (look.book, look.waiting());
+        let signed = |count: u64| i128::from(count);
+        let mut differences = Vec::new();
+        let mut compare = |what: &str, left: i128, right: i128| {
+            if left != right {
+                differences.push(format!("{what}: {} against {}", number(left), number(right)));
+            }
+        };
+        let ended = book.applied + book.ignored + book.given_back + book.dead + waiting;
+        compare("moved, and what became of it in Redis", signed(book.moved), signed(ended));
+        if let Some(decided) = decided {
+            let applied = signed(book.applied + book.ignored) + i128::from(decided.applied);
+            let cancelled = signed(book.given_back + book.dead) + i128::from(decided.cancelled);
+            compare("applied in the database, and in Redis", recorded.applied.into(), applied);
+            compare(
+                "cancelled in the database, and in Redis",
+                recorded.cancelled.into(),
+                cancelled,
+            );
+        }
+        Self {
+            buffer: name.to_owned(),
+            balanced: differences.is_empty(),
+            moved: book.moved,
+            applied: book.applied,
+            ignored: book.ignored,
+            given_back: book.given_back,
+            dead: book.dead,
+            waiting,
+            recorded,
+            differences,
+        }
+    }
+}
+
+async fn decided(store: &dyn Database, look: &BufferLook) -> Result<Decided, Failure> {
+    let ids: Vec<_> = look.batches.iter().map(|batch| batch.id).collect();
+    let mut decided = Decided::default();
+    for (id, state) in store.batch_states(&ids).await? {
+        let batch = look.batches.iter().find(|batch| batch.id == id);
+        let entries = batch.map_or(0, |batch| i64::try_from(batch.entries).unwrap_or(i64::MAX));
+        match state {
+            BatchState::Applied => decided.applied += entries,
+            BatchState::Cancelled | BatchState::Dead | BatchState::Imported => {
+                decided.cancelled += entries;
+            }
+        }
+    }
+    Ok(decided)
+}
+
+pub(crate) fn print(found: &[BufferReconciliation]) -> Result<(), Failure> {
+    if found.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(&[
+        "BUFFER",
+        "MOVED",
+        "APPLIED",
+        "IGNORED",
+        "GIVEN BACK",
+        "DEAD",
+        "WAITING",
+        "BOOKS",
+    ]);
+    for r in found {
+        let counts = [r.moved, r.applied, r.ignored, r.given_back, r.dead, r.waiting];
+        let mut cells = vec![r.buffer.clone()];
+        cells.extend(counts.map(|count| number(i128::from(count))));
+        cells.push(match r.balanced {
+            true => "balanced".to_owned(),
+            false => format!("DIFFER: {}", r.differences.join("; ")),
+        });
+        table.row(cells);
+    }
+    table.print()
+}
+
+#[cfg(test)]
+mod tests {
+    use postrider::buffer::MovedBook;
+
+    use super::*;
+
+    #[test]
+    fn an_entry_that_is_missing_on_either_side_shows() {
+        let book = MovedBook { moved: 10, applied: 6, ignored: 1, given_back: 2, dead: 1 };
+        let look = BufferLook { fields: 3, batches: Vec::new(), book };
+        let recorded = BatchBook { applied: 7, cancelled: 3, dead: 1, imported: 0 };
+        let judge = |look: &BufferLook, recorded| {
+            BufferReconciliation::judge("likes", look, recorded, Some(Decided::default()))
+        };
+        assert!(judge(&look, recorded).balanced);
+        let lost = BatchBook { applied: 6, ..recorded };
+        assert_eq!(judge(&look, lost).differences.len(), 1);
+        let book = MovedBook { moved: 11, ..book };
+        let more = BufferLook { book, ..look };
+        assert!(judge(&more, recorded).differences[0].contains("11 against 10"));
+    }
+}

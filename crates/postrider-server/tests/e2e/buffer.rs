@@ -1,0 +1,118 @@
+//! Buffers of the daemon, and their commands.
+
+use postrider_testkit::buffer::{TestBuffer, saved};
+use postrider_testkit::{Installation, TestDb, eventually};
+use uuid::Uuid;
+
+use crate::scene::{BINARY, Place};
+
+crate::on_stores!(postgres, mysql, sqlite: {
+    a_killed_daemon_loses_no_count_and_reconcile_shows_it,
+    dead_batches_are_imported_once_by_command,
+    recover_ends_the_batches_of_dead_workers_without_a_daemon,
+});
+
+struct Scene {
+    db: TestDb,
+    test: TestBuffer,
+    site: Installation,
+}
+
+impl Scene {
+    async fn open(place: Place) -> Option<Self> {
+        let db = TestDb::open(place.kind, place.test).await?;
+        let test = TestBuffer::open(&db, "REDIS_URL", place.test).await?;
+        let config = format!(
+            "[store]\nurl = '{}'\n[server]\nlisten = '127.0.0.1:0'\n\
+             [relay]\nlease = '1500ms'\nheartbeat_every = '400ms'\nbackup_folder = 'dead'\n\
+             [[buffer]]\nname = '{}'\nurl = '{}'\ntable = 'likes'\nkey_column = 'post'\n\
+             count_column = 'total'\nflush_every = '20ms'\n",
+            db.url.split('?').next().unwrap(),
+            test.buffer.name(),
+            test.url,
+        );
+        let site = Installation::new(BINARY, &config);
+        Some(Self { db, test, site })
+    }
+
+    /// The one element of a JSON list that a command printed.
+    async fn only(&self, args: &[&str]) -> serde_json::Value {
+        self.site.run(args).await.exits(0).json()[0].clone()
+    }
+}
+
+async fn a_killed_daemon_loses_no_count_and_reconcile_shows_it(place: Place) {
+    let Some(scene) = Scene::open(place).await else { return };
+    scene.site.run(&["run", "--check"]).await.exits(0).shows(&["in order"]);
+    let mut sum = 0;
+    for _ in 0..3 {
+        let daemon = scene.site.start().await;
+        for n in 0..200 {
+            scene.test.buffer.increment(&format!("post-{}", n % 10), 2).await.unwrap();
+            sum += 2;
+        }
+        daemon.kill().await;
+    }
+    let daemon = scene.site.start().await;
+    scene.test.until_empty().await;
+    assert_eq!(saved(&scene.db).await, sum);
+    let name = scene.test.buffer.name();
+    let labels = [("buffer", name)];
+    daemon.shows("postrider_buffer_dead_letters_total", &labels, 0.0).await;
+    let status = scene.only(&["buffer", "status", "--json"]).await;
+    assert_eq!((&status["buffer"], &status["fields"]), (&name.into(), &0.into()));
+    let books = scene.only(&["reconcile", "--json"]).await;
+    assert_eq!(books["balanced"], true, "{books}");
+    daemon.stop().await;
+    let _: i64 = scene
+        .test
+        .ask(&["HINCRBY", &format!("{}:book", scene.test.buffer.key()), "moved", "1"])
+        .await;
+    scene.site.run(&["reconcile"]).await.exits(3).says(&[name, "do not balance"]);
+}
+
+async fn dead_batches_are_imported_once_by_command(place: Place) {
+    let Some(scene) = Scene::open(place).await else { return };
+    scene.db.execute(&format!("INSERT INTO likes VALUES ('full', {})", i64::MAX)).await;
+    scene.test.buffer.increment_all(&[("full", 5), ("b", 1)]).await.unwrap();
+    let key = scene.test.buffer.key().to_owned();
+    let _: i64 = scene.test.ask(&["HSET", &key, "bad", "abc"]).await;
+    let daemon = scene.site.start().await;
+    scene.test.until_empty().await;
+    daemon.stop().await;
+    let file = scene.site.path("dead/dead-letters.jsonl").display().to_string();
+    let import = ["buffer", "import", &file, "--operator", "ann"];
+    scene
+        .site
+        .run(&import)
+        .await
+        .exits(1)
+        .says(&["abc", "no count"])
+        .shows(&["0 batches imported"]);
+    scene.db.execute("UPDATE likes SET total = 0 WHERE post = 'full'").await;
+    scene.site.run(&import).await.exits(1).shows(&["1 batches imported"]);
+    scene.site.run(&import).await.exits(1).shows(&["0 batches imported", "1 known already"]);
+    assert_eq!(saved(&scene.db).await, 6);
+    let trail = scene.site.run(&["audit", "--json"]).await.exits(0).json();
+    assert_eq!(trail[0]["action"], "buffer.import", "{trail}");
+    scene.site.run(&["reconcile"]).await.exits(0).shows(&["balanced"]);
+}
+
+async fn recover_ends_the_batches_of_dead_workers_without_a_daemon(place: Place) {
+    let Some(scene) = Scene::open(place).await else { return };
+    let dead = scene.db.relay("dead").await;
+    scene.test.buffer.increment("a", 5).await.unwrap();
+    scene.test.buffer.move_batch(Uuid::new_v4(), &dead.relay_id, 10).await.unwrap();
+    let status = scene.only(&["buffer", "status", "--json"]).await;
+    assert_eq!(status["batches"][0]["owner"], dead.relay_id.as_str());
+    scene
+        .site
+        .run(&["buffer", "recover"])
+        .await
+        .exits(0)
+        .shows(&["1 batches found, 1 ended, 0 left"]);
+    eventually("it is saved", async || (saved(&scene.db).await == 5).then_some(())).await;
+    assert!(scene.db.store.relays().await.unwrap().iter().all(|relay| relay.fenced), "retired");
+    let unknown = scene.site.run(&["buffer", "status", "--buffer", "nobody"]).await;
+    unknown.exits(2).says(&["nobody", scene.test.buffer.name()]);
+}

@@ -1,0 +1,103 @@
+//! A buffer of its own on Redis, and the table that it is saved to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider::buffer::{Buffer, BufferLook, BufferSettings};
+use postrider::store::{BatchTarget, Database, TableTarget};
+use postrider_relay::{BufferConfig, Relay, RelayConfig};
+use redis::FromRedisValue;
+
+use crate::{TestDb, eventually, skip};
+
+/// A buffer with a name that nobody else has.
+pub struct TestBuffer {
+    /// For the application's side.
+    pub buffer: Buffer,
+    /// Where Redis is.
+    pub url: String,
+    /// The table: `post`, `total`.
+    pub target: BatchTarget,
+}
+
+impl TestBuffer {
+    /// A buffer on the server that the variable names, with its table in the database. `None`, noted
+    /// as skipped, where there is no server.
+    pub async fn open(db: &TestDb, variable: &str, test: &str) -> Option<Self> {
+        match std::env::var(variable) {
+            Ok(url) => Some(Self::on(db, &url).await),
+            Err(_) => {
+                skip(test, &format!("the variable {variable} is not set"));
+                None
+            }
+        }
+    }
+
+    /// The same on a given server.
+    pub async fn on(db: &TestDb, url: &str) -> Self {
+        let name = format!("b{}", uuid::Uuid::new_v4().simple());
+        let table = "CREATE TABLE IF NOT EXISTS likes \
+                     (post varchar(40) PRIMARY KEY, total bigint NOT NULL)";
+        db.execute(table).await;
+        let target = BatchTarget::Table(TableTarget::new("likes", "post", "total").unwrap());
+        let buffer = Buffer::new(BufferSettings::new(name, url)).unwrap();
+        Self { buffer, url: url.to_owned(), target }
+    }
+
+    /// Settings of another handle on the same buffer.
+    pub fn settings(&self) -> BufferSettings {
+        BufferSettings::new(self.buffer.name(), &self.url)
+    }
+
+    /// A worker's configuration, with short times.
+    pub fn config(&self) -> BufferConfig {
+        self.config_of(self.settings())
+    }
+
+    /// The same with other settings.
+    pub fn config_of(&self, settings: BufferSettings) -> BufferConfig {
+        let buffer = Arc::new(Buffer::new(settings).unwrap());
+        let mut config = BufferConfig::new(buffer, self.target.clone());
+        config.flush_every = Duration::from_millis(20);
+        config
+    }
+
+    /// A relay that works on the buffer and nothing else.
+    pub fn relay(&self, store: &Arc<dyn Database>, config: RelayConfig) -> Relay {
+        Relay::new(Arc::clone(store), config).buffer(self.config())
+    }
+
+    /// A command to the server.
+    pub async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let client = redis::Client::open(self.url.as_str()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await.unwrap()
+    }
+
+    /// Waits until nothing is in the buffer or on its way.
+    pub async fn until_empty(&self) -> BufferLook {
+        eventually("the buffer is empty", async || {
+            let look = self.buffer.look().await.ok()?;
+            (look.fields == 0 && look.batches.is_empty()).then_some(look)
+        })
+        .await
+    }
+
+    /// Asserts that every entry that was moved has ended, and where the database says so too.
+    pub async fn assert_balanced(&self, db: &TestDb) {
+        let look = self.buffer.look().await.unwrap();
+        let book = look.book;
+        let ended = book.applied + book.ignored + book.given_back + book.dead + look.waiting();
+        assert_eq!(book.moved, ended, "{look:?}");
+        let recorded = db.store.batch_book(self.buffer.name()).await.unwrap();
+        let signed = |count: u64| i64::try_from(count).unwrap();
+        assert_eq!(recorded.applied, signed(book.applied + book.ignored), "{recorded:?} {look:?}");
+        let cancelled = signed(book.given_back + book.dead);
+        assert_eq!(recorded.cancelled, cancelled, "{recorded:?} {look:?}");
+    }
+}
+
+/// The sum of everything that was saved.
+pub async fn saved(db: &TestDb) -> i64 {
+    db.integer("SELECT COALESCE(SUM(total), 0) FROM likes").await
+}

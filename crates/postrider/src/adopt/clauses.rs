@@ -1,0 +1,326 @@
+//! The parts of the triggers and statements that depend on the mapping, in the words of either
+//! database.
+
+use super::{Column, Field, Fitted, Kind, identity_prefix};
+use crate::event::limits::MAX_RETRIES_MAX;
+use crate::{Outbox, Status};
+
+/// What the databases say differently.
+pub(crate) trait Dialect {
+    /// The database's clock, in the outbox's tables.
+    const NOW: &'static str;
+    /// A name in quotes.
+    fn quoted(&self, name: &str) -> String;
+    /// A value of the adopted table as text.
+    fn as_text(&self, value: &str, column: &Column) -> String;
+    /// Headers as a JSON object. What is none must not refuse the writer's insert.
+    fn as_headers(&self, value: &str, outbox: &Outbox) -> String;
+    /// A time of the adopted table as the outbox keeps it.
+    fn as_utc(&self, value: &str, column: &Column) -> String;
+    /// A time of the outbox as the adopted table keeps it.
+    fn as_local(&self, value: &str, column: &Column) -> String;
+    /// A text to be compared with a request id of the outbox.
+    fn as_key(&self, value: &str) -> String;
+    /// A value, cut to what the column takes.
+    fn cut(&self, value: &str, column: &Column) -> String;
+    /// A value for a column that is known to be large enough.
+    fn whole(&self, value: &str, column: &Column) -> String;
+    /// Whether a flag is not set.
+    fn unset(&self, value: &str) -> String;
+    /// The identity of a row with this integer id.
+    fn identity(&self, id: &str, prefix: &str) -> String;
+    /// The integer id of the row with this identity.
+    fn id_of(&self, identity: &str) -> String;
+    /// The identity of a row with this UUID.
+    fn uuid_identity(&self, id: &str) -> String;
+    /// The UUID of the row with this identity.
+    fn uuid_of(&self, identity: &str, column: &Column) -> String;
+    /// Whether two values differ, NULL being a value.
+    fn differ(&self, one: &str, other: &str) -> String;
+}
+
+/// A fitted mapping in the words of a database.
+pub(crate) struct Clauses<'a, D> {
+    pub(crate) fitted: &'a Fitted<'a>,
+    pub(crate) outbox: &'a Outbox,
+    pub(crate) dialect: D,
+}
+
+/// Columns and what is put into each.
+pub(crate) type Assignments = Vec<(String, String)>;
+
+impl<D: Dialect> Clauses<'_, D> {
+    pub(crate) fn id(&self) -> String {
+        self.dialect.quoted(&self.fitted.columns[&Field::Id].name)
+    }
+
+    /// The identity of a row of the adopted table, whose id is `id`.
+    pub(crate) fn identity(&self, id: &str) -> String {
+        match self.fitted.has_uuid() {
+            true => self.dialect.uuid_identity(id),
+            false => self.dialect.identity(id, &identity_prefix(self.outbox)),
+        }
+    }
+
+    /// The id of the adopted row of `event_id`.
+    pub(crate) fn row_of(&self, event_id: &str) -> String {
+        match self.fitted.has_uuid() {
+            true => self.dialect.uuid_of(event_id, &self.fitted.columns[&Field::Id]),
+            false => self.dialect.id_of(event_id),
+        }
+    }
+
+    /// Pattern of the identities that come from the adopted table.
+    pub(crate) fn identities(&self) -> String {
+        match self.fitted.has_uuid() {
+            true => "%".to_owned(),
+            false => format!("{}-8___-8%", identity_prefix(self.outbox)),
+        }
+    }
+
+    /// Whether a row (`NEW.` or another name) is to be delivered, if its state is one of these.
+    pub(crate) fn due(&self, row: &str, states: &[Status]) -> String {
+        let mut conditions = Vec::new();
+        if let Some(column) = self.fitted.columns.get(&Field::Status) {
+            let state = self.dialect.as_text(&self.of(row, column), column);
+            let words: Vec<String> =
+                states.iter().map(|state| format!("'{}'", self.word(*state))).collect();
+            let pending = self.word(Status::Pending);
+            conditions.push(format!("COALESCE({state}, '{pending}') IN ({})", words.join(", ")));
+        }
+        if let Some(column) = self.fitted.columns.get(&Field::Processed) {
+            conditions.push(self.dialect.unset(&self.of(row, column)));
+        }
+        if conditions.is_empty() { "TRUE".to_owned() } else { conditions.join(" AND ") }
+    }
+
+    /// Whether a row of the adopted table was delivered and kept.
+    pub(crate) fn delivered(&self, row: &str) -> String {
+        let columns = &self.fitted.columns;
+        match (columns.get(&Field::Status), columns.get(&Field::Processed)) {
+            (Some(column), _) => format!(
+                "{} = '{}'",
+                self.dialect.as_text(&self.of(row, column), column),
+                self.word(Status::Completed)
+            ),
+            (None, Some(column)) => {
+                format!("NOT ({})", self.dialect.unset(&self.of(row, column)))
+            }
+            (None, None) => "FALSE".to_owned(),
+        }
+    }
+
+    /// What an event takes from a row of the adopted table.
+    pub(crate) fn event(&self, row: &str) -> Assignments {
+        let d = &self.dialect;
+        let mut event =
+            vec![("event_id".to_owned(), self.identity(&format!("{row}{}", self.id())))];
+        for (field, name) in [
+            (Field::AggregateType, "aggregate_type"),
+            (Field::AggregateId, "aggregate_id"),
+            (Field::EventType, "event_type"),
+            (Field::Payload, "payload"),
+        ] {
+            event.push((name.to_owned(), self.required(row, field)));
+        }
+        for (field, name) in
+            [(Field::RequestId, "request_id"), (Field::ContentHash, "content_hash")]
+        {
+            if let Some(column) = self.fitted.columns.get(&field) {
+                event.push((name.to_owned(), d.as_text(&self.of(row, column), column)));
+            }
+        }
+        if let Some(column) = self.fitted.columns.get(&Field::Headers) {
+            let stored = d.as_text(&self.of(row, column), column);
+            event.push(("headers".to_owned(), d.as_headers(&stored, self.outbox)));
+        }
+        if let Some(column) = self.fitted.columns.get(&Field::RetryCount) {
+            let count = format!("COALESCE({}, 0)", self.of(row, column));
+            let count = format!("LEAST(GREATEST({count}, 0), {MAX_RETRIES_MAX})");
+            event.push(("retry_count".to_owned(), count));
+        }
+        if let Some(column) = self.fitted.columns.get(&Field::MaxRetries) {
+            let max = self.of(row, column);
+            let allowed = format!("CASE WHEN {max} BETWEEN 1 AND {MAX_RETRIES_MAX} THEN {max} END");
+            event.push(("max_retries".to_owned(), allowed));
+        }
+        if let Some(column) = self.fitted.columns.get(&Field::NextRetryAt) {
+            // Due already means fresh, which is what claims take first.
+            let at = self.time(row, column);
+            event.push((
+                "next_retry_at".to_owned(),
+                format!("CASE WHEN {at} > {} THEN {at} END", D::NOW),
+            ));
+        }
+        if let Some(column) = self.fitted.columns.get(&Field::CreatedAt) {
+            let at = self.time(row, column);
+            event.push((
+                "created_at".to_owned(),
+                format!("LEAST(COALESCE({at}, {now}), {now})", now = D::NOW),
+            ));
+        }
+        event
+    }
+
+    /// What changes in the adopted row when the event (`NEW.`) changes.
+    pub(crate) fn state(&self) -> Assignments {
+        let mut set = Vec::new();
+        if let Some(column) = self.fitted.columns.get(&Field::Status) {
+            let words = [Status::Pending, Status::Processing, Status::Failed, Status::DeadLetter];
+            let cases: Vec<String> = words
+                .iter()
+                .map(|state| format!("WHEN '{}' THEN '{}'", state.as_str(), self.word(*state)))
+                .collect();
+            let word = format!("CASE NEW.status {} END", cases.join(" "));
+            set.push(self.put(column, &word));
+        }
+        for (field, value) in [
+            (Field::RetryCount, "NEW.retry_count"),
+            (Field::LastError, "NEW.last_error"),
+            (Field::LockedBy, "NEW.locked_by"),
+            (Field::NextRetryAt, "NEW.next_retry_at"),
+            (Field::LockedAt, "NEW.locked_at"),
+        ] {
+            if let Some(column) = self.fitted.columns.get(&field) {
+                set.push(self.put(column, value));
+            }
+        }
+        self.touched(set)
+    }
+
+    /// Whether one of the columns that the adopted table shows has changed.
+    pub(crate) fn changed(&self) -> String {
+        let shown = [
+            (Field::Status, "status"),
+            (Field::RetryCount, "retry_count"),
+            (Field::NextRetryAt, "next_retry_at"),
+            (Field::LastError, "last_error"),
+            (Field::LockedBy, "locked_by"),
+        ];
+        let differ: Vec<String> = shown
+            .iter()
+            .filter(|(field, _)| self.fitted.columns.contains_key(field))
+            .map(|(_, name)| self.dialect.differ(&format!("OLD.{name}"), &format!("NEW.{name}")))
+            .collect();
+        differ.join(" OR ")
+    }
+
+    /// What marks the adopted row as delivered.
+    pub(crate) fn delivery(&self) -> Assignments {
+        let mut set = self.marked(Status::Completed);
+        if let Some(column) = self.fitted.columns.get(&Field::Processed) {
+            set.push((self.dialect.quoted(&column.name), "TRUE".to_owned()));
+        }
+        if let Some(column) = self.fitted.columns.get(&Field::DeliveredAt) {
+            set.push(self.put(column, D::NOW));
+        }
+        self.touched(set)
+    }
+
+    /// What marks the adopted row as given up; nothing where it has no state to show it.
+    pub(crate) fn death(&self) -> Assignments {
+        let mut set = self.marked(Status::DeadLetter);
+        if set.is_empty() {
+            return set;
+        }
+        for (field, value) in
+            [(Field::LastError, "NEW.error_message"), (Field::RetryCount, "NEW.retry_count")]
+        {
+            if let Some(column) = self.fitted.columns.get(&field) {
+                set.push(self.put(column, value));
+            }
+        }
+        self.touched(set)
+    }
+
+    /// What puts an adopted row back that was marked as given up.
+    pub(crate) fn return_to_pending(&self) -> Assignments {
+        let mut set = self.marked(Status::Pending);
+        if set.is_empty() {
+            return set;
+        }
+        for (field, value) in [(Field::RetryCount, "0"), (Field::NextRetryAt, "NULL")] {
+            if let Some(column) = self.fitted.columns.get(&field) {
+                set.push(self.put(column, value));
+            }
+        }
+        self.touched(set)
+    }
+
+    /// The word of the adopted table for a state.
+    pub(crate) fn word(&self, state: Status) -> &str {
+        let words = &self.fitted.adoption.states;
+        match state {
+            Status::Pending => &words.pending,
+            Status::Processing => &words.processing,
+            Status::Failed => &words.failed,
+            Status::Completed => &words.completed,
+            Status::DeadLetter => &words.dead_letter,
+        }
+    }
+
+    /// A time of a row, as the outbox keeps times.
+    pub(crate) fn time(&self, row: &str, column: &Column) -> String {
+        self.dialect.as_utc(&self.of(row, column), column)
+    }
+
+    pub(super) fn of(&self, row: &str, column: &Column) -> String {
+        format!("{row}{}", self.dialect.quoted(&column.name))
+    }
+
+    /// A field that every event has, from its column or its constant.
+    fn required(&self, row: &str, field: Field) -> String {
+        let constant = self.fitted.adoption.constants.get(&field);
+        let constant = format!("'{}'", constant.map_or("", String::as_str));
+        let Some(column) = self.fitted.columns.get(&field) else { return constant };
+        let value = self.dialect.as_text(&self.of(row, column), column);
+        if column.not_null { value } else { format!("COALESCE({value}, {constant})") }
+    }
+
+    /// The state and an end of the work on it.
+    fn marked(&self, state: Status) -> Assignments {
+        let Some(column) = self.fitted.columns.get(&Field::Status) else { return Vec::new() };
+        let mut set = vec![self.put(column, &format!("'{}'", self.word(state)))];
+        for field in [Field::LockedBy, Field::LockedAt] {
+            if let Some(column) = self.fitted.columns.get(&field) {
+                set.push(self.put(column, "NULL"));
+            }
+        }
+        set
+    }
+
+    /// With the marks of a change, if anything changes.
+    fn touched(&self, mut set: Assignments) -> Assignments {
+        if set.is_empty() {
+            return set;
+        }
+        if let Some(column) = self.fitted.columns.get(&Field::UpdatedAt) {
+            set.push(self.put(column, D::NOW));
+        }
+        if let Some(column) = self.fitted.columns.get(&Field::Version) {
+            let name = self.dialect.quoted(&column.name);
+            set.push((name.clone(), format!("COALESCE({name}, 0) + 1")));
+        }
+        set
+    }
+
+    /// A value for a column of theirs: cut, on their clock, and never NULL where that is refused.
+    pub(super) fn put(&self, column: &Column, value: &str) -> (String, String) {
+        let d = &self.dialect;
+        let fallback = match column.kind {
+            Kind::LocalTime | Kind::Instant => D::NOW,
+            Kind::Integer => "0",
+            Kind::Boolean => "FALSE",
+            _ => "''",
+        };
+        let value = match column.not_null {
+            true => format!("COALESCE({value}, {fallback})"),
+            false => value.to_owned(),
+        };
+        let value = match column.kind {
+            Kind::LocalTime | Kind::Instant => d.as_local(&value, column),
+            _ => d.cut(&value, column),
+        };
+        (d.quoted(&column.name), value)
+    }
+}

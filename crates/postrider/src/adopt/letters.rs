@@ -1,0 +1,166 @@
+//! As `clauses`, for the dead-letter table that belongs to an adopted table.
+
+use super::clauses::{Assignments, Clauses, Dialect};
+use super::{Column, Field, LetterField};
+use crate::Status;
+use crate::event::limits::{ERROR_DETAIL_CHARS_MAX, ERROR_MESSAGE_CHARS_MAX};
+
+impl<D: Dialect> Clauses<'_, D> {
+    /// What a row of the adopted dead-letter table takes from a dead letter (`NEW.`).
+    pub(crate) fn letter(&self) -> Assignments {
+        let values = [
+            (LetterField::AggregateType, "NEW.aggregate_type"),
+            (LetterField::AggregateId, "NEW.aggregate_id"),
+            (LetterField::EventType, "NEW.event_type"),
+            (LetterField::Headers, "NEW.headers"),
+            (LetterField::RequestId, "NEW.request_id"),
+            (LetterField::ErrorMessage, "NEW.error_message"),
+            (LetterField::Reason, "NEW.reason"),
+            (LetterField::ErrorDetail, "NEW.error_detail"),
+            (LetterField::RetryCount, "NEW.retry_count"),
+            (LetterField::FailedAt, "NEW.failed_at"),
+            (LetterField::Resolved, "FALSE"),
+            (LetterField::CreatedAt, D::NOW),
+            (LetterField::UpdatedAt, D::NOW),
+        ];
+        let mut letter = Vec::new();
+        if let Some(column) = self.fitted.letters.get(&LetterField::OriginalId) {
+            letter.push((self.dialect.quoted(&column.name), self.row_of("NEW.event_id")));
+        }
+        if let Some(column) = self.fitted.letters.get(&LetterField::Payload) {
+            let whole = self.dialect.whole("NEW.payload", column);
+            letter.push((self.dialect.quoted(&column.name), whole));
+        }
+        for (field, value) in values {
+            // Two fields may be one column: the key and the request id, the times.
+            let column = self.fitted.letters.get(&field);
+            let put = column.map(|column| self.put(column, value));
+            letter.extend(put.filter(|(name, _)| !letter.iter().any(|(known, _)| known == name)));
+        }
+        letter
+    }
+
+    /// What shows in the adopted dead-letter table that a dead letter (`NEW.`) was dealt with.
+    pub(crate) fn resolution(&self) -> Assignments {
+        let Some(resolved) = self.fitted.letters.get(&LetterField::Resolved) else {
+            return Vec::new();
+        };
+        let mut set = vec![(self.dialect.quoted(&resolved.name), "TRUE".to_owned())];
+        for (field, value) in [
+            (LetterField::ResolvedAt, "NEW.resolved_at"),
+            (LetterField::ResolvedBy, "NEW.resolved_by"),
+            (LetterField::ResolutionNote, "NEW.resolution_note"),
+            (LetterField::UpdatedAt, D::NOW),
+        ] {
+            if let Some(column) = self.fitted.letters.get(&field) {
+                set.push(self.put(column, value));
+            }
+        }
+        set
+    }
+
+    /// What a dead letter takes from a row of the adopted dead-letter table. Its row id is the
+    /// negative of the row's there: no event of the outbox has had it.
+    pub(crate) fn imported_letter(&self, row: &str) -> Assignments {
+        let d = &self.dialect;
+        let own = |field: LetterField| self.fitted.letters.get(&field);
+        let text = |field: LetterField, fallback: &str| match own(field) {
+            Some(column) => {
+                format!("COALESCE({}, {fallback})", d.as_text(&self.of(row, column), column))
+            }
+            None => fallback.to_owned(),
+        };
+        let constant = |field: Field| {
+            let value = self.fitted.adoption.constants.get(&field);
+            format!("'{}'", value.map_or("", String::as_str))
+        };
+        let message = text(LetterField::ErrorMessage, "''");
+        let mut letter = vec![
+            ("original_id".to_owned(), format!("-{row}{}", self.letter_id())),
+            ("event_id".to_owned(), self.letter_identity(row)),
+            (
+                "aggregate_type".to_owned(),
+                text(LetterField::AggregateType, &constant(Field::AggregateType)),
+            ),
+            (
+                "aggregate_id".to_owned(),
+                text(LetterField::AggregateId, &constant(Field::AggregateId)),
+            ),
+            ("event_type".to_owned(), text(LetterField::EventType, &constant(Field::EventType))),
+            ("payload".to_owned(), text(LetterField::Payload, "''")),
+            ("reason".to_owned(), "'exhausted'".to_owned()),
+            ("error_message".to_owned(), format!("LEFT({message}, {ERROR_MESSAGE_CHARS_MAX})")),
+            ("redrive_count".to_owned(), "0".to_owned()),
+        ];
+        if let Some(column) = own(LetterField::RequestId) {
+            letter.push(("request_id".to_owned(), d.as_text(&self.of(row, column), column)));
+        }
+        if let Some(column) = self.fitted.columns.get(&Field::ContentHash) {
+            // Of the row that was given up: a dead letter that is sent again is verified.
+            let original = self.of(row, &self.fitted.letters[&LetterField::OriginalId]);
+            let hash = format!(
+                "(SELECT {} FROM {} AS a WHERE a.{} = {original})",
+                d.as_text(&self.of("a.", column), column),
+                d.quoted(&self.fitted.adoption.table),
+                self.id()
+            );
+            letter.push(("content_hash".to_owned(), hash));
+        }
+        if let Some(column) = own(LetterField::Headers) {
+            let stored = d.as_text(&self.of(row, column), column);
+            letter.push(("headers".to_owned(), d.as_headers(&stored, self.outbox)));
+        }
+        if let Some(column) = own(LetterField::ErrorDetail) {
+            let detail = d.as_text(&self.of(row, column), column);
+            letter.push((
+                "error_detail".to_owned(),
+                format!("LEFT({detail}, {ERROR_DETAIL_CHARS_MAX})"),
+            ));
+        }
+        let count = own(LetterField::RetryCount).map(|column| self.of(row, column));
+        let count = count.map_or_else(|| "0".to_owned(), |count| format!("COALESCE({count}, 0)"));
+        letter.push(("retry_count".to_owned(), count));
+        let created = own(LetterField::CreatedAt);
+        let time = |column: Option<&Column>| match column {
+            Some(column) => {
+                format!("COALESCE({}, {})", self.time(row, column), D::NOW)
+            }
+            None => D::NOW.to_owned(),
+        };
+        letter.push(("failed_at".to_owned(), time(own(LetterField::FailedAt).or(created))));
+        letter.push(("event_created_at".to_owned(), time(created)));
+        letter
+    }
+
+    /// Whether a row of the adopted dead-letter table is open.
+    pub(crate) fn unresolved(&self, row: &str) -> String {
+        match self.fitted.letters.get(&LetterField::Resolved) {
+            Some(column) => self.dialect.unset(&self.of(row, column)),
+            None => "TRUE".to_owned(),
+        }
+    }
+
+    /// The primary key of the adopted dead-letter table.
+    pub(crate) fn letter_id(&self) -> String {
+        self.dialect.quoted(&self.fitted.letters[&LetterField::Id].name)
+    }
+
+    /// The identity of the event that a row of the adopted dead-letter table is about.
+    pub(crate) fn letter_identity(&self, row: &str) -> String {
+        self.identity(&self.of(row, &self.fitted.letters[&LetterField::OriginalId]))
+    }
+
+    /// Leaves out letters of rows that are not given up any more: somebody has sent them again, and
+    /// a table without `resolved` does not tell.
+    pub(crate) fn without_living(&self, row: &str) -> String {
+        let Some(status) = self.fitted.columns.get(&Field::Status) else { return String::new() };
+        let original = self.of(row, &self.fitted.letters[&LetterField::OriginalId]);
+        format!(
+            "\n  AND NOT EXISTS (SELECT 1 FROM {} AS a WHERE a.{} = {original} AND {} <> '{}')",
+            self.dialect.quoted(&self.fitted.adoption.table),
+            self.id(),
+            self.dialect.as_text(&self.of("a.", status), status),
+            self.word(Status::DeadLetter)
+        )
+    }
+}

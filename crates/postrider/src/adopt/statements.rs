@@ -1,0 +1,127 @@
+//! The statements inside of the triggers, and those of the import. Both databases read them alike.
+
+use super::clauses::{Assignments, Clauses, Dialect};
+use super::{Field, LetterField};
+use crate::Status;
+
+/// The triggers that keep an adopted table and its outbox in step, by the end of their names.
+pub(crate) mod trigger {
+    /// After an insert into the adopted table.
+    pub(crate) const APPEND: &str = "adopt_append";
+    /// After a change of a live event.
+    pub(crate) const STATE: &str = "adopt_state";
+    /// After an event left the outbox.
+    pub(crate) const GONE: &str = "adopt_gone";
+    /// After a new dead letter.
+    pub(crate) const DEAD: &str = "adopt_dead";
+    /// After somebody dealt with a dead letter.
+    pub(crate) const RESOLVED: &str = "adopt_resolved";
+    /// All of them.
+    pub(crate) const ALL: [&str; 5] = [APPEND, STATE, GONE, DEAD, RESOLVED];
+}
+
+impl<D: Dialect> Clauses<'_, D> {
+    /// A template with everything filled in. Every piece is validated or made here.
+    pub(crate) fn fill(&self, template: &str, pieces: &[(&str, String)]) -> String {
+        let mut sql = template.replace("{outbox}", self.outbox.table());
+        for (marker, piece) in pieces {
+            sql = sql.replace(&format!("{{{marker}}}"), piece);
+        }
+        sql
+    }
+
+    /// Shows the state of an event in its row; nothing where the row has no room for it.
+    pub(crate) fn show_state(&self) -> Option<String> {
+        self.update(&self.state(), "NEW.event_id", "")
+    }
+
+    /// Marks the row of a delivered event, or deletes it.
+    pub(crate) fn show_delivery(&self) -> String {
+        let marked = self.fitted.adoption.marks();
+        let update = marked.then(|| self.update(&self.delivery(), "OLD.event_id", "")).flatten();
+        update.unwrap_or_else(|| self.delete("OLD.event_id"))
+    }
+
+    /// Copies a dead letter, and marks or deletes its row.
+    pub(crate) fn show_death(&self) -> String {
+        let update = self.update(&self.death(), "NEW.event_id", "");
+        let marked = update.unwrap_or_else(|| self.delete("NEW.event_id"));
+        let Some(letters) = &self.fitted.adoption.dead_letters else { return marked };
+        let (columns, values) = columns_and_values(&self.letter());
+        let table = self.dialect.quoted(&letters.table);
+        format!("INSERT INTO {table} ({columns})\n    VALUES ({values});\n    {marked}")
+    }
+
+    /// Shows that a dead letter was dealt with. Where it was sent again as it was, its row waits
+    /// again; an edited copy is another event, which the adopted table does not know.
+    pub(crate) fn show_resolution(&self) -> Option<String> {
+        let mut statements = Vec::new();
+        let resolution = self.resolution();
+        if let Some(letters) =
+            self.fitted.adoption.dead_letters.as_ref().filter(|_| !resolution.is_empty())
+        {
+            let original = self.dialect.quoted(&letters.columns[&LetterField::OriginalId]);
+            statements.push(format!(
+                "UPDATE {} SET {}\n    WHERE {original} = {} AND {};",
+                self.dialect.quoted(&letters.table),
+                set_list(&resolution),
+                self.row_of("NEW.event_id"),
+                self.unresolved("")
+            ));
+        }
+        if let Some(status) = self.fitted.adoption.columns.get(&Field::Status) {
+            let sent_again = format!(
+                " AND {} = '{}'\n      AND EXISTS (SELECT 1 FROM {} AS again\n        WHERE again.id = \
+                 NEW.retried_as AND again.event_id = NEW.event_id)",
+                self.dialect.quoted(status),
+                self.word(Status::DeadLetter),
+                self.dialect.quoted(self.outbox.table()),
+            );
+            let update = self.update(&self.return_to_pending(), "NEW.event_id", &sent_again);
+            statements.extend(update);
+        }
+        (!statements.is_empty()).then(|| statements.join("\n    "))
+    }
+
+    /// Leaves out rows whose request id is known: their event was in the outbox, and left it.
+    pub(crate) fn without_repeats(&self, row: &str) -> String {
+        let Some(column) = self.fitted.columns.get(&Field::RequestId) else { return String::new() };
+        format!(
+            "\n  AND NOT EXISTS (SELECT 1 FROM {} AS k WHERE k.request_id = {})",
+            self.dialect.quoted(&format!("{}_keys", self.outbox.table())),
+            self.dialect.as_key(&self.dialect.as_text(&self.of(row, column), column))
+        )
+    }
+
+    fn update(&self, set: &Assignments, event_id: &str, condition: &str) -> Option<String> {
+        (!set.is_empty()).then(|| {
+            format!(
+                "UPDATE {} SET {}\n    WHERE {} = {}{condition};",
+                self.dialect.quoted(&self.fitted.adoption.table),
+                set_list(set),
+                self.id(),
+                self.row_of(event_id)
+            )
+        })
+    }
+
+    fn delete(&self, event_id: &str) -> String {
+        let table = self.dialect.quoted(&self.fitted.adoption.table);
+        format!("DELETE FROM {table} WHERE {} = {};", self.id(), self.row_of(event_id))
+    }
+}
+
+/// `a = x, b = y`
+fn set_list(set: &Assignments) -> String {
+    set.iter()
+        .map(|(name, value)| format!("{name} = {value}"))
+        .collect::<Vec<_>>()
+        .join(",\n        ")
+}
+
+/// `a, b` and `x, y`
+pub(crate) fn columns_and_values(row: &Assignments) -> (String, String) {
+    let (names, values): (Vec<&str>, Vec<&str>) =
+        row.iter().map(|(name, value)| (name.as_str(), value.as_str())).unzip();
+    (names.join(", "), values.join(",\n        "))
+}

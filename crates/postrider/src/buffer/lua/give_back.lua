@@ -1,0 +1,57 @@
+-- Compensation: adds the counts of a cancelled batch to the buffer again, and ends the batch.
+-- KEYS: buffer, list of batches, book, batch. ARGV: batch id, owner. Answers its entries; 0 if it is on
+-- the list no more, or somebody else's by now.
+for i = 1, 4 do
+    local kind = redis.call('TYPE', KEYS[i]).ok
+    if kind ~= 'none' and kind ~= 'hash' then
+        return redis.error_reply('BUFFERTYPE ' .. KEYS[i] .. ' is a ' .. kind .. ', not a hash')
+    end
+end
+local booked = redis.call('HGET', KEYS[3], 'given_back')
+if booked and not string.match(booked, '^%d+$') then
+    return redis.error_reply('BUFFERBOOK ' .. KEYS[3] .. ' has given_back = ' .. booked)
+end
+local listed = redis.call('HGET', KEYS[2], ARGV[1])
+local count, owner = string.match(listed or '', '^(%d+):(.*)$')
+if owner ~= ARGV[2] then
+    return 0
+end
+count = tonumber(count)
+local batch = redis.call('HGETALL', KEYS[4])
+if #batch == 0 then
+    return redis.error_reply('BUFFERLOST ' .. KEYS[4] .. ' is gone')
+end
+-- Up to here Lua adds without rounding, so a sum below it fits into 64 bits for sure.
+local exact = 4503599627370496
+local function number(text)
+    local value = string.match(text, '^-?%d+$') and tonumber(text)
+    return value and math.abs(value) < exact and value
+end
+for first = 1, #batch, 2000 do
+    local fields = {}
+    for i = first, math.min(first + 1999, #batch), 2 do
+        fields[#fields + 1] = batch[i]
+    end
+    local present = redis.call('HMGET', KEYS[1], unpack(fields))
+    for i, value in ipairs(present) do
+        -- A field that is not there takes any text as it is.
+        if value and not (number(value) and number(batch[first + 2 * i - 1])) then
+            return redis.error_reply('BUFFEROVERFLOW the counts of field ' .. fields[i]
+                .. ' cannot be added: ' .. batch[first + 2 * i - 1] .. ' to ' .. value)
+        end
+    end
+end
+if redis.call('EXISTS', KEYS[1]) == 0 then
+    redis.call('RENAMENX', KEYS[4], KEYS[1])
+    redis.call('PERSIST', KEYS[1])
+else
+    for i = 1, #batch, 2 do
+        if redis.call('HSETNX', KEYS[1], batch[i], batch[i + 1]) == 0 then
+            redis.call('HINCRBY', KEYS[1], batch[i], batch[i + 1])
+        end
+    end
+    redis.call('UNLINK', KEYS[4])
+end
+redis.call('HDEL', KEYS[2], ARGV[1])
+redis.call('HINCRBY', KEYS[3], 'given_back', count)
+return count

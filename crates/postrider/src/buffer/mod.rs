@@ -1,0 +1,412 @@
+//! Write-behind buffer: counts that are added up in Redis and saved to the database in batches, each
+//! exactly once.
+//!
+//! Programs add to a hash, with [`Buffer::increment`] or in any language with
+//! `HINCRBY '{buffer:likes}' post-42 1`. A worker (the relay's) moves up to so many fields at a time
+//! into a batch of their own, saves the batch, and deletes it:
+//!
+//! ```text
+//! {buffer:likes}              the counts
+//! {buffer:likes}:sync:<uuid>  a batch on its way
+//! {buffer:likes}:batches      batch id → entries:owner
+//! {buffer:likes}:book         entries moved, and what became of them
+//! ```
+//!
+//! The hash tag keeps them in one slot of a cluster, so each step is one script. A step whose answer
+//! was lost may be repeated: the batch id tells that it was done. What the database decided about a
+//! batch is in [`store::Batches`](crate::store::Batches); [`Buffer`] is only about Redis.
+
+mod answer;
+mod error;
+mod moved;
+mod safety;
+mod server;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use uuid::Uuid;
+
+use self::answer::{bytes_pairs, integer, text_pairs};
+pub use self::error::BufferError;
+use self::moved::listed;
+pub use self::moved::{Adopted, BatchEnd, BufferLook, ListedBatch, MovedBatch, MovedBook};
+pub use self::safety::Safety;
+use self::server::Server;
+use crate::store::BUFFER_NAME_CHARS_MAX;
+
+const MOVE: &str = include_str!("lua/move.lua");
+const ADOPT: &str = include_str!("lua/adopt.lua");
+const FINISH: &str = include_str!("lua/finish.lua");
+const GIVE_BACK: &str = include_str!("lua/give_back.lua");
+const SPLIT: &str = include_str!("lua/split.lua");
+const LOOK: &str = include_str!("lua/look.lua");
+const INCREMENT: &str = include_str!("lua/increment.lua");
+
+/// Counts that one [`Buffer::increment_all`] may carry: a script stops everything else in Redis.
+pub const INCREMENTS_MAX: usize = 10_000;
+
+/// How a buffer is reached.
+#[derive(Debug, Clone)]
+pub struct BufferSettings {
+    /// Name in configuration, tables and metrics.
+    pub name: String,
+    /// `redis://` or, with TLS, `rediss://`. Of a cluster, some of its nodes with commas between.
+    pub url: String,
+    /// The hash; absent: `{buffer:<name>}`. It must have a hash tag.
+    pub key: Option<String>,
+    /// Time to connect, and for an answer.
+    pub timeout: Duration,
+    /// Replicas that must have a moved batch before it is saved; absent: one, where there is one.
+    pub wait_replicas: Option<u32>,
+    /// Time to wait for them; below `timeout`.
+    pub wait_timeout: Duration,
+    /// Time after which Redis drops a batch that was saved but not deleted.
+    pub leak_guard: Duration,
+}
+
+impl BufferSettings {
+    /// The defaults: key by name, 5 s, one replica where there is one, leak guard of 1 hour.
+    pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            url: url.into(),
+            key: None,
+            timeout: Duration::from_secs(5),
+            wait_replicas: None,
+            wait_timeout: Duration::from_secs(1),
+            leak_guard: Duration::from_secs(3_600),
+        }
+    }
+}
+
+/// A buffer in Redis. A worker should have one of its own: its waits for replicas hold up what else
+/// is sent on the same connection.
+pub struct Buffer {
+    name: String,
+    key: String,
+    wait_replicas: Option<u32>,
+    wait_timeout: Duration,
+    leak_guard: Duration,
+    /// Replicas that were found, for the default of `wait_replicas`.
+    replicas: AtomicU32,
+    server: Server,
+}
+
+impl Buffer {
+    /// Checks the settings; connects to nothing.
+    ///
+    /// # Errors
+    /// [`BufferError::Settings`] names the one that is wrong.
+    pub fn new(settings: BufferSettings) -> Result<Self, BufferError> {
+        let name = &settings.name;
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+        if name.is_empty() || name.len() > BUFFER_NAME_CHARS_MAX || !name.chars().all(plain) {
+            return Err(BufferError::Settings(format!(
+                "`{name}` cannot be the name of a buffer: use 1 to {BUFFER_NAME_CHARS_MAX} \
+                 lower-case letters, digits, _ and -"
+            )));
+        }
+        let key = settings.key.unwrap_or_else(|| format!("{{buffer:{name}}}"));
+        if hash_tag(&key).is_none() {
+            return Err(BufferError::Settings(format!(
+                "`key` = `{key}` has no hash tag: write a part of it in braces, like \
+                 {{buffer:{name}}}, so that a cluster keeps the buffer and its batches together"
+            )));
+        }
+        if settings.wait_timeout >= settings.timeout {
+            return Err(BufferError::Settings(format!(
+                "`wait_timeout` = {:?} is not below `timeout` = {:?}",
+                settings.wait_timeout, settings.timeout
+            )));
+        }
+        Ok(Self {
+            server: Server::new(&settings.url, settings.timeout)?,
+            name: settings.name,
+            key,
+            wait_replicas: settings.wait_replicas,
+            wait_timeout: settings.wait_timeout,
+            leak_guard: settings.leak_guard,
+            replicas: AtomicU32::new(0),
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The hash that programs add to.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Hosts and ports, without what is secret.
+    pub fn nodes(&self) -> String {
+        self.server.nodes()
+    }
+
+    /// Adds to a count, and answers what is now waiting to be saved for this field.
+    ///
+    /// # Errors
+    /// [`BufferError::Invalid`] for an amount below 1 or an empty field. After
+    /// [`BufferError::Unavailable`] the amount may or may not be counted.
+    pub async fn increment(&self, field: &str, by: i64) -> Result<i64, BufferError> {
+        check_increment(field, by)?;
+        let mut command = redis::cmd("HINCRBY");
+        command.arg(&self.key).arg(field).arg(by);
+        integer(self.server.run_one(command).await?)
+    }
+
+    /// Adds to many counts at once: to all of them, or to none.
+    ///
+    /// # Errors
+    /// As [`Buffer::increment`]; at most [`INCREMENTS_MAX`] at once, and sums below 2⁵².
+    pub async fn increment_all(&self, counts: &[(&str, i64)]) -> Result<(), BufferError> {
+        if counts.len() > INCREMENTS_MAX {
+            return Err(BufferError::Invalid(format!(
+                "{} counts at once; at most {INCREMENTS_MAX}",
+                counts.len()
+            )));
+        }
+        if counts.is_empty() {
+            return Ok(());
+        }
+        let mut command = script(INCREMENT, &[&self.key]);
+        for (field, by) in counts {
+            check_increment(field, *by)?;
+            command.arg(field).arg(by);
+        }
+        self.server.run_one(command).await.map(drop)
+    }
+
+    /// Moves up to `fields_max` fields into the batch `id`, for that owner. An empty buffer is an
+    /// empty batch, of which nothing is kept. May be repeated with the same id.
+    ///
+    /// # Errors
+    /// As the variants of [`BufferError`] say.
+    pub async fn move_batch(
+        &self,
+        id: Uuid,
+        owner: &str,
+        fields_max: u32,
+    ) -> Result<MovedBatch, BufferError> {
+        let keys = [&self.key, &self.list(), &self.book(), &self.batch(id)];
+        let mut command = script(MOVE, &keys);
+        command.arg(id.to_string()).arg(owner).arg(fields_max);
+        let (answer, confirmed) = self.run_and_wait(command).await?;
+        Ok(MovedBatch { id, fields: bytes_pairs(answer)?, confirmed })
+    }
+
+    /// Takes a batch over from an owner that is gone. Of one's own batch, reads it again.
+    ///
+    /// # Errors
+    /// As the variants of [`BufferError`] say.
+    pub async fn adopt(&self, id: Uuid, from: &str, to: &str) -> Result<Adopted, BufferError> {
+        let mut command = script(ADOPT, &[&self.list(), &self.batch(id)]);
+        command.arg(id.to_string()).arg(from).arg(to);
+        let (answer, confirmed) = self.run_and_wait(command).await?;
+        Ok(match answer {
+            Value::BulkString(word) if word == b"taken" => Adopted::Taken,
+            Value::BulkString(word) if word == b"done" => Adopted::Done,
+            Value::BulkString(word) if word == b"lost" => Adopted::Lost,
+            answer => Adopted::Batch(MovedBatch { id, fields: bytes_pairs(answer)?, confirmed }),
+        })
+    }
+
+    /// Has Redis drop the batch after the leak guard. Only for one that the database has decided.
+    ///
+    /// # Errors
+    /// As the variants of [`BufferError`] say.
+    pub async fn expire(&self, id: Uuid) -> Result<(), BufferError> {
+        let mut command = redis::cmd("PEXPIRE");
+        let guard = u64::try_from(self.leak_guard.as_millis()).unwrap_or(u64::MAX);
+        command.arg(self.batch(id)).arg(guard);
+        self.server.run_one(command).await.map(drop)
+    }
+
+    /// Ends a batch that the database has decided: deletes its key and books its entries. Answers
+    /// how many; 0 if it had ended before.
+    ///
+    /// # Errors
+    /// As the variants of [`BufferError`] say.
+    pub async fn finish(&self, id: Uuid, end: BatchEnd) -> Result<u64, BufferError> {
+        let mut command = script(FINISH, &[&self.list(), &self.book(), &self.batch(id)]);
+        command.arg(id.to_string()).arg(end.as_str());
+        count(self.server.run_one(command).await?)
+    }
+
+    /// Compensation: adds the counts of a batch that the database has as cancelled to the buffer
+    /// again. Answers how many entries; 0 if it had ended before, or is not this owner's any more.
+    ///
+    /// # Errors
+    /// [`BufferError::Overflow`] if counts cannot be added; the batch is as it was.
+    pub async fn give_back(&self, id: Uuid, owner: &str) -> Result<u64, BufferError> {
+        let keys = [&self.key, &self.list(), &self.book(), &self.batch(id)];
+        let mut command = script(GIVE_BACK, &keys);
+        command.arg(id.to_string()).arg(owner);
+        count(self.server.run_one(command).await?)
+    }
+
+    /// Compensation: turns a batch that the database has as cancelled into two others of the same
+    /// owner, `into`: the first with these fields, the second with the rest. Answers whether it did;
+    /// `false` if the batch had ended before, or is not this owner's any more.
+    ///
+    /// # Errors
+    /// As the variants of [`BufferError`] say.
+    pub async fn split(
+        &self,
+        id: Uuid,
+        into: [Uuid; 2],
+        owner: &str,
+        fields: &[&[u8]],
+    ) -> Result<bool, BufferError> {
+        let [first, second] = into;
+        let keys =
+            [&self.list(), &self.book(), &self.batch(id), &self.batch(first), &self.batch(second)];
+        let mut command = script(SPLIT, &keys);
+        command.arg(id.to_string()).arg(first.to_string()).arg(second.to_string()).arg(owner);
+        for field in fields {
+            command.arg(*field);
+        }
+        Ok(count(self.server.run_one(command).await?)? > 0)
+    }
+
+    /// How it is doing.
+    ///
+    /// # Errors
+    /// As the variants of [`BufferError`] say.
+    pub async fn look(&self) -> Result<BufferLook, BufferError> {
+        let command = script(LOOK, &[&self.key, &self.list(), &self.book()]);
+        let Value::Array(answer) = self.server.run_one(command).await? else {
+            return Err(answer::strange());
+        };
+        let [fields, list, book]: [Value; 3] = answer.try_into().map_err(|_| answer::strange())?;
+        let batches = text_pairs(list)?.into_iter().map(listed).collect::<Result<_, _>>()?;
+        let mut counted = MovedBook::default();
+        for (kind, entries) in text_pairs(book)? {
+            let place = match kind.as_str() {
+                "moved" => &mut counted.moved,
+                "applied" => &mut counted.applied,
+                "ignored" => &mut counted.ignored,
+                "given_back" => &mut counted.given_back,
+                "dead" => &mut counted.dead,
+                _ => continue,
+            };
+            *place = entries.parse().map_err(|_| answer::strange())?;
+        }
+        Ok(BufferLook { fields: count(fields)?, batches, book: counted })
+    }
+
+    /// Deletes the buffer with everything in it, saved or not.
+    ///
+    /// # Errors
+    /// As the variants of [`BufferError`] say.
+    pub async fn remove(&self) -> Result<(), BufferError> {
+        let batches = self.look().await?.batches;
+        let mut command = redis::cmd("UNLINK");
+        command.arg(&self.key).arg(self.list()).arg(self.book());
+        for batch in batches {
+            command.arg(self.batch(batch.id));
+        }
+        self.server.run_one(command).await.map(drop)
+    }
+
+    /// Runs a script and waits, on the same connection, until enough replicas have what it wrote.
+    async fn run_and_wait(&self, command: Cmd) -> Result<(Value, bool), BufferError> {
+        let found = self.replicas.load(Ordering::Relaxed).min(1);
+        let wanted = self.wait_replicas.unwrap_or(found);
+        if wanted == 0 {
+            return Ok((self.server.run_one(command).await?, true));
+        }
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(wanted).arg(u64::try_from(self.wait_timeout.as_millis()).unwrap_or(u64::MAX));
+        let mut answers = self.server.run(&[command, wait]).await?;
+        match (answers.len(), answers.pop().map(integer)) {
+            (2, Some(Ok(reached))) => Ok((answers.remove(0), reached >= i64::from(wanted))),
+            (_, Some(Err(error))) => Err(error),
+            _ => Err(answer::strange()),
+        }
+    }
+
+    fn list(&self) -> String {
+        format!("{}:batches", self.key)
+    }
+
+    fn book(&self) -> String {
+        format!("{}:book", self.key)
+    }
+
+    fn batch(&self, id: Uuid) -> String {
+        format!("{}:sync:{id}", self.key)
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The server's URL may carry a password.
+        f.debug_struct("Buffer").field("name", &self.name).field("key", &self.key).finish()
+    }
+}
+
+fn check_increment(field: &str, by: i64) -> Result<(), BufferError> {
+    if field.is_empty() || field.contains('\0') {
+        let what = "the field is empty or contains a NUL character; name what is counted";
+        return Err(BufferError::Invalid(what.to_owned()));
+    }
+    if by < 1 {
+        return Err(BufferError::Invalid(format!("{by} cannot be added; at least 1")));
+    }
+    Ok(())
+}
+
+/// A script with its keys. Its whole text travels each time: a kilobyte, and a server that restarted
+/// knows it too.
+fn script(text: &str, keys: &[&String]) -> Cmd {
+    let mut command = redis::cmd("EVAL");
+    command.arg(text).arg(keys.len());
+    for key in keys {
+        command.arg(key.as_str());
+    }
+    command
+}
+
+fn count(value: Value) -> Result<u64, BufferError> {
+    u64::try_from(integer(value)?).map_err(|_| answer::strange())
+}
+
+/// What a cluster takes the slot from: between the first `{` and the next `}`, if that is not empty.
+fn hash_tag(key: &str) -> Option<&str> {
+    let (_, rest) = key.split_once('{')?;
+    let (tag, _) = rest.split_once('}')?;
+    (!tag.is_empty()).then_some(tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(change: impl FnOnce(&mut BufferSettings)) -> String {
+        let mut settings = BufferSettings::new("likes", "redis://localhost");
+        change(&mut settings);
+        Buffer::new(settings).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_key_without_a_hash_tag_is_refused() {
+        for key in ["buffer:likes", "{}likes", "likes{", "}likes{"] {
+            let error = refusal(|settings| settings.key = Some(key.to_owned()));
+            assert!(error.contains("hash tag") && error.contains(key), "{error}");
+        }
+        let buffer = Buffer::new(BufferSettings::new("likes", "redis://localhost")).unwrap();
+        assert_eq!(buffer.key(), "{buffer:likes}");
+        assert_eq!(hash_tag(&buffer.batch(Uuid::nil())), Some("buffer:likes"));
+    }
+
+    #[test]
+    fn wrong_settings_are_named() {
+        assert!(refusal(|settings| settings.name = "Likes!".to_owned()).contains("Likes!"));
+        assert!(refusal(|s| s.wait_timeout = s.timeout).contains("wait_timeout"));
+    }
+}

@@ -1,0 +1,408 @@
+//! Adopted tables: what a migration makes, what an import takes.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::mysql::MySqlConnection;
+use sqlx::{AssertSqlSafe, Connection};
+
+use super::MysqlStore;
+use super::adopt_dialect::Mysql;
+use super::adopt_import::{import_letters, import_rows};
+use super::append::millis;
+use super::desk::audit;
+use crate::adopt::{
+    Adoption, Clauses, Column, Field, Fitted, Kind, LetterField, columns_and_values, is_offset,
+    trigger,
+};
+use crate::store::{
+    Adopt, AdoptCursor, AdoptImport, AdoptStep, Finding, Result, Upkeep, adoption_findings,
+};
+use crate::{Outbox, OutboxSpec, Status, StoreError};
+
+/// One import at a time. Names of locks are the server's, and short.
+const IMPORT_LOCK: &str =
+    "SELECT GET_LOCK(CONCAT('postrider_', MD5(CONCAT(DATABASE(), '/adopt'))), 30)";
+
+#[async_trait]
+impl Adopt for MysqlStore {
+    async fn adoption_sql(&self, outboxes: &[OutboxSpec]) -> Result<String> {
+        let mut connection = self.pool.acquire().await?;
+        let mut text = String::new();
+        for (spec, adoption) in adopting(outboxes) {
+            let fitted = fit(&mut connection, adoption).await?;
+            text.push_str(include_str!("sql/adopt_outbox.sql"));
+            let AssertSqlSafe(index) = spec.outbox.sql(include_str!("sql/adopt_index.sql"));
+            text.push_str(&format!(
+                "\n{index}\n{}",
+                mark_letters(spec, adoption).unwrap_or_default()
+            ));
+            for made in triggers(&clauses(&fitted, &spec.outbox)) {
+                // The body has semicolons of its own; these lines are for the command-line client.
+                text.push_str(&format!("\nDELIMITER //\n{}//\nDELIMITER ;\n", made.sql));
+            }
+            let letters = adoption.dead_letters.as_ref().map(|letters| {
+                format!("\n--   GRANT SELECT, INSERT, UPDATE ON `{}` TO owner;", letters.table)
+            });
+            let rights = include_str!("sql/adopt_grants.sql")
+                .replace("{adopted}", &adoption.table)
+                .replace("{letters}", &letters.unwrap_or_default());
+            text.push_str(&format!("\n{rights}"));
+        }
+        Ok(text)
+    }
+
+    async fn diagnose_adoptions(&self, outboxes: &[OutboxSpec]) -> Result<Vec<Finding>> {
+        let mut connection = self.pool.acquire().await?;
+        let mut findings = Vec::new();
+        for (spec, adoption) in adopting(outboxes) {
+            let fitted = fit(&mut connection, adoption).await;
+            let wanted = fitted.as_ref().map(|fitted| {
+                let made = triggers(&clauses(fitted, &spec.outbox));
+                made.into_iter().map(|made| (made.end, made.table)).collect::<Vec<_>>()
+            });
+            let mut there = Vec::new();
+            for (end, table) in wanted.as_ref().into_iter().flatten() {
+                let name = format!("{}_{end}", spec.outbox.table());
+                if body_of(&mut connection, &name, table).await?.is_some() {
+                    there.push(name);
+                }
+            }
+            let there = |name: &str, _: &str| there.iter().any(|known| known == name);
+            findings.extend(adoption_findings(&spec.outbox, adoption, wanted, there));
+        }
+        Ok(findings)
+    }
+
+    async fn adoptable(&self, _outbox: &Outbox, adoption: &Adoption) -> Result<u64> {
+        let mut connection = self.pool.acquire().await?;
+        let letters = adoption.dead_letters.as_ref().map(|letters| letters.table.as_str());
+        let mut rows = 0;
+        for table in [Some(adoption.table.as_str()), letters].into_iter().flatten() {
+            let count = format!("SELECT COUNT(*) FROM `{table}`");
+            let count: i64 =
+                sqlx::query_scalar(AssertSqlSafe(count)).fetch_one(&mut *connection).await?;
+            rows += u64::try_from(count).unwrap_or(0);
+        }
+        Ok(rows)
+    }
+
+    async fn adopt_step(
+        &self,
+        outbox: &Outbox,
+        adoption: &Adoption,
+        cursor: &AdoptCursor,
+        import: &AdoptImport<'_>,
+    ) -> Result<AdoptStep> {
+        let mut connection = self.pool.acquire().await?;
+        // Closing the connection gives back the lock and the variable, whatever happens before.
+        connection.close_on_drop();
+        // A second import waits here, and then finds what the first has taken.
+        let locked: Option<i64> =
+            sqlx::query_scalar(IMPORT_LOCK).fetch_one(&mut *connection).await?;
+        if locked != Some(1) {
+            return Err(StoreError::Refused(
+                "another import of an adopted table has been at work for 30 seconds; begin again \
+                 when it has ended"
+                    .to_owned(),
+            ));
+        }
+        sqlx::raw_sql("SET @postrider_adopting = 1").execute(&mut *connection).await?;
+        let fitted = fit(&mut connection, adoption).await?;
+        let clauses = clauses(&fitted, outbox);
+        let mut tx = connection.begin().await?;
+        let (step, target) = match cursor {
+            AdoptCursor::Rows(after) => {
+                let step =
+                    import_rows(&mut tx, &clauses, after.as_deref(), import.rows_max).await?;
+                (step, &adoption.table)
+            }
+            AdoptCursor::Letters(after) => {
+                let step = import_letters(&mut tx, &clauses, *after, import.rows_max).await?;
+                let letters = adoption.dead_letters.as_ref();
+                (step, letters.map_or(&adoption.table, |letters| &letters.table))
+            }
+        };
+        if import.dry_run {
+            tx.rollback().await?;
+            return Ok(step);
+        }
+        if step.taken > 0 {
+            let taken = format!("{} taken", step.taken);
+            audit(&mut tx, import.operator, "outbox.adopt", outbox.name(), target, &taken).await?;
+        }
+        tx.commit().await?;
+        if matches!(cursor, AdoptCursor::Letters(_)) {
+            self.fingerprint_dead_letters(outbox, import.rows_max).await?;
+        }
+        Ok(step)
+    }
+
+    async fn clean_adopted(
+        &self,
+        outbox: &Outbox,
+        adoption: &Adoption,
+        age: Duration,
+        chunk: u32,
+    ) -> Result<u64> {
+        let Some(time) = adoption.delivered_time().filter(|_| adoption.marks()) else {
+            return Ok(0);
+        };
+        let fitted = fit(&mut *self.pool.acquire().await?, adoption).await?;
+        let clauses = clauses(&fitted, outbox);
+        let sql = clauses.fill(
+            include_str!("sql/adopt_clean.sql"),
+            &[
+                ("adopted", adoption.table.clone()),
+                ("id", clauses.id()),
+                ("delivered", clauses.delivered("f.")),
+                ("at", clauses.time("f.", &fitted.columns[&time])),
+            ],
+        );
+        let mut removed = 0;
+        loop {
+            let step = sqlx::query(AssertSqlSafe(sql.clone()))
+                .bind(millis(age))
+                .bind(chunk)
+                .execute(&self.pool)
+                .await?
+                .rows_affected();
+            removed += step;
+            if step < u64::from(chunk) {
+                return Ok(removed);
+            }
+        }
+    }
+}
+
+/// The outboxes with an adopted table.
+fn adopting(outboxes: &[OutboxSpec]) -> impl Iterator<Item = (&OutboxSpec, &Adoption)> {
+    outboxes.iter().filter_map(|spec| Some((spec, spec.adoption.as_ref()?)))
+}
+
+fn clauses<'a>(fitted: &'a Fitted<'a>, outbox: &'a Outbox) -> Clauses<'a, Mysql> {
+    Clauses { fitted, outbox, dialect: Mysql::new(&fitted.adoption.time_zone) }
+}
+
+/// Makes or renews what keeps an adopted table and its outbox in step. Answers what was done.
+pub(super) async fn set_up(
+    connection: &mut MySqlConnection,
+    spec: &OutboxSpec,
+    adoption: &Adoption,
+) -> Result<Vec<String>> {
+    let fitted = fit(connection, adoption).await?;
+    sqlx::raw_sql(include_str!("sql/adopt_outbox.sql")).execute(&mut *connection).await?;
+    sqlx::raw_sql(spec.outbox.sql(include_str!("sql/adopt_index.sql")))
+        .execute(&mut *connection)
+        .await?;
+    if let Some(mark) = mark_letters(spec, adoption) {
+        sqlx::raw_sql(AssertSqlSafe(mark)).execute(&mut *connection).await?;
+    }
+    let made = triggers(&clauses(&fitted, &spec.outbox));
+    for end in trigger::ALL.into_iter().filter(|end| !made.iter().any(|made| made.end == *end)) {
+        // A mapping that shows less than the one before.
+        let drop = format!("DROP TRIGGER IF EXISTS `{}_{end}`", spec.outbox.table());
+        sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut *connection).await?;
+    }
+    for made in made {
+        // Touched only where that changes something: it waits for every open transaction on the
+        // table, and all writers wait behind it.
+        let name = format!("{}_{}", spec.outbox.table(), made.end);
+        let found = body_of(connection, &name, &made.table).await?;
+        if found.as_deref() == Some(made.body()) {
+            continue;
+        }
+        if found.is_none() {
+            // It may be on the table that was adopted before.
+            let drop = format!("DROP TRIGGER IF EXISTS `{name}`");
+            sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut *connection).await?;
+        }
+        sqlx::raw_sql(AssertSqlSafe(made.sql)).execute(&mut *connection).await?;
+    }
+    let mut done = fitted.notes;
+    done.push(format!("outbox {} serves table {}", spec.outbox.name(), adoption.table));
+    Ok(done)
+}
+
+/// Ends an adoption. Answers what was done, which mostly is nothing.
+pub(super) async fn remove(
+    connection: &mut MySqlConnection,
+    outbox: &Outbox,
+) -> Result<Vec<String>> {
+    // The last one that goes.
+    let gone = format!("{}_{}", outbox.table(), trigger::GONE);
+    if body_of(connection, &gone, outbox.table()).await?.is_none() {
+        return Ok(Vec::new());
+    }
+    sqlx::raw_sql(outbox.sql(include_str!("sql/adopt_remove.sql"))).execute(connection).await?;
+    Ok(vec![format!("outbox {} serves no table of others any more", outbox.name())])
+}
+
+/// Ends an adoption together with its outbox.
+pub(super) async fn forget(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<()> {
+    remove(connection, outbox).await?;
+    let known: i64 = sqlx::query_scalar(
+        "SELECT COUNT(*) FROM information_schema.TABLES
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'postrider_adoptions'",
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    if known > 0 {
+        sqlx::query("DELETE FROM postrider_adoptions WHERE outbox = ?")
+            .bind(outbox.name())
+            .execute(connection)
+            .await?;
+    }
+    Ok(())
+}
+
+/// The body of a trigger, where it is there.
+async fn body_of(
+    connection: &mut MySqlConnection,
+    name: &str,
+    table: &str,
+) -> Result<Option<String>> {
+    // By schema and name of the table: a search by those of the trigger opens every table.
+    let body: Option<String> = sqlx::query_scalar(
+        "SELECT ACTION_STATEMENT FROM information_schema.TRIGGERS
+         WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = ? AND TRIGGER_NAME = ?",
+    )
+    .bind(table)
+    .bind(name)
+    .fetch_optional(connection)
+    .await?;
+    Ok(body.map(|body| body.trim().to_owned()))
+}
+
+/// Holds a mapping against the tables as they are.
+async fn fit<'a>(connection: &mut MySqlConnection, adoption: &'a Adoption) -> Result<Fitted<'a>> {
+    let zone = adoption.time_zone.as_str();
+    let known: bool = match is_offset(zone) {
+        true => {
+            sqlx::query_scalar("SELECT CONVERT_TZ('2020-01-01', '+00:00', ?) IS NOT NULL")
+                .bind(zone)
+                .fetch_one(&mut *connection)
+                .await?
+        }
+        false => zone == "UTC",
+    };
+    if !known {
+        return Err(StoreError::Schema(format!(
+            "time_zone = \"{zone}\" in [outbox.adopt]: MariaDB takes \"UTC\" or an offset such as \
+             \"+09:00\"; names need tables that a server may not have"
+        )));
+    }
+    let table = columns(connection, &adoption.table).await?;
+    let letters = match &adoption.dead_letters {
+        Some(letters) => columns(connection, &letters.table).await?,
+        None => Vec::new(),
+    };
+    Fitted::new(adoption, table, letters)
+}
+
+type FoundColumn = (String, String, String, Option<i64>, Option<i64>, bool, bool, bool);
+
+async fn columns(connection: &mut MySqlConnection, table: &str) -> Result<Vec<Column>> {
+    let found: Vec<FoundColumn> = sqlx::query_as(include_str!("sql/adopt_columns.sql"))
+        .bind(table)
+        .bind(table)
+        .fetch_all(connection)
+        .await?;
+    let column =
+        |(name, base, type_name, chars_max, bytes, not_null, has_default, unique): FoundColumn| {
+            let kind = match base.as_str() {
+                "tinyint" if type_name.starts_with("tinyint(1)") => Kind::Boolean,
+                "bit" if type_name == "bit(1)" => Kind::Boolean,
+                "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => Kind::Integer,
+                "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" => Kind::Text,
+                "json" => Kind::Json,
+                "uuid" => Kind::Uuid,
+                "datetime" => Kind::LocalTime,
+                "timestamp" => Kind::Instant,
+                "enum" => Kind::Words(words(&type_name)),
+                _ => Kind::Other,
+            };
+            // A character has up to four bytes.
+            let safe_chars_max = bytes.map(|bytes| bytes / 4);
+            Column {
+                name,
+                kind,
+                type_name,
+                chars_max,
+                safe_chars_max,
+                not_null,
+                has_default,
+                unique,
+            }
+        };
+    Ok(found.into_iter().map(column).collect())
+}
+
+/// The words of `enum('A','B')`.
+fn words(type_name: &str) -> Vec<String> {
+    type_name.split('\'').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// A trigger of an adoption.
+struct Made {
+    end: &'static str,
+    table: String,
+    sql: String,
+}
+
+impl Made {
+    /// As the server shows it.
+    fn body(&self) -> &str {
+        self.sql.split_once("FOR EACH ROW").map_or("", |(_, body)| body.trim())
+    }
+}
+
+/// The triggers, the one that begins it all last: before it, no event has a row to be shown in.
+fn triggers(clauses: &Clauses<'_, Mysql>) -> Vec<Made> {
+    let (outbox, adoption) = (clauses.outbox.table(), clauses.fitted.adoption);
+    let letters = format!("{outbox}_dlq");
+    let identities = ("identities", clauses.identities());
+    let mut made = Vec::new();
+    let mut add = |end, table: &str, template: &str, pieces: &[(&str, String)]| {
+        made.push(Made { end, table: table.to_owned(), sql: clauses.fill(template, pieces) });
+    };
+    if let Some(show) = clauses.show_state() {
+        let pieces = [("changed", clauses.changed()), identities.clone(), ("show", show)];
+        add(trigger::STATE, outbox, include_str!("sql/adopt_state.sql"), &pieces);
+    }
+    let pieces = [identities.clone(), ("show", clauses.show_death())];
+    add(trigger::DEAD, &letters, include_str!("sql/adopt_dead.sql"), &pieces);
+    if let Some(show) = clauses.show_resolution() {
+        let pieces = [identities.clone(), ("show", show)];
+        add(trigger::RESOLVED, &letters, include_str!("sql/adopt_resolved.sql"), &pieces);
+    }
+    let pieces = [identities, ("show", clauses.show_delivery())];
+    add(trigger::GONE, outbox, include_str!("sql/adopt_gone.sql"), &pieces);
+    let check = match clauses.fitted.columns[&Field::Id].kind {
+        Kind::Text => include_str!("sql/adopt_check.sql").trim_end(),
+        _ => "",
+    };
+    let (columns, values) = columns_and_values(&clauses.event("NEW."));
+    let pieces = [
+        ("check", check.to_owned()),
+        ("adopted", adoption.table.clone()),
+        ("id", clauses.id()),
+        ("due", clauses.due("NEW.", &[Status::Pending, Status::Failed])),
+        ("columns", columns),
+        ("values", values),
+    ];
+    add(trigger::APPEND, &adoption.table, include_str!("sql/adopt_append.sql"), &pieces);
+    made
+}
+
+/// Remembers which dead letters were there before the adoption; names are validated.
+fn mark_letters(spec: &OutboxSpec, adoption: &Adoption) -> Option<String> {
+    let letters = adoption.dead_letters.as_ref()?;
+    Some(format!(
+        "INSERT IGNORE INTO postrider_adoptions (outbox, letters_table, letters_until)\n\
+         SELECT '{}', '{table}', COALESCE(MAX(`{}`), 0) FROM `{table}`;\n",
+        spec.outbox.name(),
+        letters.columns[&LetterField::Id],
+        table = letters.table,
+    ))
+}

@@ -1,0 +1,129 @@
+//! The import of what an adopted table had before, a window at a time.
+
+use sqlx::AssertSqlSafe;
+use sqlx::mysql::MySqlConnection;
+
+use super::adopt_dialect::Mysql;
+use crate::Status;
+use crate::adopt::{Clauses, columns_and_values};
+use crate::store::{AdoptCursor, AdoptStep, Result};
+
+/// Due rows that are not in the outbox yet, of the next `rows_max` by id.
+pub(super) async fn import_rows(
+    connection: &mut MySqlConnection,
+    clauses: &Clauses<'_, Mysql>,
+    after: Option<&str>,
+    rows_max: u32,
+) -> Result<AdoptStep> {
+    let adoption = clauses.fitted.adoption;
+    let after = after.unwrap_or(Mysql::FIRST[usize::from(clauses.fitted.has_uuid())]);
+    // A text compared with an integer would be compared as a float.
+    let own = if clauses.fitted.has_uuid() { "?" } else { "CAST(? AS SIGNED)" };
+    let place =
+        [("adopted", adoption.table.clone()), ("id", clauses.id()), ("own", own.to_owned())];
+    let window: Vec<String> = sqlx::query_scalar(AssertSqlSafe(
+        clauses.fill(include_str!("sql/adopt_window.sql"), &place),
+    ))
+    .bind(after)
+    .bind(rows_max)
+    .fetch_all(&mut *connection)
+    .await?;
+    let letters = adoption.dead_letters.is_some().then_some(AdoptCursor::Letters(0));
+    let Some(last) = window.last() else {
+        return Ok(AdoptStep { seen: 0, taken: 0, next: letters });
+    };
+    let next = Some(AdoptCursor::Rows(Some(last.clone())));
+    // The relay of the table is gone: what it had in hand is due.
+    let states = [Status::Pending, Status::Failed, Status::Processing];
+    let pieces = [
+        &[
+            ("due", clauses.due("f.", &states)),
+            ("identity", clauses.identity(&format!("f.{}", clauses.id()))),
+            ("repeats", clauses.without_repeats("f.")),
+        ],
+        &place[..],
+    ]
+    .concat();
+    let due: Vec<String> = sqlx::query_scalar(AssertSqlSafe(
+        clauses.fill(include_str!("sql/adopt_find.sql"), &pieces),
+    ))
+    .bind(after)
+    .bind(last)
+    .fetch_all(&mut *connection)
+    .await?;
+    if due.is_empty() {
+        return Ok(AdoptStep { seen: window.len() as u64, taken: 0, next });
+    }
+    let (columns, values) = columns_and_values(&clauses.event("f."));
+    let ids = vec![own; due.len()].join(", ");
+    let pieces = [&[("columns", columns), ("values", values), ("ids", ids)], &place[..]].concat();
+    let sql = AssertSqlSafe(clauses.fill(include_str!("sql/adopt_import.sql"), &pieces));
+    // As many shapes as there are lengths of the list: not worth remembering.
+    let mut insert = sqlx::query(sql).persistent(false);
+    for id in &due {
+        insert = insert.bind(id);
+    }
+    let taken = insert.execute(connection).await?.rows_affected();
+    Ok(AdoptStep { seen: window.len() as u64, taken, next })
+}
+
+/// Open letters that were there before the adoption. How far that has come is remembered: resolved
+/// letters of the outbox are cleaned up, and would come back.
+pub(super) async fn import_letters(
+    connection: &mut MySqlConnection,
+    clauses: &Clauses<'_, Mysql>,
+    after: i64,
+    rows_max: u32,
+) -> Result<AdoptStep> {
+    let end = AdoptStep { seen: 0, taken: 0, next: None };
+    let Some(table) = clauses.fitted.adoption.dead_letters.as_ref().map(|l| l.table.clone()) else {
+        return Ok(end);
+    };
+    let progress: Option<(i64, i64)> = sqlx::query_as(
+        "SELECT letters_done, letters_until FROM postrider_adoptions
+         WHERE outbox = ? AND letters_table = ? FOR UPDATE",
+    )
+    .bind(clauses.outbox.name())
+    .bind(&table)
+    .fetch_optional(&mut *connection)
+    .await?;
+    let Some((done, until)) = progress else { return Ok(end) };
+    let place = [("letters", table.clone()), ("id", clauses.letter_id())];
+    let window = [&place[..], &[("unresolved", clauses.unresolved("f."))]].concat();
+    let ids: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(
+        clauses.fill(include_str!("sql/adopt_letter_window.sql"), &window),
+    ))
+    .bind(after.max(done))
+    .bind(until)
+    .bind(rows_max)
+    .fetch_all(&mut *connection)
+    .await?;
+    let Some(last) = ids.last().copied() else { return Ok(end) };
+    let (columns, values) = columns_and_values(&clauses.imported_letter("f."));
+    let pieces = [
+        &place[..],
+        &[
+            ("columns", columns),
+            ("values", values),
+            ("identity", clauses.letter_identity("f.")),
+            ("alive", clauses.without_living("f.")),
+        ],
+    ]
+    .concat();
+    let sql = clauses.fill(include_str!("sql/adopt_letter.sql"), &pieces);
+    let mut taken = 0;
+    for id in &ids {
+        let one = sqlx::query(AssertSqlSafe(sql.clone())).bind(id).execute(&mut *connection);
+        taken += one.await?.rows_affected();
+    }
+    sqlx::query(
+        "UPDATE postrider_adoptions SET letters_done = ? WHERE outbox = ? AND letters_table = ?",
+    )
+    .bind(last)
+    .bind(clauses.outbox.name())
+    .bind(&table)
+    .execute(connection)
+    .await?;
+    let next = Some(AdoptCursor::Letters(last));
+    Ok(AdoptStep { seen: ids.len() as u64, taken, next })
+}

@@ -1,0 +1,15 @@
+-- The columns of a table, as far as a mapping must know them. No row: no such table.
+SELECT c.COLUMN_NAME, c.DATA_TYPE, c.COLUMN_TYPE,
+    CAST(CASE WHEN c.DATA_TYPE IN ('char', 'varchar') THEN c.CHARACTER_MAXIMUM_LENGTH END AS SIGNED),
+    CAST(CASE WHEN c.DATA_TYPE LIKE '%text' THEN c.CHARACTER_OCTET_LENGTH END AS SIGNED),
+    c.IS_NULLABLE = 'NO',
+    c.COLUMN_DEFAULT IS NOT NULL OR c.EXTRA LIKE '%auto_increment%' OR c.EXTRA LIKE '%GENERATED%',
+    EXISTS (
+        SELECT 1 FROM information_schema.STATISTICS AS s
+        WHERE s.TABLE_SCHEMA = DATABASE() AND s.TABLE_NAME = ? AND s.NON_UNIQUE = 0
+        GROUP BY s.INDEX_NAME
+        HAVING COUNT(*) = 1 AND MAX(s.COLUMN_NAME) = c.COLUMN_NAME
+    )
+FROM information_schema.COLUMNS AS c
+WHERE c.TABLE_SCHEMA = DATABASE() AND c.TABLE_NAME = ?
+ORDER BY c.ORDINAL_POSITION

@@ -1,0 +1,1 @@
+SELECT kind, entries FROM postrider_buffer_books WHERE buffer = ?

@@ -1,0 +1,1 @@
+SELECT entries FROM postrider_buffer_batches WHERE id = ?

@@ -1,0 +1,1 @@
+SELECT state FROM postrider_buffer_batches WHERE id = ?

@@ -1,0 +1,20 @@
+-- For write-behind buffers. Every statement can run again.
+
+-- Batches that were decided: the proof that each is saved once.
+CREATE TABLE IF NOT EXISTS postrider_buffer_batches (
+    id          BINARY(16)  NOT NULL PRIMARY KEY,
+    buffer      VARCHAR(40) NOT NULL,
+    state       VARCHAR(10) NOT NULL
+                CHECK (state IN ('applied', 'cancelled', 'dead', 'imported')),
+    entries     BIGINT      NOT NULL,
+    recorded_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    KEY postrider_buffer_batches_age (buffer, recorded_at)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+
+-- Entries by what became of their batch, for good.
+CREATE TABLE IF NOT EXISTS postrider_buffer_books (
+    buffer  VARCHAR(40) NOT NULL,
+    kind    VARCHAR(10) NOT NULL,
+    entries BIGINT      NOT NULL,
+    PRIMARY KEY (buffer, kind)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;

@@ -1,0 +1,363 @@
+//! Adopted tables: what a migration makes, what an import takes.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use super::PostgresStore;
+use super::adopt_dialect::Postgres;
+use super::adopt_import::{import_letters, import_rows};
+use super::append::millis;
+use super::desk::audit;
+use crate::adopt::{
+    Adoption, Clauses, Column, Field, Fitted, Kind, LetterField, columns_and_values, is_offset,
+    trigger,
+};
+use crate::store::{
+    Adopt, AdoptCursor, AdoptImport, AdoptStep, Finding, Result, Upkeep, adoption_findings,
+};
+use crate::{Outbox, OutboxSpec, Status, StoreError};
+
+/// One import at a time; the number is arbitrary and only ours.
+const IMPORT_LOCK: i64 = 0x706f_7374_6164;
+
+#[async_trait]
+impl Adopt for PostgresStore {
+    async fn adoption_sql(&self, outboxes: &[OutboxSpec]) -> Result<String> {
+        let mut connection = self.pool.acquire().await?;
+        let mut text = String::new();
+        for (spec, adoption) in adopting(outboxes) {
+            let fitted = fit(&mut connection, adoption).await?;
+            let made = parts(&clauses(&fitted, &spec.outbox));
+            let letters = adoption.dead_letters.as_ref().map(|letters| {
+                format!("\n--   GRANT SELECT, INSERT, UPDATE ON \"{}\" TO owner;", letters.table)
+            });
+            let rights = include_str!("sql/adopt_grants.sql")
+                .replace("{adopted}", &adoption.table)
+                .replace("{letters}", &letters.unwrap_or_default());
+            for part in [made.shared, made.append_trigger, mark_letters(spec, adoption), rights] {
+                text.push('\n');
+                text.push_str(&part);
+            }
+        }
+        Ok(text)
+    }
+
+    async fn diagnose_adoptions(&self, outboxes: &[OutboxSpec]) -> Result<Vec<Finding>> {
+        let mut connection = self.pool.acquire().await?;
+        let mut findings = Vec::new();
+        for (spec, adoption) in adopting(outboxes) {
+            let fitted = fit(&mut connection, adoption).await;
+            let wanted = fitted.as_ref().map(|fitted| parts(&clauses(fitted, &spec.outbox)).names);
+            let found: Vec<(String, String)> = sqlx::query_as(
+                "SELECT tgname::text, tgrelid::regclass::text FROM pg_trigger
+                 WHERE NOT tgisinternal AND tgenabled <> 'D' AND pg_table_is_visible(tgrelid)",
+            )
+            .fetch_all(&mut *connection)
+            .await?;
+            let there = |name: &str, table: &str| {
+                found.iter().any(|(trigger, of)| trigger == name && of.trim_matches('"') == table)
+            };
+            findings.extend(adoption_findings(&spec.outbox, adoption, wanted, there));
+        }
+        Ok(findings)
+    }
+
+    async fn adoptable(&self, _outbox: &Outbox, adoption: &Adoption) -> Result<u64> {
+        let mut connection = self.pool.acquire().await?;
+        let letters = adoption.dead_letters.as_ref().map(|letters| letters.table.as_str());
+        let mut rows = 0;
+        for table in [Some(adoption.table.as_str()), letters].into_iter().flatten() {
+            let count = format!("SELECT count(*) FROM \"{table}\"");
+            let count: i64 =
+                sqlx::query_scalar(AssertSqlSafe(count)).fetch_one(&mut *connection).await?;
+            rows += u64::try_from(count).unwrap_or(0);
+        }
+        Ok(rows)
+    }
+
+    async fn adopt_step(
+        &self,
+        outbox: &Outbox,
+        adoption: &Adoption,
+        cursor: &AdoptCursor,
+        import: &AdoptImport<'_>,
+    ) -> Result<AdoptStep> {
+        let mut tx = self.pool.begin().await?;
+        // A second import waits here, and then finds what the first has taken.
+        sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(IMPORT_LOCK).execute(&mut *tx).await?;
+        sqlx::raw_sql("SET LOCAL postrider.adopting = 'on'").execute(&mut *tx).await?;
+        let fitted = fit(&mut tx, adoption).await?;
+        let clauses = clauses(&fitted, outbox);
+        let (step, target) = match cursor {
+            AdoptCursor::Rows(after) => {
+                let step =
+                    import_rows(&mut tx, &clauses, after.as_deref(), import.rows_max).await?;
+                (step, &adoption.table)
+            }
+            AdoptCursor::Letters(after) => {
+                let step = import_letters(&mut tx, &clauses, *after, import.rows_max).await?;
+                let letters = adoption.dead_letters.as_ref();
+                (step, letters.map_or(&adoption.table, |letters| &letters.table))
+            }
+        };
+        if import.dry_run {
+            tx.rollback().await?;
+            return Ok(step);
+        }
+        if step.taken > 0 {
+            let taken = format!("{} taken", step.taken);
+            audit(&mut tx, import.operator, "outbox.adopt", outbox.name(), target, &taken).await?;
+        }
+        tx.commit().await?;
+        if matches!(cursor, AdoptCursor::Letters(_)) {
+            self.fingerprint_dead_letters(outbox, import.rows_max).await?;
+        }
+        Ok(step)
+    }
+
+    async fn clean_adopted(
+        &self,
+        outbox: &Outbox,
+        adoption: &Adoption,
+        age: Duration,
+        chunk: u32,
+    ) -> Result<u64> {
+        let Some(time) = adoption.delivered_time().filter(|_| adoption.marks()) else {
+            return Ok(0);
+        };
+        let fitted = fit(&mut *self.pool.acquire().await?, adoption).await?;
+        let clauses = clauses(&fitted, outbox);
+        let sql = clauses.fill(
+            include_str!("sql/adopt_clean.sql"),
+            &[
+                ("adopted", adoption.table.clone()),
+                ("id", clauses.id()),
+                ("delivered", clauses.delivered("f.")),
+                ("at", clauses.time("f.", &fitted.columns[&time])),
+            ],
+        );
+        let mut removed = 0;
+        loop {
+            let step = sqlx::query(AssertSqlSafe(sql.clone()))
+                .bind(millis(age))
+                .bind(i64::from(chunk))
+                .execute(&self.pool)
+                .await?
+                .rows_affected();
+            removed += step;
+            if step < u64::from(chunk) {
+                return Ok(removed);
+            }
+        }
+    }
+}
+
+/// The outboxes with an adopted table.
+fn adopting(outboxes: &[OutboxSpec]) -> impl Iterator<Item = (&OutboxSpec, &Adoption)> {
+    outboxes.iter().filter_map(|spec| Some((spec, spec.adoption.as_ref()?)))
+}
+
+fn clauses<'a>(fitted: &'a Fitted<'a>, outbox: &'a Outbox) -> Clauses<'a, Postgres> {
+    Clauses { fitted, outbox, dialect: Postgres::new(&fitted.adoption.time_zone) }
+}
+
+/// Makes or renews what keeps an adopted table and its outbox in step. Answers what was done.
+pub(super) async fn set_up(
+    connection: &mut PgConnection,
+    spec: &OutboxSpec,
+    adoption: &Adoption,
+) -> Result<Vec<String>> {
+    let fitted = fit(connection, adoption).await?;
+    let made = parts(&clauses(&fitted, &spec.outbox));
+    for name in
+        trigger::ALL.into_iter().filter(|name| !made.names.iter().any(|(end, _)| end == name))
+    {
+        // A mapping that shows less than the one before.
+        let drop = format!("DROP FUNCTION IF EXISTS \"{}_{name}\"() CASCADE", spec.outbox.table());
+        sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut *connection).await?;
+    }
+    sqlx::raw_sql(AssertSqlSafe(made.shared)).execute(&mut *connection).await?;
+    sqlx::raw_sql(AssertSqlSafe(mark_letters(spec, adoption))).execute(&mut *connection).await?;
+    // Touched only where that changes something: it waits for every open transaction on the table,
+    // and all writers wait behind it.
+    let on: Vec<String> = sqlx::query_scalar(
+        "SELECT tgrelid::regclass::text FROM pg_trigger
+         WHERE tgname = $1 AND tgenabled <> 'D' AND pg_table_is_visible(tgrelid)",
+    )
+    .bind(format!("{}_{}", spec.outbox.table(), trigger::APPEND))
+    .fetch_all(&mut *connection)
+    .await?;
+    for other in on.iter().filter(|table| table.trim_matches('"') != adoption.table) {
+        let drop =
+            format!("DROP TRIGGER \"{}_{}\" ON {other}", spec.outbox.table(), trigger::APPEND);
+        sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut *connection).await?;
+    }
+    if !on.iter().any(|table| table.trim_matches('"') == adoption.table) {
+        sqlx::raw_sql(AssertSqlSafe(made.append_trigger)).execute(&mut *connection).await?;
+    }
+    let mut done = fitted.notes;
+    done.push(format!("outbox {} serves table {}", spec.outbox.name(), adoption.table));
+    Ok(done)
+}
+
+/// Ends an adoption. Answers what was done, which mostly is nothing.
+pub(super) async fn remove(connection: &mut PgConnection, outbox: &Outbox) -> Result<Vec<String>> {
+    let adopted: bool = sqlx::query_scalar("SELECT to_regproc(quote_ident($1)) IS NOT NULL")
+        .bind(format!("{}_{}", outbox.table(), trigger::APPEND))
+        .fetch_one(&mut *connection)
+        .await?;
+    if !adopted {
+        return Ok(Vec::new());
+    }
+    sqlx::raw_sql(outbox.sql(include_str!("sql/adopt_remove.sql"))).execute(connection).await?;
+    Ok(vec![format!("outbox {} serves no table of others any more", outbox.name())])
+}
+
+/// Ends an adoption together with its outbox.
+pub(super) async fn forget(connection: &mut PgConnection, outbox: &Outbox) -> Result<()> {
+    remove(connection, outbox).await?;
+    let known: bool = sqlx::query_scalar("SELECT to_regclass('postrider_adoptions') IS NOT NULL")
+        .fetch_one(&mut *connection)
+        .await?;
+    if known {
+        sqlx::query("DELETE FROM postrider_adoptions WHERE outbox = $1")
+            .bind(outbox.name())
+            .execute(connection)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Holds a mapping against the tables as they are.
+async fn fit<'a>(connection: &mut PgConnection, adoption: &'a Adoption) -> Result<Fitted<'a>> {
+    if !is_offset(&adoption.time_zone) {
+        // Not by pg_timezone_names, which reads a folder of files: 100 ms.
+        let tried = sqlx::query("SELECT now() AT TIME ZONE $1").bind(&adoption.time_zone);
+        if let Err(error) = tried.execute(&mut *connection).await {
+            return Err(match error.as_database_error().and_then(|error| error.code()) {
+                Some(code) if code == "22023" => StoreError::Schema(format!(
+                    "time_zone = \"{}\" in [outbox.adopt] is unknown to this server; use a name \
+                     such as \"Asia/Seoul\", or an offset such as \"+09:00\"",
+                    adoption.time_zone
+                )),
+                _ => error.into(),
+            });
+        }
+    }
+    let table = columns(connection, &adoption.table).await?;
+    let letters = match &adoption.dead_letters {
+        Some(letters) => columns(connection, &letters.table).await?,
+        None => Vec::new(),
+    };
+    Fitted::new(adoption, table, letters)
+}
+
+type FoundColumn = (String, String, String, String, Option<i64>, bool, bool, bool, Vec<String>);
+
+async fn columns(connection: &mut PgConnection, table: &str) -> Result<Vec<Column>> {
+    let found: Vec<FoundColumn> = sqlx::query_as(include_str!("sql/adopt_columns.sql"))
+        .bind(table)
+        .fetch_all(connection)
+        .await?;
+    let column = |(
+        name,
+        base,
+        class,
+        type_name,
+        chars_max,
+        not_null,
+        has_default,
+        unique,
+        words,
+    ): FoundColumn| {
+        let kind = match base.as_str() {
+            "int2" | "int4" | "int8" => Kind::Integer,
+            "bool" => Kind::Boolean,
+            "varchar" | "bpchar" | "text" | "citext" => Kind::Text,
+            "json" | "jsonb" => Kind::Json,
+            "uuid" => Kind::Uuid,
+            "timestamp" => Kind::LocalTime,
+            "timestamptz" => Kind::Instant,
+            _ if class == "e" => Kind::Words(words),
+            _ => Kind::Other,
+        };
+        Column {
+            name,
+            kind,
+            type_name,
+            chars_max,
+            safe_chars_max: None,
+            not_null,
+            has_default,
+            unique,
+        }
+    };
+    Ok(found.into_iter().map(column).collect())
+}
+
+/// What a migration makes for one adoption.
+struct Parts {
+    /// Functions, and triggers on the outbox's own tables.
+    shared: String,
+    /// The trigger on the adopted table.
+    append_trigger: String,
+    /// Ends of the triggers' names, and the tables they are on.
+    names: Vec<(&'static str, String)>,
+}
+
+fn parts(clauses: &Clauses<'_, Postgres>) -> Parts {
+    let (outbox, adoption) = (clauses.outbox.table(), clauses.fitted.adoption);
+    let mut shared = clauses.fill(include_str!("sql/adopt_outbox.sql"), &[]);
+    let mut names = vec![(trigger::APPEND, adoption.table.clone())];
+    let mut add = |template: &str, pieces: &[(&str, String)]| {
+        shared.push('\n');
+        shared.push_str(&clauses.fill(template, pieces));
+    };
+    if clauses.fitted.columns.contains_key(&Field::Headers)
+        || clauses.fitted.letters.contains_key(&LetterField::Headers)
+    {
+        add(include_str!("sql/adopt_headers.sql"), &[]);
+    }
+    let (columns, values) = columns_and_values(&clauses.event("f."));
+    let pieces = [
+        ("name", clauses.outbox.name().to_owned()),
+        ("columns", columns),
+        ("values", values),
+        ("due", clauses.due("f.", &[Status::Pending, Status::Failed])),
+        ("id", clauses.id()),
+    ];
+    add(include_str!("sql/adopt_append.sql"), &pieces);
+    let identities = ("identities", clauses.identities());
+    if let Some(show) = clauses.show_state() {
+        let pieces = [("changed", clauses.changed()), identities.clone(), ("show", show)];
+        add(include_str!("sql/adopt_state.sql"), &pieces);
+        names.push((trigger::STATE, outbox.to_owned()));
+    }
+    let pieces = [identities.clone(), ("show", clauses.show_delivery())];
+    add(include_str!("sql/adopt_gone.sql"), &pieces);
+    names.push((trigger::GONE, outbox.to_owned()));
+    add(include_str!("sql/adopt_dead.sql"), &[identities.clone(), ("show", clauses.show_death())]);
+    names.push((trigger::DEAD, format!("{outbox}_dlq")));
+    if let Some(show) = clauses.show_resolution() {
+        add(include_str!("sql/adopt_resolved.sql"), &[identities, ("show", show)]);
+        names.push((trigger::RESOLVED, format!("{outbox}_dlq")));
+    }
+    let pieces = [("adopted", adoption.table.clone())];
+    let append_trigger = clauses.fill(include_str!("sql/adopt_append_trigger.sql"), &pieces);
+    Parts { shared, append_trigger, names }
+}
+
+/// Remembers which dead letters were there before the adoption; names are validated.
+fn mark_letters(spec: &OutboxSpec, adoption: &Adoption) -> String {
+    let Some(letters) = &adoption.dead_letters else { return String::new() };
+    format!(
+        "INSERT INTO postrider_adoptions (outbox, letters_table, letters_until)\n\
+         SELECT '{}', '{table}', coalesce(max(\"{}\"), 0) FROM \"{table}\"\n\
+         ON CONFLICT DO NOTHING;\n",
+        spec.outbox.name(),
+        letters.columns[&LetterField::Id],
+        table = letters.table,
+    )
+}

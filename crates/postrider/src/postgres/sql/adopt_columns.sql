@@ -1,0 +1,15 @@
+-- The columns of a table ($1), as far as a mapping must know them. No row: no such table.
+SELECT a.attname::text, t.typname::text, t.typtype::text,
+    format_type(a.atttypid, a.atttypmod),
+    CASE WHEN t.typname IN ('varchar', 'bpchar') AND a.atttypmod > 4
+         THEN (a.atttypmod - 4)::bigint END,
+    a.attnotnull, a.atthasdef OR a.attidentity <> '',
+    EXISTS (
+        SELECT 1 FROM pg_index AS i
+        WHERE i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+          AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum
+    ),
+    ARRAY(SELECT e.enumlabel::text FROM pg_enum AS e WHERE e.enumtypid = t.oid)
+FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
+WHERE a.attrelid = to_regclass(quote_ident($1)) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum

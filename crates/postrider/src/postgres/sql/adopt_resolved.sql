@@ -1,0 +1,11 @@
+-- What an operator does with a dead letter, shown in the adopted tables.
+CREATE OR REPLACE FUNCTION "{outbox}_adopt_resolved"() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    {show}
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE TRIGGER "{outbox}_adopt_resolved" AFTER UPDATE ON "{outbox}_dlq" FOR EACH ROW
+    WHEN (NEW.event_id::text LIKE '{identities}' AND NEW.resolved AND NOT OLD.resolved)
+    EXECUTE FUNCTION "{outbox}_adopt_resolved"();

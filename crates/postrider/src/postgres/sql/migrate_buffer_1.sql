@@ -1,0 +1,21 @@
+-- For write-behind buffers. Every statement can run again.
+
+-- Batches that were decided: the proof that each is saved once.
+CREATE TABLE IF NOT EXISTS postrider_buffer_batches (
+    id          uuid        PRIMARY KEY,
+    buffer      varchar(40) NOT NULL,
+    state       varchar(10) NOT NULL
+                CHECK (state IN ('applied', 'cancelled', 'dead', 'imported')),
+    entries     bigint      NOT NULL,
+    recorded_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX IF NOT EXISTS postrider_buffer_batches_age
+    ON postrider_buffer_batches (buffer, recorded_at);
+
+-- Entries by what became of their batch, for good.
+CREATE TABLE IF NOT EXISTS postrider_buffer_books (
+    buffer  varchar(40) NOT NULL,
+    kind    varchar(10) NOT NULL,
+    entries bigint      NOT NULL,
+    PRIMARY KEY (buffer, kind)
+) WITH (fillfactor = 20, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);

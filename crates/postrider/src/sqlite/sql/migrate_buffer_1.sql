@@ -1,0 +1,20 @@
+-- For write-behind buffers. Every statement can run again.
+
+-- Batches that were decided: the proof that each is saved once.
+CREATE TABLE IF NOT EXISTS postrider_buffer_batches (
+    id          BLOB    NOT NULL PRIMARY KEY,
+    buffer      TEXT    NOT NULL,
+    state       TEXT    NOT NULL CHECK (state IN ('applied', 'cancelled', 'dead', 'imported')),
+    entries     INTEGER NOT NULL,
+    recorded_at TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS postrider_buffer_batches_age
+    ON postrider_buffer_batches (buffer, recorded_at);
+
+-- Entries by what became of their batch, for good.
+CREATE TABLE IF NOT EXISTS postrider_buffer_books (
+    buffer  TEXT    NOT NULL,
+    kind    TEXT    NOT NULL,
+    entries INTEGER NOT NULL,
+    PRIMARY KEY (buffer, kind)
+) WITHOUT ROWID;

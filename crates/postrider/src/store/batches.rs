@@ -1,0 +1,359 @@
+//! Batches of a write-behind buffer: saved exactly once, whoever saves them and however often.
+//!
+//! Each batch has an id of its own. The transaction that saves its entries records the id first, so
+//! that two tries at once wait for each other and the second finds it decided. A batch that is not
+//! to be saved is recorded as cancelled *before* its counts go anywhere else.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{Lease, Result};
+use crate::{NewEvent, Outbox, StoreError};
+
+/// How long a decided batch is remembered. One that comes back later than this would count twice.
+pub const BATCHES_KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// Longest name of a buffer.
+pub const BUFFER_NAME_CHARS_MAX: usize = 40;
+
+/// What was decided about a batch. A batch that is not recorded is undecided: it may be saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchState {
+    /// Its entries are in the target.
+    Applied,
+    /// It will never be saved under this id; its counts go back to the buffer, or on in other batches.
+    Cancelled,
+    /// It was cancelled and its counts could go nowhere: the backup file has them.
+    Dead,
+    /// It was dead; an operator imported it from the backup file.
+    Imported,
+}
+
+impl BatchState {
+    /// The spelling in the tables.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Cancelled => "cancelled",
+            Self::Dead => "dead",
+            Self::Imported => "imported",
+        }
+    }
+}
+
+impl std::str::FromStr for BatchState {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Applied, Self::Cancelled, Self::Dead, Self::Imported]
+            .into_iter()
+            .find(|state| state.as_str() == text)
+            .ok_or_else(|| format!("unknown state of a batch `{text}`"))
+    }
+}
+
+/// One count of a batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchEntry {
+    /// What is counted.
+    pub field: String,
+    /// How much is added.
+    pub count: i64,
+}
+
+/// A batch on its way into the database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// Name of its buffer.
+    pub buffer: String,
+    /// Its identity, for good.
+    pub id: Uuid,
+    /// Sorted by field, each once: batches that meet wait for each other instead of deadlocking.
+    entries: Vec<BatchEntry>,
+}
+
+impl Batch {
+    /// A batch of these entries, in any order; no field may occur twice.
+    pub fn new(buffer: impl Into<String>, id: Uuid, mut entries: Vec<BatchEntry>) -> Self {
+        entries.sort_unstable_by(|a, b| a.field.cmp(&b.field));
+        Self { buffer: buffer.into(), id, entries }
+    }
+
+    /// The entries, sorted by field.
+    pub fn entries(&self) -> &[BatchEntry] {
+        &self.entries
+    }
+
+    /// As events, for a target that is an outbox.
+    pub(crate) fn events(&self, target: &EventTarget) -> Vec<NewEvent> {
+        let event = |entry: &BatchEntry| {
+            let payload = serde_json::json!({
+                "buffer": self.buffer, "key": entry.field, "count": entry.count, "batch": self.id,
+            });
+            let payload = payload.to_string();
+            NewEvent::new(&target.aggregate_type, &entry.field, &target.event_type, &payload)
+        };
+        self.entries.iter().map(event).collect()
+    }
+}
+
+/// Where the entries of a buffer go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BatchTarget {
+    /// Counts are added to the rows of a table; missing rows are made.
+    Table(TableTarget),
+    /// Each entry becomes an event.
+    Events(EventTarget),
+}
+
+/// A table that counts are added to. The names are validated here, which is what makes them safe to
+/// put into SQL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableTarget {
+    table: String,
+    key_column: String,
+    count_column: String,
+}
+
+impl TableTarget {
+    /// Longest name of a table or column: PostgreSQL's.
+    pub const NAME_CHARS_MAX: usize = 63;
+
+    /// `key_column` needs a unique index or the primary key; `count_column` takes 64-bit integers.
+    ///
+    /// # Errors
+    /// Names the one that is not a plain identifier.
+    pub fn new(table: &str, key_column: &str, count_column: &str) -> Result<Self, String> {
+        for name in [table, key_column, count_column] {
+            if !plain(name) {
+                return Err(format!(
+                    "`{name}` cannot be the name of a table or column: use 1 to {} letters, digits \
+                     and _, not starting with a digit",
+                    Self::NAME_CHARS_MAX
+                ));
+            }
+        }
+        if key_column == count_column {
+            return Err(format!("`{key_column}` cannot be both the key and the count"));
+        }
+        let [table, key_column, count_column] =
+            [table, key_column, count_column].map(ToOwned::to_owned);
+        Ok(Self { table, key_column, count_column })
+    }
+
+    /// The table.
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// The column that tells the rows apart.
+    pub fn key_column(&self) -> &str {
+        &self.key_column
+    }
+
+    /// The column that is added to.
+    pub fn count_column(&self) -> &str {
+        &self.count_column
+    }
+
+    /// Puts the names into a statement with the markers `{table}`, `{key}` and `{count}`.
+    pub(crate) fn sql(&self, template: &str) -> String {
+        template
+            .replace("{table}", &self.table)
+            .replace("{key}", &self.key_column)
+            .replace("{count}", &self.count_column)
+    }
+}
+
+fn plain(name: &str) -> bool {
+    let mut chars = name.chars();
+    let first = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+    first
+        && name.len() <= TableTarget::NAME_CHARS_MAX
+        && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// An outbox that gets an event per entry: aggregate id = field, payload = buffer, key, count and
+/// batch id as JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventTarget {
+    /// The outbox.
+    pub outbox: Outbox,
+    /// First half of the ordering key.
+    pub aggregate_type: String,
+    /// What happened.
+    pub event_type: String,
+}
+
+/// What became of a try to save a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Application {
+    /// It is saved now.
+    Applied,
+    /// It was decided before; nothing was written.
+    Known(BatchState),
+    /// The database refuses an entry (too long, too large, a constraint), and would again. Nothing
+    /// was written.
+    Unfit(String),
+}
+
+/// What the database has recorded of a buffer, from the first batch on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct BatchBook {
+    /// Entries saved by workers.
+    pub applied: i64,
+    /// Entries of batches that were cancelled.
+    pub cancelled: i64,
+    /// Entries of batches that went to the backup file.
+    pub dead: i64,
+    /// Entries that an operator imported from there.
+    pub imported: i64,
+}
+
+impl BatchBook {
+    pub(crate) fn from_lines(lines: Vec<(String, i64)>) -> Result<Self> {
+        let mut book = Self::default();
+        for (kind, entries) in lines {
+            let state = kind.parse().map_err(StoreError::Schema)?;
+            *match state {
+                BatchState::Applied => &mut book.applied,
+                BatchState::Cancelled => &mut book.cancelled,
+                BatchState::Dead => &mut book.dead,
+                BatchState::Imported => &mut book.imported,
+            } = entries;
+        }
+        Ok(book)
+    }
+}
+
+/// The database's side of buffers.
+#[async_trait]
+pub trait Batches: Send + Sync {
+    /// Whether entries can be written to the target: a missing table or column, or one without a
+    /// unique key, is an error that names it.
+    async fn check_target(&self, target: &BatchTarget) -> Result<()>;
+
+    /// Saves a batch and records its id, in one transaction that the lease fences.
+    async fn apply_batch(
+        &self,
+        lease: &Lease,
+        batch: &Batch,
+        target: &BatchTarget,
+    ) -> Result<Application>;
+
+    /// Records an undecided batch of so many entries as cancelled. Answers what holds now, which may
+    /// be that it was applied before.
+    async fn cancel_batch(&self, buffer: &str, id: Uuid, entries: u64) -> Result<BatchState>;
+
+    /// Records a cancelled batch as dead. Answers what holds now. The lease fences it: a worker that
+    /// was declared dead must not say so of a batch whose counts its successor gave back.
+    async fn bury_batch(&self, lease: &Lease, buffer: &str, id: Uuid) -> Result<BatchState>;
+
+    /// Saves a dead batch from the backup file, and records that and who did it.
+    /// [`StoreError::Refused`] where its counts are still elsewhere.
+    async fn import_batch(
+        &self,
+        batch: &Batch,
+        target: &BatchTarget,
+        operator: &str,
+    ) -> Result<Application>;
+
+    /// What was decided about these batches; those that are missing are undecided.
+    async fn batch_states(&self, ids: &[Uuid]) -> Result<Vec<(Uuid, BatchState)>>;
+
+    /// What was recorded of a buffer so far.
+    async fn batch_book(&self, buffer: &str) -> Result<BatchBook>;
+
+    /// Forgets batches that were decided longer ago than [`BATCHES_KEPT`], in chunks; dead ones are
+    /// kept until they are imported. Answers how many.
+    async fn clean_batches(&self, buffer: &str, chunk: u32) -> Result<u64>;
+}
+
+/// The action of an import in the audit trail; its outbox is the buffer.
+pub(crate) const IMPORT_ACTION: &str = "buffer.import";
+
+/// Whether an import may go on, from what is recorded of the batch.
+pub(crate) fn importable(id: Uuid, found: Option<BatchState>) -> Result<Option<Application>> {
+    match found {
+        Some(BatchState::Dead) => Ok(None),
+        Some(state @ (BatchState::Applied | BatchState::Imported)) => {
+            Ok(Some(Application::Known(state)))
+        }
+        Some(BatchState::Cancelled) => Err(StoreError::Refused(format!(
+            "batch {id} was not given up: its counts went back to the buffer, or still wait there"
+        ))),
+        None => Err(StoreError::Refused(format!(
+            "batch {id} is not known to this database; importing it could count it twice"
+        ))),
+    }
+}
+
+/// An error that is about the data and not about the database. PostgreSQL and MariaDB: classes 21 (two
+/// entries for one row, such as `1` and `01` for a number), 22
+/// (data exception), 23 (constraint) and 44 (check option), and what triggers raise. SQLite: its own
+/// numbers for constraint, mismatch and too big.
+pub(crate) fn is_unfit(error: &sqlx::Error) -> bool {
+    let Some(code) = error.as_database_error().and_then(|cause| cause.code()) else {
+        // A text with a NUL, say, that the driver does not even send.
+        return matches!(error, sqlx::Error::Encode(_));
+    };
+    #[cfg(feature = "mysql")]
+    if let Some(error) = error
+        .as_database_error()
+        .and_then(|cause| cause.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>())
+    {
+        // Incorrect value, out of range, too long, truncated, result out of range, CHECK: some of
+        // them under the catch-all HY000.
+        if matches!(error.number(), 1264 | 1265 | 1292 | 1366 | 1406 | 1690 | 4025) {
+            return true;
+        }
+    }
+    match code.len() {
+        5 => {
+            ["21", "22", "23", "44"].iter().any(|class| code.starts_with(class))
+                || matches!(&*code, "P0001" | "45000")
+        }
+        _ => matches!(code.parse::<i32>().map(|code| code & 0xff), Ok(18..=20)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_not_plain_identifiers_are_refused_by_name() {
+        let long = "x".repeat(64);
+        for name in ["", "a\"b", "a`b", "a b", "a;drop", "1a", "Ä", "a.b", &long] {
+            for names in [[name, "k", "c"], ["t", name, "c"], ["t", "k", name]] {
+                let error = TableTarget::new(names[0], names[1], names[2]).unwrap_err();
+                assert!(error.contains(&format!("`{name}`")), "{error}");
+            }
+        }
+        assert!(TableTarget::new("t", "k", "k").unwrap_err().contains("both"));
+        let target = TableTarget::new("Likes", "post_id", "likes").unwrap();
+        assert_eq!(target.sql("\"{table}\" {key} {count}"), "\"Likes\" post_id likes");
+    }
+
+    #[test]
+    fn entries_are_sorted_whatever_order_they_come_in() {
+        let entry = |field: &str| BatchEntry { field: field.to_owned(), count: 1 };
+        let batch = Batch::new("likes", Uuid::nil(), vec![entry("b"), entry("a")]);
+        assert_eq!(batch.entries(), [entry("a"), entry("b")]);
+    }
+
+    #[test]
+    fn only_a_dead_batch_is_imported() {
+        let id = Uuid::nil();
+        assert_eq!(importable(id, Some(BatchState::Dead)).unwrap(), None);
+        let known = importable(id, Some(BatchState::Imported)).unwrap();
+        assert_eq!(known, Some(Application::Known(BatchState::Imported)));
+        for found in [None, Some(BatchState::Cancelled)] {
+            assert!(matches!(importable(id, found), Err(StoreError::Refused(_))));
+        }
+    }
+}
