@@ -241,7 +241,8 @@ impl Browser {
         let address = |line: Value| {
             let sent = line["message"]["method"] == "Network.requestWillBeSent";
             let url = line["message"]["params"]["request"]["url"].as_str()?.to_owned();
-            (sent && !url.starts_with("data:")).then_some(url)
+            // Not what is in the page itself, or in the browser.
+            (sent && url.starts_with("http")).then_some(url)
         };
         messages.filter_map(address).collect()
     }

@@ -21,6 +21,7 @@ mod on_one_store {
         what_events_carry_is_text_and_never_markup,
         rows_stay_where_they_are_while_new_ones_come,
         keys_lead_everywhere,
+        pages_that_were_left_hold_no_connection,
         the_demo_names_its_page_and_the_page_is_alive_within_five_seconds,
     });
 }
@@ -199,7 +200,8 @@ async fn a_session_that_ends_leads_to_the_sign_in_and_back(place: Place) {
     write_tokens(&scene, &lines.lines().collect::<Vec<_>>());
     browser.fill("input[name=token]", &operator).await;
     eventually("the token works again", async || {
-        browser.press("form", "Sign in").await;
+        let press = "document.querySelector('form.sign-in button')?.click();";
+        browser.script(press, Vec::new()).await;
         browser.words().await.contains("Nobody did anything yet").then_some(())
     })
     .await;
@@ -285,6 +287,22 @@ async fn rows_stay_where_they_are_while_new_ones_come(place: Place) {
     browser.press(".fresh", "2 new").await;
     browser.says("tbody tr", "#5").await;
     assert_quiet(&browser, &daemon).await;
+    browser.close().await;
+    daemon.stop().await;
+}
+
+/// A browser opens six connections to a server. Pages that it keeps for the way back would hold theirs.
+async fn pages_that_were_left_hold_no_connection(place: Place) {
+    let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
+    let Some(browser) = Browser::open(place.test).await else { return };
+    let daemon = scene.site.start().await;
+    for number in 0..10 {
+        browser.go(&at(&daemon, &format!("/alerts?{number}"))).await;
+        browser.says("header", "Live").await;
+        let waited = "return performance.getEntriesByType('navigation')[0].requestStart;";
+        let waited_ms = browser.script(waited, Vec::new()).await.as_f64().unwrap();
+        assert!(waited_ms < 10_000.0, "load {number} waited {waited_ms} ms for a connection");
+    }
     browser.close().await;
     daemon.stop().await;
 }

@@ -26,7 +26,7 @@ const PAGES: [(&str, &str, &str); 8] = [
     ("dead-letter", "/dead-letters/orders/1", "Hash verified"),
     ("outboxes", "/outboxes", "Last success"),
     ("alerts", "/alerts", "What is over"),
-    ("audit", "/audit", "Note or outcome"),
+    ("audit", "/audit", "dlq.resolve"),
 ];
 
 /// A daemon in the middle of a night: events that move, wait and failed, dead letters of two kinds, an
@@ -142,6 +142,22 @@ async fn nothing_sticks_out_at_any_width(place: Place) {
     daemon.stop().await;
 }
 
+/// A minute and a half of orders with an outage in the middle, so that the charts have something to show.
+async fn some_history(scene: &Scene, daemon: &Daemon) {
+    for down in [false, true, false] {
+        let answer = if down { Answer::status(503).body("closed") } else { Answer::ok() };
+        scene.target.answer(answer);
+        let path = "/api/v1/outboxes/orders/history";
+        let samples = async || daemon.get(path).await.unwrap().json().as_array().unwrap().len();
+        let enough = samples().await + 3;
+        let mut pace = tokio::time::interval(std::time::Duration::from_millis(250));
+        while samples().await < enough {
+            pace.tick().await;
+            scene.append_orders(4).await;
+        }
+    }
+}
+
 /// `POSTRIDER_PICTURES` names a folder: `dev/pictures` sets it. Without it the pictures go to the test's
 /// own folder, so that the way there is tried each time.
 async fn pictures_for_the_documentation(place: Place) {
@@ -149,6 +165,9 @@ async fn pictures_for_the_documentation(place: Place) {
     let Some(browser) = Browser::open(place.test).await else { return };
     let (daemon, waiting) = busy(&scene).await;
     let folder = std::env::var_os("POSTRIDER_PICTURES").map(PathBuf::from);
+    if folder.is_some() {
+        some_history(&scene, &daemon).await;
+    }
     let folder = folder.unwrap_or_else(|| scene.site.folder().to_owned());
     for (suffix, width, dark) in [("", 1280, false), ("-dark", 1280, true), ("-narrow", 360, false)]
     {

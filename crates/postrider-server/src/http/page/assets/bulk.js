@@ -72,15 +72,17 @@ export async function bulkDialog(kind, outbox, filter, sample) {
 export function jobsPanel(outbox, signal, changed) {
   const list = h('div.jobs');
   const element = h('section.panel.wide', { 'aria-label': 'Bulk jobs', hidden: true }, h('div.panel-head', {}, h('h2', {}, 'Bulk jobs')), list);
-  let open = new Set();
+  let known = null;
   const look = async () => {
     if (!outbox()) return;
     const { rows } = await get('/jobs', { outbox: outbox(), limit: 5 }, signal);
     element.hidden = !rows.length;
     keyed(list, rows, (job) => job.id, (job) => jobCard(job, again), (card, job) => card.show(job));
-    const now = new Set(rows.filter(({ state }) => ['waiting', 'running', 'canary'].includes(state)).map(({ id }) => id));
-    if ([...open].some((id) => !now.has(id))) changed();
-    open = now;
+    // A small job may begin and end between two looks.
+    const ended = ({ id, state }) => !['waiting', 'running', 'canary'].includes(state) && known.get(id) !== state;
+    const news = known !== null && rows.some(ended);
+    known = new Map(rows.map(({ id, state }) => [id, state]));
+    if (news) changed();
   };
   const again = poll(look, 1_500, signal);
   return { element, look: again };

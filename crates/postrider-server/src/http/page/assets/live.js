@@ -58,10 +58,7 @@ export function connect() {
 }
 
 export function disconnect() {
-  clearTimeout(timer);
-  clearTimeout(watchdog);
-  stream?.close();
-  stream = null;
+  rest();
   live.state = 'connecting';
   live.snapshot = null;
   points.length = 0;
@@ -94,19 +91,20 @@ function retryLater() {
 
 addEventListener('online', () => live.state === 'offline' && connect());
 
-/** A browser opens six connections to a server, and a stream holds one: a tab that nobody looks at
- *  gives it back, so that many tabs do not keep each other waiting. */
+/** A browser opens six connections to a server, and a stream holds one: a tab that nobody looks at,
+ *  and a page that is only kept for the way back, give theirs up. Otherwise the seventh waits. */
+function rest() {
+  clearTimeout(timer);
+  clearTimeout(watchdog);
+  stream?.close();
+  stream = null;
+}
+
 let unseen = null;
 document.addEventListener('visibilitychange', () => {
   clearTimeout(unseen);
-  if (document.hidden) {
-    unseen = setTimeout(() => {
-      clearTimeout(timer);
-      clearTimeout(watchdog);
-      stream?.close();
-      stream = null;
-    }, UNSEEN_MS);
-  } else if (!stream && live.snapshot) {
-    connect();
-  }
+  if (document.hidden) unseen = setTimeout(rest, UNSEEN_MS);
+  else if (!stream && live.snapshot) connect();
 });
+addEventListener('pagehide', rest);
+addEventListener('pageshow', (event) => event.persisted && live.snapshot && connect());
