@@ -18,7 +18,7 @@ const WRITERS: i64 = 8;
 const EACH: i64 = 25_000;
 const FIELDS: i64 = 500;
 /// How long the database is away.
-const AWAY: Duration = Duration::from_secs(2);
+const AWAY: Duration = Duration::from_secs(10);
 
 fn each() -> i64 {
     let each = std::env::var("POSTRIDER_BUFFER_STORM").ok();
