@@ -29,7 +29,7 @@ export function paceOf({ rate: limit, canary, within }) {
 }
 
 /** The filter as an operator would say it. */
-export function filterWords(filter) {
+export function filterWords(filter, all = 'all unresolved dead letters') {
   const words = {
     fingerprint: () => 'errors of one kind',
     event_type: (value) => `type ${value}`,
@@ -42,13 +42,18 @@ export function filterWords(filter) {
     event_id: (value) => `identity ${value}`,
   };
   const parts = Object.entries(filter).filter(([, value]) => value).map(([name, value]) => words[name]?.(value) ?? `${name} ${value}`);
-  return parts.length ? parts.join(', ') : 'all unresolved dead letters';
+  return parts.length ? parts.join(', ') : all;
 }
+
+/** One for each dialog: who did not hear the answer and presses again makes no second job. Browsers give
+ *  `crypto.randomUUID` only to pages with TLS or of their own machine. */
+export const requestKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 
 /** Asks how, shows what it would act on, and makes the job. */
 export async function bulkDialog(kind, outbox, filter, sample) {
   const verb = WORDS[kind].toLowerCase();
   const work = { kind, filter };
+  const key = requestKey();
   const preview = h('p.preview', { role: 'status' }, 'Counting what it would act on…');
   post(outboxPath(outbox, 'jobs'), { work, dry_run: true }).then(
     (found) => replace(preview, h('strong', {}, count(found)), ` unresolved dead ${found.count === 1 ? 'letter fits' : 'letters fit'} now (dry run: nothing was changed).`),
@@ -62,7 +67,7 @@ export async function bulkDialog(kind, outbox, filter, sample) {
       kind === 'dlq_retry' ? 'Each becomes a fresh event with a fresh budget and the same identity.' : 'They are closed by hand, and nothing is sent.',
     ],
     fields: [...(kind === 'dlq_retry' ? canaryFields() : [h('div.field-row', {}, field('Entries per second', h('input', { name: 'rate', type: 'number', min: 1, max: 1_000_000, placeholder: 'no limit' })))]), noteField(kind === 'dlq_resolve')],
-    act: (values) => post(outboxPath(outbox, 'jobs'), { work, note: values.note, ...paceOf(values) }, { 'idempotency-key': crypto.randomUUID() }),
+    act: (values) => post(outboxPath(outbox, 'jobs'), { work, note: values.note, ...paceOf(values) }, { 'idempotency-key': key }),
   });
   if (job) notice(`Job ${job.id} will ${verb} them. Its progress is below.`);
   return job;
@@ -107,9 +112,8 @@ function jobCard(first, again) {
     notice(`Job ${first.id} goes on where it was.`);
     again();
   });
-  const filter = first.work.filter ?? first.work[Object.keys(first.work)[0]]?.filter ?? {};
   const card = h('article.card.job', {},
-    h('div.card-head', {}, state, h('strong', {}, `${WORDS[first.kind]}: `), h('span.grow.cut', {}, filterWords(filter)), stop, resume),
+    h('div.card-head', {}, state, h('strong', {}, `${WORDS[first.kind]}: `), h('span.grow.cut', {}, filterWords(first.work.filter, first.kind === 'replay' ? 'all delivered events' : undefined)), stop, resume),
     bar,
     h('div.row', {}, numbers, h('span.dim.grow', {}, `by ${first.operator}`, first.note && `: ${first.note}`), h('span.dim', {}, ago(first.created_at))),
     reason);

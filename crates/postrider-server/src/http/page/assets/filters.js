@@ -33,7 +33,7 @@ export function filterForm(fields, about) {
   };
   const read = () => Object.fromEntries([...controls].map(([name, { control, type }]) => [name, type === 'time' ? toServer(control.value) : control.value.trim()]));
   const apply = () => setQuery(read());
-  const clear = h('button.link', { type: 'button', on: { click: () => setQuery(Object.fromEntries([...controls.keys()].map((name) => [name, null]))) } }, 'Clear');
+  const clear = h('button.link', { type: 'button', on: { click: () => setQuery({ ...Object.fromEntries([...controls.keys()].map((name) => [name, null])), fingerprint: null }) } }, 'Clear');
   const seldom = fields.filter(({ more }) => more);
   const details = h('details.more-filters', {}, h('summary', {}, 'More filters'), h('div.filters', {}, seldom.map(build)));
   const form = h('form.filter-form', { role: 'search', 'aria-label': about },
@@ -47,7 +47,8 @@ export function filterForm(fields, about) {
   return {
     form,
     show(now = query()) {
-      let any = false;
+      // Set by a link and not by a field.
+      let any = Boolean(now.fingerprint);
       for (const [name, { control, type }] of controls) {
         const value = type === 'time' ? toLocal(now[name]) : now[name] ?? '';
         if (document.activeElement !== control) control.value = value;

@@ -36,7 +36,7 @@ export function frame({ signOut, ended }) {
       h('span', {}, label), count);
     return { path, link, count };
   });
-  const state = h('span.live-text');
+  const state = h('span.live-text', {}, 'Connecting');
   const lamp = h('span.lamp', { 'aria-hidden': 'true' });
   const banner = h('div.banner', { role: 'status', hidden: true });
 

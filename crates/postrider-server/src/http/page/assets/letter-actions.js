@@ -80,7 +80,7 @@ export async function editAndResend(outbox, { dead_letter: letter, content }) {
 /** Those that were picked, one after the other: what fails is told, and the rest goes on. */
 export async function actOnPicked(verb, outbox, ids, changed) {
   const failed = [];
-  let worked = 0;
+  const worked = [];
   const progress = h('progress', { max: ids.length, value: 0, 'aria-label': 'Progress' });
   const done = await ask({
     title: `${verb === 'retry' ? 'Retry' : 'Resolve'} ${ids.length} dead letters`, confirm: verb === 'retry' ? 'Retry' : 'Resolve',
@@ -89,7 +89,7 @@ export async function actOnPicked(verb, outbox, ids, changed) {
       for (const id of ids) {
         try {
           await post(path(outbox, id, verb), { note });
-          worked += 1;
+          worked.push(id);
         } catch (problem) {
           if (problem.offline || problem.status === 401) throw problem;
           failed.push(`${id}: ${problem.message}`);
@@ -101,12 +101,13 @@ export async function actOnPicked(verb, outbox, ids, changed) {
   });
   changed();
   if (!done) return;
-  const undo = verb === 'resolve' && worked ? async () => {
+  const undo = verb === 'resolve' && worked.length ? async () => {
     let back = 0;
-    for (const id of ids) await post(path(outbox, id, 'reopen'), { note: 'undone' }).then(() => { back += 1; }, () => {});
+    // Not those that a colleague had resolved.
+    for (const id of worked) await post(path(outbox, id, 'reopen'), { note: 'undone' }).then(() => { back += 1; }, () => {});
     changed();
     return `${back} are open again.`;
   } : undefined;
-  notice(`${worked} ${verb === 'retry' ? 'on their way' : 'resolved'}.`, { undo });
+  notice(`${worked.length} ${verb === 'retry' ? 'on their way' : 'resolved'}.`, { undo });
   if (failed.length) notice(failed.slice(0, 3).join(' '), { tone: 'bad' });
 }

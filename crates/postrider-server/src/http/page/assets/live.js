@@ -16,6 +16,8 @@ let stream = null;
 let failures = 0;
 let timer = null;
 let watchdog = null;
+/** Somebody is signed in and looks. */
+let wanted = false;
 
 /** `state` is connecting, live, or offline; `snapshot` is the newest that came. */
 export const live = { state: 'connecting', snapshot: null, points };
@@ -49,6 +51,7 @@ function guard() {
 }
 
 export function connect() {
+  wanted = true;
   clearTimeout(timer);
   stream?.close();
   stream = new EventSource('/api/v1/stream');
@@ -58,6 +61,7 @@ export function connect() {
 }
 
 export function disconnect() {
+  wanted = false;
   rest();
   live.state = 'connecting';
   live.snapshot = null;
@@ -104,7 +108,7 @@ let unseen = null;
 document.addEventListener('visibilitychange', () => {
   clearTimeout(unseen);
   if (document.hidden) unseen = setTimeout(rest, UNSEEN_MS);
-  else if (!stream && live.snapshot) connect();
+  else if (!stream && wanted) connect();
 });
 addEventListener('pagehide', rest);
-addEventListener('pageshow', (event) => event.persisted && live.snapshot && connect());
+addEventListener('pageshow', (event) => event.persisted && wanted && connect());

@@ -14,7 +14,7 @@ import { poll } from './poll.js';
 import { setQuery } from './router.js';
 import { may } from './session.js';
 import { badge, reasonBadge, reasonText } from './signs.js';
-import { empty, fill } from './states.js';
+import { empty, fill, skeleton } from './states.js';
 import { pagedList, table } from './table.js';
 import { ago } from './time.js';
 
@@ -57,7 +57,7 @@ export function deadLetters({ outlet, query: first, signal }) {
   const drawBar = () => replace(bar, barOf({ outbox: outbox(), picked: [...picked], filter: filter(), selection: selection(), resolved: asked.resolved, refresh, watchJob: jobs.look, pickAll }));
   const pickAll = () => {
     const all = shown.rows.filter((row) => !row.resolved).map((row) => row.id);
-    picked = picked.size === all.length ? new Set() : new Set(all);
+    picked = picked.size ? new Set() : new Set(all);
     for (const box of results.querySelectorAll('input[data-pick]')) box.checked = picked.has(Number(box.dataset.pick));
     drawBar();
   };
@@ -83,6 +83,7 @@ export function deadLetters({ outlet, query: first, signal }) {
   const loadGroups = () => fill(groups, () => get(outboxPath(outbox(), 'dead-letters', 'groups'), { resolved: 'false', limit: 12 }, signal),
     (found) => drawGroups(found, outbox(), asked.fingerprint, refresh), signal, 3);
   const show = async () => {
+    if (!results.firstChild) replace(results, skeleton(6));
     await whenKnown(signal);
     if (!outbox()) return;
     picked = new Set();

@@ -9,11 +9,11 @@ import { chosenOutbox, outboxTabs, whenKnown } from './outbox-tabs.js';
 import { navigate } from './router.js';
 import { may } from './session.js';
 import { eventBadge } from './signs.js';
-import { empty, fill } from './states.js';
+import { empty, fill, skeleton } from './states.js';
 import { pagedList, table } from './table.js';
 import { ago } from './time.js';
 import { poll } from './poll.js';
-import { canaryFields, paceOf } from './bulk.js';
+import { canaryFields, filterWords, paceOf, requestKey } from './bulk.js';
 
 const FIELDS = ['status', 'event_type', 'aggregate_type', 'aggregate_id', 'request_id', 'error', 'created_since', 'created_until'];
 
@@ -58,11 +58,13 @@ export function events({ outlet, query: first, signal }) {
   });
   let shown = null;
   const show = async () => {
+    if (!results.firstChild) replace(results, skeleton(8));
     await whenKnown(signal);
     if (!outbox() || leadsElsewhere(asked, outbox())) return;
     filters.show(asked);
     tabs.draw();
-    if (replay) replay.hidden = asked.status !== 'COMPLETED';
+    // A replay cannot look for errors: what was delivered has none.
+    if (replay) replay.hidden = asked.status !== 'COMPLETED' || Boolean(asked.error);
     const mine = list();
     shown = mine;
     replace(results);
@@ -85,7 +87,8 @@ export function events({ outlet, query: first, signal }) {
 function leadsElsewhere(asked, outbox) {
   const text = asked.q?.trim() ?? '';
   if (!/^#?\d+$/.test(text)) return false;
-  navigate(`/events/${encodeURIComponent(outbox)}/${text.replace('#', '')}`);
+  // In place of the search: the way back must not lead here again.
+  navigate(`/events/${encodeURIComponent(outbox)}/${text.replace('#', '')}`, { replace: true });
   return true;
 }
 
@@ -123,7 +126,8 @@ async function counted(place, outbox, filter, signal) {
 
 /** Delivered events again, by what is filtered now. */
 function replayDialog(outbox, filter) {
-  const { status, error, ...wanted } = filter;
+  const { status, ...wanted } = filter;
+  const key = requestKey();
   const others = live.snapshot.outboxes.map((o) => o.name);
   const preview = h('p', { role: 'status' });
   const work = (values) => ({ kind: 'replay', filter: wanted, ...(values.into && values.into !== outbox ? { into: values.into } : {}) });
@@ -133,13 +137,13 @@ function replayDialog(outbox, filter) {
   });
   return ask({
     title: 'Replay delivered events', confirm: 'Start', wide: true,
-    text: ['Each keeps its identity, so that receivers can tell a repeat.', h('p', {}, dry), preview],
+    text: [h('p', {}, `Outbox ${outbox}: `, h('strong', {}, filterWords(wanted, 'all delivered events'))), 'Each keeps its identity, so that receivers can tell a repeat.', h('p', {}, dry), preview],
     fields: [
       field('Into', h('select', { name: 'into' }, others.map((name) => h('option', { value: name, selected: name === outbox }, name)))),
       ...canaryFields(), noteField(),
     ],
     act: async (values) => {
-      const job = await post(outboxPath(outbox, 'jobs'), { work: work(values), note: values.note, ...paceOf(values) }, { 'idempotency-key': crypto.randomUUID() });
+      const job = await post(outboxPath(outbox, 'jobs'), { work: work(values), note: values.note, ...paceOf(values) }, { 'idempotency-key': key });
       notice(`Job ${job.id} replays events.`, { link: { href: `/dead-letters?outbox=${encodeURIComponent(outbox)}`, text: 'Watch it' } });
     },
   });

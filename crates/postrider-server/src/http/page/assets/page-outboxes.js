@@ -69,7 +69,7 @@ function outboxCard(first, signal) {
   card.show = (outbox) => {
     types.rows(outbox.by_type);
     const { claim, paused, down, unresolved, preset, sink, branches, archives, table: name } = outbox;
-    const key = JSON.stringify([claim, paused, down, unresolved > 0, preset, sink, outbox.pending > 0]);
+    const key = JSON.stringify([claim, paused, down, unresolved > 0, preset, sink, outbox.pending > 0, Boolean(outbox.rates?.delivered_per_s)]);
     if (key === shown) return;
     shown = key;
     replace(state, outboxBadge(outbox));

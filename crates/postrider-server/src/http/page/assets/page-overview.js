@@ -35,18 +35,21 @@ function sentence(element, outboxes, alerts) {
   const down = outboxes.flatMap((o) => o.down.map((d) => d.destination));
   const unresolved = outboxes.reduce((sum, o) => sum + o.unresolved, 0);
   const paused = outboxes.filter((o) => o.paused);
-  const moving = outboxes.some((o) => o.pending || o.traffic.delivered_in_minute);
+  const moving = outboxes.some((o) => o.traffic.delivered_in_minute);
+  const waiting = outboxes.some((o) => o.pending);
   const critical = alerts.filter((alert) => alert.severity === 'critical').length;
+  const warnings = alerts.filter((alert) => alert.severity === 'warning').length;
   const parts = [];
   if (down.length) parts.push(['bad', 'cross', `${plural(new Set(down).size, 'destination')} down`, '/outboxes']);
   if (critical) parts.push(['bad', 'octagon', plural(critical, 'critical alert'), '/alerts']);
+  if (warnings) parts.push(['warn', 'warn', plural(warnings, 'warning'), '/alerts']);
   if (unresolved) parts.push(['warn', 'warn', `${plural(unresolved, 'dead letter')} to look at`, '/dead-letters']);
   if (paused.length) parts.push(['warn', 'pause', `${plural(paused.length, 'outbox', 'outboxes')} paused`, '/outboxes']);
-  const key = JSON.stringify([parts, parts.length ? 0 : moving]);
+  const key = JSON.stringify([parts, parts.length ? 0 : [moving, waiting]]);
   if (element.dataset.shown === key) return;
   element.dataset.shown = key;
   if (!parts.length) {
-    replace(element, badge('good', 'check', moving ? 'All is well, and mail is moving' : 'All is well, and nothing waits'));
+    replace(element, badge('good', 'check', moving ? 'All is well, and mail is moving' : waiting ? 'All is well; some events wait' : 'All is well, and nothing waits'));
     return;
   }
   replace(element, parts.map(([tone, form, text, href]) => h('a.verdict-part', { href }, badge(tone, form, text))));

@@ -9,6 +9,8 @@ import { badge, breakerBadge, severityBadge } from './signs.js';
 import { broken, empty, skeleton } from './states.js';
 import { ago, since } from './time.js';
 
+const controls = (body) => [...body.querySelectorAll('button, a, input, select')];
+
 /** A box that is loaded again every few seconds and drawn again only when something changed. */
 export function panel(title, { load, draw, every = 5_000, signal, link, note, wide, label = title }) {
   const body = h('div.panel-body', {}, skeleton(3));
@@ -17,9 +19,12 @@ export function panel(title, { load, draw, every = 5_000, signal, link, note, wi
     try {
       const loaded = await load(signal);
       const key = JSON.stringify(loaded);
-      if (key === shown) return;
+      // Nothing jumps while it is being clicked, and who is at a button stays at it.
+      if (key === shown || (shown !== null && body.matches(':active'))) return;
       shown = key;
+      const place = controls(body).indexOf(document.activeElement);
       replace(body, draw(loaded, again));
+      if (place >= 0) controls(body)[place]?.focus({ preventScroll: true });
     } catch (problem) {
       if (signal.aborted || shown !== null) throw problem;
       replace(body, broken(problem, look));

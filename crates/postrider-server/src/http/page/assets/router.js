@@ -32,11 +32,12 @@ function follow(event) {
   if (link.hash && link.pathname === location.pathname) return;
   if (!pages.some(({ pattern }) => pattern.test(link.pathname))) return;
   event.preventDefault();
-  navigate(link.pathname + link.search);
+  navigate(link.pathname + link.search + link.hash);
 }
 
-export function navigate(to) {
-  if (to !== location.pathname + location.search) history.pushState(null, '', to);
+export function navigate(to, { replace = false } = {}) {
+  if (replace) history.replaceState(null, '', to);
+  else if (to !== location.pathname + location.search + location.hash) history.pushState(null, '', to);
   show(true);
 }
 
@@ -82,7 +83,7 @@ function show(announce) {
     outlet.replaceChildren();
     current.view = found.render({ outlet, params, query: query(), signal: ended.signal }) ?? {};
     if (announce) {
-      scrollTo(0, 0);
+      if (!location.hash) scrollTo(0, 0);
       const heading = outlet.querySelector('h1');
       heading?.setAttribute('tabindex', '-1');
       heading?.focus({ preventScroll: true });

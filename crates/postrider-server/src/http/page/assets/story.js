@@ -18,13 +18,27 @@ export function attemptSteps(attempts) {
 
 export const timeline = (steps) => h('ol.timeline', {}, steps);
 
-/** JSON with line breaks; anything else as it is. */
+/** JSON with line breaks; anything else as it is. Its tokens stay as they were written: a parser would
+ *  round large numbers and drop repeated names, and what is shown here may be sent again. */
 export function pretty(text) {
   try {
-    return JSON.stringify(JSON.parse(text), null, 2);
+    JSON.parse(text);
   } catch {
     return text;
   }
+  let depth = 0;
+  const line = () => `\n${'  '.repeat(depth)}`;
+  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+/g) ?? [];
+  return tokens.map((token, place) => {
+    const opens = token === '{' || token === '[';
+    const closes = token === '}' || token === ']';
+    const before = tokens[place - 1];
+    if (closes) depth -= 1;
+    const newLine = closes ? before !== '{' && before !== '[' : before === ',' || before === '{' || before === '[';
+    const written = `${newLine ? line() : ''}${token}${token === ':' ? ' ' : ''}`;
+    if (opens) depth += 1;
+    return written;
+  }).join('');
 }
 
 export function copyButton(text, label = 'Copy') {

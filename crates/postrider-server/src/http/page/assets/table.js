@@ -57,6 +57,7 @@ export function facts(pairs) {
 export function pagedList({ list, load, nothing, signal, watchNew }) {
   let rows = [];
   let next = null;
+  let latest = null;
   const fresh = h('div.fresh', { role: 'status' });
   const foot = h('div.list-foot');
   const place = h('div.list');
@@ -111,8 +112,9 @@ export function pagedList({ list, load, nothing, signal, watchNew }) {
       list.strike(gone);
       if (!newer && !gone.length) return void replace(fresh);
       const text = newer ? `${newer}${newer === found.rows.length ? '+' : ''} new` : `${gone.length} moved on`;
+      latest = found;
       if (fresh.textContent === text) return;
-      replace(fresh, h('button.button.small', { type: 'button', on: { click: () => { watchNew?.(); this.show(found); } } }, text));
+      replace(fresh, h('button.button.small', { type: 'button', on: { click: () => { watchNew?.(); this.show(latest); } } }, text));
     },
   };
 }
