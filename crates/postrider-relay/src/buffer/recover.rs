@@ -78,6 +78,8 @@ async fn recover_all(
         for (worker, found) in workers.iter_mut().zip(&mut found) {
             let name = worker.config.buffer.name().to_owned();
             let failed = |error: Trouble| RelayError::Buffer(format!("buffer `{name}`: {error}"));
+            // Which replicas there are, too: what is saved must not come back with one of them.
+            worker.look_at_server().await.map_err(failed)?;
             let before = worker.recover(&lease).await.map_err(failed)?;
             let found = *found.get_or_insert(before.batches.len());
             let after = worker.config.buffer.look().await;

@@ -142,7 +142,7 @@ impl Worker {
     }
 
     /// From time to time: settings are changed, and replicas come and go.
-    async fn look_at_server(&mut self) -> Result<(), Trouble> {
+    pub(super) async fn look_at_server(&mut self) -> Result<(), Trouble> {
         if self.checked_at.is_none_or(|at| at.elapsed() >= CHECK_EVERY) {
             self.refused = self.config.unsafe_because().await?;
             self.checked_at = Some(Instant::now());
@@ -262,19 +262,20 @@ impl Worker {
         let into = [Uuid::new_v4(), Uuid::new_v4()];
         let named: Vec<&[u8]> = first.iter().map(Vec::as_slice).collect();
         let count = batch.fields.len() as u64;
-        match self.config.buffer.split(batch.id, into, &lease.relay_id, &named).await {
-            Ok(true) => {}
-            Ok(false) => return Ok(Vec::new()),
-            Err(error) if error.is_transient() => return Err(error.into()),
-            Err(error) => {
-                self.bury(&batch, lease, &format!("compensation failed: {error}")).await?;
-                return Ok(Vec::new());
-            }
-        }
+        let confirmed =
+            match self.config.buffer.split(batch.id, into, &lease.relay_id, &named).await {
+                Ok(Some(known)) => known,
+                Ok(None) => return Ok(Vec::new()),
+                Err(error) if error.is_transient() => return Err(error.into()),
+                Err(error) => {
+                    self.bury(&batch, lease, &format!("compensation failed: {error}")).await?;
+                    return Ok(Vec::new());
+                }
+            };
         self.count(telemetry::BUFFER_GIVEN_BACK, count);
         self.count(telemetry::BUFFER_MOVED, count);
         let (a, b) = batch.fields.into_iter().partition(|(field, _)| first.contains(field));
-        let part = |(id, fields)| MovedBatch { id, fields, confirmed: true };
+        let part = |(id, fields)| MovedBatch { id, fields, confirmed };
         Ok(into.into_iter().zip([a, b]).map(part).collect())
     }
 

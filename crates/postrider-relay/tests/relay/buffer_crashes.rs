@@ -154,7 +154,7 @@ async fn a_worker_that_died_after_splitting_loses_no_part(db: TestDb) {
     let (into, owner) = ([Uuid::new_v4(), Uuid::new_v4()], &scene.dead.relay_id);
     for _ in 0..2 {
         let split = scene.buffer().split(scene.batch.id, into, owner, &[b"b"]).await;
-        assert!(split.unwrap(), "the same when it is repeated");
+        assert_eq!(split.unwrap(), Some(true), "the same when it is repeated");
     }
     assert_eq!(scene.buffer().look().await.unwrap().batches.len(), 2);
     scene.take_over(8).await;

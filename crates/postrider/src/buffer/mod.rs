@@ -250,8 +250,8 @@ impl Buffer {
     }
 
     /// Compensation: turns a batch that the database has as cancelled into two others of the same
-    /// owner, `into`: the first with these fields, the second with the rest. Answers whether it did;
-    /// `false` if the batch had ended before, or is not this owner's any more.
+    /// owner, `into`: the first with these fields, the second with the rest. Answers whether enough
+    /// replicas know of it; `None` if the batch had ended before, or is not this owner's any more.
     ///
     /// # Errors
     /// As the variants of [`BufferError`] say.
@@ -261,7 +261,7 @@ impl Buffer {
         into: [Uuid; 2],
         owner: &str,
         fields: &[&[u8]],
-    ) -> Result<bool, BufferError> {
+    ) -> Result<Option<bool>, BufferError> {
         let [first, second] = into;
         let keys =
             [&self.list(), &self.book(), &self.batch(id), &self.batch(first), &self.batch(second)];
@@ -270,7 +270,8 @@ impl Buffer {
         for field in fields {
             command.arg(*field);
         }
-        Ok(count(self.server.run_one(command).await?)? > 0)
+        let (answer, confirmed) = self.run_and_wait(command).await?;
+        Ok((count(answer)? > 0).then_some(confirmed))
     }
 
     /// How it is doing.

@@ -16,8 +16,12 @@ for _, kind in ipairs({'moved', 'moved_batches', 'given_back'}) do
 end
 local listed = redis.call('HGET', KEYS[1], ARGV[1])
 if not listed then
-    -- A repeat, because the answer was lost.
-    return redis.call('HEXISTS', KEYS[1], ARGV[2])
+    -- A repeat, because the answer was lost. It writes, so that a WAIT behind it covers the first.
+    local again = redis.call('HGET', KEYS[1], ARGV[2])
+    if again then
+        redis.call('HSET', KEYS[1], ARGV[2], again)
+    end
+    return again and 1 or 0
 end
 if string.match(listed, '^%d+:(.*)$') ~= ARGV[4] then
     return 0

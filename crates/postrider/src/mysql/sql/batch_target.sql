@@ -1,5 +1,5 @@
 -- Table; table, key; table, count; table, key. Whether table and columns are there, and the key is
--- unique: alone in a unique index.
+-- unique: alone and as a whole in a unique index.
 SELECT
     (SELECT COUNT(*) FROM information_schema.TABLES
      WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?),
@@ -10,4 +10,4 @@ SELECT
     (SELECT COUNT(*) FROM (
         SELECT INDEX_NAME FROM information_schema.STATISTICS
         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND NON_UNIQUE = 0
-        GROUP BY INDEX_NAME HAVING COUNT(*) = 1 AND MAX(COLUMN_NAME) = ?) AS alone)
+        GROUP BY INDEX_NAME HAVING COUNT(*) = 1 AND MAX(COLUMN_NAME) = ? AND COUNT(SUB_PART) = 0) AS alone)

@@ -1,3 +1,3 @@
 -- Field and count of each row, sorted by field.
 INSERT INTO `{table}` (`{key}`, `{count}`) VALUES {rows}
-ON DUPLICATE KEY UPDATE `{count}` = `{count}` + VALUES(`{count}`)
+ON DUPLICATE KEY UPDATE `{count}` = COALESCE(`{count}`, 0) + VALUES(`{count}`)
