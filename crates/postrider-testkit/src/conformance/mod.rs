@@ -240,6 +240,7 @@ macro_rules! store_conformance {
             a_batch_is_added_to_the_rows_once_however_often_it_is_applied,
             a_large_batch_is_saved_as_a_whole_or_not_at_all,
             a_sum_that_overflows_undoes_the_whole_batch,
+            a_row_whose_count_is_null_is_counted_from_zero,
             a_cancelled_batch_is_never_saved_and_a_saved_one_never_cancelled,
             only_a_dead_batch_is_imported_and_only_once,
             a_fenced_worker_saves_and_buries_nothing,
