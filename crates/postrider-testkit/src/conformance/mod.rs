@@ -206,6 +206,7 @@ macro_rules! store_conformance {
             a_dead_message_is_a_letter_once_and_its_repeats_are_ignored,
             a_letter_is_resolved_or_asked_for_once_and_audited,
             old_identities_are_forgotten_in_chunks_and_the_book_still_balances,
+            a_consumer_forgets_its_own_and_nobody_elses,
             an_identity_whose_letter_waits_is_not_forgotten,
             folding_keeps_the_consumers_books,
             an_inbox_row_deleted_by_hand_unbalances_the_book,

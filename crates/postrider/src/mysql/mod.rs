@@ -59,6 +59,10 @@ const SESSION: &str = "
         /*M!100301 , SESSION idle_transaction_timeout = 8,
             SESSION optimizer_switch = 'in_to_exists=off' */";
 
+/// Begins a transaction of that kind on any connection, also an application's.
+pub(crate) const READ_COMMITTED: &str =
+    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION";
+
 /// Time to get a connection before the database counts as unreachable.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 

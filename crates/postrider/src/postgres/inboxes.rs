@@ -54,12 +54,18 @@ impl Inboxes for PostgresStore {
         }
     }
 
-    async fn clean_inbox(&self, retention: Duration, chunk: u32) -> Result<InboxCleaned> {
+    async fn clean_inbox(
+        &self,
+        consumer: Option<&str>,
+        retention: Duration,
+        chunk: u32,
+    ) -> Result<InboxCleaned> {
         let mut cleaned = InboxCleaned::default();
         loop {
             let step: i64 = sqlx::query_scalar(include_str!("sql/clean_inbox.sql"))
                 .bind(millis(retention))
                 .bind(i64::from(chunk))
+                .bind(consumer)
                 .fetch_one(&self.pool)
                 .await?;
             cleaned.forgotten += u64::try_from(step).unwrap_or(0);
@@ -71,6 +77,7 @@ impl Inboxes for PostgresStore {
             let step = sqlx::query(include_str!("sql/clean_inbox_dlq.sql"))
                 .bind(millis(retention))
                 .bind(i64::from(chunk))
+                .bind(consumer)
                 .execute(&self.pool)
                 .await?
                 .rows_affected();

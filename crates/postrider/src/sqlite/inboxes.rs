@@ -40,11 +40,16 @@ impl Inboxes for SqliteStore {
         Ok(0)
     }
 
-    async fn clean_inbox(&self, retention: Duration, chunk: u32) -> Result<InboxCleaned> {
+    async fn clean_inbox(
+        &self,
+        consumer: Option<&str>,
+        retention: Duration,
+        chunk: u32,
+    ) -> Result<InboxCleaned> {
         let chunk = chunk.min(ROWS_MAX);
         let mut cleaned = InboxCleaned::default();
         loop {
-            let step = self.forget(retention, chunk).await?;
+            let step = self.forget(consumer, retention, chunk).await?;
             cleaned.forgotten += step;
             if step < u64::from(chunk) {
                 break;
@@ -55,6 +60,7 @@ impl Inboxes for SqliteStore {
             let step = sqlx::query(include_str!("sql/clean_inbox_dlq.sql"))
                 .bind(minus(retention))
                 .bind(chunk)
+                .bind(consumer)
                 .execute(&self.writer)
                 .await
                 .on(self)?
@@ -113,12 +119,13 @@ impl Inboxes for SqliteStore {
 
 impl SqliteStore {
     /// One step of forgetting, with what left in the books.
-    async fn forget(&self, retention: Duration, chunk: u32) -> Result<u64> {
+    async fn forget(&self, consumer: Option<&str>, retention: Duration, chunk: u32) -> Result<u64> {
         let mut tx = self.begin().await?;
         let old: Vec<(String, String, String)> =
             sqlx::query_as(include_str!("sql/clean_inbox_find.sql"))
                 .bind(minus(retention))
                 .bind(chunk)
+                .bind(consumer)
                 .fetch_all(&mut *tx)
                 .await
                 .on(self)?;
