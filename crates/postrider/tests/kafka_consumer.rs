@@ -55,7 +55,16 @@ macro_rules! effects_on {
                 messages: &[KafkaMessage],
             ) -> Result<(), HandleError> {
                 let statement = self.statement(messages)?;
-                sqlx::raw_sql(AssertSqlSafe(statement)).execute(transaction).await?;
+                sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *transaction).await?;
+                for message in messages {
+                    // What it should not do: nobody learns of the error.
+                    let careless = match message.payload.as_slice() {
+                        b"\"passes over an error\"" => "INSERT INTO nowhere VALUES (1)",
+                        b"\"rolls back\"" => "ROLLBACK",
+                        _ => continue,
+                    };
+                    drop(sqlx::raw_sql(careless).execute(&mut *transaction).await);
+                }
                 Ok(())
             }
         }
@@ -199,6 +208,7 @@ on_store!(postgres, Postgres:
     a_rebalance_in_the_middle_applies_each_event_once,
     an_inbox_that_is_missing_is_waited_for_and_no_message_is_blamed,
     a_letter_that_cannot_be_written_leaves_the_message_to_be_handled_again,
+    a_handler_that_passes_over_the_end_of_its_transaction_loses_no_message,
     a_database_that_goes_away_holds_messages_back_and_loses_none,
 );
 on_store!(mysql, Mysql:
@@ -208,9 +218,10 @@ on_store!(mysql, Mysql:
     a_rebalance_in_the_middle_applies_each_event_once,
     an_inbox_that_is_missing_is_waited_for_and_no_message_is_blamed,
     a_letter_that_cannot_be_written_leaves_the_message_to_be_handled_again,
+    a_handler_that_passes_over_the_end_of_its_transaction_loses_no_message,
     a_database_that_goes_away_holds_messages_back_and_loses_none,
 );
-// A file does not go away.
+// A file does not go away, and refuses to commit what is no transaction any more.
 on_store!(sqlite, Sqlite:
     events_that_come_twice_are_applied_once_and_counted_as_ignored,
     a_poison_message_is_a_letter_and_is_handled_when_an_operator_asks,
@@ -278,6 +289,27 @@ async fn a_poison_message_is_a_letter_and_is_handled_when_an_operator_asks(place
     consumer.stop().await;
     place.each_once(40).await;
     assert_eq!(place.book().await.unresolved, 0);
+    place.topic.remove().await;
+}
+
+/// On PostgreSQL the COMMIT of a transaction with an error in it rolls back, and is answered as usual.
+async fn a_handler_that_passes_over_the_end_of_its_transaction_loses_no_message(place: Place) {
+    let mut events = events_of_keys(1, 20, 1);
+    events[5].payload = "\"rolls back\"".to_owned();
+    events[9].payload = "\"passes over an error\"".to_owned();
+    let lost = match place.db.store.kind() {
+        StoreKind::Postgres => 2,
+        // An error ends the statement there, not the transaction.
+        _ => 1,
+    };
+    place.send(&events).await;
+    let consumer = place.consume().await;
+    place.applied(20 - lost).await;
+    let letters = async || (place.book().await.unresolved == lost).then_some(());
+    eventually("nothing is lost", letters).await;
+    consumer.stop().await;
+    let book = place.book().await;
+    assert_eq!((book.received, book.applied, book.dead), (20, 20 - lost, lost));
     place.topic.remove().await;
 }
 

@@ -120,13 +120,32 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
     ) -> Result<(), HandleError> {
         let handling = self.handler.handle(&mut **tx, messages);
         match AssertUnwindSafe(handling).catch_unwind().await {
-            Ok(outcome) => outcome,
+            Ok(Ok(())) => self.check_transaction(tx, messages).await,
+            Ok(Err(error)) => Err(error),
             Err(panic) => {
                 let said = panic.downcast_ref::<&str>().copied().map(str::to_owned);
                 let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
                 let said = said.unwrap_or_else(|| "no message".to_owned());
                 Err(HandleError::Poison(format!("the handler panicked: {said}")))
             }
+        }
+    }
+
+    /// A handler that passes over an error may leave a transaction that the database has undone
+    /// already, and whose COMMIT would say that all is well: the messages would be lost.
+    async fn check_transaction(
+        &self,
+        tx: &mut sqlx::Transaction<'static, P::Db>,
+        messages: &[KafkaMessage],
+    ) -> Result<(), HandleError> {
+        let Some(message) = messages.first() else { return Ok(()) };
+        match P::is_known(tx, self.inbox.consumer(), &message.event.event_id).await? {
+            true => Ok(()),
+            false => Err(HandleError::Poison(
+                "the handler went on after its transaction was rolled back; it must answer with \
+                 the error that it met"
+                    .to_owned(),
+            )),
         }
     }
 

@@ -115,7 +115,8 @@ impl KafkaConsumerSettings {
 #[async_trait]
 pub trait Handler<D: sqlx::Database>: Send + Sync {
     /// Does everything that the messages ask for, in the given transaction and in their order. Called
-    /// again with the same messages after a rollback, so it touches nothing but the transaction.
+    /// again with the same messages after a rollback, so it touches nothing but the transaction. It
+    /// answers with each error that the database gives it: after some there is no transaction any more.
     ///
     /// # Errors
     /// [`HandleError::Poison`] for a message that can never be handled;

@@ -23,6 +23,13 @@ pub trait ConsumerPool: Send + Sync + 'static {
         events: &[Incoming],
     ) -> Result<Vec<Received>, ReceiveError>;
 
+    /// Whether the inbox has that identity, as this transaction sees it.
+    async fn is_known(
+        tx: &mut Transaction<'static, Self::Db>,
+        consumer: &str,
+        event_id: &str,
+    ) -> Result<bool, sqlx::Error>;
+
     /// `receive_dead` of the store.
     async fn receive_dead(
         tx: &mut Transaction<'static, Self::Db>,
@@ -70,6 +77,14 @@ macro_rules! consumer_pool {
                 events: &[Incoming],
             ) -> Result<Vec<Received>, ReceiveError> {
                 crate::$module::receive_all(tx, inbox, events).await
+            }
+
+            async fn is_known(
+                tx: &mut Transaction<'static, $db>,
+                consumer: &str,
+                event_id: &str,
+            ) -> Result<bool, sqlx::Error> {
+                crate::$module::is_known(tx, consumer, event_id).await
             }
 
             async fn receive_dead(

@@ -41,7 +41,7 @@ use writers::Writers;
 pub use append::{append, append_all};
 pub use inbox::{receive, receive_all, receive_dead};
 #[cfg(feature = "kafka-consumer")]
-pub(crate) use inboxes::{asked_letter, letter_failed, letter_handled};
+pub(crate) use inboxes::{asked_letter, is_known, letter_failed, letter_handled};
 pub use lock::lock;
 
 /// Set on every connection of a relay. READ COMMITTED: REPEATABLE READ would lock the gaps between

@@ -176,6 +176,21 @@ fn letter(row: &SqliteRow) -> Result<InboxLetter> {
     .read()
 }
 
+/// Whether the inbox has that identity, as this transaction sees it.
+#[cfg(feature = "kafka-consumer")]
+pub(crate) async fn is_known(
+    connection: &mut SqliteConnection,
+    consumer: &str,
+    event_id: &str,
+) -> Result<bool, sqlx::Error> {
+    let found: i64 = sqlx::query_scalar(include_str!("sql/inbox_known.sql"))
+        .bind(consumer)
+        .bind(event_id)
+        .fetch_one(connection)
+        .await?;
+    Ok(found > 0)
+}
+
 /// The oldest letter that an operator wants handled again and nobody is at, locked.
 #[cfg(feature = "kafka-consumer")]
 pub(crate) async fn asked_letter(
