@@ -140,15 +140,6 @@ pub enum HandleError {
     Poison(String),
 }
 
-impl From<crate::ReceiveError> for HandleError {
-    fn from(error: crate::ReceiveError) -> Self {
-        match error {
-            crate::ReceiveError::Database(error) => Self::Database(error),
-            crate::ReceiveError::Invalid(error) => Self::Poison(error.to_string()),
-        }
-    }
-}
-
 /// Pulls, handles, commits.
 pub struct KafkaConsumer<P: ConsumerPool, H> {
     settings: KafkaConsumerSettings,

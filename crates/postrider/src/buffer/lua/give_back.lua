@@ -30,6 +30,9 @@ end
 local function small(text)
     return math.abs(tonumber(text)) < exact
 end
+local function refusal(code, field, value, given)
+    return redis.error_reply(code .. ' field ' .. field .. ': ' .. given .. ' cannot be added to ' .. value)
+end
 for first = 1, #batch, 2000 do
     local fields = {}
     for i = first, math.min(first + 1999, #batch), 2 do
@@ -38,13 +41,12 @@ for first = 1, #batch, 2000 do
     local present = redis.call('HMGET', KEYS[1], unpack(fields))
     for i, value in ipairs(present) do
         local given = batch[first + 2 * i - 1]
-        local sum = ' of field ' .. fields[i] .. ': ' .. given .. ' to ' .. (value or '')
         -- A field that is not there takes any text as it is.
         if value and not (counts(value) and counts(given)) then
-            return redis.error_reply('BUFFERCOUNT no counts to add' .. sum)
+            return refusal('BUFFERCOUNT', fields[i], value, given)
         end
         if value and not (small(value) and small(given)) then
-            return redis.error_reply('BUFFEROVERFLOW too large to add' .. sum)
+            return refusal('BUFFEROVERFLOW', fields[i], value, given)
         end
     end
 end

@@ -1,5 +1,6 @@
 -- $1 age in ms, $2 how many, $3 whose; NULL: of all. Forgets identities and books what left, in one
--- transaction. A message whose dead letter waits for somebody stays known: the broker may bring it again.
+-- transaction. A message whose dead letter waits for somebody stays known: the broker may bring it
+-- again.
 WITH forgotten AS (
     DELETE FROM postrider_inbox WHERE ctid = ANY (ARRAY(
         SELECT i.ctid FROM postrider_inbox AS i
