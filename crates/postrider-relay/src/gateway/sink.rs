@@ -8,6 +8,7 @@ use futures_util::{StreamExt, stream};
 use postrider::Event;
 
 use super::Source;
+use super::answer::Answer;
 use super::call::Call;
 use super::upstream::{Heard, TOO_LARGE, Upstream};
 use crate::health::Health;
@@ -54,7 +55,8 @@ impl GatewaySink {
         };
         let key = call.key();
         // What is fresh was asked for after the call was saved: then there was nothing fresh.
-        if upstream.fresh(key).await.is_some() {
+        if let Some(answer) = upstream.fresh(key).await {
+            keep(&answer, batch, event);
             return self.needless();
         }
         if let Some(flight) = upstream.calls.under_way(key) {
@@ -84,6 +86,9 @@ impl GatewaySink {
             }
         });
         let Some(heard) = flight.await else { return Outcome::Untried };
+        if let Heard::Answer(answer, _) = &heard {
+            keep(answer, batch, event);
+        }
         let outcome = outcome(&heard, &call);
         match outcome {
             Outcome::Needless => return self.needless(),
@@ -96,6 +101,13 @@ impl GatewaySink {
     fn needless(&self) -> Outcome {
         self.upstream.count(telemetry::GATEWAY_NEEDLESS);
         Outcome::Needless
+    }
+}
+
+/// With the saved call, what its caller asked for; never what the API wants nobody to keep.
+fn keep(answer: &Answer, batch: &Batch<'_>, event: &Event) {
+    if answer.status.is_success() && answer.may_be_shared() {
+        batch.keep_answer(event, &answer.body);
     }
 }
 

@@ -214,7 +214,20 @@ impl<D: Dialect> Clauses<'_, D> {
         if let Some(column) = self.fitted.columns.get(&Field::DeliveredAt) {
             set.push(self.put(column, D::NOW));
         }
+        if let Some(column) = self.fitted.columns.get(&Field::Response) {
+            set.push((self.dialect.quoted(&column.name), self.answer(column)));
+        }
         self.touched(set)
+    }
+
+    /// What the destination answered, as a whole or not at all: half of it may look like another one.
+    fn answer(&self, column: &Column) -> String {
+        let bytes = column.chars_max.or(column.safe_chars_max.map(|chars| chars * 4));
+        let whole = bytes.map_or("OLD.response".to_owned(), |bytes| {
+            format!("CASE WHEN OCTET_LENGTH(OLD.response) <= {bytes} THEN OLD.response END")
+        });
+        let value = if column.not_null { format!("COALESCE({whole}, '')") } else { whole };
+        self.dialect.whole(&value, column)
     }
 
     /// What marks the adopted row as given up; nothing where it has no state to show it.

@@ -229,7 +229,7 @@ fn wanted(field: Field) -> Wanted {
         | Field::Headers
         | Field::RequestId
         | Field::ContentHash => Wanted::Readable,
-        Field::Status | Field::LastError | Field::LockedBy => Wanted::Text,
+        Field::Status | Field::LastError | Field::LockedBy | Field::Response => Wanted::Text,
         Field::Processed => Wanted::Flag,
         Field::RetryCount | Field::MaxRetries | Field::Version => Wanted::Integer,
         Field::NextRetryAt
