@@ -257,7 +257,7 @@ impl Upkeep {
     /// Inboxes belong to no outbox, so the leader of all looks after them.
     async fn clean_inbox(&self) -> Result<(), StoreError> {
         let retention = self.config.inbox_retention;
-        let cleaned = self.store.clean_inbox(retention, self.config.chunk).await?;
+        let cleaned = self.store.clean_inbox(None, retention, self.config.chunk).await?;
         tracing::info!(?cleaned, "inboxes cleaned up");
         Ok(())
     }

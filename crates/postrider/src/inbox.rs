@@ -14,9 +14,11 @@ use crate::event::fit;
 /// How long an inbox remembers an event, unless told otherwise.
 pub const INBOX_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Lengths of what an inbox holds.
+/// Characters of an identity, and of a consumer's name.
+pub(crate) const IDENTITY_CHARS_MAX: usize = 100;
+
+/// Lengths of what else an inbox holds.
 mod lengths {
-    pub(super) const NAME_CHARS_MAX: usize = 100;
     pub(super) const SOURCE_CHARS_MAX: usize = 300;
     pub(super) const ERROR_CHARS_MAX: usize = 1_000;
 }
@@ -39,8 +41,9 @@ impl Inbox {
         Ok(Self { consumer, retention: INBOX_RETENTION })
     }
 
-    /// How long identities are remembered, where the clean-up is told another time than 30 days. An
-    /// event that is older when it arrives is warned about: whether it came before is unknown.
+    /// How long identities are remembered: 30 days unless told otherwise. The Kafka consumer forgets
+    /// its own after so long. Other clean-ups have a time of their own, and must not be given a shorter
+    /// one. An event that is older when it arrives is warned about: whether it came before is unknown.
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
@@ -50,6 +53,11 @@ impl Inbox {
     /// The name.
     pub fn consumer(&self) -> &str {
         &self.consumer
+    }
+
+    /// The retention.
+    pub fn remembers_for(&self) -> Duration {
+        self.retention
     }
 }
 
@@ -153,7 +161,7 @@ pub enum ReceiveError {
 
 fn check(field: &'static str, text: &str) -> Result<(), InvalidMessage> {
     let fits =
-        !text.is_empty() && text.chars().count() <= lengths::NAME_CHARS_MAX && !text.contains('\0');
+        !text.is_empty() && text.chars().count() <= IDENTITY_CHARS_MAX && !text.contains('\0');
     match fits {
         true => Ok(()),
         false => {

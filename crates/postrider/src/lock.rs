@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::{Transience, transience};
+
 /// Characters of a lock's name.
 const NAME_CHARS_MAX: usize = 200;
 
@@ -48,7 +50,11 @@ pub enum LockError {
 impl LockError {
     /// Whether the same transaction may succeed when it is repeated.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Timeout { .. } | Self::ReadFirst { .. })
+        match self {
+            Self::Timeout { .. } | Self::ReadFirst { .. } => true,
+            Self::Database { cause, .. } => transience(cause) != Transience::Lasting,
+            Self::Name(_) => false,
+        }
     }
 }
 
@@ -70,4 +76,19 @@ pub(crate) fn failed(name: &str, cause: sqlx::Error) -> LockError {
 
 pub(crate) fn timed_out(name: &str, waited: Duration) -> LockError {
     LockError::Timeout { name: name.to_owned(), waited }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_that_is_away_makes_a_lock_worth_another_try() {
+        let away = sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
+        assert!(failed("guest:42", away).is_transient());
+        assert!(failed("guest:42", sqlx::Error::PoolTimedOut).is_transient());
+        assert!(!failed("guest:42", sqlx::Error::RowNotFound).is_transient());
+        assert!(timed_out("guest:42", Duration::from_secs(1)).is_transient());
+        assert!(!check("").unwrap_err().is_transient());
+    }
 }

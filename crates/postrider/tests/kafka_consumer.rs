@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use postrider::kafka_consumer::{
@@ -15,6 +15,7 @@ use postrider::{Event, Inbox};
 use postrider_testkit::sinks::{Destination, KafkaDestination, deliver_all, events_of_keys};
 use postrider_testkit::{FaultProxy, TestDb, eventually};
 use sqlx::AssertSqlSafe;
+use sqlx::pool::PoolOptions;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -22,10 +23,13 @@ use tokio::task::JoinHandle;
 #[derive(Clone, Default)]
 struct Effects {
     chokes: Arc<AtomicBool>,
+    /// How often it was called.
+    calls: Arc<AtomicUsize>,
 }
 
 impl Effects {
     fn statement(&self, messages: &[KafkaMessage]) -> Result<String, HandleError> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
         let mut rows = Vec::new();
         for message in messages {
             if self.chokes.load(Ordering::Relaxed) {
@@ -51,7 +55,16 @@ macro_rules! effects_on {
                 messages: &[KafkaMessage],
             ) -> Result<(), HandleError> {
                 let statement = self.statement(messages)?;
-                sqlx::raw_sql(AssertSqlSafe(statement)).execute(transaction).await?;
+                sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *transaction).await?;
+                for message in messages {
+                    // What it should not do: nobody learns of the error.
+                    let careless = match message.payload.as_slice() {
+                        b"\"passes over an error\"" => "INSERT INTO nowhere VALUES (1)",
+                        b"\"rolls back\"" => "ROLLBACK",
+                        _ => continue,
+                    };
+                    drop(sqlx::raw_sql(careless).execute(&mut *transaction).await);
+                }
                 Ok(())
             }
         }
@@ -66,6 +79,8 @@ struct Place {
     effects: Effects,
     /// Where consumers reach the database.
     url: String,
+    /// How often consumers took a connection out of their pool: at least once per transaction.
+    acquired: Arc<AtomicUsize>,
 }
 
 /// A consumer that runs.
@@ -89,7 +104,7 @@ impl Place {
         // Not unique: a second effect must show.
         db.execute("CREATE TABLE effects (event_id varchar(100), place integer)").await;
         let url = db.url.clone();
-        Some(Self { db, topic, effects: Effects::default(), url })
+        Some(Self { db, topic, effects: Effects::default(), url, acquired: Arc::default() })
     }
 
     async fn send(&self, events: &[Event]) {
@@ -98,13 +113,35 @@ impl Place {
 
     async fn consume(&self) -> Running {
         match self.db.store.kind() {
-            StoreKind::Postgres => self.start(sqlx::PgPool::connect(&self.url).await.unwrap()),
-            StoreKind::Mysql => self.start(sqlx::MySqlPool::connect(&self.url).await.unwrap()),
+            StoreKind::Postgres => {
+                let pool = self.pool_options::<sqlx::Postgres>().connect(&self.url).await;
+                self.start(pool.unwrap())
+            }
+            StoreKind::Mysql => {
+                let pool = self.pool_options::<sqlx::MySql>().connect(&self.url).await;
+                self.start(pool.unwrap())
+            }
             StoreKind::Sqlite => {
                 let options = postrider::sqlite::connect_options(&self.url).unwrap();
-                self.start(sqlx::SqlitePool::connect_with(options).await.unwrap())
+                let pool = self.pool_options::<sqlx::Sqlite>().connect_with(options).await;
+                self.start(pool.unwrap())
             }
         }
+    }
+
+    fn pool_options<D: sqlx::Database>(&self) -> PoolOptions<D> {
+        let acquired = Arc::clone(&self.acquired);
+        PoolOptions::new().before_acquire(move |_, _| {
+            acquired.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async { Ok(true) })
+        })
+    }
+
+    /// Waits until consumers have begun so many more transactions.
+    async fn more_transactions(&self, count: usize) {
+        let before = self.acquired.load(Ordering::Relaxed);
+        let look = async || (self.acquired.load(Ordering::Relaxed) >= before + count).then_some(());
+        eventually(&format!("{count} more transactions"), look).await;
     }
 
     fn start<P: ConsumerPool>(&self, pool: P) -> Running
@@ -169,6 +206,10 @@ on_store!(postgres, Postgres:
     a_poison_message_is_a_letter_and_is_handled_when_an_operator_asks,
     a_consumer_that_dies_without_a_word_is_followed_by_one_that_repeats_nothing,
     a_rebalance_in_the_middle_applies_each_event_once,
+    an_inbox_that_is_missing_is_waited_for_and_no_message_is_blamed,
+    what_only_the_inbox_refuses_is_waited_for_though_a_letter_could_be_written,
+    a_letter_that_cannot_be_written_leaves_the_message_to_be_handled_again,
+    a_handler_that_passes_over_the_end_of_its_transaction_loses_no_message,
     a_database_that_goes_away_holds_messages_back_and_loses_none,
 );
 on_store!(mysql, Mysql:
@@ -176,14 +217,20 @@ on_store!(mysql, Mysql:
     a_poison_message_is_a_letter_and_is_handled_when_an_operator_asks,
     a_consumer_that_dies_without_a_word_is_followed_by_one_that_repeats_nothing,
     a_rebalance_in_the_middle_applies_each_event_once,
+    an_inbox_that_is_missing_is_waited_for_and_no_message_is_blamed,
+    a_letter_that_cannot_be_written_leaves_the_message_to_be_handled_again,
+    a_handler_that_passes_over_the_end_of_its_transaction_loses_no_message,
     a_database_that_goes_away_holds_messages_back_and_loses_none,
 );
-// A file does not go away.
+// A file does not go away, and refuses to commit what is no transaction any more.
 on_store!(sqlite, Sqlite:
     events_that_come_twice_are_applied_once_and_counted_as_ignored,
     a_poison_message_is_a_letter_and_is_handled_when_an_operator_asks,
     a_consumer_that_dies_without_a_word_is_followed_by_one_that_repeats_nothing,
     a_rebalance_in_the_middle_applies_each_event_once,
+    an_inbox_that_is_missing_is_waited_for_and_no_message_is_blamed,
+    what_only_the_inbox_refuses_is_waited_for_though_a_letter_could_be_written,
+    a_letter_that_cannot_be_written_leaves_the_message_to_be_handled_again,
 );
 
 async fn events_that_come_twice_are_applied_once_and_counted_as_ignored(place: Place) {
@@ -247,6 +294,27 @@ async fn a_poison_message_is_a_letter_and_is_handled_when_an_operator_asks(place
     place.topic.remove().await;
 }
 
+/// On PostgreSQL the COMMIT of a transaction with an error in it rolls back, and is answered as usual.
+async fn a_handler_that_passes_over_the_end_of_its_transaction_loses_no_message(place: Place) {
+    let mut events = events_of_keys(1, 20, 1);
+    events[5].payload = "\"rolls back\"".to_owned();
+    events[9].payload = "\"passes over an error\"".to_owned();
+    let lost = match place.db.store.kind() {
+        StoreKind::Postgres => 2,
+        // An error ends the statement there, not the transaction.
+        _ => 1,
+    };
+    place.send(&events).await;
+    let consumer = place.consume().await;
+    place.applied(20 - lost).await;
+    let letters = async || (place.book().await.unresolved == lost).then_some(());
+    eventually("nothing is lost", letters).await;
+    consumer.stop().await;
+    let book = place.book().await;
+    assert_eq!((book.received, book.applied, book.dead), (20, 20 - lost, lost));
+    place.topic.remove().await;
+}
+
 async fn a_consumer_that_dies_without_a_word_is_followed_by_one_that_repeats_nothing(place: Place) {
     place.send(&events_of_keys(1, 1_000, 7)).await;
     let consumer = place.consume().await;
@@ -270,6 +338,67 @@ async fn a_rebalance_in_the_middle_applies_each_event_once(place: Place) {
     place.applied(1_000).await;
     second.stop().await;
     place.each_once(1_000).await;
+    place.topic.remove().await;
+}
+
+/// Somebody renamed it, or a right is missing: the database refuses each message alike.
+async fn an_inbox_that_is_missing_is_waited_for_and_no_message_is_blamed(place: Place) {
+    let consumer = place.consume().await;
+    place.send(&events_of_keys(1, 100, 3)).await;
+    place.applied(100).await;
+    place.db.execute("ALTER TABLE postrider_inbox RENAME TO hidden").await;
+    place.send(&events_of_keys(101, 100, 3)).await;
+    place.more_transactions(4).await;
+    place.db.execute("ALTER TABLE hidden RENAME TO postrider_inbox").await;
+    place.applied(200).await;
+    consumer.stop().await;
+    place.each_once(200).await;
+    place.topic.remove().await;
+}
+
+/// Receiving fails and burying would not: whoever took the refusal for the messages' fault would bury
+/// them all. (On MariaDB one cannot be refused without the other.)
+async fn what_only_the_inbox_refuses_is_waited_for_though_a_letter_could_be_written(place: Place) {
+    let (refuse, allow) = match place.db.store.kind() {
+        StoreKind::Sqlite => (
+            "CREATE TRIGGER only_letters BEFORE INSERT ON postrider_inbox
+             WHEN NEW.outcome = 'applied' BEGIN SELECT RAISE(ABORT, 'only letters'); END",
+            "DROP TRIGGER only_letters",
+        ),
+        _ => (
+            "ALTER TABLE postrider_inbox ADD CONSTRAINT only_letters CHECK (outcome = 'dead')",
+            "ALTER TABLE postrider_inbox DROP CONSTRAINT only_letters",
+        ),
+    };
+    place.db.execute(refuse).await;
+    place.send(&events_of_keys(1, 100, 3)).await;
+    let consumer = place.consume().await;
+    place.more_transactions(4).await;
+    place.db.execute(allow).await;
+    place.applied(100).await;
+    consumer.stop().await;
+    place.each_once(100).await;
+    place.topic.remove().await;
+}
+
+/// Neither handled nor buried: it is tried again, both ways, until one of them works.
+async fn a_letter_that_cannot_be_written_leaves_the_message_to_be_handled_again(place: Place) {
+    place.db.execute("ALTER TABLE postrider_inbox_dlq RENAME TO hidden").await;
+    let mut events = events_of_keys(1, 10, 1);
+    events[4].payload = "\"poison\"".to_owned();
+    place.effects.chokes.store(true, Ordering::Relaxed);
+    place.send(&events).await;
+    let consumer = place.consume().await;
+    place.applied(4).await;
+    let calls = place.effects.calls.load(Ordering::Relaxed);
+    let tried = async || (place.effects.calls.load(Ordering::Relaxed) >= calls + 2).then_some(());
+    eventually("the handler is asked again", tried).await;
+    assert_eq!(place.count().await, 4, "those behind it wait");
+    place.effects.chokes.store(false, Ordering::Relaxed);
+    place.applied(10).await;
+    consumer.stop().await;
+    place.db.execute("ALTER TABLE hidden RENAME TO postrider_inbox_dlq").await;
+    place.each_once(10).await;
     place.topic.remove().await;
 }
 

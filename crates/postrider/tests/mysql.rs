@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use postrider::store::{ClaimLimit, Cursor, Share, StoreKind};
-use postrider::{Dedupe, OutboxSpec};
+use postrider::store::{BatchTarget, ClaimLimit, Cursor, Share, StoreKind, TableTarget};
+use postrider::{Dedupe, OutboxSpec, StoreError};
 use postrider_testkit::TestDb;
 use sqlx::{Connection, Executor, MySqlConnection, Row};
 
@@ -110,4 +110,20 @@ async fn dedupe_can_be_switched() {
         db.store.migrate(&[spec]).await.unwrap();
         assert_eq!(writer.fetch_one(triggers).await.unwrap().get::<i64, _>(0), expected);
     }
+}
+
+/// To such an index `post-1` and `post-2` are the same key: the counts of both would be in one row.
+#[tokio::test]
+async fn a_key_that_is_unique_by_its_beginning_only_is_no_target() {
+    let Some((db, _)) = open("a_prefix_index").await else { return };
+    db.execute("CREATE TABLE likes (post varchar(40) NOT NULL, total bigint, UNIQUE (post(5)))")
+        .await;
+    let target = BatchTarget::Table(TableTarget::new("likes", "post", "total").unwrap());
+    let refused = db.store.check_target(&target).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Schema(_)), "{refused}");
+    assert!(refused.to_string().contains("unique"), "{refused}");
+    db.execute("ALTER TABLE likes ADD UNIQUE whole (post)").await;
+    db.store.check_target(&target).await.expect_err("the other index still makes two keys one");
+    db.execute("ALTER TABLE likes DROP INDEX post").await;
+    db.store.check_target(&target).await.unwrap();
 }

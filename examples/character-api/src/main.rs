@@ -56,13 +56,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let relay = Relay::new(Arc::clone(&store), config).outbox(saved);
 
     let stop = CancellationToken::new();
-    let relaying = tokio::spawn(relay.run(stop.clone()));
+    let mut relaying = tokio::spawn(relay.run(stop.clone()));
     let serving = axum::serve(at, service::router(gateway, store, outbox));
     let upstream_serving = axum::serve(upstream_at, upstream::router());
     println!("characters at http://{address}, the API behind them at http://{upstream_address}");
     tokio::select! {
         served = serving => served?,
         served = upstream_serving => served?,
+        // Only with an error: calls that are saved and never repeated must not look well.
+        relayed = &mut relaying => return Ok(relayed??),
         _ = tokio::signal::ctrl_c() => {}
     }
     stop.cancel();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use postrider::store::StoreKind;
 use postrider_testkit::http_client::{Response, send};
-use postrider_testkit::{TempFolder, TestDb, eventually, skip};
+use postrider_testkit::{Installation, TempFolder, TestDb, eventually, skip};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -105,6 +105,23 @@ async fn on_mariadb_and_redis() {
     };
     let settings = [("CHARACTER_STORE", db.url.as_str()), ("CHARACTER_CACHE", redis.as_str())];
     outage_under_load(Example::start(&settings).await).await;
+}
+
+/// Calls would be saved, and never repeated.
+#[tokio::test]
+async fn a_relay_that_cannot_work_ends_the_service() {
+    let Some(db) = TestDb::open_empty(StoreKind::Sqlite, "a_relay_that_cannot_work").await else {
+        return;
+    };
+    db.store.migrate(&[]).await.unwrap();
+    db.refuse_relays().await;
+    let variables = [
+        ("CHARACTER_STORE", db.url.as_str()),
+        ("CHARACTER_LISTEN", "127.0.0.1:0"),
+        ("CHARACTER_UPSTREAM_LISTEN", "127.0.0.1:0"),
+    ];
+    let example = Installation::new(env!("CARGO_BIN_EXE_character-api"), "");
+    example.run_with(&[], &variables, "").await.exits(1).says(&["no_relays_here"]);
 }
 
 /// A database of its own, and a Redis.

@@ -121,7 +121,9 @@ impl Refusal {
     /// when another one was first with the same request id.
     pub(crate) fn may_repeat(&self) -> bool {
         let error = match self {
-            Self::Database(error) | Self::Append(AppendError::Database(error)) => error,
+            Self::Database(error)
+            | Self::Append(AppendError::Database(error))
+            | Self::Locked(LockError::Database { cause: error, .. }) => error,
             _ => return false,
         };
         let raced = error.as_database_error().is_some_and(|error| error.is_unique_violation());

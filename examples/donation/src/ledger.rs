@@ -262,7 +262,7 @@ macro_rules! store {
                 }
 
                 // The conditions hold whoever else writes: never below zero, never past the end.
-                sqlx::query(sql(
+                let given = sqlx::query(sql(
                     "UPDATE members SET points = points - ? WHERE id = ? AND points >= ?",
                 ))
                 .bind(amount)
@@ -270,6 +270,12 @@ macro_rules! store {
                 .bind(amount)
                 .execute(&mut *tx)
                 .await?;
+                if given.rows_affected() == 0 {
+                    // Somebody who does not take the lock spent points since they were read.
+                    tx.rollback().await?;
+                    let points = member(pool, guest_id).await?.map_or(0, |guest| guest.points);
+                    return Err(Refusal::Insufficient { points, amount: *amount });
+                }
                 let taken = sqlx::query(sql(
                     "UPDATE members SET points = points + ? WHERE id = ? AND points <= ?",
                 ))

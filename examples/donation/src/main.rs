@@ -37,21 +37,28 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let relay = notify::relay(store, outbox, std::env::var("DISCORD_WEBHOOK_URL").ok())?;
     let waker = relay.waker();
     let stop = CancellationToken::new();
-    let relaying = tokio::spawn(relay.run(stop.clone()));
 
     let listener = TcpListener::bind(listen).await?;
     tracing::info!("serving http://{}", listener.local_addr()?);
     let mut terminated = signal(SignalKind::terminate())?;
-    axum::serve(listener, http::router(ledger, waker))
-        .with_graceful_shutdown(async move {
+    let serving =
+        axum::serve(listener, http::router(ledger, waker)).with_graceful_shutdown(async move {
             tokio::select! {
                 _ = terminated.recv() => {}
                 _ = tokio::signal::ctrl_c() => {}
             }
-        })
-        .await?;
-    stop.cancel();
-    relaying.await??;
+        });
+    let relaying = tokio::spawn(relay.run(stop.clone()));
+    // Whichever fails ends the service: donations that nobody is told of must not look well.
+    tokio::try_join!(
+        async {
+            let served = serving.await;
+            // The relay stops after the last request.
+            stop.cancel();
+            served.map_err(Box::<dyn Error>::from)
+        },
+        async { Ok(relaying.await??) },
+    )?;
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::store::{Database, DlqFilter, Page};
-use postrider::{ConnectOptions, NewEvent, Outbox, OutboxSpec, sqlite};
+use postrider::{ConnectOptions, NewEvent, Outbox, OutboxSpec, StoreError, sqlite};
 use postrider_relay::sinks::HandlerSink;
 use postrider_relay::{OutboxConfig, Preset, Relay, RelayConfig};
 use sqlx::SqlitePool;
@@ -45,7 +45,7 @@ async fn run(folder: &Path) -> Result<(), Box<dyn Error>> {
         Arc::new(sink),
     ));
     let (waker, stop) = (relay.waker(), CancellationToken::new());
-    let relaying = tokio::spawn(relay.run(stop.clone()));
+    let mut relaying = tokio::spawn(relay.run(stop.clone()));
 
     for order in 1..=3 {
         place(&shop, &outbox, order, "OrderPlaced", true).await?;
@@ -54,12 +54,21 @@ async fn run(folder: &Path) -> Result<(), Box<dyn Error>> {
     place(&shop, &outbox, 5, "OrderAudited", true).await?;
     waker.wake();
 
-    while store.statistics(&outbox).await?.pending > 0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+    tokio::select! {
+        delivered = until_delivered(store.as_ref(), &outbox) => delivered?,
+        // Only with an error: nothing would be delivered any more.
+        ended = &mut relaying => return Ok(ended??),
     }
     stop.cancel();
     relaying.await??;
     report(store.as_ref(), &outbox).await
+}
+
+async fn until_delivered(store: &dyn Database, outbox: &Outbox) -> Result<(), StoreError> {
+    while store.statistics(outbox).await?.pending > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
 }
 
 fn relay_config(folder: &Path) -> RelayConfig {

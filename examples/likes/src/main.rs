@@ -46,9 +46,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     // The worker has a connection of its own.
     let worker = BufferConfig::new(Arc::new(Buffer::new(settings.clone())?), target);
+    // Before the first like is taken: a table that cannot be added to would keep them all waiting.
+    worker.check(store.as_ref()).await?;
     let relay = Relay::new(store, relay_config).buffer(worker);
     let stop = CancellationToken::new();
-    let relaying = tokio::spawn(relay.run(stop.clone()));
 
     let likes = Arc::new(Likes { buffer: Buffer::new(settings)?, database });
     let app = Router::new()
@@ -57,16 +58,19 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .with_state(likes);
     let listener = TcpListener::bind(setting("LISTEN", "127.0.0.1:8080")).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    let serving = axum::serve(listener, app).with_graceful_shutdown({
-        let stop = stop.clone();
-        async move { stop.cancelled().await }
-    });
-    tokio::spawn(async move {
-        drop(tokio::signal::ctrl_c().await);
-        stop.cancel();
-    });
-    serving.await?;
-    relaying.await??;
+    let serving = axum::serve(listener, app)
+        .with_graceful_shutdown(async { drop(tokio::signal::ctrl_c().await) });
+    let relaying = tokio::spawn(relay.run(stop.clone()));
+    // Whichever fails ends the service: likes that nobody saves must not be taken.
+    tokio::try_join!(
+        async {
+            let served = serving.await;
+            // The worker stops after the last request.
+            stop.cancel();
+            served.map_err(Box::<dyn Error>::from)
+        },
+        async { Ok(relaying.await??) },
+    )?;
     Ok(())
 }
 

@@ -7,13 +7,17 @@ pub(crate) const POST_CHARS_MAX: usize = 100;
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS likes \
                       (post_id varchar(100) PRIMARY KEY, likes bigint NOT NULL)";
+/// Ids that differ in case, or in a space at the end, are different posts: as they are in Redis.
+const CREATE_MYSQL: &str = "CREATE TABLE IF NOT EXISTS likes \
+                            (post_id varchar(100) PRIMARY KEY, likes bigint NOT NULL) \
+                            DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin";
 const SELECT: &str = "SELECT likes FROM likes WHERE post_id = $1";
 const SELECT_MYSQL: &str = "SELECT likes FROM likes WHERE post_id = ?";
 
 pub(crate) async fn create(database: &Appender) -> Result<(), sqlx::Error> {
     match database {
         Appender::Postgres(pool) => sqlx::raw_sql(CREATE).execute(pool).await.map(drop),
-        Appender::Mysql(pool) => sqlx::raw_sql(CREATE).execute(pool).await.map(drop),
+        Appender::Mysql(pool) => sqlx::raw_sql(CREATE_MYSQL).execute(pool).await.map(drop),
         Appender::Sqlite(pool) => sqlx::raw_sql(CREATE).execute(pool).await.map(drop),
     }
 }

@@ -80,8 +80,12 @@ where
     kafka.client.insert("session.timeout.ms".to_owned(), "6000".to_owned());
     let consumer = KafkaConsumer::new(kafka, pool, Inbox::new(CONSUMER)?, RiskLog)?;
     let (stopping, stopped) = watch::channel(false);
-    let running = tokio::spawn(consumer.run(stopped));
-    stop.cancelled().await;
+    let mut running = tokio::spawn(consumer.run(stopped));
+    tokio::select! {
+        () = stop.cancelled() => {}
+        // Only with an error: transfers that nobody looks at must not look well.
+        ended = &mut running => return Ok(ended??),
+    }
     stopping.send_replace(true);
     running.await??;
     Ok(())

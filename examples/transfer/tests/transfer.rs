@@ -145,6 +145,26 @@ on_stores!(
     relay_and_detector_killed_at_random_and_a_broker_restart_log_each_transfer_once_in_order,
 );
 
+/// Transfers would be taken, and never published.
+#[tokio::test]
+async fn a_relay_that_cannot_work_ends_all_parts() {
+    let Some(bank) = TestDb::open_empty(StoreKind::Sqlite, "a_relay_that_cannot_work").await else {
+        return;
+    };
+    bank.store.migrate(&[]).await.unwrap();
+    bank.refuse_relays().await;
+    let fraud = bank.another_empty().await;
+    let variables = [
+        ("DATABASE_URL", bank.url.as_str()),
+        ("FRAUD_DATABASE_URL", &fraud.url),
+        // Nobody listens there: the detector waits for a broker.
+        ("KAFKA_BROKERS", "127.0.0.1:1"),
+        ("LISTEN", "127.0.0.1:0"),
+    ];
+    let parts = Installation::new(BINARY, "");
+    parts.run_with(&[], &variables, "").await.exits(1).says(&["no_relays_here"]);
+}
+
 async fn open_accounts(api: &Daemon) {
     for account in 0..ACCOUNTS {
         let body = json!({ "id": format!("a-{account}"), "balance": BALANCE }).to_string();

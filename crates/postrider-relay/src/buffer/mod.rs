@@ -88,6 +88,9 @@ impl BufferConfig {
     pub async fn check(&self, store: &dyn Database) -> Result<(), RelayError> {
         let name = self.buffer.name();
         let failed = |why: String| RelayError::Buffer(format!("buffer `{name}`: {why}"));
+        if self.fields_max == 0 {
+            return Err(failed("fields_max = 0: at least 1".to_owned()));
+        }
         match store.check_target(&self.target).await {
             Err(error) if !error.is_transient() => return Err(failed(error.to_string())),
             Ok(()) | Err(_) => {}

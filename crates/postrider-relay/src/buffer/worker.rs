@@ -119,12 +119,12 @@ impl Worker {
         let fields_max = self.config.fields_max(self.store.kind());
         let move_next = || buffer.move_batch(Uuid::new_v4(), &owner, fields_max);
         let mut batch = move_next().await?;
+        self.count(telemetry::BUFFER_MOVED, batch.fields.len() as u64);
         for number in 1.. {
             let fields = batch.fields.len();
             if fields == 0 {
                 break;
             }
-            self.count(telemetry::BUFFER_MOVED, fields as u64);
             if fields < fields_max as usize || number >= MOVES_MAX || stop.is_cancelled() {
                 self.settle(batch, lease).await?;
                 break;
@@ -132,6 +132,9 @@ impl Worker {
             // The next one is moved while this one is saved. If that fails, the next round finds it
             // on the list.
             let (settled, next) = tokio::join!(self.settle(batch, lease), move_next());
+            // It has left the buffer, whatever became of the one before it.
+            let moved = next.as_ref().map_or(0, |next| next.fields.len());
+            self.count(telemetry::BUFFER_MOVED, moved as u64);
             settled?;
             batch = next?;
         }

@@ -1,8 +1,9 @@
 //! Buffers: what is counted in Redis is saved once.
 
+use std::collections::BTreeMap;
+
 use postrider::buffer::{Adopted, BufferError, BufferSettings};
-use postrider::store::BatchTarget;
-use postrider::store::EventTarget;
+use postrider::store::{BatchTarget, EventTarget, StoreKind};
 use postrider_relay::{BufferConfig, Relay};
 use postrider_testkit::buffer::{TestBuffer, saved};
 use postrider_testkit::relay::{RunningRelay, quick_config};
@@ -98,6 +99,46 @@ async fn a_batch_of_a_worker_that_lives_is_left_alone(db: TestDb) {
     assert_eq!(late, Adopted::Done);
     relay.stop().await;
     test.assert_balanced(&db).await;
+}
+
+/// What Redis itself does not take for a number, though it looks like one: a script that began to add
+/// would stop there, with some of the counts added and the others not.
+#[tokio::test]
+async fn a_text_that_only_looks_like_a_count_is_refused_before_anything_is_added() {
+    let name = "a_text_that_only_looks_like_a_count";
+    let Some(db) = TestDb::open(StoreKind::Sqlite, name).await else { return };
+    let Some(test) = TestBuffer::open(&db, "REDIS_URL", name).await else { return };
+    let (buffer, key) = (&test.buffer, test.buffer.key());
+    let held = async |key: &str| {
+        let held: BTreeMap<String, String> = test.ask(&["HGETALL", key]).await;
+        held
+    };
+    for odd in ["+1", "01", "-01", "-0", "1e3", " 1", "1 ", "1.0", "0x1", "", "-"] {
+        // First in the buffer, then in the batch that is given back.
+        for in_batch in [false, true] {
+            let (batch_holds, buffer_holds) = if in_batch { (odd, "5") } else { ("5", odd) };
+            let _: i64 = test.ask(&["HSET", key, "a", "3", "z", batch_holds]).await;
+            let batch = buffer.move_batch(Uuid::new_v4(), "worker", 10).await.unwrap();
+            let _: i64 = test.ask(&["HSET", key, "a", "1", "z", buffer_holds]).await;
+            let before = held(key).await;
+            let refused = buffer.give_back(batch.id, "worker").await.unwrap_err();
+            assert!(matches!(refused, BufferError::Refused(_)), "{odd:?}: {refused}");
+            if !in_batch {
+                let refused = buffer.increment_all(&[("a", 1), ("z", 1)]).await.unwrap_err();
+                assert!(matches!(refused, BufferError::Refused(_)), "{odd:?}: {refused}");
+            }
+            assert_eq!(held(key).await, before, "{odd:?}: nothing was added");
+            let left = held(&format!("{key}:sync:{}", batch.id)).await;
+            assert_eq!(left.get("z").map(String::as_str), Some(batch_holds), "{odd:?}: it is kept");
+            buffer.remove().await.unwrap();
+        }
+    }
+    let _: i64 = test.ask(&["HSET", key, "a", "-4", "z", "0"]).await;
+    let batch = buffer.move_batch(Uuid::new_v4(), "worker", 10).await.unwrap();
+    buffer.increment_all(&[("a", 6), ("z", 1)]).await.unwrap();
+    assert_eq!(buffer.give_back(batch.id, "worker").await.unwrap(), 2);
+    let sums = [("a", "2"), ("z", "1")].map(|(field, sum)| (field.to_owned(), sum.to_owned()));
+    assert_eq!(held(key).await, BTreeMap::from(sums));
 }
 
 #[tokio::test]

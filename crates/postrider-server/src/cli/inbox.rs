@@ -40,6 +40,9 @@ pub(crate) enum InboxCommand {
     },
     /// Forget old events and sum up the books. A relay of this database does it by itself
     CleanUp {
+        /// Only of this consumer
+        #[arg(long)]
+        consumer: Option<String>,
         /// Events received longer ago are forgotten (default: `inbox_retention` in the section `relay`)
         #[arg(long, value_name = "TIME", value_parser = parse_time)]
         retention: Option<Duration>,

@@ -32,11 +32,11 @@ pub(crate) async fn inbox(context: &Context, command: &InboxCommand) -> Result<(
             store.resolve_inbox_letter(*id, &by.operator, &by.note).await?;
             output::print(&format!("message {id} is resolved\n"))
         }
-        InboxCommand::CleanUp { retention } => {
+        InboxCommand::CleanUp { consumer, retention } => {
             let relay = context.load()?.build()?.relay;
             let retention = retention.unwrap_or(relay.inbox_retention);
             store.fold_inbox_books(relay.chunk).await?;
-            let cleaned = store.clean_inbox(retention, relay.chunk).await?;
+            let cleaned = store.clean_inbox(consumer.as_deref(), retention, relay.chunk).await?;
             output::print(&format!(
                 "{} events forgotten, {} resolved messages removed\n",
                 cleaned.forgotten, cleaned.letters

@@ -286,6 +286,9 @@ fn outbox(
     if config.batches_max == 0 || config.batches_max > 64 {
         return Err(invalid(format!("batches_max = {}: allowed is 1 to 64", config.batches_max)));
     }
+    if config.batch_bytes_max == 0 {
+        return Err(invalid("batch_bytes_max = 0: at least 1; one event travels alone".to_owned()));
+    }
     Ok(config)
 }
 

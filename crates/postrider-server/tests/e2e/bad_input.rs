@@ -80,6 +80,10 @@ async fn mistakes_in_the_configuration_are_named_with_what_is_allowed() {
         (&format!("{outbox}table = 'a\"b'\n{sink}"), ["a\"b", "lower-case", "digits"]),
         (&format!("{outbox}table = \"a'; DROP TABLE x\"\n{sink}"), ["DROP", "lower-case", "_"]),
         (&format!("{outbox}batch = 0\n{sink}"), ["batch = 0", "1 to 10000", "orders"]),
+        (
+            &format!("{outbox}batch_bytes_max = 0\n{sink}"),
+            ["batch_bytes_max = 0", "at least 1", "orders"],
+        ),
         (outbox, ["sink = \"s\"", "none", "orders"]),
         (&format!("{outbox}{outbox}{sink}"), ["orders", "another", "name"]),
         ("[store]\nurl = 'env:E2E_NOT_SET'", ["E2E_NOT_SET", "not set", "line 2"]),

@@ -8,6 +8,7 @@ use crate::scene::{BINARY, Place};
 
 crate::on_stores!(postgres, mysql, sqlite: {
     a_killed_daemon_loses_no_count_and_reconcile_shows_it,
+    a_batch_moved_while_the_one_before_fails_is_counted_as_moved,
     dead_batches_are_imported_once_by_command,
     recover_ends_the_batches_of_dead_workers_without_a_daemon,
 });
@@ -26,7 +27,7 @@ impl Scene {
             "[store]\nurl = '{}'\n[server]\nlisten = '127.0.0.1:0'\n\
              [relay]\nlease = '1500ms'\nheartbeat_every = '400ms'\nbackup_folder = 'dead'\n\
              [[buffer]]\nname = '{}'\nurl = '{}'\ntable = 'likes'\nkey_column = 'post'\n\
-             count_column = 'total'\nflush_every = '20ms'\n",
+             count_column = 'total'\nflush_every = '20ms'\nfields_max = 2\n",
             db.url.split('?').next().unwrap(),
             test.buffer.name(),
             test.url,
@@ -69,6 +70,31 @@ async fn a_killed_daemon_loses_no_count_and_reconcile_shows_it(place: Place) {
         .ask(&["HINCRBY", &format!("{}:book", scene.test.buffer.key()), "moved", "1"])
         .await;
     scene.site.run(&["reconcile"]).await.exits(3).says(&[name, "do not balance"]);
+}
+
+/// The metric and the book in Redis count the same: what has left the buffer, saved or not.
+async fn a_batch_moved_while_the_one_before_fails_is_counted_as_moved(place: Place) {
+    let Some(scene) = Scene::open(place).await else { return };
+    let daemon = scene.site.start().await;
+    // The worker has looked at its table when something is saved.
+    scene.test.buffer.increment("first", 1).await.unwrap();
+    scene.test.until_empty().await;
+    scene.db.execute("ALTER TABLE likes RENAME TO hidden").await;
+    let counts = ["a", "b", "c", "d", "e", "f", "g"].map(|post| (post, 1));
+    scene.test.buffer.increment_all(&counts).await.unwrap();
+    let both = async || {
+        let look = scene.test.buffer.look().await.unwrap();
+        (look.batches.len() == 2).then_some(look.book.moved)
+    };
+    assert_eq!(eventually("two batches wait", both).await, 5);
+    let labels = [("buffer", scene.test.buffer.name())];
+    daemon.shows("postrider_buffer_moved_total", &labels, 5.0).await;
+    scene.db.execute("ALTER TABLE hidden RENAME TO likes").await;
+    let look = scene.test.until_empty().await;
+    assert_eq!((saved(&scene.db).await, look.book.moved), (8, 8));
+    daemon.shows("postrider_buffer_moved_total", &labels, 8.0).await;
+    daemon.shows("postrider_buffer_applied_total", &labels, 8.0).await;
+    daemon.stop().await;
 }
 
 async fn dead_batches_are_imported_once_by_command(place: Place) {

@@ -78,6 +78,23 @@ pub async fn a_sum_that_overflows_undoes_the_whole_batch(db: TestDb) {
     assert!(db.store.batch_states(&[more.id]).await.unwrap().is_empty(), "still undecided");
 }
 
+/// A row that was there before anything was counted may hold nothing yet.
+pub async fn a_row_whose_count_is_null_is_counted_from_zero(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    db.execute("CREATE TABLE views (post varchar(20) PRIMARY KEY, total bigint)").await;
+    db.execute("INSERT INTO views (post) VALUES ('a'), ('untouched')").await;
+    let target = target("views", "post", "total");
+    for sum in [3, 6] {
+        let counted = batch(&[("a", 3), ("b", 3)]);
+        let applied = db.store.apply_batch(&relay, &counted, &target).await.unwrap();
+        assert_eq!(applied, Application::Applied);
+        let both = format!("SELECT count(*) FROM views WHERE total = {sum}");
+        assert_eq!(db.integer(&both).await, 2, "the row that was there, and the one that was not");
+    }
+    let untouched = "SELECT count(*) FROM views WHERE post = 'untouched' AND total IS NULL";
+    assert_eq!(db.integer(untouched).await, 1);
+}
+
 /// Compensation and saving exclude each other, whichever comes first.
 pub async fn a_cancelled_batch_is_never_saved_and_a_saved_one_never_cancelled(db: TestDb) {
     let (relay, target) = (db.relay("relay-a").await, likes(&db).await);

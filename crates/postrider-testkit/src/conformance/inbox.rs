@@ -249,14 +249,38 @@ pub async fn old_identities_are_forgotten_in_chunks_and_the_book_still_balances(
     receive(&db, &fraud(), &["young", "old-0"]).await;
     db.age("postrider_inbox", "received_at", INBOX_RETENTION - day, "event_id = 'young'").await;
 
-    let cleaned = db.store.clean_inbox(INBOX_RETENTION, 10).await.unwrap();
+    let cleaned = db.store.clean_inbox(None, INBOX_RETENTION, 10).await.unwrap();
     assert_eq!(cleaned, InboxCleaned { forgotten: 26, ..InboxCleaned::default() });
     assert_eq!(db.integer("SELECT count(*) FROM postrider_inbox").await, 1);
     assert_eq!(book(&db, "fraud").await, (27, 26, 1, 0));
     assert_eq!(book(&db, "mail").await, (1, 1, 0, 0));
     let answers = receive(&db, &fraud(), &["old-0", "young"]).await;
     assert_eq!(answers, [Received::New, Received::Duplicate]);
-    assert_eq!(db.store.clean_inbox(Duration::MAX, 10).await.unwrap().forgotten, 0);
+    assert_eq!(db.store.clean_inbox(None, Duration::MAX, 10).await.unwrap().forgotten, 0);
+}
+
+/// One consumer's short memory must not be the others': their repeats would be new.
+pub async fn a_consumer_forgets_its_own_and_nobody_elses(db: TestDb) {
+    let mail = Inbox::new("mail").unwrap();
+    for inbox in [&fraud(), &mail] {
+        receive(&db, inbox, &["e-1", "e-2", "e-3"]).await;
+        let mut tx = db.begin().await;
+        let received = tx.receive_dead(inbox, &dead(&Incoming::new("e-4"), &headers())).await;
+        assert!(received.unwrap().is_new());
+        tx.commit().await.unwrap();
+    }
+    for letter in db.store.inbox_letters(None, None, 10).await.unwrap() {
+        db.store.resolve_inbox_letter(letter.id, "ann", "seen").await.unwrap();
+    }
+    let hour = Duration::from_secs(3600);
+    db.age("postrider_inbox", "received_at", 2 * hour, "1 = 1").await;
+    db.age("postrider_inbox_dlq", "resolved_at", 2 * hour, "1 = 1").await;
+    let cleaned = db.store.clean_inbox(Some("mail"), hour, 2).await.unwrap();
+    assert_eq!((cleaned.forgotten, cleaned.letters), (4, 1));
+    assert_eq!(receive(&db, &fraud(), &["e-1"]).await, [Received::Duplicate]);
+    assert_eq!(receive(&db, &mail, &["e-1"]).await, [Received::New]);
+    assert_eq!(db.integer("SELECT count(*) FROM postrider_inbox_dlq").await, 1);
+    assert_eq!((book(&db, "fraud").await, book(&db, "mail").await), ((5, 3, 1, 1), (5, 4, 0, 1)));
 }
 
 /// The broker may bring a poison message again, however long its letter waits.
@@ -267,7 +291,7 @@ pub async fn an_identity_whose_letter_waits_is_not_forgotten(db: TestDb) {
     let long = INBOX_RETENTION * 2;
     db.age("postrider_inbox", "received_at", long, "1 = 1").await;
     db.age("postrider_inbox_dlq", "resolved_at", long, "1 = 1").await;
-    let cleaned = db.store.clean_inbox(INBOX_RETENTION, 10).await.unwrap();
+    let cleaned = db.store.clean_inbox(None, INBOX_RETENTION, 10).await.unwrap();
     assert_eq!((cleaned.forgotten, cleaned.letters), (1, 1));
     assert_eq!(receive(&db, &fraud(), &["e-1"]).await, [Received::Duplicate]);
     assert_eq!(book(&db, "fraud").await, (3, 0, 1, 2));

@@ -171,6 +171,20 @@ impl TestDb {
         self.execute(&format!("UPDATE {table} SET {column} = {earlier} WHERE {condition}")).await
     }
 
+    /// From now on, and for good, the database refuses relays that want to register.
+    pub async fn refuse_relays(&self) {
+        let statement = match self.store.kind() {
+            StoreKind::Postgres | StoreKind::Mysql => {
+                "ALTER TABLE postrider_relays ADD CONSTRAINT no_relays_here CHECK (1 = 0)"
+            }
+            StoreKind::Sqlite => {
+                "CREATE TRIGGER no_relays_here BEFORE INSERT ON postrider_relays
+                 BEGIN SELECT RAISE(ABORT, 'no_relays_here'); END"
+            }
+        };
+        self.execute(statement).await;
+    }
+
     /// A point in time (`YYYY-MM-DD hh:mm:ss`, UTC) as SQL.
     pub fn time(&self, utc: &str) -> String {
         match self.store.kind() {

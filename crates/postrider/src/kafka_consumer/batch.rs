@@ -7,12 +7,13 @@ use futures_util::FutureExt;
 use tokio::sync::watch;
 
 use super::{ConsumerPool, HandleError, Handler, KafkaConsumer, KafkaMessage, stopped};
-use crate::{DeadMessage, Incoming, StoreError, Transience, transience};
+use crate::{DeadMessage, Incoming, ReceiveError, StoreError, Transience, transience};
 
 /// Waits between repeats of a transaction: the first, and the longest.
 const REPEAT_WAIT: Duration = Duration::from_millis(50);
 const REPEAT_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Deadlocks and lock waits of one message alone, before they count as its own fault.
+/// Deadlocks and lock waits of a handler that has one message alone, before they count as the
+/// message's own fault.
 const BUSY_MAX: u32 = 10;
 
 /// What became of a batch.
@@ -23,10 +24,48 @@ pub(super) struct Handled {
     dead: usize,
 }
 
-/// Whether there is a point in doing the same again.
-enum Next {
-    Repeat,
-    OneByOne,
+/// Where a transaction failed.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// Around the handler: no message is at fault, whatever the database said. A table that is
+    /// missing, a right, a full disk: it is waited for.
+    #[error("{0}")]
+    Around(sqlx::Error),
+    /// In the handler, or at the commit of what it did; or the inbox takes no such identity.
+    #[error("{0}")]
+    Handling(HandleError),
+}
+
+impl Failure {
+    /// Whether the database was busy with what the handler wanted.
+    fn is_busy(&self) -> bool {
+        matches!(self, Self::Handling(HandleError::Database(error))
+            if transience(error) == Transience::Busy)
+    }
+
+    /// Whether a message may be at fault; otherwise there is a point in doing the same again.
+    fn blames_a_message(&self) -> bool {
+        match self {
+            Self::Around(_) => false,
+            Self::Handling(error) => blames_a_message(error),
+        }
+    }
+}
+
+impl From<ReceiveError> for Failure {
+    fn from(error: ReceiveError) -> Self {
+        match error {
+            ReceiveError::Database(error) => Self::Around(error),
+            ReceiveError::Invalid(error) => Self::Handling(HandleError::Poison(error.to_string())),
+        }
+    }
+}
+
+fn blames_a_message(error: &HandleError) -> bool {
+    match error {
+        HandleError::Database(error) => transience(error) == Transience::Lasting,
+        HandleError::Poison(_) => true,
+    }
 }
 
 impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
@@ -38,10 +77,10 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
                 Ok(handled) => return handled,
                 Err(error) => error,
             };
-            match next(&error) {
-                Next::Repeat => self.pause(&mut wait, &error).await,
-                Next::OneByOne => break,
+            if error.blames_a_message() {
+                break;
             }
+            self.pause(&mut wait, &error).await;
         }
         let mut handled = Handled::default();
         for message in messages {
@@ -54,9 +93,9 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
     }
 
     /// Inbox and effect: both are committed, or neither is.
-    async fn in_one_transaction(&self, messages: &[KafkaMessage]) -> Result<Handled, HandleError> {
+    async fn in_one_transaction(&self, messages: &[KafkaMessage]) -> Result<Handled, Failure> {
         let events: Vec<Incoming> = messages.iter().map(|message| message.event.clone()).collect();
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.pool.begin().await.map_err(Failure::Around)?;
         let answers = P::receive_all(&mut tx, &self.inbox, &events).await?;
         let fresh: Vec<KafkaMessage> = messages
             .iter()
@@ -65,9 +104,10 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
             .map(|(message, _)| message.clone())
             .collect();
         if !fresh.is_empty() {
-            self.call_handler(&mut tx, &fresh).await?;
+            self.call_handler(&mut tx, &fresh).await.map_err(Failure::Handling)?;
         }
-        tx.commit().await?;
+        // Constraints may be checked only now.
+        tx.commit().await.map_err(|error| Failure::Handling(error.into()))?;
         let ignored = messages.len() - fresh.len();
         Ok(Handled { applied: fresh.len(), ignored, dead: 0 })
     }
@@ -80,7 +120,8 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
     ) -> Result<(), HandleError> {
         let handling = self.handler.handle(&mut **tx, messages);
         match AssertUnwindSafe(handling).catch_unwind().await {
-            Ok(outcome) => outcome,
+            Ok(Ok(())) => self.check_transaction(tx, messages).await,
+            Ok(Err(error)) => Err(error),
             Err(panic) => {
                 let said = panic.downcast_ref::<&str>().copied().map(str::to_owned);
                 let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
@@ -90,47 +131,66 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
         }
     }
 
+    /// A handler that passes over an error may leave a transaction that the database has undone
+    /// already, and whose COMMIT would say that all is well: the messages would be lost.
+    async fn check_transaction(
+        &self,
+        tx: &mut sqlx::Transaction<'static, P::Db>,
+        messages: &[KafkaMessage],
+    ) -> Result<(), HandleError> {
+        let Some(message) = messages.first() else { return Ok(()) };
+        match P::is_known(tx, self.inbox.consumer(), &message.event.event_id).await? {
+            true => Ok(()),
+            false => Err(HandleError::Poison(
+                "the handler went on after its transaction was rolled back; it must answer with \
+                 the error that it met"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// Repeated until the message is handled or the database has it as a dead letter: it is never
+    /// passed over.
     async fn handle_alone(&self, message: &KafkaMessage) -> Handled {
         let (mut wait, mut busy) = (REPEAT_WAIT, 0);
-        let error = loop {
+        loop {
             let error = match self.in_one_transaction(std::slice::from_ref(message)).await {
                 Ok(handled) => return handled,
                 Err(error) => error,
             };
-            busy += u32::from(is_busy(&error));
-            match next(&error) {
-                Next::Repeat if busy < BUSY_MAX => self.pause(&mut wait, &error).await,
-                _ => break error,
-            }
-        };
-        self.bury(message, &error.to_string()).await
-    }
-
-    /// Repeated until the database has it: a message is never passed over silently.
-    async fn bury(&self, message: &KafkaMessage, error: &str) -> Handled {
-        let mut wait = REPEAT_WAIT;
-        loop {
-            match self.try_to_bury(message, error).await {
-                Ok(true) => {
-                    tracing::error!(
-                        consumer = self.inbox.consumer(),
-                        event_id = message.event.event_id,
-                        source = message.source(),
-                        error,
-                        "a message cannot be handled; `postrider inbox list` shows it"
-                    );
-                    return Handled { dead: 1, ..Handled::default() };
-                }
-                Ok(false) => return Handled { ignored: 1, ..Handled::default() },
-                Err(failure) => self.pause(&mut wait, &failure).await,
-            }
+            busy += u32::from(error.is_busy());
+            let given_up = error.blames_a_message() || (error.is_busy() && busy >= BUSY_MAX);
+            let failure = match given_up {
+                false => error,
+                true => match self.bury(message, &error.to_string()).await {
+                    Ok(buried) => return buried,
+                    // Whatever kept it from being buried may have kept it from being handled.
+                    Err(failure) => failure,
+                },
+            };
+            self.pause(&mut wait, &failure).await;
         }
     }
 
-    async fn try_to_bury(&self, message: &KafkaMessage, error: &str) -> Result<bool, HandleError> {
+    async fn bury(&self, message: &KafkaMessage, error: &str) -> Result<Handled, Failure> {
+        if !self.try_to_bury(message, error).await? {
+            return Ok(Handled { ignored: 1, ..Handled::default() });
+        }
+        tracing::error!(
+            consumer = self.inbox.consumer(),
+            event_id = message.event.event_id,
+            source = message.source(),
+            error,
+            "a message cannot be handled; `postrider inbox list` shows it"
+        );
+        Ok(Handled { dead: 1, ..Handled::default() })
+    }
+
+    /// Answers whether it is a dead letter now; a message that was received before is none.
+    async fn try_to_bury(&self, message: &KafkaMessage, error: &str) -> Result<bool, Failure> {
         let source = message.source();
         // An identity that no inbox takes is replaced by the message's place.
-        let by_place = Incoming { event_id: place_of(&source), created_at: None };
+        let by_place = Incoming { event_id: message.identity_by_place(), created_at: None };
         let event = match crate::inbox::identities(std::slice::from_ref(&message.event)) {
             Ok(_) => &message.event,
             Err(_) => &by_place,
@@ -143,9 +203,9 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
             payload: &message.payload,
             error,
         };
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.pool.begin().await.map_err(Failure::Around)?;
         let answer = P::receive_dead(&mut tx, &self.inbox, &letter).await?;
-        tx.commit().await?;
+        tx.commit().await.map_err(Failure::Around)?;
         Ok(answer.is_new())
     }
 
@@ -176,7 +236,7 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
                 tx.commit().await?;
                 tracing::info!(event_id = letter.event_id, "a dead letter was handled after all");
             }
-            Err(error) if matches!(next(&error), Next::Repeat) => {
+            Err(error) if !blames_a_message(&error) => {
                 tracing::warn!(%error, "a dead letter is tried again later");
                 return Ok(false);
             }
@@ -190,7 +250,7 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
         Ok(true)
     }
 
-    async fn pause(&self, wait: &mut Duration, error: &HandleError) {
+    async fn pause(&self, wait: &mut Duration, error: &Failure) {
         tracing::warn!(
             consumer = self.inbox.consumer(),
             %error,
@@ -200,25 +260,4 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
         tokio::time::sleep(*wait).await;
         *wait = (*wait * 2).min(REPEAT_WAIT_MAX);
     }
-}
-
-/// The end of a place: of a long topic's name, the end tells messages apart.
-fn place_of(source: &str) -> String {
-    const CHARS_MAX: usize = 100;
-    let skipped = source.chars().count().saturating_sub(CHARS_MAX);
-    source.chars().skip(skipped).collect()
-}
-
-fn next(error: &HandleError) -> Next {
-    match error {
-        HandleError::Database(error) => match transience(error) {
-            Transience::Unavailable | Transience::Busy => Next::Repeat,
-            Transience::Lasting => Next::OneByOne,
-        },
-        HandleError::Poison(_) => Next::OneByOne,
-    }
-}
-
-fn is_busy(error: &HandleError) -> bool {
-    matches!(error, HandleError::Database(error) if transience(error) == Transience::Busy)
 }

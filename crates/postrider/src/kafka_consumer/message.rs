@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::{Offset, TopicPartitionList};
+use sha2::{Digest, Sha256};
 
 use crate::Incoming;
+use crate::inbox::IDENTITY_CHARS_MAX;
 use crate::store::InboxLetter;
 
 /// The identity that Postrider's relay sends with each message.
@@ -19,7 +21,8 @@ const CREATED_AT: &str = "ce_time";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KafkaMessage {
     /// Identity and age of the event. A message without the header `postrider-event-id` is known by
-    /// its place, `topic/partition@offset`: a repeat of the producer is then another event.
+    /// its place, `topic/partition@offset`: a repeat of the producer is then another event. Where that
+    /// is too long for an inbox, a fingerprint of the topic stands for the beginning of its name.
     pub event: Incoming,
     /// Topic.
     pub topic: String,
@@ -45,7 +48,7 @@ impl KafkaMessage {
         let (topic, partition, offset) =
             (message.topic().to_owned(), message.partition(), message.offset());
         Self {
-            event: event(&headers, || place(&topic, partition, offset)),
+            event: event(&headers, || identity_of(&topic, partition, offset)),
             topic,
             partition,
             offset,
@@ -82,10 +85,30 @@ impl KafkaMessage {
     pub fn source(&self) -> String {
         place(&self.topic, self.partition, self.offset)
     }
+
+    /// The identity of a message that brings none that can be used.
+    pub(super) fn identity_by_place(&self) -> String {
+        identity_of(&self.topic, self.partition, self.offset)
+    }
 }
 
 fn place(topic: &str, partition: i32, offset: i64) -> String {
     format!("{topic}/{partition}@{offset}")
+}
+
+/// A place that an inbox takes. Topics have up to 249 characters, and of two long ones the end may be
+/// the same: then the fingerprint tells them apart, or the second would be taken for a repeat.
+fn identity_of(topic: &str, partition: i32, offset: i64) -> String {
+    let place = place(topic, partition, offset);
+    let length = place.chars().count();
+    if length <= IDENTITY_CHARS_MAX {
+        return place;
+    }
+    let fingerprint: String =
+        Sha256::digest(topic).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let skipped = length + fingerprint.len() + 1 - IDENTITY_CHARS_MAX;
+    let end: String = place.chars().skip(skipped).collect();
+    format!("{fingerprint}~{end}")
 }
 
 fn event(headers: &BTreeMap<String, String>, place: impl Fn() -> String) -> Incoming {
@@ -139,6 +162,25 @@ mod tests {
         assert_eq!(offsets.count(), 1);
         let found = offsets.find_partition("t", 1).unwrap();
         assert_eq!(found.offset(), Offset::Offset(7));
+    }
+
+    #[test]
+    fn the_place_of_a_message_in_a_long_topic_is_an_identity_that_an_inbox_takes() {
+        let last = (i32::MAX, i64::MAX);
+        for letter in ["t", "ü"] {
+            let [one, other] = ["a", "b"].map(|first| format!("{first}{}", letter.repeat(248)));
+            let id = identity_of(&one, last.0, last.1);
+            assert_eq!(id.chars().count(), 100, "{id}");
+            assert!(id.ends_with("/2147483647@9223372036854775807"), "{id}");
+            assert_ne!(
+                id,
+                identity_of(&other, last.0, last.1),
+                "they differ at the beginning only"
+            );
+            assert_ne!(id, identity_of(&one, last.0, last.1 - 1));
+        }
+        assert_eq!(identity_of(&"t".repeat(96), 0, 1).chars().count(), 100, "as it is");
+        assert_eq!(identity_of("t", 0, 1), "t/0@1");
     }
 
     #[test]

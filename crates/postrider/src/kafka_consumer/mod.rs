@@ -7,6 +7,7 @@
 //! | what fails | what follows |
 //! |---|---|
 //! | the database is away, or a deadlock | the batch is repeated, with growing waits |
+//! | the inbox: a table or a right is missing | the same; no message is at fault |
 //! | a handler | the batch is rolled back and repeated message by message; the one that fails alone is a dead letter, and the others go on |
 //! | the process, before the database's COMMIT | the messages come again, and are new |
 //! | the process, after it | the messages come again, and are ignored |
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::types::RDKafkaConfRes;
 use tokio::sync::watch;
 
 use crate::Inbox;
@@ -54,19 +56,17 @@ pub struct KafkaConsumerSettings {
     pub group: String,
     /// Topics.
     pub topics: Vec<String>,
-    /// Messages per transaction at most.
+    /// Messages per transaction, from 1 on.
     pub batch_max: usize,
-    /// Bytes per transaction at most; one larger message travels alone.
+    /// Bytes per transaction, from 1 on; one larger message travels alone.
     pub batch_bytes_max: usize,
-    /// How long the inbox remembers events; the consumer cleans up by itself.
-    pub retention: Duration,
     /// More settings of librdkafka, such as `security.protocol`. Those that the promises hang on
     /// cannot be replaced.
     pub client: BTreeMap<String, String>,
 }
 
 impl KafkaConsumerSettings {
-    /// The defaults: 500 messages, 8 MiB, 30 days.
+    /// The defaults: 500 messages, 8 MiB.
     pub fn new(brokers: impl Into<String>, group: impl Into<String>, topic: &str) -> Self {
         Self {
             brokers: brokers.into(),
@@ -74,8 +74,21 @@ impl KafkaConsumerSettings {
             topics: vec![topic.to_owned()],
             batch_max: 500,
             batch_bytes_max: 8 * 1024 * 1024,
-            retention: crate::INBOX_RETENTION,
             client: BTreeMap::new(),
+        }
+    }
+
+    /// With nothing allowed per transaction, nothing would ever be pulled.
+    fn check(&self) -> Result<(), KafkaError> {
+        let limits = [("batch_max", self.batch_max), ("batch_bytes_max", self.batch_bytes_max)];
+        match limits.into_iter().find(|(_, limit)| *limit == 0) {
+            None => Ok(()),
+            Some((name, _)) => Err(KafkaError::ClientConfig(
+                RDKafkaConfRes::RD_KAFKA_CONF_INVALID,
+                "at least 1 is needed".to_owned(),
+                name.to_owned(),
+                "0".to_owned(),
+            )),
         }
     }
 
@@ -102,7 +115,8 @@ impl KafkaConsumerSettings {
 #[async_trait]
 pub trait Handler<D: sqlx::Database>: Send + Sync {
     /// Does everything that the messages ask for, in the given transaction and in their order. Called
-    /// again with the same messages after a rollback, so it touches nothing but the transaction.
+    /// again with the same messages after a rollback, so it touches nothing but the transaction. It
+    /// answers with each error that the database gives it: after some there is no transaction any more.
     ///
     /// # Errors
     /// [`HandleError::Poison`] for a message that can never be handled;
@@ -117,21 +131,13 @@ pub trait Handler<D: sqlx::Database>: Send + Sync {
 /// How a handler fails.
 #[derive(Debug, thiserror::Error)]
 pub enum HandleError {
-    /// The database: away or busy is repeated, anything else is the message's fault.
+    /// The database: away or busy is repeated, anything else is the message's fault. So is a
+    /// deadlock or a lock wait that this message alone meets for the tenth time.
     #[error("{0}")]
     Database(#[from] sqlx::Error),
     /// The message: a dead letter.
     #[error("{0}")]
     Poison(String),
-}
-
-impl From<crate::ReceiveError> for HandleError {
-    fn from(error: crate::ReceiveError) -> Self {
-        match error {
-            crate::ReceiveError::Database(error) => Self::Database(error),
-            crate::ReceiveError::Invalid(error) => Self::Poison(error.to_string()),
-        }
-    }
 }
 
 /// Pulls, handles, commits.
@@ -144,19 +150,20 @@ pub struct KafkaConsumer<P: ConsumerPool, H> {
 }
 
 impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
-    /// Subscribes. The database has the tables of [`migrate`](crate::store::Schema::migrate).
+    /// Subscribes. The database has the tables of [`migrate`](crate::store::Schema::migrate). What
+    /// this consumer received longer ago than the inbox's [`retention`](Inbox::retention) is forgotten.
     ///
     /// # Errors
-    /// If a setting is unknown to the client.
+    /// If a setting is unknown to the client, or nothing could be pulled with it.
     pub fn new(
         settings: KafkaConsumerSettings,
         pool: P,
         inbox: Inbox,
         handler: H,
     ) -> Result<Self, KafkaError> {
+        settings.check()?;
         let client = settings.client()?;
         client.subscribe(&settings.topics.iter().map(String::as_str).collect::<Vec<_>>())?;
-        let inbox = inbox.retention(settings.retention);
         Ok(Self { settings, client: Arc::new(client), pool, inbox, handler })
     }
 
@@ -231,7 +238,7 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
     }
 
     async fn clean_up(&self) {
-        match self.pool.clean_inbox(self.settings.retention, UPKEEP_CHUNK).await {
+        match self.pool.clean_inbox(&self.inbox, UPKEEP_CHUNK).await {
             Ok(cleaned) => tracing::info!(?cleaned, "inbox cleaned up"),
             Err(error) => tracing::warn!(%error, "inbox not cleaned up; it is tried again"),
         }
@@ -281,4 +288,21 @@ fn pull(
         wait = Duration::ZERO;
     }
     (messages, last_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_with_which_nothing_would_be_pulled_are_named() {
+        let settings = KafkaConsumerSettings::new("localhost:9092", "g", "t");
+        settings.check().unwrap();
+        let none = KafkaConsumerSettings { batch_max: 0, ..settings.clone() };
+        let no_bytes = KafkaConsumerSettings { batch_bytes_max: 0, ..settings };
+        for (settings, name) in [(none, "batch_max 0"), (no_bytes, "batch_bytes_max 0")] {
+            let error = settings.check().unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("at least 1"), "{error}");
+        }
+    }
 }

@@ -1,7 +1,5 @@
 //! The consumer's database: one of the three.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use sqlx::Transaction;
 
@@ -24,6 +22,13 @@ pub trait ConsumerPool: Send + Sync + 'static {
         inbox: &Inbox,
         events: &[Incoming],
     ) -> Result<Vec<Received>, ReceiveError>;
+
+    /// Whether the inbox has that identity, as this transaction sees it.
+    async fn is_known(
+        tx: &mut Transaction<'static, Self::Db>,
+        consumer: &str,
+        event_id: &str,
+    ) -> Result<bool, sqlx::Error>;
 
     /// `receive_dead` of the store.
     async fn receive_dead(
@@ -51,12 +56,12 @@ pub trait ConsumerPool: Send + Sync + 'static {
         error: &str,
     ) -> Result<()>;
 
-    /// Forgets what is older than the retention, and sums up the books.
-    async fn clean_inbox(&self, retention: Duration, chunk: u32) -> Result<InboxCleaned>;
+    /// Forgets what this inbox no longer needs, and sums up the books.
+    async fn clean_inbox(&self, inbox: &Inbox, chunk: u32) -> Result<InboxCleaned>;
 }
 
 macro_rules! consumer_pool {
-    ($feature:literal, $module:ident, $store:ident, $pool:ty, $db:ty, $begin:literal) => {
+    ($feature:literal, $module:ident, $store:ident, $pool:ty, $db:ty, $begin:expr) => {
         #[cfg(feature = $feature)]
         #[async_trait]
         impl ConsumerPool for $pool {
@@ -72,6 +77,14 @@ macro_rules! consumer_pool {
                 events: &[Incoming],
             ) -> Result<Vec<Received>, ReceiveError> {
                 crate::$module::receive_all(tx, inbox, events).await
+            }
+
+            async fn is_known(
+                tx: &mut Transaction<'static, $db>,
+                consumer: &str,
+                event_id: &str,
+            ) -> Result<bool, sqlx::Error> {
+                crate::$module::is_known(tx, consumer, event_id).await
             }
 
             async fn receive_dead(
@@ -104,10 +117,10 @@ macro_rules! consumer_pool {
                 crate::$module::letter_failed(tx, id, error).await
             }
 
-            async fn clean_inbox(&self, retention: Duration, chunk: u32) -> Result<InboxCleaned> {
+            async fn clean_inbox(&self, inbox: &Inbox, chunk: u32) -> Result<InboxCleaned> {
                 let store = crate::$module::$store::of_pool(self.clone());
                 store.fold_inbox_books(chunk).await?;
-                store.clean_inbox(retention, chunk).await
+                store.clean_inbox(Some(inbox.consumer()), inbox.remembers_for(), chunk).await
             }
         }
     };
@@ -121,6 +134,6 @@ consumer_pool!(
     MysqlStore,
     sqlx::MySqlPool,
     sqlx::MySql,
-    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION"
+    crate::mysql::READ_COMMITTED
 );
 consumer_pool!("sqlite", sqlite, SqliteStore, sqlx::SqlitePool, sqlx::Sqlite, "BEGIN IMMEDIATE");

@@ -268,7 +268,8 @@ async fn check_table(connection: &mut MySqlConnection, target: &TableTarget) -> 
         (_, _, false, _) => format!("the table `{table}` has no column `{count}`"),
         (_, _, _, false) => format!(
             "the column `{key}` of the table `{table}` is neither its primary key nor alone in a \
-             unique index; counts cannot be added to its rows"
+             unique index, or only its beginning is (a prefix index); counts cannot be added to \
+             its rows"
         ),
         (true, true, true, true) => return Ok(()),
     };

@@ -7,9 +7,9 @@ use serde_json::json;
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
-use super::MysqlStore;
 use super::append::millis;
 use super::desk::audit;
+use super::{MysqlStore, READ_COMMITTED};
 use crate::store::{
     ConsumerBook, InboxCleaned, InboxLetter, Inboxes, Result, StoredLetter, leaving, open_letter,
 };
@@ -61,10 +61,15 @@ impl Inboxes for MysqlStore {
         }
     }
 
-    async fn clean_inbox(&self, retention: Duration, chunk: u32) -> Result<InboxCleaned> {
+    async fn clean_inbox(
+        &self,
+        consumer: Option<&str>,
+        retention: Duration,
+        chunk: u32,
+    ) -> Result<InboxCleaned> {
         let mut cleaned = InboxCleaned::default();
         loop {
-            let step = self.forget(retention, chunk).await?;
+            let step = self.forget(consumer, retention, chunk).await?;
             cleaned.forgotten += step;
             if step < u64::from(chunk) {
                 break;
@@ -73,6 +78,8 @@ impl Inboxes for MysqlStore {
         loop {
             let step = sqlx::query(include_str!("sql/clean_inbox_dlq.sql"))
                 .bind(millis(retention))
+                .bind(consumer)
+                .bind(consumer)
                 .bind(chunk)
                 .execute(&self.pool)
                 .await?
@@ -139,11 +146,14 @@ impl Inboxes for MysqlStore {
 
 impl MysqlStore {
     /// One step of forgetting, with what left in the books.
-    async fn forget(&self, retention: Duration, chunk: u32) -> Result<u64> {
-        let mut tx = self.pool.begin().await?;
+    async fn forget(&self, consumer: Option<&str>, retention: Duration, chunk: u32) -> Result<u64> {
+        // Of a pool of the application, too: rows of other consumers are looked at, and not kept locked.
+        let mut tx = self.pool.begin_with(READ_COMMITTED).await?;
         let old: Vec<(String, String, String)> =
             sqlx::query_as(include_str!("sql/clean_inbox_find.sql"))
                 .bind(millis(retention))
+                .bind(consumer)
+                .bind(consumer)
                 .bind(chunk)
                 .fetch_all(&mut *tx)
                 .await?;
@@ -204,6 +214,21 @@ fn letter(row: &MySqlRow) -> Result<InboxLetter> {
         retry_asked_at: row.try_get(9)?,
     }
     .read()
+}
+
+/// Whether the inbox has that identity, as this transaction sees it.
+#[cfg(feature = "kafka-consumer")]
+pub(crate) async fn is_known(
+    connection: &mut MySqlConnection,
+    consumer: &str,
+    event_id: &str,
+) -> Result<bool, sqlx::Error> {
+    let found: i64 = sqlx::query_scalar(include_str!("sql/inbox_known.sql"))
+        .bind(consumer)
+        .bind(event_id)
+        .fetch_one(connection)
+        .await?;
+    Ok(found > 0)
 }
 
 /// The oldest letter that an operator wants handled again and nobody is at, locked.

@@ -41,7 +41,7 @@ use writers::Writers;
 pub use append::{append, append_all};
 pub use inbox::{receive, receive_all, receive_dead};
 #[cfg(feature = "kafka-consumer")]
-pub(crate) use inboxes::{asked_letter, letter_failed, letter_handled};
+pub(crate) use inboxes::{asked_letter, is_known, letter_failed, letter_handled};
 pub use lock::lock;
 
 /// Set on every connection of a relay. READ COMMITTED: REPEATABLE READ would lock the gaps between
@@ -58,6 +58,10 @@ const SESSION: &str = "
         /*!80000 , SESSION information_schema_stats_expiry = 0 */
         /*M!100301 , SESSION idle_transaction_timeout = 8,
             SESSION optimizer_switch = 'in_to_exists=off' */";
+
+/// Begins a transaction of that kind on any connection, also an application's.
+pub(crate) const READ_COMMITTED: &str =
+    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION";
 
 /// Time to get a connection before the database counts as unreachable.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);

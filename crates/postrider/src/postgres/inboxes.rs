@@ -54,12 +54,18 @@ impl Inboxes for PostgresStore {
         }
     }
 
-    async fn clean_inbox(&self, retention: Duration, chunk: u32) -> Result<InboxCleaned> {
+    async fn clean_inbox(
+        &self,
+        consumer: Option<&str>,
+        retention: Duration,
+        chunk: u32,
+    ) -> Result<InboxCleaned> {
         let mut cleaned = InboxCleaned::default();
         loop {
             let step: i64 = sqlx::query_scalar(include_str!("sql/clean_inbox.sql"))
                 .bind(millis(retention))
                 .bind(i64::from(chunk))
+                .bind(consumer)
                 .fetch_one(&self.pool)
                 .await?;
             cleaned.forgotten += u64::try_from(step).unwrap_or(0);
@@ -71,6 +77,7 @@ impl Inboxes for PostgresStore {
             let step = sqlx::query(include_str!("sql/clean_inbox_dlq.sql"))
                 .bind(millis(retention))
                 .bind(i64::from(chunk))
+                .bind(consumer)
                 .execute(&self.pool)
                 .await?
                 .rows_affected();
@@ -149,6 +156,21 @@ fn letter(row: &PgRow) -> Result<InboxLetter> {
         retry_asked_at: row.try_get(9)?,
     }
     .read()
+}
+
+/// Whether the inbox has that identity, as this transaction sees it.
+#[cfg(feature = "kafka-consumer")]
+pub(crate) async fn is_known(
+    connection: &mut PgConnection,
+    consumer: &str,
+    event_id: &str,
+) -> Result<bool, sqlx::Error> {
+    let found: i64 = sqlx::query_scalar(include_str!("sql/inbox_known.sql"))
+        .bind(consumer)
+        .bind(event_id)
+        .fetch_one(connection)
+        .await?;
+    Ok(found > 0)
 }
 
 /// The oldest letter that an operator wants handled again and nobody is at, locked.

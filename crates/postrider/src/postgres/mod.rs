@@ -35,7 +35,7 @@ use crate::store::Result;
 pub use append::{append, append_all};
 pub use inbox::{receive, receive_all, receive_dead};
 #[cfg(feature = "kafka-consumer")]
-pub(crate) use inboxes::{asked_letter, letter_failed, letter_handled};
+pub(crate) use inboxes::{asked_letter, is_known, letter_failed, letter_handled};
 pub use lock::lock;
 
 /// Set on every connection of a relay. Its statements are few and known, and each has the index it

@@ -40,11 +40,16 @@ impl Inboxes for SqliteStore {
         Ok(0)
     }
 
-    async fn clean_inbox(&self, retention: Duration, chunk: u32) -> Result<InboxCleaned> {
+    async fn clean_inbox(
+        &self,
+        consumer: Option<&str>,
+        retention: Duration,
+        chunk: u32,
+    ) -> Result<InboxCleaned> {
         let chunk = chunk.min(ROWS_MAX);
         let mut cleaned = InboxCleaned::default();
         loop {
-            let step = self.forget(retention, chunk).await?;
+            let step = self.forget(consumer, retention, chunk).await?;
             cleaned.forgotten += step;
             if step < u64::from(chunk) {
                 break;
@@ -55,6 +60,7 @@ impl Inboxes for SqliteStore {
             let step = sqlx::query(include_str!("sql/clean_inbox_dlq.sql"))
                 .bind(minus(retention))
                 .bind(chunk)
+                .bind(consumer)
                 .execute(&self.writer)
                 .await
                 .on(self)?
@@ -113,12 +119,13 @@ impl Inboxes for SqliteStore {
 
 impl SqliteStore {
     /// One step of forgetting, with what left in the books.
-    async fn forget(&self, retention: Duration, chunk: u32) -> Result<u64> {
+    async fn forget(&self, consumer: Option<&str>, retention: Duration, chunk: u32) -> Result<u64> {
         let mut tx = self.begin().await?;
         let old: Vec<(String, String, String)> =
             sqlx::query_as(include_str!("sql/clean_inbox_find.sql"))
                 .bind(minus(retention))
                 .bind(chunk)
+                .bind(consumer)
                 .fetch_all(&mut *tx)
                 .await
                 .on(self)?;
@@ -167,6 +174,21 @@ fn letter(row: &SqliteRow) -> Result<InboxLetter> {
         retry_asked_at: row.try_get(9)?,
     }
     .read()
+}
+
+/// Whether the inbox has that identity, as this transaction sees it.
+#[cfg(feature = "kafka-consumer")]
+pub(crate) async fn is_known(
+    connection: &mut SqliteConnection,
+    consumer: &str,
+    event_id: &str,
+) -> Result<bool, sqlx::Error> {
+    let found: i64 = sqlx::query_scalar(include_str!("sql/inbox_known.sql"))
+        .bind(consumer)
+        .bind(event_id)
+        .fetch_one(connection)
+        .await?;
+    Ok(found > 0)
 }
 
 /// The oldest letter that an operator wants handled again and nobody is at, locked.

@@ -44,7 +44,7 @@ use crate::{ConnectOptions, StoreError};
 pub use append::{append, append_all};
 pub use inbox::{receive, receive_all, receive_dead};
 #[cfg(feature = "kafka-consumer")]
-pub(crate) use inboxes::{asked_letter, letter_failed, letter_handled};
+pub(crate) use inboxes::{asked_letter, is_known, letter_failed, letter_handled};
 pub use lock::lock;
 
 /// Rows that one transaction of the store writes at most, about 10 ms. A claim that may take more

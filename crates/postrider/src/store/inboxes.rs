@@ -81,9 +81,14 @@ pub trait Inboxes: Send + Sync {
     /// Sums up entries of the books, `chunk` at a time. Answers how many.
     async fn fold_inbox_books(&self, chunk: u32) -> Result<u64>;
 
-    /// Forgets identities received longer ago than the retention, `chunk` at a time, and removes
-    /// letters resolved longer ago. What a letter waits for stays known.
-    async fn clean_inbox(&self, retention: Duration, chunk: u32) -> Result<InboxCleaned>;
+    /// Forgets identities that one consumer, or any, received longer ago than the retention, `chunk`
+    /// at a time, and removes letters resolved longer ago. What a letter waits for stays known.
+    async fn clean_inbox(
+        &self,
+        consumer: Option<&str>,
+        retention: Duration,
+        chunk: u32,
+    ) -> Result<InboxCleaned>;
 
     /// Unresolved dead letters, newest first, of one consumer or of all, below an id.
     async fn inbox_letters(

@@ -21,11 +21,17 @@ local batch = redis.call('HGETALL', KEYS[4])
 if #batch == 0 then
     return redis.error_reply('BUFFERLOST ' .. KEYS[4] .. ' is gone')
 end
--- Up to here Lua adds without rounding, so a sum below it fits into 64 bits for sure.
+-- Up to here Lua adds without rounding, so a sum below it fits into 64 bits for sure. And only what
+-- HINCRBY reads is a number: were 01 taken for one, it would fail below, with some counts added.
 local exact = 4503599627370496
-local function number(text)
-    local value = string.match(text, '^-?%d+$') and tonumber(text)
-    return value and math.abs(value) < exact and value
+local function counts(text)
+    return text == '0' or string.match(text, '^-?[1-9]%d*$')
+end
+local function small(text)
+    return math.abs(tonumber(text)) < exact
+end
+local function refusal(code, field, value, given)
+    return redis.error_reply(code .. ' field ' .. field .. ': ' .. given .. ' cannot be added to ' .. value)
 end
 for first = 1, #batch, 2000 do
     local fields = {}
@@ -34,10 +40,13 @@ for first = 1, #batch, 2000 do
     end
     local present = redis.call('HMGET', KEYS[1], unpack(fields))
     for i, value in ipairs(present) do
+        local given = batch[first + 2 * i - 1]
         -- A field that is not there takes any text as it is.
-        if value and not (number(value) and number(batch[first + 2 * i - 1])) then
-            return redis.error_reply('BUFFEROVERFLOW the counts of field ' .. fields[i]
-                .. ' cannot be added: ' .. batch[first + 2 * i - 1] .. ' to ' .. value)
+        if value and not (counts(value) and counts(given)) then
+            return refusal('BUFFERCOUNT', fields[i], value, given)
+        end
+        if value and not (small(value) and small(given)) then
+            return refusal('BUFFEROVERFLOW', fields[i], value, given)
         end
     end
 end

@@ -8,7 +8,8 @@ local exact, sums = 4503599627370496, {}
 for i = 1, #ARGV, 2 do
     local field = ARGV[i]
     local count = sums[field] or redis.call('HGET', KEYS[1], field) or '0'
-    if not string.match(count, '^-?%d+$') then
+    -- What HINCRBY would refuse below, after others were added.
+    if count ~= '0' and not string.match(count, '^-?[1-9]%d*$') then
         return redis.error_reply('BUFFERCOUNT field ' .. field .. ' holds ' .. count)
     end
     local sum = tonumber(count) + tonumber(ARGV[i + 1])

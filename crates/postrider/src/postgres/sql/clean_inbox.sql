@@ -1,9 +1,11 @@
--- $1 age in ms, $2 how many. Forgets identities and books what left, in one transaction. A message
--- whose dead letter waits for somebody stays known: the broker may bring it again.
+-- $1 age in ms, $2 how many, $3 whose; NULL: of all. Forgets identities and books what left, in one
+-- transaction. A message whose dead letter waits for somebody stays known: the broker may bring it
+-- again.
 WITH forgotten AS (
     DELETE FROM postrider_inbox WHERE ctid = ANY (ARRAY(
         SELECT i.ctid FROM postrider_inbox AS i
         WHERE i.received_at < now() - $1 * interval '1 millisecond'
+          AND ($3::text IS NULL OR i.consumer = $3)
           AND (i.outcome = 'applied' OR NOT EXISTS (
               SELECT 1 FROM postrider_inbox_dlq AS d
               WHERE d.consumer = i.consumer AND d.event_id = i.event_id AND d.resolved_at IS NULL))
