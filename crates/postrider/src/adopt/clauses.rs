@@ -64,8 +64,13 @@ impl<D: Dialect> Clauses<'_, D> {
 
     /// The id of the adopted row of `event_id`.
     pub(crate) fn row_of(&self, event_id: &str) -> String {
+        self.id_for(event_id, &self.fitted.columns[&Field::Id])
+    }
+
+    /// The same, as a column of theirs keeps it.
+    pub(super) fn id_for(&self, event_id: &str, column: &Column) -> String {
         match self.fitted.has_uuid() {
-            true => self.dialect.uuid_of(event_id, &self.fitted.columns[&Field::Id]),
+            true => self.dialect.uuid_of(event_id, column),
             false => self.dialect.id_of(event_id),
         }
     }
@@ -307,19 +312,25 @@ impl<D: Dialect> Clauses<'_, D> {
     /// A value for a column of theirs: cut, on their clock, and never NULL where that is refused.
     pub(super) fn put(&self, column: &Column, value: &str) -> (String, String) {
         let d = &self.dialect;
-        let fallback = match column.kind {
-            Kind::LocalTime | Kind::Instant => D::NOW,
-            Kind::Integer => "0",
-            Kind::Boolean => "FALSE",
-            _ => "''",
-        };
-        let value = match column.not_null {
-            true => format!("COALESCE({value}, {fallback})"),
-            false => value.to_owned(),
+        let fallback = match &column.kind {
+            Kind::LocalTime | Kind::Instant => d.as_local(D::NOW, column),
+            Kind::Integer => "0".to_owned(),
+            Kind::Boolean => "FALSE".to_owned(),
+            Kind::Json => "'{}'".to_owned(),
+            Kind::Uuid => format!("'{}'", uuid::Uuid::nil()),
+            Kind::Words(words) => {
+                format!("'{}'", words.first().map_or("", String::as_str).replace('\'', "''"))
+            }
+            Kind::Text | Kind::Other => "''".to_owned(),
         };
         let value = match column.kind {
-            Kind::LocalTime | Kind::Instant => d.as_local(&value, column),
-            _ => d.cut(&value, column),
+            Kind::LocalTime | Kind::Instant => d.as_local(value, column),
+            _ => d.cut(value, column),
+        };
+        // What it falls back to has the column's own type, and so has what it is compared with.
+        let value = match column.not_null {
+            true => format!("COALESCE({value}, {fallback})"),
+            false => value,
         };
         (d.quoted(&column.name), value)
     }

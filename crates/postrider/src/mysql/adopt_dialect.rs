@@ -62,7 +62,7 @@ impl Dialect for Mysql {
     }
 
     fn cut(&self, value: &str, column: &Column) -> String {
-        match column.chars_max.or(column.safe_chars_max).filter(|_| column.kind == Kind::Text) {
+        match column.safe_chars_max().filter(|_| column.kind == Kind::Text) {
             Some(chars) => format!("LEFT({value}, {chars})"),
             None => value.to_owned(),
         }
@@ -96,7 +96,8 @@ impl Dialect for Mysql {
     }
 
     fn uuid_of(&self, identity: &str, _column: &Column) -> String {
-        identity.to_owned()
+        // ASCII is compared with a column of any character set by the column's own collation.
+        format!("CONVERT({identity} USING ascii)")
     }
 
     fn differ(&self, one: &str, other: &str) -> String {

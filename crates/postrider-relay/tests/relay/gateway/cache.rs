@@ -108,8 +108,7 @@ async fn a_refusal_in_redis_is_given_for_its_own_time_whatever_the_time_of_old_a
         assert_eq!((answer.status().as_u16(), header(&answer, "postrider-cache")), (404, word));
     }
     let (mut connection, key) = only_key(&scene, &url).await;
-    let left_ms: u64 =
-        redis::cmd("PTTL").arg(&key).query_async(&mut connection).await.unwrap();
+    let left_ms: u64 = redis::cmd("PTTL").arg(&key).query_async(&mut connection).await.unwrap();
     assert!(left_ms <= 60_000, "{left_ms}: it does not grow old");
 }
 

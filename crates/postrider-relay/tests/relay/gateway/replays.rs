@@ -32,7 +32,8 @@ fn saved(payload: &str) -> [Event; 1] {
 /// The caller's call needs the place that the repeat has: whoever waited for the other would wait
 /// until the caller's time is over.
 async fn a_repeat_gives_its_place_to_a_caller_who_came_while_it_waited_for_one(db: TestDb) {
-    let scene = Scene::with(db, |settings| GatewaySettings { concurrency_max: 1, ..settings }).await;
+    let scene =
+        Scene::with(db, |settings| GatewaySettings { concurrency_max: 1, ..settings }).await;
     let sink = GatewaySink::new(Arc::clone(&scene.upstream));
     scene.server.shut();
     let mut busy = pin!(scene.get("/busy"));
@@ -71,8 +72,7 @@ async fn a_change_that_a_caller_saw_refused_is_not_done(db: TestDb) {
     })
     .await;
     let sink = GatewaySink::new(Arc::clone(&scene.upstream));
-    let payload =
-        r#"{"method":"POST","target":"/points","idempotency_key":"order-1","body":"{}"}"#;
+    let payload = r#"{"method":"POST","target":"/points","idempotency_key":"order-1","body":"{}"}"#;
     let events = saved(payload);
     for (status, outcome) in [(422, Outcome::Untried), (200, Outcome::Needless)] {
         scene.says(move |request| match status {
