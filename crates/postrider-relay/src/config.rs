@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::adopt::Adoption;
-use postrider::store::{ClaimMode, Delivery, Share};
+use postrider::store::{ClaimMode, Delivery, OnSuccess, Share};
 use postrider::{Dedupe, Event, Outbox};
 use serde::{Deserialize, Serialize};
 
@@ -80,12 +80,17 @@ impl OutboxConfig {
         Self { fan_out: Some(fan_out), ..Self::new(outbox, preset, sink) }
     }
 
+    /// Whether there is a place for what the destination of an event answers.
+    pub(crate) fn keeps_answers(&self) -> bool {
+        self.preset.on_success == OnSuccess::Archive
+    }
+
     /// What the store is told of a delivered event.
-    pub(crate) fn delivery(&self, event: Event) -> Delivery {
+    pub(crate) fn delivery(&self, event: Event, response: Option<String>) -> Delivery {
         // Delivered means that its branches were found before, by the same rule.
         let fan_out = self.fan_out.as_ref();
         let branches = fan_out.and_then(|fan_out| fan_out.branches(&event).ok()).unwrap_or(0);
-        Delivery { branches, ..Delivery::from(event) }
+        Delivery { branches, response, ..Delivery::from(event) }
     }
 
     /// Rows per claim: no more than the rate lets through in half of a call's time.

@@ -36,22 +36,25 @@ impl<'a> Gate<'a> {
         destination: &str,
     ) -> Option<Place<'a>> {
         let health = &self.courier.health;
-        loop {
+        let ask = || batch.may_start().then(|| health.enter(destination, event.id, Instant::now()));
+        let mut entry = ask()?;
+        while entry == Entry::Full {
+            // Asks again once it listens: a place that became free in between is not missed.
             let moved = health.moved();
             tokio::pin!(moved);
             moved.as_mut().enable();
-            if !batch.may_start() {
-                return None;
-            }
-            match health.enter(destination, event.id, Instant::now()) {
-                Entry::Go => break,
-                Entry::Open => return None,
-                Entry::Full => tokio::select! {
+            entry = ask()?;
+            if entry == Entry::Full {
+                tokio::select! {
                     () = moved => {}
                     () = tokio::time::sleep_until(batch.deadline.into()) => return None,
                     () = self.courier.abort.cancelled() => return None,
-                },
+                }
+                entry = ask()?;
             }
+        }
+        if entry == Entry::Open {
+            return None;
         }
         let mut place = self.place(event, destination);
         if !self.courier.wait_for_rate(batch.deadline).await {

@@ -25,7 +25,10 @@ pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 #[derive(Debug, Clone, PartialEq)]
 pub enum Settlement {
     /// Remove the row.
-    Delivered,
+    Delivered {
+        /// What the destination answered, to be kept with the event.
+        answer: Option<String>,
+    },
     /// An attempt is spent; try again after the delay.
     Failed {
         /// Time until the next attempt.
@@ -104,7 +107,7 @@ pub fn decide(
     random: f64,
 ) -> Settlement {
     match outcome {
-        Outcome::Delivered | Outcome::Needless => Settlement::Delivered,
+        Outcome::Delivered | Outcome::Needless => Settlement::Delivered { answer: None },
         Outcome::Rejected { error, detail } => Settlement::Dead {
             reason: DeadReason::Rejected,
             message: error.clone(),

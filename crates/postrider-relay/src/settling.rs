@@ -103,7 +103,7 @@ impl Settler {
         for (event, settlement) in settled {
             let (id, version) = (event.id, event.version);
             match settlement {
-                Settlement::Delivered => delivered.push(config.delivery(event)),
+                Settlement::Delivered { answer } => delivered.push(config.delivery(event, answer)),
                 Settlement::Failed { delay, error } => {
                     failed.push(Failure { id, version, delay, error, took });
                 }

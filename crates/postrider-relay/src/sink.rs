@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use postrider::Event;
+use postrider::{Event, limits};
 
 use crate::gate::{Gate, Place};
 use crate::health::Health;
@@ -33,12 +33,23 @@ pub struct Batch<'a> {
     pub keep_order: bool,
     ours: Option<&'a (dyn Fn() -> bool + Send + Sync)>,
     gate: Option<&'a Gate<'a>>,
+    answers: Option<&'a Answers>,
+}
+
+/// What destinations answered, by row id, for an outbox that keeps it with the event.
+#[derive(Debug, Default)]
+pub(crate) struct Answers(Mutex<HashMap<i64, String>>);
+
+impl Answers {
+    pub(crate) fn take(&self, event: &Event) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&event.id)
+    }
 }
 
 impl<'a> Batch<'a> {
     /// Events in any order of keys, for nobody's lease.
     pub fn new(events: &'a [Event], deadline: Instant) -> Self {
-        Self { events, deadline, keep_order: false, ours: None, gate: None }
+        Self { events, deadline, keep_order: false, ours: None, gate: None, answers: None }
     }
 
     /// The same, with the order of each key kept or not.
@@ -57,6 +68,27 @@ impl<'a> Batch<'a> {
     #[must_use]
     pub(crate) fn through(self, gate: &'a Gate<'a>) -> Self {
         Self { gate: Some(gate), ..self }
+    }
+
+    /// Lets [`keep_answer`](Batch::keep_answer) keep something.
+    #[must_use]
+    pub(crate) fn answered_in(self, answers: Option<&'a Answers>) -> Self {
+        Self { answers, ..self }
+    }
+
+    /// For sinks whose destination answers with something of value: keeps it with the event, if
+    /// the event is delivered and its outbox keeps delivered events. What is not text, or too long
+    /// for its column (see [`RESPONSE_BYTES_MAX`](limits::RESPONSE_BYTES_MAX)), is left out as a
+    /// whole: half an answer may look like another one.
+    pub fn keep_answer(&self, event: &Event, answer: &[u8]) {
+        let Some(answers) = self.answers else { return };
+        if answer.len() > limits::RESPONSE_BYTES_MAX || answer.contains(&0) {
+            return;
+        }
+        if let Ok(answer) = str::from_utf8(answer) {
+            let mut answers = answers.0.lock().unwrap_or_else(PoisonError::into_inner);
+            answers.insert(event.id, answer.to_owned());
+        }
     }
 
     /// Waits until this event may be sent to its destination: for sinks that send one request per

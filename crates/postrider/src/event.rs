@@ -33,6 +33,8 @@ pub mod limits {
     pub const ERROR_MESSAGE_CHARS_MAX: usize = 1_000;
     /// Characters kept of a dead letter's `error_detail`.
     pub const ERROR_DETAIL_CHARS_MAX: usize = 8_000;
+    /// `response`: what a `TEXT` column of MariaDB takes, so that an adopted table can have it too.
+    pub const RESPONSE_BYTES_MAX: usize = 65_535;
     /// Characters kept of what an operator's action was about.
     pub const AUDIT_TARGET_CHARS_MAX: usize = 100;
 }

@@ -24,7 +24,7 @@ use crate::heart::{Heart, Held};
 use crate::live_calls::LiveCall;
 use crate::monitor::Observations;
 use crate::policy::{Settlement, decide, examine};
-use crate::sink::{Batch, Outcome};
+use crate::sink::{Answers, Batch, Outcome};
 use crate::telemetry::{self, label};
 use crate::trace::{Spans, Tracer};
 
@@ -50,8 +50,10 @@ pub(crate) struct Courier {
 /// What holds for all calls of one batch.
 struct Order<'a> {
     held: &'a Held,
-    deadline: Instant,
     keep_order: bool,
+    deadline: Instant,
+    /// Where answers go, if the outbox keeps them.
+    answers: Option<&'a Answers>,
 }
 
 /// Probes under way. One that never came back, because its batch was dropped, must not keep the next
@@ -107,7 +109,10 @@ impl Courier {
         let spans = Spans::begin(self.tracer.as_ref(), &self.config, &mut good);
         let gate = Gate::new(self, started, &spans);
         let flight = self.observations.meter.fly(good.len());
-        let outcomes = self.deliver(held, &good, keep_order, &gate).await;
+        let answers = self.config.keeps_answers().then(Answers::default);
+        let deadline = Instant::now() + self.config.deliver_timeout;
+        let order = Order { held, keep_order, deadline, answers: answers.as_ref() };
+        let outcomes = self.deliver(&order, &good, &gate).await;
         drop(flight);
         let took = started.elapsed();
         self.heard_all(&good, &outcomes, &gate, took, started);
@@ -123,7 +128,10 @@ impl Courier {
         metrics::gauge!(telemetry::DESTINATION_WINDOW, &self.labels())
             .set(window.map_or(0.0, f64::from));
         for (event, outcome) in good.into_iter().zip(outcomes) {
-            let settlement = self.decide(&event, &outcome);
+            let mut settlement = self.decide(&event, &outcome);
+            if let (Settlement::Delivered { answer }, Some(answers)) = (&mut settlement, &answers) {
+                *answer = answers.take(&event);
+            }
             settled.push((event, settlement));
         }
         for event in held_back {
@@ -194,7 +202,7 @@ impl Courier {
     fn decide(&self, event: &Event, outcome: &Outcome) -> Settlement {
         if *outcome == Outcome::Delivered {
             // Whatever the destination's health.
-            return Settlement::Delivered;
+            return Settlement::Delivered { answer: None };
         }
         let (destination, now) = (self.destination(event), Instant::now());
         let mut health = self.health.view(&destination, now);
@@ -277,28 +285,20 @@ impl Courier {
     }
 
     /// One outcome per event, whatever the sink does.
-    async fn deliver(
-        &self,
-        held: &Held,
-        events: &[Event],
-        keep_order: bool,
-        gate: &Gate<'_>,
-    ) -> Vec<Outcome> {
+    async fn deliver(&self, order: &Order<'_>, events: &[Event], gate: &Gate<'_>) -> Vec<Outcome> {
         if events.is_empty() {
             return Vec::new();
         }
         // Past the lease another relay may be at work on these events already.
-        if !self.heart.holds(&held.lease) {
+        if !self.heart.holds(&order.held.lease) {
             return vec![Outcome::Untried; events.len()];
         }
         let started = Instant::now();
-        let deadline = started + self.config.deliver_timeout;
-        let order = Order { held, deadline, keep_order };
         let limited = self.config.rate.is_some() || self.health.any_limited();
         let outcomes = if limited && !self.config.sink.enters_each() {
-            self.deliver_in_waves(&order, events, gate).await
+            self.deliver_in_waves(order, events, gate).await
         } else {
-            self.deliver_all(&order, events, gate).await
+            self.deliver_all(order, events, gate).await
         };
         metrics::histogram!(telemetry::DELIVER_SECONDS,
             label::OUTBOX => self.config.outbox.name().to_owned())
@@ -398,7 +398,8 @@ impl Courier {
     ) -> Result<Vec<Outcome>, String> {
         let ours = || self.heart.holds(&order.held.lease);
         let batch = Batch::new(events, order.deadline).in_order(order.keep_order);
-        let call = self.config.sink.deliver(batch.while_ours(&ours).through(gate));
+        let batch = batch.while_ours(&ours).through(gate).answered_in(order.answers);
+        let call = self.config.sink.deliver(batch);
         let all = |outcome: Outcome| Ok(vec![outcome; events.len()]);
         tokio::select! {
             () = self.abort.cancelled() => all(Outcome::Untried),

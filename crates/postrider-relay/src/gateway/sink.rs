@@ -8,6 +8,7 @@ use futures_util::{StreamExt, stream};
 use postrider::Event;
 
 use super::Source;
+use super::answer::Answer;
 use super::call::Call;
 use super::flights::Flight;
 use super::upstream::{Heard, TOO_LARGE, Upstream};
@@ -55,11 +56,12 @@ impl GatewaySink {
         };
         let key = call.key();
         // What is fresh was asked for after the call was saved: then there was nothing fresh.
-        if upstream.fresh(key).await.is_some() {
+        if let Some(answer) = upstream.fresh(key).await {
+            keep(&answer, batch, event);
             return self.needless();
         }
         if let Some(other) = upstream.calls.under_way(key) {
-            return self.after(other, batch, &call).await;
+            return self.after(other, batch, event, &call).await;
         }
         let Some(free) = upstream.free_place(batch.deadline).await else {
             return Outcome::Untried;
@@ -86,10 +88,13 @@ impl GatewaySink {
             Err(other) => {
                 // It began while this one waited, and may need the very places that this one has.
                 drop((place, free));
-                return self.after(other, batch, &call).await;
+                return self.after(other, batch, event, &call).await;
             }
         };
         let Some(heard) = flight.await else { return Outcome::Untried };
+        if let Heard::Answer(answer, _) = &heard {
+            keep(answer, batch, event);
+        }
         let outcome = outcome(&heard, &call);
         match outcome {
             Outcome::Needless => return self.needless(),
@@ -102,10 +107,19 @@ impl GatewaySink {
     /// The same call is under way for a caller: not made a second time beside it, and needless if
     /// its answer would have ended this one. It may be slower than this batch has time, whose other
     /// outcomes must not be lost for it.
-    async fn after(&self, other: Flight<Heard>, batch: &Batch<'_>, call: &Call) -> Outcome {
+    async fn after(
+        &self,
+        other: Flight<Heard>,
+        batch: &Batch<'_>,
+        event: &Event,
+        call: &Call,
+    ) -> Outcome {
         let heard = tokio::time::timeout_at(batch.deadline.into(), other).await.ok().flatten();
-        match heard.map(|heard| outcome(&heard, call)) {
-            Some(Outcome::Delivered | Outcome::Needless) => self.needless(),
+        match heard.as_ref().map(|heard| (heard, outcome(heard, call))) {
+            Some((Heard::Answer(answer, _), Outcome::Delivered | Outcome::Needless)) => {
+                keep(answer, batch, event);
+                self.needless()
+            }
             _ => Outcome::Untried,
         }
     }
@@ -113,6 +127,13 @@ impl GatewaySink {
     fn needless(&self) -> Outcome {
         self.upstream.count(telemetry::GATEWAY_NEEDLESS);
         Outcome::Needless
+    }
+}
+
+/// With the saved call, what its caller asked for; never what the API wants nobody to keep.
+fn keep(answer: &Answer, batch: &Batch<'_>, event: &Event) {
+    if answer.status.is_success() && answer.may_be_shared() {
+        batch.keep_answer(event, &answer.body);
     }
 }
 

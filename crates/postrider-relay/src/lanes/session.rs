@@ -151,10 +151,10 @@ impl Session {
         let (mut delivered, mut others) = (Vec::with_capacity(settled.len()), Vec::new());
         let mut board = self.board();
         for (event, settlement) in settled {
-            match &settlement {
-                Settlement::Delivered => {
+            match settlement {
+                Settlement::Delivered { answer } => {
                     board.delivered(&event);
-                    delivered.push(self.pipeline.config.delivery(event));
+                    delivered.push(self.pipeline.config.delivery(event, answer));
                 }
                 Settlement::Dead { .. } => {
                     if parks {
@@ -265,7 +265,7 @@ impl Session {
         for (event, settlement, standing) in others {
             let delay = match &settlement {
                 Settlement::Failed { delay, .. } | Settlement::Deferred { delay, .. } => *delay,
-                Settlement::Delivered | Settlement::Dead { .. } => Duration::ZERO,
+                Settlement::Delivered { .. } | Settlement::Dead { .. } => Duration::ZERO,
             };
             standings.insert(event.id, (standing, delay));
             match &settlement {

@@ -152,7 +152,7 @@ mod tests {
         tally.heard(&event(2), &Outcome::Untried, at(1));
         let spent = Settlement::Failed { delay: Duration::ZERO, error: String::new() };
         tally.decided(&spent, at(1));
-        tally.decided(&Settlement::Delivered, at(1));
+        tally.decided(&Settlement::Delivered { answer: None }, at(1));
         let all = Attempts { all: 2, retries: 1, down: 1, failed_in_minute: 1 };
         assert_eq!(tally.attempts(at(30)), all);
         assert_eq!(tally.attempts(at(70)), Attempts { failed_in_minute: 0, ..all });

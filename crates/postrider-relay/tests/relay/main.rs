@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod alerts;
+mod answers_kept;
 mod backup;
 mod buffer;
 mod buffer_crashes;

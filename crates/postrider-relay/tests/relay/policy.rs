@@ -90,7 +90,7 @@ enum Fate {
 
 fn fate(settlement: Settlement) -> Fate {
     match settlement {
-        Settlement::Delivered => Fate::Delivered,
+        Settlement::Delivered { .. } => Fate::Delivered,
         Settlement::Failed { delay, error } => {
             assert_eq!(error, "no", "the sink's words reach the row");
             Fate::Failed(delay)

@@ -99,7 +99,7 @@ proptest! {
         let allowed = own.unwrap_or(preset.max_retries);
         let longest = preset.backoff.max.max(RETRY_AFTER_MAX);
         match decide(&outcome, &event, &health, &preset, random) {
-            Settlement::Delivered => prop_assert_eq!(outcome, Outcome::Delivered),
+            Settlement::Delivered { .. } => prop_assert_eq!(outcome, Outcome::Delivered),
             Settlement::Failed { delay, .. } => {
                 prop_assert!(spent < allowed, "an attempt beyond the last");
                 prop_assert!(delay <= longest, "{:?}", delay);

@@ -148,6 +148,7 @@ async fn show(opened: &Opened, outbox: &Outbox, id: i64, json: bool) -> Result<(
         ("content_hash", hash),
         ("headers", event.headers.clone().unwrap_or_else(none)),
         ("payload", event.payload.clone().unwrap_or_else(none)),
+        ("response", event.response.clone().unwrap_or_else(none)),
     ])?;
     print_attempts(&attempts)
 }

@@ -53,6 +53,8 @@ pub(crate) struct HttpSection {
     pub(crate) proxy: Option<Secret>,
     #[serde(default)]
     pub(crate) deny_private_addresses: bool,
+    #[serde(default)]
+    pub(crate) keep_response: bool,
     pub(crate) rate: Option<RateSection>,
 }
 
@@ -78,6 +80,7 @@ impl HttpSection {
             signing_secrets: self.signing_secrets.iter().map(exposed).collect(),
             proxy: self.proxy.as_ref().map(exposed),
             deny_private_addresses: self.deny_private_addresses,
+            keep_response: self.keep_response,
             name: default.name,
         })?)
     }

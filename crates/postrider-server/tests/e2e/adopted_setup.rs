@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use postrider::store::StoreKind;
-use postrider_testkit::eventually;
+use postrider_testkit::{Answer, eventually};
 use toml::Table;
 
 use crate::adopted_stage::{
@@ -21,6 +21,10 @@ crate::on_stores!(postgres, mysql: {
     delivered_rows_are_deleted_after_the_retention,
     a_table_that_is_described_by_hand_is_served_with_what_it_lacks,
 });
+
+mod mysql_alone {
+    crate::scene::tests!(mysql { the_answer_to_a_call_is_put_into_its_row });
+}
 
 mod postgres_alone {
     crate::scene::tests!(postgres { a_writer_needs_no_right_but_to_insert });
@@ -279,6 +283,23 @@ async fn a_table_that_is_described_by_hand_is_served_with_what_it_lacks(place: P
     let code = repeat.as_database_error().and_then(|error| error.code()).unwrap().into_owned();
     assert!(["23505", "23000"].contains(&code.as_str()), "{code}: {repeat}");
     scene.balances(3, 0).await;
+}
+
+async fn the_answer_to_a_call_is_put_into_its_row(place: Place) {
+    let old = API_CALL;
+    let settings = old.settings().outbox("on_success", "archive").sink("keep_response", true);
+    let Some(scene) = with_old_table(place, old, &settings).await else { return };
+    let _ = scene.site.run(&["migrate"]).await.exits(0);
+    scene.target.answer(Answer::status(200).body("{\"level\": 7}"));
+    let daemon = scene.site.start().await;
+    scene.db.execute(&old.insert(1, None)).await;
+    scene.shows(old, Some("COMPLETED"), 1).await;
+    daemon.stop().await;
+    assert_eq!(scene.old_rows(old, "response_payload = '{\"level\": 7}'").await, 1);
+    let shown = scene.site.run(&["events", "list", "--status", "completed", "--json"]).await.json();
+    let id = shown[0]["id"].to_string();
+    let _ = scene.site.run(&["events", "show", &id]).await.exits(0).shows(&["{\"level\": 7}"]);
+    scene.balances(1, 0).await;
 }
 
 /// What the outbox keeps is none of the old program's business, and none of its rights.

@@ -75,6 +75,8 @@ macro_rules! store_conformance {
             delivered_events_are_removed_and_booked,
             of_many_delivered_events_only_those_meant_are_removed,
             archived_events_keep_their_fields,
+            an_answer_is_kept_with_its_event,
+            an_answer_of_a_fenced_relay_is_not_kept,
             a_repeated_settle_changes_nothing,
             a_settle_with_another_version_changes_nothing,
             a_relay_cannot_settle_what_another_one_holds,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider::store::{OnSuccess, SchemaState, StoreKind, versions};
+use postrider::store::{Delivery, OnSuccess, SchemaState, StoreKind, versions};
 use postrider::{Inbox, Incoming, Outbox, OutboxSpec, StoreError, fingerprint};
 
 use super::steps::{ids, order};
@@ -168,6 +168,9 @@ pub async fn tables_of_version_1_are_brought_up_to_date(db: TestDb) {
         db.execute(&format!("DROP INDEX {dlq}_{index}{on}")).await;
     }
     db.execute(&format!("ALTER TABLE {dlq} DROP COLUMN fingerprint")).await;
+    for end in ["", "_archive"] {
+        db.execute(&format!("ALTER TABLE {}{end} DROP COLUMN response", db.outbox.table())).await;
+    }
     for statement in [
         "DROP TABLE postrider_jobs",
         "DROP TABLE postrider_pauses",
@@ -193,4 +196,9 @@ pub async fn tables_of_version_1_are_brought_up_to_date(db: TestDb) {
     assert!(db.store.batch_states(&[uuid::Uuid::nil()]).await.unwrap().is_empty());
     assert!(db.store.consumer_books().await.unwrap().is_empty());
     assert!(db.store.jobs(&Default::default(), None, 10).await.unwrap().is_empty());
+    db.append_orders(1).await;
+    let mut delivered = [Delivery::from(&db.claim(&relay, 1).await[0])];
+    delivered[0].response = Some("answer".to_owned());
+    let settled = db.store.settle_delivered(&db.outbox, &relay, &delivered, OnSuccess::Archive);
+    assert_eq!(settled.await.unwrap().rows, 1);
 }

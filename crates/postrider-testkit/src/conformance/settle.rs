@@ -96,6 +96,47 @@ pub async fn archived_events_keep_their_fields(db: TestDb) {
     db.assert_balanced().await;
 }
 
+/// What a destination answered goes to the archive with its event, and with no other.
+pub async fn an_answer_is_kept_with_its_event(db: TestDb) {
+    db.append_orders(3).await;
+    let relay = db.relay("relay-a").await;
+    let claimed = db.claim(&relay, 10).await;
+    let longest = format!("{{\"name\": \"ü\\n'\", \"more\": \"{}\"}}", "x".repeat(65_000));
+    let mut delivered: Vec<Delivery> = claimed.iter().map(Delivery::from).collect();
+    delivered[0].response = Some(longest.clone());
+    delivered[2].response = Some(String::new());
+    let mut late = delivered.clone();
+    late[0].response = Some("of another relay".to_owned());
+
+    let settle =
+        |relay, rows| db.store.settle_delivered(&db.outbox, relay, rows, OnSuccess::Archive);
+    assert_eq!(settle(&relay, &delivered).await.unwrap().rows, 3);
+    assert_eq!(settle(&relay, &late).await.unwrap().rows, 0, "the answer to the settle was lost");
+
+    let mut kept = Vec::new();
+    for event in &claimed {
+        kept.push(db.event(event.id).await.unwrap().response);
+    }
+    assert_eq!(kept, [Some(longest), None, Some(String::new())]);
+    db.assert_balanced().await;
+}
+
+/// A relay that lost its lease leaves no answer behind.
+pub async fn an_answer_of_a_fenced_relay_is_not_kept(db: TestDb) {
+    db.append_orders(1).await;
+    let relay = db.relay("relay-a").await;
+    let claimed = db.claim(&relay, 10).await;
+    let mut delivered = [Delivery::from(&claimed[0])];
+    delivered[0].response = Some("late".to_owned());
+    db.fence(&db.relay("relay-b").await, &relay).await;
+
+    let late = db.store.settle_delivered(&db.outbox, &relay, &delivered, OnSuccess::Archive).await;
+
+    assert!(matches!(late, Err(StoreError::LeaseLost)), "{late:?}");
+    assert_eq!(db.event(claimed[0].id).await.unwrap().response, None);
+    assert_eq!(db.count("_archive").await, 0);
+}
+
 /// A call whose answer was lost is repeated: it changes nothing twice.
 pub async fn a_repeated_settle_changes_nothing(db: TestDb) {
     db.append_orders(4).await;

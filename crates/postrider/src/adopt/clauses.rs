@@ -219,7 +219,29 @@ impl<D: Dialect> Clauses<'_, D> {
         if let Some(column) = self.fitted.columns.get(&Field::DeliveredAt) {
             set.push(self.put(column, D::NOW));
         }
+        if let Some(column) = self.fitted.columns.get(&Field::Response) {
+            set.push((self.dialect.quoted(&column.name), self.answer(column)));
+        }
         self.touched(set)
+    }
+
+    /// What the destination answered, as a whole or not at all: half of it may look like another one.
+    fn answer(&self, column: &Column) -> String {
+        let mut holds = Vec::new();
+        if let Some(bytes) = column.chars_max.or(column.bytes_max) {
+            holds.push(format!("OCTET_LENGTH(OLD.response) <= {bytes}"));
+        }
+        if let Some(charset) = column.charset.as_ref().filter(|charset| *charset != "utf8mb4") {
+            holds.push(format!(
+                "CONVERT(CONVERT(OLD.response USING {charset}) USING utf8mb4) = OLD.response"
+            ));
+        }
+        let whole = match holds.is_empty() {
+            true => "OLD.response".to_owned(),
+            false => format!("CASE WHEN {} THEN OLD.response END", holds.join(" AND ")),
+        };
+        let value = if column.not_null { format!("COALESCE({whole}, '')") } else { whole };
+        self.dialect.whole(&value, column)
     }
 
     /// What marks the adopted row as given up; nothing where it has no state to show it.

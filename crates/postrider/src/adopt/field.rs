@@ -48,6 +48,8 @@ pub enum Field {
     UpdatedAt,
     /// When it was delivered.
     DeliveredAt,
+    /// What the destination answered.
+    Response,
 }
 
 /// What a column of an adopted dead-letter table means.
@@ -117,6 +119,7 @@ impl fmt::Display for Field {
             Self::CreatedAt => "created_at",
             Self::UpdatedAt => "updated_at",
             Self::DeliveredAt => "delivered_at",
+            Self::Response => "response",
         })
     }
 }

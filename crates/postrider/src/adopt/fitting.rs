@@ -44,6 +44,17 @@ pub(crate) struct Column {
 }
 
 impl Column {
+    /// Whether its character set has all of these, as far as that is known here.
+    fn has_characters(&self, text: &str) -> bool {
+        let last = match self.charset.as_deref() {
+            Some("ascii") => '\u{7f}',
+            Some("latin1") => '\u{ff}',
+            Some("utf8mb3" | "utf8") => '\u{ffff}',
+            _ => char::MAX,
+        };
+        text.chars().all(|c| c <= last)
+    }
+
     /// Characters that fit in any case.
     pub(crate) fn safe_chars_max(&self) -> Option<i64> {
         self.chars_max.or(self.bytes_max.map(|bytes| bytes / 4))
@@ -122,7 +133,10 @@ impl<'a> Fitted<'a> {
         for (state, word) in self.adoption.states.each() {
             let fits = match &status.kind {
                 Kind::Words(words) => words.iter().any(|known| known == word),
-                _ => status.chars_max.is_none_or(|max| word.chars().count() as i64 <= max),
+                _ => {
+                    status.has_characters(word)
+                        && status.chars_max.is_none_or(|max| word.chars().count() as i64 <= max)
+                }
             };
             if !fits {
                 return refuse(format!(
@@ -319,7 +333,7 @@ fn wanted(field: Field) -> Wanted {
         | Field::RequestId
         | Field::ContentHash => Wanted::Readable,
         Field::Status => Wanted::Word,
-        Field::LastError | Field::LockedBy => Wanted::Text,
+        Field::LastError | Field::LockedBy | Field::Response => Wanted::Text,
         Field::Processed => Wanted::Flag,
         Field::RetryCount | Field::MaxRetries | Field::Version => Wanted::Integer,
         Field::NextRetryAt

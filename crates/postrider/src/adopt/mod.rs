@@ -90,7 +90,7 @@ const REQUIRED: [Field; 4] =
     [Field::AggregateType, Field::AggregateId, Field::EventType, Field::Payload];
 
 /// Fields that are written back.
-const WRITTEN: [Field; 10] = [
+const WRITTEN: [Field; 11] = [
     Field::Status,
     Field::Processed,
     Field::RetryCount,
@@ -101,6 +101,7 @@ const WRITTEN: [Field; 10] = [
     Field::Version,
     Field::UpdatedAt,
     Field::DeliveredAt,
+    Field::Response,
 ];
 
 impl Adoption {

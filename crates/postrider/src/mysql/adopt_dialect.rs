@@ -36,6 +36,10 @@ impl Dialect for Mysql {
     fn as_text(&self, value: &str, column: &Column) -> String {
         match column.kind {
             Kind::Integer | Kind::Uuid | Kind::Words(_) => format!("CAST({value} AS CHAR)"),
+            // Before it meets a text that its own character set lacks, which would be an error.
+            _ if column.charset.as_deref().is_some_and(|charset| charset != "utf8mb4") => {
+                format!("CONVERT({value} USING utf8mb4)")
+            }
             _ => value.to_owned(),
         }
     }

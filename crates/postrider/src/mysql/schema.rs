@@ -27,6 +27,7 @@ const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2_column.sql");
 const DLQ_INDEXES: &str = include_str!("sql/migrate_outbox_2.sql");
 /// Dead letters of older tables that get their fingerprint in one step.
 const FINGERPRINT_CHUNK: u32 = 5_000;
+const RESPONSE: &str = include_str!("sql/migrate_outbox_3.sql");
 const APPENDED: &str = include_str!("sql/migrate_trigger_1.sql");
 const FORGET: &str = include_str!("sql/migrate_dedupe_open.sql");
 const REMEMBER: &str = include_str!("sql/migrate_dedupe_window.sql");
@@ -68,7 +69,7 @@ impl Schema for MysqlStore {
                 text.push('\n');
                 text.push_str(&sql);
             };
-            OUTBOX.into_iter().chain([FINGERPRINT]).for_each(&mut add);
+            OUTBOX.into_iter().chain([FINGERPRINT, RESPONSE]).for_each(&mut add);
             // The body has semicolons of its own; these lines are for the command-line client.
             add("DELIMITER //\n");
             add(APPENDED);
@@ -209,11 +210,15 @@ async fn migrate_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> 
     for file in OUTBOX {
         sqlx::raw_sql(outbox.sql(file)).execute(&mut *connection).await?;
     }
-    if !has_fingerprint(connection, outbox).await? {
+    if !has_column(connection, &format!("{}_dlq", outbox.table()), "fingerprint").await? {
         sqlx::raw_sql(outbox.sql(FINGERPRINT)).execute(&mut *connection).await?;
     }
     if !has_dlq_indexes(connection, outbox).await? {
         sqlx::raw_sql(outbox.sql(DLQ_INDEXES)).execute(&mut *connection).await?;
+    }
+    // The archive's comes last.
+    if !has_column(connection, &format!("{}_archive", outbox.table()), "response").await? {
+        sqlx::raw_sql(outbox.sql(RESPONSE)).execute(&mut *connection).await?;
     }
     if !has_trigger(connection, outbox, "appended").await? {
         sqlx::raw_sql(outbox.sql(APPENDED)).execute(&mut *connection).await?;
@@ -259,12 +264,13 @@ fn lane_rows(outbox: &Outbox) -> String {
     (0..LANES).map(row).collect::<Vec<_>>().join(", ")
 }
 
-async fn has_fingerprint(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<bool> {
+async fn has_column(connection: &mut MySqlConnection, table: &str, column: &str) -> Result<bool> {
     let found: i64 = sqlx::query_scalar(
         "SELECT COUNT(*) FROM information_schema.COLUMNS
-         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND COLUMN_NAME = 'fingerprint'",
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND COLUMN_NAME = ?",
     )
-    .bind(format!("{}_dlq", outbox.table()))
+    .bind(table)
+    .bind(column)
     .fetch_one(connection)
     .await?;
     Ok(found > 0)

@@ -56,7 +56,7 @@ impl EventSearch<'_> {
         payloads: bool,
     ) -> Result<Vec<EventRecord>> {
         let sql = self.sql(include_str!("sql/events.sql"), include_str!("sql/archived_events.sql"));
-        let rows = bind_events(sqlx::query(sql).bind(payloads), self.filter)
+        let rows = bind_events(sqlx::query(sql).bind(payloads).bind(payloads), self.filter)
             .bind(ids.start)
             .bind(ids.end)
             .bind(limit)
@@ -284,6 +284,7 @@ fn event_record(row: &MySqlRow) -> Result<EventRecord> {
         last_error: row.try_get(16)?,
         created_at: row.try_get(17)?,
         delivered_at: row.try_get(18)?,
+        response: row.try_get(20)?,
     })
 }
 

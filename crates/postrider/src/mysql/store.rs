@@ -189,8 +189,16 @@ impl Store for MysqlStore {
         delivered: &[Delivery],
         on_success: OnSuccess,
     ) -> Result<Settled> {
-        let rows = delivered.iter().map(|d| (d.id, json!([d.id, d.version]).to_string()));
-        self.settle(outbox, lease, rows.collect(), Some("delivered"), kept(on_success)).await
+        let answered = delivered.iter().any(|d| d.response.is_some());
+        let row = |d: &Delivery| match &d.response {
+            Some(response) => json!([d.id, d.version, response]).to_string(),
+            None => json!([d.id, d.version]).to_string(),
+        };
+        let rows = delivered.iter().map(|d| (d.id, row(d))).collect();
+        let mut statements = Vec::with_capacity(2);
+        statements.extend(answered.then_some(include_str!("sql/settle_response.sql")));
+        statements.extend(kept(on_success));
+        self.settle(outbox, lease, rows, Some("delivered"), &statements).await
     }
 
     async fn fan_out(

@@ -13,7 +13,7 @@ use super::adopt_letters::{end_letters, forget_letters, mark_letters};
 use super::append::millis;
 use super::desk::audit;
 use crate::adopt::{
-    Adoption, Clauses, Field, Fitted, LetterField, columns_and_values, is_offset, trigger,
+    Adoption, Clauses, Field, Fitted, Kind, LetterField, columns_and_values, is_offset, trigger,
 };
 use crate::store::{
     Adopt, AdoptCursor, AdoptImport, AdoptStep, Finding, Result, Upkeep, adoption_findings,
@@ -299,8 +299,13 @@ fn parts(clauses: &Clauses<'_, Postgres>) -> Parts {
     {
         add(include_str!("sql/adopt_headers.sql"), &[]);
     }
+    let check = match clauses.fitted.columns[&Field::Id].kind {
+        Kind::Text => include_str!("sql/adopt_check.sql").trim_end(),
+        _ => "",
+    };
     let (columns, values) = columns_and_values(&clauses.event("f."));
     let pieces = [
+        ("check", check.to_owned()),
         ("name", clauses.outbox.name().to_owned()),
         ("columns", columns),
         ("values", values),

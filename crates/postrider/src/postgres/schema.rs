@@ -27,8 +27,11 @@ const SHARED: [&str; 4] = [
     include_str!("sql/migrate_shared_3_inbox.sql"),
     include_str!("sql/migrate_buffer_1.sql"),
 ];
-const OUTBOX: [&str; 2] =
-    [include_str!("sql/migrate_outbox_1.sql"), include_str!("sql/migrate_outbox_2.sql")];
+const OUTBOX: [&str; 3] = [
+    include_str!("sql/migrate_outbox_1.sql"),
+    include_str!("sql/migrate_outbox_2.sql"),
+    include_str!("sql/migrate_outbox_3.sql"),
+];
 
 /// The files that set up one outbox, in order.
 fn outbox_files(spec: &OutboxSpec) -> Vec<&'static str> {

@@ -285,6 +285,7 @@ fn event_record(row: &PgRow) -> Result<EventRecord> {
         last_error: row.try_get(16)?,
         created_at: row.try_get(17)?,
         delivered_at: row.try_get(18)?,
+        response: row.try_get(20)?,
     })
 }
 

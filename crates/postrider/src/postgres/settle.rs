@@ -118,6 +118,31 @@ impl PostgresStore {
         tx.commit().await?;
         Ok(Some(settled))
     }
+
+    /// Rows some of which leave with what their destination answered.
+    pub(super) async fn settle_answered(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &[Delivery],
+        on_success: OnSuccess,
+    ) -> Result<Settled> {
+        let answered = || delivered.iter().filter(|d| d.response.is_some());
+        let mut tx = self.pool.begin().await?;
+        sqlx::query(outbox.sql(include_str!("sql/settle_response.sql")))
+            .bind(&lease.relay_id)
+            .bind(lease.epoch)
+            .bind(answered().map(|d| d.id).collect::<Vec<_>>())
+            .bind(answered().map(|d| d.version).collect::<Vec<_>>())
+            .bind(answered().map(|d| d.response.as_deref()).collect::<Vec<_>>())
+            .execute(&mut *tx)
+            .await?;
+        // This asks whether the rows are still the relay's; if not, the answers go with the rest.
+        let rows: Vec<&Delivery> = delivered.iter().collect();
+        let settled = settle_each(&mut *tx, outbox, lease, &rows, on_success).await?;
+        tx.commit().await?;
+        Ok(settled)
+    }
 }
 
 /// Each row by itself, with the books of those that are really gone.
@@ -162,6 +187,7 @@ mod tests {
             event_type: "Sent".to_owned(),
             created_at: DateTime::from_timestamp(61, 5).unwrap(),
             branches: 0,
+            response: None,
         };
         ids.into_iter().map(row).collect()
     }

@@ -188,6 +188,9 @@ impl Store for PostgresStore {
         delivered: &[Delivery],
         on_success: OnSuccess,
     ) -> Result<Settled> {
+        if delivered.iter().any(|d| d.response.is_some()) {
+            return self.settle_answered(outbox, lease, delivered, on_success).await;
+        }
         match on_success {
             OnSuccess::Delete => self.delete_delivered(outbox, lease, delivered).await,
             OnSuccess::Archive => {

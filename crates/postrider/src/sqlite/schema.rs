@@ -19,14 +19,21 @@ const SHARED: [&str; 4] = [
 ];
 const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
 const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2_column.sql");
+const RESPONSE: &str = include_str!("sql/migrate_outbox_3.sql");
+
+/// Columns that later versions added, which are there already. SQLite cannot add one twice.
+#[derive(Clone, Copy, Default)]
+struct Columns {
+    fingerprint: bool,
+    response: bool,
+}
 
 /// The files that set up one outbox, in order.
-fn outbox_files(spec: &OutboxSpec, fingerprint: bool) -> Vec<&'static str> {
+fn outbox_files(spec: &OutboxSpec, has: Columns) -> Vec<&'static str> {
     let mut files = OUTBOX.to_vec();
-    if !fingerprint {
-        files.push(FINGERPRINT);
-    }
+    files.extend((!has.fingerprint).then_some(FINGERPRINT));
     files.push(include_str!("sql/migrate_outbox_2.sql"));
+    files.extend((!has.response).then_some(RESPONSE));
     files.push(match spec.dedupe {
         Dedupe::Open => include_str!("sql/migrate_dedupe_open.sql"),
         Dedupe::Window(_) => include_str!("sql/migrate_dedupe_window.sql"),
@@ -59,8 +66,14 @@ impl Schema for SqliteStore {
             .on(self)?;
         done.push(format!("shared tables at version {}", versions::SCHEMA));
         for spec in outboxes {
-            let fingerprint = has_fingerprint(&mut tx, &spec.outbox).await.on(self)?;
-            for file in outbox_files(spec, fingerprint) {
+            let table = spec.outbox.table();
+            let has = Columns {
+                fingerprint: has_column(&mut tx, &format!("{table}_dlq"), "fingerprint")
+                    .await
+                    .on(self)?,
+                response: has_column(&mut tx, table, "response").await.on(self)?,
+            };
+            for file in outbox_files(spec, has) {
                 sqlx::raw_sql(spec.outbox.sql(file)).execute(&mut *tx).await.on(self)?;
             }
             sqlx::query(
@@ -105,9 +118,8 @@ impl Schema for SqliteStore {
             versions::OLDEST_RELAY
         ));
         for spec in outboxes {
-            for file in
-                outbox_files(spec, false).into_iter().chain([include_str!("sql/grants.sql")])
-            {
+            let files = outbox_files(spec, Columns::default());
+            for file in files.into_iter().chain([include_str!("sql/grants.sql")]) {
                 let AssertSqlSafe(sql) = spec.outbox.sql(file);
                 text.push('\n');
                 text.push_str(&sql);
@@ -199,14 +211,13 @@ async fn found_version(
     sqlx::query_as(select).fetch_optional(connection).await
 }
 
-/// Whether the dead letters have the column of version 2.
-async fn has_fingerprint(
+async fn has_column(
     connection: &mut SqliteConnection,
-    outbox: &Outbox,
+    table: &str,
+    column: &str,
 ) -> std::result::Result<bool, sqlx::Error> {
-    let select = "SELECT EXISTS (SELECT 1 FROM pragma_table_info($1) WHERE name = 'fingerprint')";
-    let table = format!("{}_dlq", outbox.table());
-    sqlx::query_scalar(select).bind(table).fetch_one(connection).await
+    let select = "SELECT EXISTS (SELECT 1 FROM pragma_table_info($1) WHERE name = $2)";
+    sqlx::query_scalar(select).bind(table).bind(column).fetch_one(connection).await
 }
 
 /// Name, table and version of each outbox.

@@ -174,6 +174,7 @@ impl Store for SqliteStore {
             let mut tx = self.begin_held(lease).await?;
             let versions = delivered.iter().map(|d| (d.id, d.version));
             let ids = self.find_own(&mut tx, outbox, lease, versions).await?;
+            self.keep_responses(&mut tx, outbox, &ids, delivered).await?;
             rows += self.leave(&mut tx, outbox, &ids, on_success).await?;
             tx.commit().await.on(self)?;
         }
@@ -343,6 +344,29 @@ impl SqliteStore {
             .fetch_one(connection)
             .await
             .on(self)
+    }
+
+    /// Puts the answers of deliveries, if there are any, into those of their rows with these ids
+    /// (JSON).
+    async fn keep_responses(
+        &self,
+        connection: &mut SqliteConnection,
+        outbox: &Outbox,
+        ids: &str,
+        delivered: &[Delivery],
+    ) -> Result<()> {
+        let answered = delivered.iter().filter_map(|d| Some((d.id, d.response.as_deref()?)));
+        let answered: Vec<(i64, &str)> = answered.collect();
+        if answered.is_empty() {
+            return Ok(());
+        }
+        sqlx::query(outbox.sql(include_str!("sql/settle_response.sql")))
+            .bind(ids)
+            .bind(json!(answered).to_string())
+            .execute(connection)
+            .await
+            .on(self)?;
+        Ok(())
     }
 
     /// Rows with these ids (JSON) leave as delivered, to the archive where `on_success` says so.

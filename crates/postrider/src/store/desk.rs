@@ -87,6 +87,9 @@ pub struct EventRecord {
     pub created_at: DateTime<Utc>,
     /// Archived events: delivered at.
     pub delivered_at: Option<DateTime<Utc>>,
+    /// Archived events: what the destination answered, where that is kept; `None` in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response: Option<String>,
 }
 
 /// A failed attempt; the last 20 of each event are kept.

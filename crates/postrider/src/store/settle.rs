@@ -20,6 +20,9 @@ pub struct Delivery {
     pub created_at: DateTime<Utc>,
     /// Fan-out: the branches that take it, a bit each.
     pub branches: u64,
+    /// What the destination answered, where that is kept with the event: at most
+    /// [`RESPONSE_BYTES_MAX`](crate::limits::RESPONSE_BYTES_MAX) and no NUL.
+    pub response: Option<String>,
 }
 
 impl Delivery {
@@ -32,7 +35,7 @@ impl Delivery {
 impl From<Event> for Delivery {
     fn from(event: Event) -> Self {
         let Event { id, version, event_type, created_at, .. } = event;
-        Self { id, version, event_type, created_at, branches: 0 }
+        Self { id, version, event_type, created_at, branches: 0, response: None }
     }
 }
 
@@ -44,6 +47,7 @@ impl From<&Event> for Delivery {
             event_type: event.event_type.clone(),
             created_at: event.created_at,
             branches: 0,
+            response: None,
         }
     }
 }

@@ -19,7 +19,7 @@ use url::Url;
 use crate::body::{Body, Escape};
 use crate::routes::RouteSettings;
 use crate::sink::{Batch, Outcome, Sink, SinkError};
-use crate::sinks::http::{Answer, Dialect, Exchange, Targets, client_for};
+use crate::sinks::http::{Answer, Dialect, Exchange, Target, Targets, client_for};
 use crate::view::EventView;
 
 /// Settings of a chat's sink.
@@ -127,6 +127,7 @@ impl ChatSink {
                 // The limits are per webhook and low; one after the other keeps the order, too.
                 at_once_max: 1,
                 deny_private_addresses: false,
+                keep_response: false,
                 places: Mutex::default(),
             },
             name: settings.name,
@@ -155,8 +156,8 @@ impl Dialect for ChatSink {
     }
 
     /// The webhook: that is what the limits are about.
-    fn place(&self, url: &Url) -> String {
-        url.to_string()
+    fn place<'a>(&self, target: &'a Target<'_>) -> &'a str {
+        target.url.as_str()
     }
 
     fn asks_to_wait(&self, answer: &Answer) -> Option<Duration> {

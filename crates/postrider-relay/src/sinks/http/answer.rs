@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use postrider::limits;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 
@@ -10,8 +11,8 @@ use crate::sink::Outcome;
 
 /// Bytes of an answer's body that are kept for the dead letter.
 const DETAIL_BYTES_MAX: usize = 4_096;
-/// Bytes of a successful answer's body that are read to keep the connection.
-const BODY_BYTES_MAX: usize = 64 * 1_024;
+/// Bytes of a successful answer's body that are read to keep the connection, and the answer.
+const BODY_BYTES_MAX: usize = limits::RESPONSE_BYTES_MAX;
 
 /// An answer, read as far as it is of interest.
 pub(crate) struct Answer {
@@ -19,20 +20,29 @@ pub(crate) struct Answer {
     pub(crate) headers: HeaderMap,
     /// The beginning of the body; empty for a success.
     pub(crate) body: String,
+    /// The whole body of a success, where it is wanted and not too long.
+    pub(super) kept: Option<Vec<u8>>,
 }
 
 impl Answer {
-    pub(super) async fn read(response: Response) -> Self {
-        let (status, headers) = (response.status(), response.headers().clone());
-        let body = if status.is_success() {
-            // Read, so that the connection can be used again; the body itself is of no interest,
-            // and a large one is cheaper to cut off.
-            drop(body_start(response, BODY_BYTES_MAX).await);
-            String::new()
-        } else {
-            body_start(response, DETAIL_BYTES_MAX).await
+    pub(super) async fn read(mut response: Response, keep: bool) -> Self {
+        let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
+        if !status.is_success() {
+            let body = body_start(&mut response, DETAIL_BYTES_MAX).await.0;
+            let body = String::from_utf8_lossy(&body).into_owned();
+            return Self { status, headers, body, kept: None };
+        }
+        // Read in any case, so that the connection can be used again; a large one is cheaper to cut
+        // off.
+        let kept = match keep {
+            true => Some(body_start(&mut response, BODY_BYTES_MAX).await),
+            false => {
+                skip_body(&mut response, BODY_BYTES_MAX).await;
+                None
+            }
         };
-        Self { status, headers, body }
+        let kept = kept.and_then(|(body, is_whole)| is_whole.then_some(body));
+        Self { status, headers, body: String::new(), kept }
     }
 
     /// The wait that it asks for by `Retry-After`.
@@ -81,16 +91,31 @@ pub(crate) fn meaning(status: StatusCode) -> Meaning {
     }
 }
 
-async fn body_start(mut answer: Response, bytes_max: usize) -> String {
+/// So many bytes of the body at most, and whether that is all of it.
+async fn body_start(answer: &mut Response, bytes_max: usize) -> (Vec<u8>, bool) {
     let mut body = Vec::new();
-    while let Ok(Some(chunk)) = answer.chunk().await {
-        body.extend_from_slice(&chunk);
-        if body.len() >= bytes_max {
-            break;
+    loop {
+        match answer.chunk().await {
+            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+            Ok(None) => return (body, true),
+            // Half a body.
+            Err(_) => return (body, false),
+        }
+        if body.len() > bytes_max {
+            body.truncate(bytes_max);
+            return (body, false);
         }
     }
-    body.truncate(bytes_max);
-    String::from_utf8_lossy(&body).into_owned()
+}
+
+async fn skip_body(answer: &mut Response, bytes_max: usize) {
+    let mut skipped = 0;
+    while let Ok(Some(chunk)) = answer.chunk().await {
+        skipped += chunk.len();
+        if skipped > bytes_max {
+            return;
+        }
+    }
 }
 
 /// Seconds, or a date.

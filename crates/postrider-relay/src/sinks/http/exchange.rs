@@ -35,8 +35,8 @@ pub(crate) trait Dialect: Send + Sync {
     ) -> Result<RequestBuilder, Outcome>;
 
     /// What requests share a limit: a host, or something narrower.
-    fn place(&self, url: &Url) -> String {
-        host_of(url).unwrap_or_default()
+    fn place<'a>(&self, target: &'a Target<'_>) -> &'a str {
+        &target.host
     }
 
     /// The wait that an answer asks for.
@@ -59,6 +59,8 @@ pub(crate) struct Exchange {
     /// Requests at the same time to one place.
     pub(crate) at_once_max: usize,
     pub(crate) deny_private_addresses: bool,
+    /// Whether what is answered is of interest.
+    pub(crate) keep_response: bool,
     pub(crate) places: Mutex<HashMap<String, Arc<Place>>>,
 }
 
@@ -121,12 +123,11 @@ impl Exchange {
             Ok(target) => target,
             Err(outcome) => return outcome,
         };
-        let host = host_of(&target.url).unwrap_or_default();
-        let place = self.place(call.dialect.place(&target.url));
+        let place = self.place(call.dialect.place(&target));
         let deadline = call.batch.deadline;
         let free = tokio::time::timeout_at(deadline.into(), place.free.acquire()).await;
         let Ok(Ok(_free)) = free else { return Outcome::Untried };
-        if call.gave_up(&host) {
+        if call.gave_up(&target.host) {
             return Outcome::Untried;
         }
         if let Err(outcome) = place.wait_for_end_of_pause(deadline).await {
@@ -137,12 +138,17 @@ impl Exchange {
             Ok(request) => request,
             Err(outcome) => return outcome,
         };
-        let Some(entered) = call.batch.enter(event, &host).await else { return Outcome::Untried };
+        let Some(entered) = call.batch.enter(event, &target.host).await else {
+            return Outcome::Untried;
+        };
         // Not beyond the deadline of the call, or its other outcomes would be lost with this one.
         let timeout = deadline.saturating_duration_since(Instant::now()).min(self.timeout);
         let outcome = match request.timeout(timeout).send().await {
             Ok(response) => {
-                let answer = Answer::read(response).await;
+                let answer = Answer::read(response, self.keep_response).await;
+                if let Some(kept) = &answer.kept {
+                    call.batch.keep_answer(event, kept);
+                }
                 if let Some(pause) = call.dialect.pause(&answer) {
                     place.pause(pause);
                 }
@@ -156,7 +162,7 @@ impl Exchange {
         };
         entered.leave(&outcome);
         if let Outcome::Down { .. } = outcome {
-            *lock(&call.downs).entry(host).or_default() += 1;
+            *lock(&call.downs).entry(target.host.into_owned()).or_default() += 1;
         }
         outcome
     }
@@ -165,7 +171,7 @@ impl Exchange {
         &self,
         dialect: &dyn Dialect,
         view: &EventView<'_>,
-        target: &Target,
+        target: &Target<'_>,
     ) -> Result<RequestBuilder, Outcome> {
         if self.deny_private_addresses {
             guard::check(&target.url).map_err(|denied| refused(&denied, target))?;
@@ -203,11 +209,13 @@ impl Exchange {
         connected.map(drop).map_err(|error| error.to_string())
     }
 
-    fn place(&self, name: String) -> Arc<Place> {
+    fn place(&self, name: &str) -> Arc<Place> {
         let mut places = lock(&self.places);
-        let shared = places.len() >= PLACES_MAX && !places.contains_key(&name);
-        let name = if shared { String::new() } else { name };
-        let place = places.entry(name).or_insert_with(|| {
+        if let Some(place) = places.get(name) {
+            return Arc::clone(place);
+        }
+        let name = if places.len() >= PLACES_MAX { "" } else { name };
+        let place = places.entry(name.to_owned()).or_insert_with(|| {
             let free = Semaphore::new(self.at_once_max);
             Arc::new(Place { free, paused_until: Mutex::new(None) })
         });
@@ -250,7 +258,7 @@ impl Call<'_> {
 }
 
 /// What the guard's word means.
-fn refused(denied: &guard::Denied, target: &Target) -> Outcome {
+fn refused(denied: &guard::Denied, target: &Target<'_>) -> Outcome {
     match target.host_by_event {
         true => Outcome::Unfit { error: denied.to_string() },
         // Not this event's fault, so that it must not be lost for it.

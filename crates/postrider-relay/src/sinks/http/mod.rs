@@ -25,9 +25,9 @@ pub(crate) use self::answer::{Meaning, asked_wait, meaning};
 pub(crate) use self::client::{client, client_for, connection_error};
 pub(crate) use self::exchange::{Dialect, Exchange};
 pub(crate) use self::signature::Signer;
-pub(crate) use self::targets::Targets;
 #[cfg(feature = "gateway")]
 pub(crate) use self::targets::host_of;
+pub(crate) use self::targets::{Target, Targets};
 use crate::body::{Body, Escape};
 use crate::message::{Envelope, EnvelopeSettings};
 use crate::routes::RouteSettings;
@@ -38,6 +38,15 @@ use crate::view::EventView;
 /// CloudEvents attributes in headers start with this.
 const ATTRIBUTE_PREFIX: &str = "ce-";
 
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Headers of every message, whose names need not be read anew for each.
+static KNOWN: [HeaderName; 5] = [
+    HeaderName::from_static("postrider-event-id"),
+    HeaderName::from_static("postrider-event-type"),
+    HeaderName::from_static("postrider-aggregate-type"),
+    HeaderName::from_static("postrider-aggregate-id"),
+    HeaderName::from_static("postrider-content-hash"),
+];
 /// Headers that frame a request or name its target: an event that carries them (as copied from a
 /// request that it came by) must not garble ours.
 const FRAMING: [&str; 9] = [
@@ -79,6 +88,8 @@ pub struct HttpSettings {
     pub proxy: Option<String>,
     /// Refuses to connect to addresses that are not public.
     pub deny_private_addresses: bool,
+    /// Keeps what the destination answers with the event, where the outbox keeps delivered events.
+    pub keep_response: bool,
 }
 
 impl HttpSettings {
@@ -97,6 +108,7 @@ impl HttpSettings {
             signing_secrets: Vec::new(),
             proxy: None,
             deny_private_addresses: false,
+            keep_response: false,
         }
     }
 }
@@ -151,6 +163,7 @@ impl HttpSink {
                 timeout: settings.timeout,
                 at_once_max: settings.host_concurrency_max,
                 deny_private_addresses: guarded,
+                keep_response: settings.keep_response,
                 places: Mutex::default(),
             },
             name: settings.name,
@@ -169,17 +182,20 @@ impl HttpSink {
             None => Cow::Borrowed(view.event.payload.as_str()),
         };
         let message = self.envelope.message(view, data, ATTRIBUTE_PREFIX)?;
-        let mut headers = HeaderMap::new();
+        let mut headers = HeaderMap::with_capacity(message.headers.len() + 8);
         for (name, value) in &message.headers {
-            let header = HeaderName::try_from(name.as_ref())
-                .map_err(|_| format!("header `{name}` of the event has no valid name"))?;
+            let header = match KNOWN.iter().find(|known| known.as_str() == name) {
+                Some(known) => known.clone(),
+                None => HeaderName::try_from(name.as_ref())
+                    .map_err(|_| format!("header `{name}` of the event has no valid name"))?,
+            };
             if !FRAMING.contains(&header.as_str()) {
                 headers.insert(header, header_value(name, value));
             }
         }
         headers.insert(CONTENT_TYPE, header_value("content-type", &message.content_type));
         let id = &view.event.event_id;
-        headers.insert("idempotency-key", header_value("idempotency-key", id));
+        headers.insert(IDEMPOTENCY_KEY, header_value("idempotency-key", id));
         headers.extend(self.headers.clone());
         let body = if self.sends_body() { message.body.into_owned() } else { String::new() };
         self.signer.sign(&mut headers, id, Utc::now(), &body);

@@ -14,11 +14,15 @@ pub(crate) struct Targets {
     router: Router,
     /// Of each template of the router: its host, where the event has no say in it.
     hosts: Vec<Option<String>>,
+    /// Of each template of the router: the URL, where the event has no say in it.
+    urls: Vec<Option<Url>>,
 }
 
 /// Where one event goes.
-pub(crate) struct Target {
+pub(crate) struct Target<'a> {
     pub(crate) url: Url,
+    /// `host:port`.
+    pub(crate) host: Cow<'a, str>,
     /// The event put something into the host: what is wrong with it, is wrong with the event.
     pub(crate) host_by_event: bool,
 }
@@ -30,27 +34,38 @@ impl Targets {
     /// Names the setting that is wrong.
     pub(crate) fn new(url: Option<&str>, routes: &[RouteSettings]) -> Result<Self, String> {
         let router = Router::new("url", url, routes)?;
-        let mut hosts = Vec::new();
+        let (mut hosts, mut urls) = (Vec::new(), Vec::new());
         for (setting, template) in router.templates() {
             check(template).map_err(|error| format!("{setting} {error}"))?;
             hosts.push(fixed_host(template));
+            urls.push(template.fixed().and_then(|url| Url::parse(url).ok()));
         }
-        Ok(Self { router, hosts })
+        Ok(Self { router, hosts, urls })
     }
 
     /// The URL for an event.
     ///
     /// # Errors
     /// `NoRoute` if there is none, `Unfit` if the event makes no URL of it.
-    pub(crate) fn target(&self, view: &EventView<'_>) -> Result<Target, Outcome> {
+    pub(crate) fn target(&self, view: &EventView<'_>) -> Result<Target<'_>, Outcome> {
         let unfit = |error: String| Err(Outcome::Unfit { error });
         let picked = self.router.pick(view)?;
+        let target = |url: Url| {
+            let host = match &self.hosts[picked] {
+                Some(host) => Cow::Borrowed(host.as_str()),
+                None => Cow::Owned(host_of(&url).unwrap_or_default()),
+            };
+            Target { url, host, host_by_event: self.hosts[picked].is_none() }
+        };
+        if let Some(url) = &self.urls[picked] {
+            return Ok(target(url.clone()));
+        }
         let filled = self.router.fill(picked, view, percent_encoded)?;
         if climbs(&filled) && !climbs(&self.router.template(picked).outline("x")) {
             return unfit("the event puts `.` or `..` into the path of the URL".to_owned());
         }
         match Url::parse(&filled) {
-            Ok(url) => Ok(Target { url, host_by_event: self.hosts[picked].is_none() }),
+            Ok(url) => Ok(target(url)),
             Err(error) => unfit(format!("the event makes no valid URL: {error}")),
         }
     }
@@ -63,10 +78,7 @@ impl Targets {
         }
         match self.router.pick(view).map(|picked| &self.hosts[picked]) {
             Ok(Some(host)) => Cow::Borrowed(host),
-            Ok(None) => {
-                let target = self.target(view).ok();
-                Cow::Owned(target.and_then(|target| host_of(&target.url)).unwrap_or_default())
-            }
+            Ok(None) => self.target(view).map_or(Cow::Borrowed(""), |target| target.host),
             Err(_) => Cow::Borrowed(""),
         }
     }

@@ -78,10 +78,14 @@ impl Scene {
     }
 
     fn unstarted_relay(&self) -> Relay {
+        self.relay_of(preset())
+    }
+
+    fn relay_of(&self, preset: Preset) -> Relay {
         let sink = Arc::new(GatewaySink::new(Arc::clone(&self.upstream)));
         let config = OutboxConfig {
             dedupe: Dedupe::Open,
-            ..OutboxConfig::new(self.outbox.clone(), preset(), sink)
+            ..OutboxConfig::new(self.outbox.clone(), preset, sink)
         };
         Relay::new(Arc::clone(&self.db.store), quick_config(&self.folder)).outbox(config)
     }

@@ -4,16 +4,19 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Method;
+use postrider::store::OnSuccess;
+use postrider_relay::Preset;
 use postrider_relay::gateway::GatewaySettings;
 use postrider_testkit::http::Reply as Says;
 use postrider_testkit::relay::{RecordedAlerts, RunningRelay};
 use postrider_testkit::{TestDb, eventually, on_each_store};
 
-use super::{Scene, header, hello, problem, text};
+use super::{Scene, header, hello, preset, problem, text};
 
 on_each_store!(
     calls_of_an_outage_are_saved_once_repeated_once_and_in_the_cache_afterwards,
     a_change_with_a_key_is_repeated_with_the_same_key_and_our_credentials,
+    the_answer_to_a_repeated_call_is_kept_with_the_call,
 );
 
 mod alone {
@@ -64,6 +67,21 @@ async fn calls_of_an_outage_are_saved_once_repeated_once_and_in_the_cache_afterw
     }
     relay.stop().await;
     assert_eq!(scene.db.count("_dlq").await, 0);
+}
+
+async fn the_answer_to_a_repeated_call_is_kept_with_the_call(db: TestDb) {
+    let scene = Scene::open(db).await;
+    scene.says(|_| Says::Status(503));
+    let saved = scene.get("/character/7").await;
+    assert_eq!(problem(&saved)["saved"], true);
+    scene.says(|_| Says::Full(200, Vec::new(), r#"{"level":7}"#.to_owned()));
+    let preset = Preset { on_success: OnSuccess::Archive, ..preset() };
+    let relay = RunningRelay::start(scene.relay_of(preset));
+    scene.drained().await;
+    relay.stop().await;
+    let table = scene.outbox.table();
+    let kept = format!(r#"SELECT count(*) FROM {table}_archive WHERE response = '{{"level":7}}'"#);
+    assert_eq!(scene.db.integer(&kept).await, 1);
 }
 
 async fn a_change_with_a_key_is_repeated_with_the_same_key_and_our_credentials(db: TestDb) {

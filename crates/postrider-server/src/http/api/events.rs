@@ -285,6 +285,8 @@ impl From<Attempt> for AttemptRow {
 pub(super) struct EventStory {
     event: EventRow,
     content: Content,
+    /// What the destination answered; only archived events of sinks that keep it, such as gateways.
+    response: Option<String>,
     /// Failed attempts, oldest first; the last 20 are kept.
     attempts: Vec<AttemptRow>,
 }
@@ -356,7 +358,8 @@ fn story(mut event: EventRecord, attempts: Vec<Attempt>) -> EventStory {
         (event.request_id.clone(), event.payload.take().unwrap_or_default());
     let content = Content::new(request_id.as_deref(), &event.event_type, payload, headers, hash);
     let attempts = attempts.into_iter().map(AttemptRow::from).collect();
-    EventStory { event: event.into(), content, attempts }
+    let response = event.response.take();
+    EventStory { event: event.into(), content, response, attempts }
 }
 
 /// Everything that has one identity.

@@ -11,10 +11,11 @@ gone AS (
 archived AS (
     INSERT INTO "{outbox}_archive" (
         id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-        content_hash, retry_count, redrive_count, created_at, delivered_at
+        content_hash, retry_count, redrive_count, created_at, delivered_at,
+        response
     )
     SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-        content_hash, retry_count, redrive_count, created_at, now()
+        content_hash, retry_count, redrive_count, created_at, now(), response
     FROM gone
 ),
 booked AS (

@@ -4,7 +4,7 @@ import { h } from './dom.js';
 import { eventBadge, reasonText } from './signs.js';
 import { fill } from './states.js';
 import { facts } from './table.js';
-import { attemptSteps, contentSection, copyButton, step, timeline } from './story.js';
+import { attemptSteps, contentSection, copyButton, responseSection, step, timeline } from './story.js';
 import { ago } from './time.js';
 import { setTitle } from './router.js';
 
@@ -24,14 +24,15 @@ export function eventStory({ outlet, params, signal }) {
   return {};
 }
 
-function draw(outbox, { event, content, attempts, same }) {
+function draw(outbox, { event, content, response, attempts, same }) {
   const letters = same.dead_letters.filter((letter) => letter.original_id === event.id || letter.retried_as === event.id || letter.event_id === event.event_id);
   const others = same.events.filter((other) => other.id !== event.id);
   return h('div.story', {},
     h('div.story-main', {},
       h('section.panel', { 'aria-label': 'Story' }, h('div.panel-head', {}, h('h2', {}, 'Story'), eventBadge(event.status)),
         timeline(steps(outbox, event, attempts, letters))),
-      contentSection(content, event.payload_bytes)),
+      contentSection(content, event.payload_bytes),
+      responseSection(response)),
     h('aside.story-side', { 'aria-label': 'Facts' },
       h('section.panel', {}, h('h2', {}, 'Facts'), facts([
         ['Identity', h('span.mono.break', {}, event.event_id, ' ', copyButton(event.event_id))],

@@ -60,6 +60,14 @@ async function copy(text) {
 }
 
 /** Payload, headers and hash. */
+/** What the destination answered, where that is kept. */
+export function responseSection(response) {
+  if (typeof response !== 'string') return null;
+  return h('section.panel', { 'aria-label': 'Response' },
+    h('div.panel-head', {}, h('h2', {}, 'Response'), h('span.dim', {}, bytes(new TextEncoder().encode(response).length)), copyButton(response)),
+    h('pre.payload', { tabindex: 0, 'aria-label': 'Response' }, pretty(response) || '(empty)'));
+}
+
 export function contentSection(content, size) {
   const headers = content.headers && typeof content.headers === 'object' ? Object.entries(content.headers) : null;
   const text = pretty(content.payload);
