@@ -349,7 +349,7 @@ impl<D: Dialect> Clauses<'_, D> {
             Kind::LocalTime | Kind::Instant => d.as_local(value, column),
             _ => d.cut(value, column),
         };
-        // What it falls back to has the column's own type, and so has what it is compared with.
+        // Last, when both have the column's own type: PostgreSQL refuses to choose between others.
         let value = match column.not_null {
             true => format!("COALESCE({value}, {fallback})"),
             false => value,

@@ -227,15 +227,16 @@ impl<'a> Fitted<'a> {
         let body = &self.columns[&Field::Payload];
         let Some(copy) = self.letters.get(&LetterField::Payload) else { return Ok(()) };
         let (own, of_copy) = (body.charset.as_deref(), copy.charset.as_deref());
-        if own != of_copy && own.is_some_and(|own| own != "ascii") && of_copy != Some("utf8mb4") {
+        if let (Some(own), Some(of_copy)) = (own, of_copy)
+            && own != of_copy
+            && own != "ascii"
+            && of_copy != "utf8mb4"
+        {
             return refuse(format!(
-                "table `{table}`: column `{}` has the character set {}, which lacks characters that a \
-                 payload of `{}` may have ({}): they would be lost in a dead letter; convert it to \
-                 utf8mb4, or leave dead_letters.columns.payload out",
-                copy.name,
-                of_copy.unwrap_or("binary"),
-                self.adoption.table,
-                own.unwrap_or("binary")
+                "table `{table}`: column `{}` has the character set {of_copy}, which lacks characters \
+                 that a payload of `{}` may have ({own}): they would be lost in a dead letter; \
+                 convert it to utf8mb4, or leave dead_letters.columns.payload out",
+                copy.name, self.adoption.table,
             ));
         }
         // The same text has as many bytes in these.

@@ -50,38 +50,27 @@ impl<D: Dialect> Clauses<'_, D> {
 
     /// What shows in the adopted dead-letter table that a dead letter (`NEW.`) was dealt with.
     pub(crate) fn resolution(&self) -> Assignments {
-        let Some(resolved) = self.fitted.letters.get(&LetterField::Resolved) else {
-            return Vec::new();
-        };
-        let mut set = vec![(self.dialect.quoted(&resolved.name), "TRUE".to_owned())];
-        for (field, value) in [
-            (LetterField::ResolvedAt, "NEW.resolved_at"),
-            (LetterField::ResolvedBy, "NEW.resolved_by"),
-            (LetterField::ResolutionNote, "NEW.resolution_note"),
-            (LetterField::UpdatedAt, D::NOW),
-        ] {
-            if let Some(column) = self.fitted.letters.get(&field) {
-                set.push(self.put(column, value));
-            }
-        }
-        set
+        self.resolved("TRUE", ["NEW.resolved_at", "NEW.resolved_by", "NEW.resolution_note"])
     }
 
-    /// What shows in the adopted dead-letter table that a dead letter is open again.
+    /// What shows there that it is open again.
     pub(crate) fn reopening(&self) -> Assignments {
-        let Some(resolved) = self.fitted.letters.get(&LetterField::Resolved) else {
+        self.resolved("FALSE", ["NULL", "NULL", "NULL"])
+    }
+
+    fn resolved(&self, resolved: &str, [at, by, note]: [&str; 3]) -> Assignments {
+        let Some(flag) = self.fitted.letters.get(&LetterField::Resolved) else {
             return Vec::new();
         };
-        let mut set = vec![(self.dialect.quoted(&resolved.name), "FALSE".to_owned())];
+        let mut set = vec![(self.dialect.quoted(&flag.name), resolved.to_owned())];
         for (field, value) in [
-            (LetterField::ResolvedAt, "NULL"),
-            (LetterField::ResolvedBy, "NULL"),
-            (LetterField::ResolutionNote, "NULL"),
+            (LetterField::ResolvedAt, at),
+            (LetterField::ResolvedBy, by),
+            (LetterField::ResolutionNote, note),
             (LetterField::UpdatedAt, D::NOW),
         ] {
-            if let Some(column) = self.fitted.letters.get(&field) {
-                set.push(self.put(column, value));
-            }
+            let put = self.fitted.letters.get(&field).map(|column| self.put(column, value));
+            set.extend(put.filter(|(name, _)| !set.iter().any(|(known, _)| known == name)));
         }
         set
     }

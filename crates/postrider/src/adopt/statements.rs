@@ -54,8 +54,8 @@ impl<D: Dialect> Clauses<'_, D> {
 
     /// Shows that a dead letter was dealt with, or is open again. Where it was sent again as it was,
     /// its row waits again; an edited copy is another event, which the adopted table does not know.
-    /// Without a state, the row of an imported letter is deleted as others are at their death:
-    /// nothing in it would tell a later import that it is not due.
+    /// Without a state, the row of an imported letter is deleted as others are at their death, if it
+    /// looks due: nothing else would tell a later import that it is not.
     pub(crate) fn show_resolution(&self) -> String {
         let mut statements = Vec::new();
         let (resolution, reopening) = (self.resolution(), self.reopening());
@@ -81,7 +81,11 @@ impl<D: Dialect> Clauses<'_, D> {
                 let waits = format!(" AND {status} = '{dead}'\n      AND {sent_again}");
                 self.update(&self.return_to_pending(), "NEW.event_id", &waits)
             }
-            None => Some(self.delete("NEW.event_id", &format!(" AND NOT {sent_again}"))),
+            None => {
+                let looks_due = self.due("", &[]);
+                let over = format!(" AND {looks_due}\n      AND NOT {sent_again}");
+                Some(self.delete("NEW.event_id", &over))
+            }
         });
         let mut show =
             format!("IF NEW.resolved THEN\n    {}\n    END IF;", statements.join("\n    "));

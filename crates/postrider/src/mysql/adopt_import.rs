@@ -119,7 +119,8 @@ pub(super) async fn import_letters(
         taken += one.await?.rows_affected();
     }
     sqlx::query(
-        "UPDATE postrider_adoptions SET letters_done = GREATEST(letters_done, ?) WHERE outbox = ? AND letters_table = ?",
+        "UPDATE postrider_adoptions SET letters_done = GREATEST(letters_done, ?)
+         WHERE outbox = ? AND letters_table = ?",
     )
     .bind(last)
     .bind(clauses.outbox.name())

@@ -43,7 +43,8 @@ pub(super) async fn end_letters(
     for (table, id) in ending {
         let last: i64 = match has_table(connection, &table).await? {
             true => {
-                let last = format!("SELECT COALESCE(MAX(`{id}`), 0) FROM `{table}`");
+                let last =
+                    format!("SELECT CAST(COALESCE(MAX(`{id}`), 0) AS SIGNED) FROM `{table}`");
                 sqlx::query_scalar(AssertSqlSafe(last)).fetch_one(&mut *connection).await?
             }
             false => 0,

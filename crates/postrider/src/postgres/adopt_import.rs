@@ -106,7 +106,8 @@ pub(super) async fn import_letters(
         taken += one.await?.rows_affected();
     }
     sqlx::query(
-        "UPDATE postrider_adoptions SET letters_done = GREATEST(letters_done, $3) WHERE outbox = $1 AND letters_table = $2",
+        "UPDATE postrider_adoptions SET letters_done = GREATEST(letters_done, $3)
+         WHERE outbox = $1 AND letters_table = $2",
     )
     .bind(clauses.outbox.name())
     .bind(&table)
