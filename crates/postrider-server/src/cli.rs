@@ -16,9 +16,9 @@ use postrider::store::ClaimMode;
 pub(crate) use adopt::AdoptArgs;
 pub(crate) use bench::{
     ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BenchRelayArgs, BlockedKeysArgs,
-    BufferBenchArgs, BulkRetryArgs, DrainArgs, EventArgs, GatewayBenchArgs, HeldXminArgs,
-    InboxBenchArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, PageBenchArgs, RelayArgs,
-    ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
+    BufferBenchArgs, BulkRetryArgs, DestinationsArgs, DrainArgs, EventArgs, GatewayBenchArgs,
+    HeldXminArgs, InboxBenchArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, PageBenchArgs,
+    RelayArgs, ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
 };
 pub(crate) use buffer::BufferCommand;
 pub(crate) use inbox::InboxCommand;

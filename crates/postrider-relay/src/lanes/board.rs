@@ -103,6 +103,8 @@ pub(super) struct Board {
     lane_load: [usize; 64],
     load_rows: usize,
     load_bytes: usize,
+    /// Delivered so far.
+    delivered_rows: u64,
     blocked: HashMap<KeyHash, Blocked>,
     hidden: usize,
     due: BinaryHeap<Reverse<(Instant, i64)>>,
@@ -130,6 +132,7 @@ impl Board {
             lane_load: [0; 64],
             load_rows: 0,
             load_bytes: 0,
+            delivered_rows: 0,
             blocked: HashMap::new(),
             hidden: 0,
             due: BinaryHeap::new(),
@@ -394,6 +397,11 @@ impl Board {
     /// Their bytes.
     pub(super) fn load_bytes(&self) -> usize {
         self.load_bytes
+    }
+
+    /// Rows that were delivered so far.
+    pub(super) fn delivered_rows(&self) -> u64 {
+        self.delivered_rows
     }
 
     /// Rows that wait for their time.

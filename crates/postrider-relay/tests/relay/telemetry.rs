@@ -7,12 +7,14 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use postrider::store::StoreKind;
 use postrider::{Event, NewEvent};
 use postrider_relay::alert::{Alert, AlertSettings, Dispatcher, Severity};
-use postrider_relay::{OutboxConfig, Relay, RelayConfig, telemetry};
+use postrider_relay::{Backoff, OutboxConfig, Preset, Relay, RelayConfig, telemetry};
 use postrider_testkit::conformance::steps::order;
 use postrider_testkit::relay::{
     Act, RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset,
 };
 use postrider_testkit::{TempFolder, TestDb, eventually};
+
+use crate::lanes::{of_key, use_lanes};
 
 /// One recorder for the process; tests tell their numbers apart by the outbox.
 fn recorder() -> &'static PrometheusHandle {
@@ -89,6 +91,28 @@ async fn an_events_life_is_counted() {
         assert!(value(&format!("{seconds}_count"), here) >= 1.0, "{seconds}");
     }
     relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_key_whose_first_event_fails_little_is_read_in_vain() {
+    let db = measured("in_vain").await;
+    use_lanes(&db).await;
+    let failing: Vec<NewEvent> = (0..5_000).map(|_| of_key("failing", "Failed")).collect();
+    db.append(&failing).await;
+    db.append(&[of_key("other", "Moved")]).await;
+    let script = |event: &Event, _| match event.event_type.as_str() {
+        "Failed" => Act::retry("no"),
+        _ => Act::DELIVER,
+    };
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::scripted(script).shared());
+    let wait = Duration::from_secs(3600);
+    let preset = Preset { batch: 2_000, ..quick_preset() };
+    let backoff = Backoff { first: wait, max: wait, ..preset.backoff };
+    let relay = RunningRelay::with_preset(&db, &folder, &sink, Preset { backoff, ..preset });
+    sink.until_delivered(1).await;
+    relay.stop().await;
+    let read = value(telemetry::CLAIMED, "outbox=\"in_vain\"");
+    assert!((1.0..=1_000.0).contains(&read), "{read} of 5,001 events were read to be sent");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,6 +20,8 @@ pub(crate) enum BenchCommand {
     Inbox(InboxBenchArgs),
     /// Measure how fast ready events flow past events that wait behind failing keys
     BlockedKeys(BlockedKeysArgs),
+    /// Measure whether destinations that are up keep their rate while another one is down
+    Destinations(DestinationsArgs),
     /// Append at a fixed rate while a transaction elsewhere is kept open for the whole run
     HeldXmin(HeldXminArgs),
     /// Take the destination away under a steady load and bring it back, by commands of yours
@@ -244,6 +246,25 @@ pub(crate) struct BlockedKeysArgs {
     pub(crate) relay: RelayArgs,
     #[command(flatten)]
     pub(crate) sink: SinkArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DestinationsArgs {
+    /// HTTP destinations
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=200))]
+    pub(crate) destinations: u32,
+    /// How many of them refuse every connection
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=199))]
+    pub(crate) down: u32,
+    /// Events of those that are up
+    #[arg(long, default_value_t = 50_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) events: u64,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) relay: RelayArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

@@ -246,6 +246,9 @@ impl Config {
     }
 }
 
+/// A page that hears nothing for twice as long takes its stream for dead.
+const STREAM_EVERY_MAX: Duration = Duration::from_secs(20);
+
 impl ApiSection {
     fn validated(&self) -> Result<(), ConfigError> {
         let at_least = |key: &str, value: Duration, min: Duration| match value < min {
@@ -257,6 +260,12 @@ impl ApiSection {
         at_least("session_idle", self.session_idle.0, Duration::from_secs(1))?;
         at_least("session_max", self.session_max.0, self.session_idle.0)?;
         at_least("stream_every", self.stream_every.0, Duration::from_millis(100))?;
+        if self.stream_every.0 > STREAM_EVERY_MAX {
+            let (every, max) = (self.stream_every.0, STREAM_EVERY_MAX);
+            return Err(ConfigError::Invalid(format!(
+                "[api] stream_every = {every:?}: at most {max:?}"
+            )));
+        }
         for (key, value) in [
             ("requests_per_s", self.requests_per_s as usize),
             ("sign_in_failures_per_min", self.sign_in_failures_per_min as usize),

@@ -207,6 +207,7 @@ mod tests {
             ("[relay]\nlease = '8 parsecs'", vec!["8 parsecs", "30s"]),
             ("[relay]\nlease = '2s'\nheartbeat_every = '2s'", vec!["heartbeat_every", "lease"]),
             ("[relay]\ntime_zone = 'Mars/Base'", vec!["Mars/Base", "time_zone"]),
+            ("[api]\nstream_every = '1m'", vec!["stream_every", "60s", "20s"]),
             ("[server]\nlisten = '0.0.0.0:80'", vec!["0.0.0.0:80", "token"]),
             ("[[sink]]\nname='s'\nkind='kafkaa'", vec!["kafkaa", "http"]),
             ("[[sink]]\nname='s'\nkind='kafka'\ntopic='t'", vec!["brokers"]),

@@ -15,6 +15,7 @@ crate::on_stores!(postgres, mysql, sqlite: {
     appends_are_measured_against_plain_inserts,
     an_inbox_is_measured_against_the_effects_alone,
     ready_events_are_measured_past_blocked_keys,
+    destinations_are_measured_beside_one_that_is_down,
     a_transaction_is_held_while_a_rate_is_kept,
     relays_share_the_work_without_duplicates,
     an_outage_is_timed_between_the_commands_that_make_it,
@@ -161,6 +162,18 @@ async fn ready_events_are_measured_past_blocked_keys(place: Place) {
         sound(&found);
         let numbers = ["events", "blocked", "failing_keys"].map(|key| found[key].as_u64().unwrap());
         assert_eq!(numbers, [300, 400, 2]);
+    }
+}
+
+async fn destinations_are_measured_beside_one_that_is_down(place: Place) {
+    let Some(bench) = Bench::open(place).await else { return };
+    for claim in ["rows", "lanes"] {
+        let size = ["--destinations", "4", "--events", "300"];
+        let found = bench.run(&[&["destinations", "--claim", claim][..], &size[..]].concat()).await;
+        sound(&found);
+        let numbers =
+            ["events", "held_back", "destinations", "down"].map(|key| found[key].as_u64().unwrap());
+        assert_eq!(numbers, [300, 100, 4, 1]);
     }
 }
 

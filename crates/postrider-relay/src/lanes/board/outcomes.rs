@@ -12,6 +12,7 @@ use crate::config::FailingKey;
 impl Board {
     /// An event was delivered: its key goes on at once, its row is known until it is settled.
     pub(in crate::lanes) fn delivered(&mut self, event: &Event) {
+        self.delivered_rows += 1;
         self.go_on(event);
     }
 

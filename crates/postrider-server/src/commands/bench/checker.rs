@@ -21,8 +21,8 @@ pub(super) struct Checker {
 struct Seen {
     /// A bit per id; ids of a fresh table start at 1.
     ids: Vec<u64>,
-    /// The last id of each key. Events of a bench share their aggregate type.
-    last: HashMap<String, i64>,
+    /// The last id of each key, by type and id of the aggregate.
+    last: HashMap<String, HashMap<String, i64>>,
     duplicates: u64,
     order_violations: u64,
 }
@@ -64,11 +64,15 @@ impl Seen {
             return false;
         }
         self.ids[word] |= bit;
-        match self.last.get_mut(&event.aggregate_id) {
+        if !self.last.contains_key(&event.aggregate_type) {
+            self.last.insert(event.aggregate_type.clone(), HashMap::new());
+        }
+        let Some(of_type) = self.last.get_mut(&event.aggregate_type) else { return true };
+        match of_type.get_mut(&event.aggregate_id) {
             Some(last) if *last > event.id => self.order_violations += 1,
             Some(last) => *last = event.id,
             None => {
-                self.last.insert(event.aggregate_id.clone(), event.id);
+                of_type.insert(event.aggregate_id.clone(), event.id);
             }
         }
         true

@@ -15,6 +15,8 @@ const BEFORE_NUMBER: &str = r#"{"n":"#;
 pub(super) struct Maker {
     keys: u64,
     payload_bytes: usize,
+    /// Events have these in turn.
+    aggregate_types: Vec<String>,
     /// Keys are named with this in front.
     key_prefix: &'static str,
     deliver_after: Option<Duration>,
@@ -29,6 +31,7 @@ impl Maker {
         Self {
             keys,
             payload_bytes,
+            aggregate_types: vec![AGGREGATE_TYPE.to_owned()],
             key_prefix: "",
             deliver_after: None,
             request_ids: None,
@@ -39,6 +42,11 @@ impl Maker {
     /// Other keys than those of other makers.
     pub(super) fn keys_named(self, keys: u64, key_prefix: &'static str) -> Self {
         Self { keys, key_prefix, ..self }
+    }
+
+    /// Of these aggregate types in turn.
+    pub(super) fn of_types(self, aggregate_types: Vec<String>) -> Self {
+        Self { aggregate_types, ..self }
     }
 
     /// Not due before that time.
@@ -65,7 +73,7 @@ impl Maker {
     pub(super) fn make(&self, number: u64) -> NewEvent {
         let key = self.key(number);
         let payload = payload(number, self.payload_bytes);
-        let mut event = NewEvent::new(AGGREGATE_TYPE, key, EVENT_TYPE, payload);
+        let mut event = NewEvent::new(self.aggregate_type(number), key, EVENT_TYPE, payload);
         if let Some(wait) = self.deliver_after {
             event = event.deliver_after(wait);
         }
@@ -78,7 +86,13 @@ impl Maker {
     /// The columns that a plain insert fills: type and id of the aggregate, event type, payload.
     pub(super) fn columns(&self, number: u64) -> [String; 4] {
         let payload = payload(number, self.payload_bytes);
-        [AGGREGATE_TYPE.to_owned(), self.key(number), EVENT_TYPE.to_owned(), payload]
+        [self.aggregate_type(number).to_owned(), self.key(number), EVENT_TYPE.to_owned(), payload]
+    }
+
+    fn aggregate_type(&self, number: u64) -> &str {
+        let types = self.aggregate_types.len().max(1) as u64;
+        let place = usize::try_from(number % types).unwrap_or(0);
+        self.aggregate_types.get(place).map_or(AGGREGATE_TYPE, String::as_str)
     }
 
     fn key(&self, number: u64) -> String {

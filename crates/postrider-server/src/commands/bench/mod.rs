@@ -13,6 +13,7 @@ mod buffer_bare;
 mod bulk_retry;
 mod checker;
 mod claims;
+mod destinations;
 mod drain;
 mod event;
 pub(crate) mod facts;
@@ -83,6 +84,7 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::Append(args) => append::append(stage, args).await,
         BenchCommand::Inbox(args) => inbox::inbox(stage, args).await,
         BenchCommand::BlockedKeys(args) => blocked_keys::blocked_keys(stage, args).await,
+        BenchCommand::Destinations(args) => destinations::destinations(stage, args).await,
         BenchCommand::HeldXmin(args) => held_xmin::held_xmin(stage, args).await,
         BenchCommand::Outage(args) => outage::outage(stage, args).await,
         BenchCommand::Scale(args) => scale::scale(stage, args).await,
@@ -103,6 +105,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::Append(args) => (&args.output, ClaimMode::default()),
         BenchCommand::Inbox(args) => (&args.output, ClaimMode::default()),
         BenchCommand::BlockedKeys(args) => (&args.output, args.relay.claim),
+        BenchCommand::Destinations(args) => (&args.output, args.relay.claim),
         BenchCommand::HeldXmin(args) => (&args.load.output, args.load.relay.claim),
         BenchCommand::Outage(args) => (&args.load.output, args.load.relay.claim),
         BenchCommand::Scale(args) => (&args.output, args.relay.claim),

@@ -20,7 +20,7 @@ use crate::commands::Failure;
 /// Without progress for this long, a run has failed, unless it expects an outage.
 pub(super) const STALL: Duration = Duration::from_secs(60);
 /// Between looks at progress and memory.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Between points of the plots.
 const POINT_EVERY: Duration = Duration::from_millis(100);
 const IDLE_POLL: Duration = Duration::from_millis(100);
@@ -197,9 +197,10 @@ pub(super) async fn watch(
             points.push((at.as_secs_f64(), delivered, backlog));
         }
         if delivered >= goal.deliver {
+            // Before the look: where many events stay, counting them takes longer than the end.
+            let seconds = relays.started.elapsed().as_secs_f64();
             let pending = stage.store.statistics(plan.outbox).await?.pending;
             if pending <= i64::try_from(goal.leave).unwrap_or(i64::MAX) {
-                let seconds = relays.started.elapsed().as_secs_f64();
                 points.push((seconds, delivered, 0));
                 bar.finish_and_clear();
                 return Ok(Watch { seconds, rss_max_bytes, points });

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use axum::Router;
 use axum::http::StatusCode;
+use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use postrider::Event;
 use postrider_relay::sinks::{HttpSettings, HttpSink, NullSink};
@@ -87,6 +88,16 @@ impl Sinks {
         Ok(sinks)
     }
 
+    /// So many targets of this process, and the name of each. The aggregate type of an event is the
+    /// name of its target.
+    pub(super) async fn targets(count: u32) -> Result<(Self, Vec<String>), Failure> {
+        let (names, own) = start_targets(count).await.map_err(|error| {
+            Failure::Partly(format!("no {count} HTTP targets could be started: {error}"))
+        })?;
+        let url = "http://127.0.0.1:{aggregate_type}/events".to_owned();
+        Ok((Self::Http { url, own: Some(own) }, names))
+    }
+
     pub(super) fn open(&self) -> Result<Arc<dyn Sink>, Failure> {
         Ok(match self {
             Self::Null => Arc::new(NullSink::new("bench")),
@@ -158,11 +169,29 @@ impl Sinks {
 
 /// Takes every POST.
 async fn start_target() -> std::io::Result<(String, AbortOnDropHandle<()>)> {
+    let (ports, serving) = start_targets(1).await?;
+    Ok((format!("http://127.0.0.1:{}/events", ports.join("")), serving))
+}
+
+/// Their ports.
+async fn start_targets(count: u32) -> std::io::Result<(Vec<String>, AbortOnDropHandle<()>)> {
     let app = Router::new().fallback(async || StatusCode::NO_CONTENT);
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-    let url = format!("http://{}/events", listener.local_addr()?);
-    let serving = tokio::spawn(async move { drop(axum::serve(listener, app).await) });
-    Ok((url, AbortOnDropHandle::new(serving)))
+    let (mut ports, mut serving) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        ports.push(listener.local_addr()?.port().to_string());
+        let app = app.clone();
+        serving.push(async move { drop(axum::serve(listener, app).await) });
+    }
+    let serving = tokio::spawn(async move { drop(join_all(serving).await) });
+    Ok((ports, AbortOnDropHandle::new(serving)))
+}
+
+/// A port where nobody listens.
+pub(super) async fn dead_target() -> Result<String, Failure> {
+    let bound = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let port = bound.and_then(|listener| listener.local_addr()).map(|at| at.port().to_string());
+    port.map_err(|error| Failure::Partly(format!("no port is free: {error}")))
 }
 
 /// Hands events on and tells the checker what was delivered.
