@@ -26,9 +26,21 @@ impl<T: Clone + Send + Sync + 'static> Flights<T> {
     where
         F: Future<Output = T> + Send + 'static,
     {
+        self.begin(key, start).unwrap_or_else(|other| other)
+    }
+
+    /// A new flight; or, as an error, the one that is under way.
+    pub(crate) fn begin<F>(
+        self: &Arc<Self>,
+        key: Key,
+        start: impl FnOnce() -> F,
+    ) -> Result<Flight<T>, Flight<T>>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
         let mut under_way = self.lock();
         if let Some(flight) = under_way.get(&key) {
-            return flight.clone();
+            return Err(flight.clone());
         }
         let (landing, flying) = (Landing { flights: Arc::clone(self), key }, start());
         let task = tokio::spawn(async move {
@@ -37,7 +49,7 @@ impl<T: Clone + Send + Sync + 'static> Flights<T> {
         });
         let flight = task.map(Result::ok).boxed().shared();
         under_way.insert(key, flight.clone());
-        flight
+        Ok(flight)
     }
 
     /// The flight that is under way.

@@ -10,6 +10,7 @@ use postrider::Event;
 use super::Source;
 use super::answer::Answer;
 use super::call::Call;
+use super::flights::Flight;
 use super::upstream::{Heard, TOO_LARGE, Upstream};
 use crate::health::Health;
 use crate::sink::{Batch, Outcome, Sink, SinkError};
@@ -59,19 +60,16 @@ impl GatewaySink {
             keep(&answer, batch, event);
             return self.needless();
         }
-        if let Some(flight) = upstream.calls.under_way(key) {
-            return match flight.await {
-                Some(Heard::Answer(..)) => self.needless(),
-                _ => Outcome::Untried,
-            };
+        if let Some(other) = upstream.calls.under_way(key) {
+            return self.after(other, batch, event, &call).await;
         }
-        let Some(_free) = upstream.free_place(batch.deadline).await else {
+        let Some(free) = upstream.free_place(batch.deadline).await else {
             return Outcome::Untried;
         };
         let Some(place) = batch.enter(event, upstream.host()).await else {
             return Outcome::Untried;
         };
-        let flight = upstream.calls.join(key, || {
+        let flight = upstream.calls.begin(key, || {
             let (upstream, call) = (Arc::clone(upstream), call.clone());
             let deadline =
                 batch.deadline.min(std::time::Instant::now() + upstream.settings.timeout);
@@ -85,6 +83,14 @@ impl GatewaySink {
                 heard
             }
         });
+        let flight = match flight {
+            Ok(flight) => flight,
+            Err(other) => {
+                // It began while this one waited, and may need the very places that this one has.
+                drop((place, free));
+                return self.after(other, batch, event, &call).await;
+            }
+        };
         let Some(heard) = flight.await else { return Outcome::Untried };
         if let Heard::Answer(answer, _) = &heard {
             keep(answer, batch, event);
@@ -96,6 +102,26 @@ impl GatewaySink {
             _ => place.leave(&heard.outcome()),
         }
         outcome
+    }
+
+    /// The same call is under way for a caller: not made a second time beside it, and needless if
+    /// its answer would have ended this one. It may be slower than this batch has time, whose other
+    /// outcomes must not be lost for it.
+    async fn after(
+        &self,
+        other: Flight<Heard>,
+        batch: &Batch<'_>,
+        event: &Event,
+        call: &Call,
+    ) -> Outcome {
+        let heard = tokio::time::timeout_at(batch.deadline.into(), other).await.ok().flatten();
+        match heard.as_ref().map(|heard| (heard, outcome(heard, call))) {
+            Some((Heard::Answer(answer, _), Outcome::Delivered | Outcome::Needless)) => {
+                keep(answer, batch, event);
+                self.needless()
+            }
+            _ => Outcome::Untried,
+        }
     }
 
     fn needless(&self) -> Outcome {

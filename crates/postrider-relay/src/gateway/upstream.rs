@@ -190,13 +190,12 @@ impl Upstream {
     pub(super) async fn keep(&self, key: Key, heard: &Heard) {
         let Heard::Answer(answer, Source::Upstream) = heard else { return };
         let GatewaySettings { ttl, negative_ttl, stale_ttl, .. } = self.settings;
-        let keep = match answer.status {
-            status if status.is_success() => Keep { fresh_for: ttl, stale_for: stale_ttl },
-            StatusCode::NOT_FOUND | StatusCode::GONE => {
-                Keep { fresh_for: negative_ttl, stale_for: Duration::ZERO }
-            }
+        let fresh_for = match answer.status {
+            status if status.is_success() => ttl,
+            StatusCode::NOT_FOUND | StatusCode::GONE => negative_ttl,
             _ => return,
         };
+        let keep = Keep { fresh_for, stale_for: Keep::stale_for(answer.status, stale_ttl) };
         if !keep.fresh_for.is_zero() && answer.may_be_shared() {
             self.cache.put(key, answer, keep).await;
         }

@@ -8,7 +8,8 @@ use super::operator::operator;
 pub(crate) struct AdoptArgs {
     /// Name of the outbox
     pub(crate) outbox: String,
-    /// Only show how many rows and dead letters would be taken
+    /// Only show how many rows and dead letters would be taken, and how many delivered rows the
+    /// clean-up will delete
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Your name, for the audit trail

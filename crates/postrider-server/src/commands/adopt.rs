@@ -1,5 +1,7 @@
 //! `postrider outbox adopt`: what an adopted table had before.
 
+use std::time::Duration;
+
 use indicatif::{ProgressBar, ProgressStyle};
 use postrider::adopt::Adoption;
 use postrider::store::{AdoptCursor, AdoptImport, AdoptStep};
@@ -23,10 +25,17 @@ struct Tally {
     letters: u64,
 }
 
+/// Delivered rows that the next clean-up deletes: on the first night, all that the old relay left.
+struct Expired {
+    rows: u64,
+    retention: Duration,
+}
+
 pub(crate) async fn adopt(opened: &Opened, args: &AdoptArgs) -> Result<(), Failure> {
     let outbox = opened.outbox(Some(&args.outbox))?;
     let configured = opened.built.outboxes.iter().find(|config| config.outbox == outbox);
-    let adoption = configured.and_then(|config| config.adoption.as_ref()).ok_or_else(|| {
+    let served = configured.and_then(|config| Some((config, config.adoption.as_ref()?)));
+    let (config, adoption) = served.ok_or_else(|| {
         Failure::Usage(format!(
             "outbox `{}` serves no table of others; name one in [outbox.adopt]",
             outbox.name()
@@ -41,7 +50,9 @@ pub(crate) async fn adopt(opened: &Opened, args: &AdoptArgs) -> Result<(), Failu
         _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted),
     };
     bar.finish_and_clear();
-    report(&outbox, adoption, args, &tally)
+    let retention = config.preset.retention;
+    let expired = opened.store.expired_rows(&outbox, adoption, retention).await?;
+    report(&outbox, adoption, args, &tally, &Expired { rows: expired, retention })
 }
 
 async fn import(
@@ -90,6 +101,7 @@ fn report(
     adoption: &Adoption,
     args: &AdoptArgs,
     tally: &Tally,
+    expired: &Expired,
 ) -> Result<(), Failure> {
     if args.json {
         return output::print_json(&json!({
@@ -98,6 +110,7 @@ fn report(
             "seen": tally.seen,
             "events": tally.events,
             "dead_letters": tally.letters,
+            "expired": expired.rows,
             "dry_run": args.dry_run,
         }));
     }
@@ -109,5 +122,15 @@ fn report(
         number(tally.seen),
         number(tally.events),
         number(tally.letters)
+    ))?;
+    if expired.rows == 0 {
+        return Ok(());
+    }
+    output::print(&format!(
+        "{} rows of {} were delivered more than {} ago: the nightly clean-up deletes them; to keep \
+         them longer, raise `retention`\n",
+        number(expired.rows),
+        adoption.table,
+        humantime::format_duration(expired.retention)
     ))
 }

@@ -20,7 +20,6 @@ crate::on_stores!(postgres, mysql: {
     times_are_on_the_clock_of_the_table,
     delivered_rows_are_deleted_after_the_retention,
     a_table_that_is_described_by_hand_is_served_with_what_it_lacks,
-    narrow_columns_and_columns_that_must_not_be_empty_fail_no_settle,
 });
 
 mod mysql_alone {
@@ -222,9 +221,14 @@ async fn delivered_rows_are_deleted_after_the_retention(place: Place) {
     if old.form == "broker" {
         adoption.states.completed = "PUBLISHED".to_owned();
     }
+    let planned = scene.site.run(&["outbox", "adopt", "orders", "--dry-run"]).await.exits(0);
+    let _ = planned.shows(&["5 rows", old.table, "7days", "clean-up", "`retention`"]);
+    let dry = ["outbox", "adopt", "orders", "--dry-run", "--json"];
+    assert_eq!(scene.site.run(&dry).await.exits(0).json()["expired"], 5);
     let (store, outbox) = (&scene.db.store, &scene.db.outbox);
     let cleaned = store.clean_adopted(outbox, &adoption, days(7), 2).await.unwrap();
     assert_eq!(cleaned, 5, "in chunks of two");
+    assert_eq!(scene.site.run(&dry).await.exits(0).json()["expired"], 0);
     assert_eq!(scene.old_rows(old, "1 = 1").await, 2);
     let kept = old.adoption(false);
     assert_eq!(store.clean_adopted(outbox, &kept, days(0), 2).await.unwrap(), 0);
@@ -296,52 +300,6 @@ async fn the_answer_to_a_call_is_put_into_its_row(place: Place) {
     let id = shown[0]["id"].to_string();
     let _ = scene.site.run(&["events", "show", &id]).await.exits(0).shows(&["{\"level\": 7}"]);
     scene.balances(1, 0).await;
-}
-
-async fn narrow_columns_and_columns_that_must_not_be_empty_fail_no_settle(place: Place) {
-    let settings = Settings::new().outbox("max_retries", 2).outbox(
-        "adopt",
-        toml::from_str::<Table>(
-            "table = 'narrow'\n[columns]\nid = 'id'\naggregate_id = 'k'\npayload = 'body'\n\
-             status = 'state'\nlast_error = 'error'\nlocked_by = 'owner'\nlocked_at = 'since'\n\
-             next_retry_at = 'due'\nupdated_at = 'changed'\n[constants]\naggregate_type = 'a'\n\
-             event_type = 'e'\n[states]\npending = 'NEW'\nprocessing = 'BUSY'\nfailed = 'AGAIN'\n\
-             completed = 'DONE'\ndead_letter = 'DEAD'\n[dead_letters]\ntable = 'narrow_dlq'\n\
-             [dead_letters.columns]\nid = 'id'\noriginal_id = 'row_id'\nerror_message = 'error'\n\
-             reason = 'why'\nerror_detail = 'detail'\nfailed_at = 'at'\ncreated_at = 'at'",
-        )
-        .unwrap(),
-    );
-    let Some(scene) = Scene::open_empty(place, &settings).await else { return };
-    let (id, time) = match is_postgres(&scene.db) {
-        true => ("BIGSERIAL", "TIMESTAMP"),
-        false => ("BIGINT AUTO_INCREMENT", "DATETIME"),
-    };
-    let make = format!(
-        "CREATE TABLE narrow (id {id} PRIMARY KEY, k VARCHAR(9), body TEXT NOT NULL,
-             state VARCHAR(5) NOT NULL, error VARCHAR(8) NOT NULL, owner VARCHAR(3) NOT NULL,
-             since {time} NOT NULL, due {time} NOT NULL, changed {time} NOT NULL);
-         CREATE TABLE narrow_dlq (id {id} PRIMARY KEY, row_id BIGINT NOT NULL,
-             error VARCHAR(4) NOT NULL, why VARCHAR(3) NOT NULL, detail VARCHAR(2) NOT NULL,
-             at {time} NOT NULL)"
-    );
-    scene.db.execute(&make).await;
-    let _ = scene.site.run(&["migrate"]).await.exits(0);
-    scene.target.answer(Answer::status(404).body("no such thing"));
-    let insert = "INSERT INTO narrow (k, body, state, error, owner, since, due, changed) VALUES
-                  ('x', '{}', 'NEW', '', '', '2020-01-01', '2020-01-01', '2020-01-01')";
-    scene.db.execute(insert).await;
-    let daemon = scene.site.start().await;
-    scene.has_dead_letters(1).await;
-    daemon.stop().await;
-    let shown = "SELECT concat(state, ' | ', narrow.error, ' | ', owner, ' | ', narrow_dlq.error,
-                     ' | ', why, ' | ', char_length(detail) <= 2)
-                 FROM narrow JOIN narrow_dlq ON narrow.id = narrow_dlq.row_id
-                 WHERE due > '2025-01-01' AND since > '2025-01-01' AND at > '2025-01-01'";
-    let shown = scene.db.text(shown).await.unwrap();
-    let shown = shown.trim_end_matches(['t', '1']);
-    assert_eq!(shown, "DEAD | HTTP 404 |  | HTTP | exh | ");
-    scene.balances(0, 1).await;
 }
 
 /// What the outbox keeps is none of the old program's business, and none of its rights.

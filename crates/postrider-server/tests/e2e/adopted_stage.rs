@@ -181,6 +181,12 @@ pub(crate) fn uuid(number: usize) -> String {
     format!("11111111-2222-4333-8444-{number:012x}")
 }
 
+/// An outbox that serves a table which is described by hand.
+pub(crate) fn by_hand(adopt: &str) -> Settings {
+    let adopt: Table = toml::from_str(adopt).unwrap();
+    Settings::new().outbox("preset", "broker").outbox("adopt", adopt)
+}
+
 /// A scene with the old table and nothing else yet.
 pub(crate) async fn with_old_table(place: Place, old: Old, settings: &Settings) -> Option<Scene> {
     let scene = Scene::open_empty(place, settings).await?;
@@ -220,6 +226,13 @@ impl Scene {
     pub(crate) async fn old_letters(&self, old: Old, condition: &str) -> i64 {
         let Some((table, _)) = old.letters else { return 0 };
         self.db.integer(&format!("SELECT count(*) FROM {table} WHERE {condition}")).await
+    }
+
+    /// Imports what the old table had before; answers events and dead letters that were taken.
+    pub(crate) async fn takes(&self) -> (u64, u64) {
+        let adopt = ["outbox", "adopt", OUTBOX, "--json"];
+        let taken = self.site.run(&adopt).await.exits(0).json();
+        (taken["events"].as_u64().unwrap(), taken["dead_letters"].as_u64().unwrap())
     }
 
     /// The identities that the receiver has taken.

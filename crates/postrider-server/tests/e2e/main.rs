@@ -9,7 +9,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod adopted;
+mod adopted_columns;
 mod adopted_import;
+mod adopted_letters;
 mod adopted_setup;
 mod adopted_stage;
 mod alerting;

@@ -64,8 +64,13 @@ impl<D: Dialect> Clauses<'_, D> {
 
     /// The id of the adopted row of `event_id`.
     pub(crate) fn row_of(&self, event_id: &str) -> String {
+        self.id_for(event_id, &self.fitted.columns[&Field::Id])
+    }
+
+    /// The same, as a column of theirs keeps it.
+    pub(super) fn id_for(&self, event_id: &str, column: &Column) -> String {
         match self.fitted.has_uuid() {
-            true => self.dialect.uuid_of(event_id, &self.fitted.columns[&Field::Id]),
+            true => self.dialect.uuid_of(event_id, column),
             false => self.dialect.id_of(event_id),
         }
     }
@@ -222,10 +227,19 @@ impl<D: Dialect> Clauses<'_, D> {
 
     /// What the destination answered, as a whole or not at all: half of it may look like another one.
     fn answer(&self, column: &Column) -> String {
-        let bytes = column.chars_max.or(column.safe_chars_max.map(|chars| chars * 4));
-        let whole = bytes.map_or("OLD.response".to_owned(), |bytes| {
-            format!("CASE WHEN OCTET_LENGTH(OLD.response) <= {bytes} THEN OLD.response END")
-        });
+        let mut holds = Vec::new();
+        if let Some(bytes) = column.chars_max.or(column.bytes_max) {
+            holds.push(format!("OCTET_LENGTH(OLD.response) <= {bytes}"));
+        }
+        if let Some(charset) = column.charset.as_ref().filter(|charset| *charset != "utf8mb4") {
+            holds.push(format!(
+                "CONVERT(CONVERT(OLD.response USING {charset}) USING utf8mb4) = OLD.response"
+            ));
+        }
+        let whole = match holds.is_empty() {
+            true => "OLD.response".to_owned(),
+            false => format!("CASE WHEN {} THEN OLD.response END", holds.join(" AND ")),
+        };
         let value = if column.not_null { format!("COALESCE({whole}, '')") } else { whole };
         self.dialect.whole(&value, column)
     }
@@ -320,19 +334,25 @@ impl<D: Dialect> Clauses<'_, D> {
     /// A value for a column of theirs: cut, on their clock, and never NULL where that is refused.
     pub(super) fn put(&self, column: &Column, value: &str) -> (String, String) {
         let d = &self.dialect;
-        let fallback = match column.kind {
-            Kind::LocalTime | Kind::Instant => D::NOW,
-            Kind::Integer => "0",
-            Kind::Boolean => "FALSE",
-            _ => "''",
-        };
-        let value = match column.not_null {
-            true => format!("COALESCE({value}, {fallback})"),
-            false => value.to_owned(),
+        let fallback = match &column.kind {
+            Kind::LocalTime | Kind::Instant => d.as_local(D::NOW, column),
+            Kind::Integer => "0".to_owned(),
+            Kind::Boolean => "FALSE".to_owned(),
+            Kind::Json => "'{}'".to_owned(),
+            Kind::Uuid => format!("'{}'", uuid::Uuid::nil()),
+            Kind::Words(words) => {
+                format!("'{}'", words.first().map_or("", String::as_str).replace('\'', "''"))
+            }
+            Kind::Text | Kind::Other => "''".to_owned(),
         };
         let value = match column.kind {
-            Kind::LocalTime | Kind::Instant => d.as_local(&value, column),
-            _ => d.cut(&value, column),
+            Kind::LocalTime | Kind::Instant => d.as_local(value, column),
+            _ => d.cut(value, column),
+        };
+        // Last, when both have the column's own type: PostgreSQL refuses to choose between others.
+        let value = match column.not_null {
+            true => format!("COALESCE({value}, {fallback})"),
+            false => value,
         };
         (d.quoted(&column.name), value)
     }

@@ -33,13 +33,42 @@ pub(crate) struct Column {
     pub(crate) type_name: String,
     /// Characters that fit, where there is a limit.
     pub(crate) chars_max: Option<i64>,
-    /// Characters that fit in any case, where the limit is in bytes.
-    pub(crate) safe_chars_max: Option<i64>,
+    /// Bytes that fit, where that is the limit. A character has up to four.
+    pub(crate) bytes_max: Option<i64>,
+    /// Where columns of one database differ in it.
+    pub(crate) charset: Option<String>,
     pub(crate) not_null: bool,
     pub(crate) has_default: bool,
     /// Whether a unique index holds this column alone.
     pub(crate) unique: bool,
 }
+
+impl Column {
+    /// Whether its character set has all of these, as far as that is known here.
+    fn has_characters(&self, text: &str) -> bool {
+        let last = match self.charset.as_deref() {
+            Some("ascii") => '\u{7f}',
+            Some("latin1") => '\u{ff}',
+            Some("utf8mb3" | "utf8") => '\u{ffff}',
+            _ => char::MAX,
+        };
+        text.chars().all(|c| c <= last)
+    }
+
+    /// Characters that fit in any case.
+    pub(crate) fn safe_chars_max(&self) -> Option<i64> {
+        self.chars_max.or(self.bytes_max.map(|bytes| bytes / 4))
+    }
+}
+
+/// What a dead letter takes over from a column of the adopted table as it is.
+pub(super) const COPIED: [(LetterField, Field); 5] = [
+    (LetterField::AggregateType, Field::AggregateType),
+    (LetterField::AggregateId, Field::AggregateId),
+    (LetterField::EventType, Field::EventType),
+    (LetterField::Payload, Field::Payload),
+    (LetterField::RequestId, Field::RequestId),
+];
 
 /// A mapping whose columns are there and fit.
 #[derive(Debug)]
@@ -104,7 +133,10 @@ impl<'a> Fitted<'a> {
         for (state, word) in self.adoption.states.each() {
             let fits = match &status.kind {
                 Kind::Words(words) => words.iter().any(|known| known == word),
-                _ => status.chars_max.is_none_or(|max| word.chars().count() as i64 <= max),
+                _ => {
+                    status.has_characters(word)
+                        && status.chars_max.is_none_or(|max| word.chars().count() as i64 <= max)
+                }
             };
             if !fits {
                 return refuse(format!(
@@ -123,11 +155,21 @@ impl<'a> Fitted<'a> {
             check_kind(table, &key, column, wanted_of_letter(*field))?;
         }
         let (original, id) = (&self.letters[&LetterField::OriginalId], &self.columns[&Field::Id]);
-        if (original.kind == Kind::Integer) != (id.kind == Kind::Integer) {
+        let narrow = original.kind == Kind::Text && original.chars_max.is_some_and(|max| max < 36);
+        if narrow || (original.kind == Kind::Integer) != (id.kind == Kind::Integer) {
             return refuse(format!(
                 "table `{table}`: column `{}` ({}) cannot hold an id of `{}` ({}); map another \
                  column to dead_letters.columns.original_id",
                 original.name, original.type_name, self.adoption.table, id.type_name
+            ));
+        }
+        let own = &self.letters[&LetterField::Id];
+        if !own.has_default {
+            return refuse(format!(
+                "table `{table}`: column `{}` ({}) has no default, so a dead letter could not be \
+                 written; let the database number it, or map another column to \
+                 dead_letters.columns.id",
+                own.name, own.type_name
             ));
         }
         let mapped = |column: &&Column| self.letters.values().any(|m| m.name == column.name);
@@ -140,13 +182,78 @@ impl<'a> Fitted<'a> {
                 column.name
             ));
         }
-        let body = &self.columns[&Field::Payload];
-        match self.letters.get(&LetterField::Payload).filter(|copy| room(copy) < room(body)) {
+        self.check_copies(table)?;
+        self.check_payloads(table)
+    }
+
+    /// Numbers, words and the like of the dead-letter table: they take what the adopted table gives
+    /// only if it is of their kind there too.
+    fn check_copies(&self, table: &str) -> Result<()> {
+        for (field, source) in COPIED {
+            let Some(copy) = self.letters.get(&field).filter(|copy| copy.kind != Kind::Text) else {
+                continue;
+            };
+            let given = self.columns.get(&source);
+            let constant = self.adoption.constants.contains_key(&source);
+            let fits = given.is_some_and(|given| {
+                let wide = copy.kind == Kind::Integer && copy.type_name.starts_with("bigint");
+                let same = given.type_name == copy.type_name || wide || copy.kind == Kind::Json;
+                given.kind == copy.kind && same && (given.not_null || !constant)
+            });
+            if !fits {
+                return refuse(format!(
+                    "table `{table}`: column `{}` ({}) cannot hold every {source} of `{}` ({}); make \
+                     it text, or leave dead_letters.columns.{field} out",
+                    copy.name,
+                    copy.type_name,
+                    self.adoption.table,
+                    given.map_or("a constant", |given| given.type_name.as_str())
+                ));
+            }
+        }
+        let headers = self.letters.get(&LetterField::Headers);
+        match headers.filter(|copy| !matches!(copy.kind, Kind::Text | Kind::Json)) {
             None => Ok(()),
-            Some(column) => refuse(format!(
+            Some(copy) => refuse(format!(
+                "table `{table}`: column `{}` ({}) cannot hold headers; make it text or JSON, or \
+                 leave dead_letters.columns.headers out",
+                copy.name, copy.type_name
+            )),
+        }
+    }
+
+    /// A payload is not cut, and no character of it is replaced.
+    fn check_payloads(&self, table: &str) -> Result<()> {
+        let body = &self.columns[&Field::Payload];
+        let Some(copy) = self.letters.get(&LetterField::Payload) else { return Ok(()) };
+        let (own, of_copy) = (body.charset.as_deref(), copy.charset.as_deref());
+        if let (Some(own), Some(of_copy)) = (own, of_copy)
+            && own != of_copy
+            && own != "ascii"
+            && of_copy != "utf8mb4"
+        {
+            return refuse(format!(
+                "table `{table}`: column `{}` has the character set {of_copy}, which lacks characters \
+                 that a payload of `{}` may have ({own}): they would be lost in a dead letter; \
+                 convert it to utf8mb4, or leave dead_letters.columns.payload out",
+                copy.name, self.adoption.table,
+            ));
+        }
+        // The same text has as many bytes in these.
+        let alike = own == of_copy || own.is_some_and(|own| own == "ascii" || own == "utf8mb3");
+        let fits = match (body.bytes_max, copy.bytes_max) {
+            (Some(given), Some(room)) if alike => given <= room,
+            _ => {
+                let most = body.chars_max.or(body.bytes_max).unwrap_or(i64::MAX);
+                most <= copy.safe_chars_max().unwrap_or(i64::MAX)
+            }
+        };
+        match fits || copy.kind != Kind::Text {
+            true => Ok(()),
+            false => refuse(format!(
                 "table `{table}`: column `{}` ({}) is too small for a payload of `{}` ({}): a dead \
-                 letter would be cut; make it as large",
-                column.name, column.type_name, self.adoption.table, body.type_name
+                 letter would be cut; make it larger, or leave dead_letters.columns.payload out",
+                copy.name, copy.type_name, self.adoption.table, body.type_name
             )),
         }
     }
@@ -170,11 +277,6 @@ impl<'a> Fitted<'a> {
             }
         }
     }
-}
-
-/// Characters that a column holds in any case.
-fn room(column: &Column) -> i64 {
-    column.chars_max.or(column.safe_chars_max).unwrap_or(i64::MAX)
 }
 
 fn refuse<T>(message: String) -> Result<T> {
@@ -214,6 +316,8 @@ enum Wanted {
     /// Anything that reads as text.
     Readable,
     Text,
+    /// Words that are checked, or any text.
+    Word,
     Integer,
     Flag,
     Time,
@@ -229,7 +333,8 @@ fn wanted(field: Field) -> Wanted {
         | Field::Headers
         | Field::RequestId
         | Field::ContentHash => Wanted::Readable,
-        Field::Status | Field::LastError | Field::LockedBy | Field::Response => Wanted::Text,
+        Field::Status => Wanted::Word,
+        Field::LastError | Field::LockedBy | Field::Response => Wanted::Text,
         Field::Processed => Wanted::Flag,
         Field::RetryCount | Field::MaxRetries | Field::Version => Wanted::Integer,
         Field::NextRetryAt
@@ -273,7 +378,8 @@ fn check_kind(table: &str, key: &str, column: &Column, wanted: Wanted) -> Result
             matches!(kind, Kind::Text | Kind::Json | Kind::Integer | Kind::Uuid | Kind::Words(_)),
             "text, JSON, an integer or a uuid",
         ),
-        Wanted::Text => (matches!(kind, Kind::Text | Kind::Words(_)), "text"),
+        Wanted::Text => (*kind == Kind::Text, "text"),
+        Wanted::Word => (matches!(kind, Kind::Text | Kind::Words(_)), "text"),
         Wanted::Integer => (*kind == Kind::Integer, "an integer"),
         Wanted::Flag => (*kind == Kind::Boolean, "a boolean"),
         Wanted::Time => (matches!(kind, Kind::LocalTime | Kind::Instant), "a date with time"),

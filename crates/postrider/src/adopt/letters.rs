@@ -1,7 +1,8 @@
 //! As `clauses`, for the dead-letter table that belongs to an adopted table.
 
 use super::clauses::{Assignments, Clauses, Dialect};
-use super::{Column, Field, LetterField};
+use super::fitting::COPIED;
+use super::{Column, Field, Kind, LetterField};
 use crate::Status;
 use crate::event::limits::{ERROR_DETAIL_CHARS_MAX, ERROR_MESSAGE_CHARS_MAX};
 
@@ -12,6 +13,7 @@ impl<D: Dialect> Clauses<'_, D> {
             (LetterField::AggregateType, "NEW.aggregate_type"),
             (LetterField::AggregateId, "NEW.aggregate_id"),
             (LetterField::EventType, "NEW.event_type"),
+            (LetterField::Payload, "NEW.payload"),
             (LetterField::Headers, "NEW.headers"),
             (LetterField::RequestId, "NEW.request_id"),
             (LetterField::ErrorMessage, "NEW.error_message"),
@@ -22,19 +24,25 @@ impl<D: Dialect> Clauses<'_, D> {
             (LetterField::Resolved, "FALSE"),
             (LetterField::CreatedAt, D::NOW),
             (LetterField::UpdatedAt, D::NOW),
+            (LetterField::ResolvedAt, "NULL"),
+            (LetterField::ResolvedBy, "NULL"),
+            (LetterField::ResolutionNote, "NULL"),
         ];
-        let mut letter = Vec::new();
-        if let Some(column) = self.fitted.letters.get(&LetterField::OriginalId) {
-            letter.push((self.dialect.quoted(&column.name), self.row_of("NEW.event_id")));
-        }
-        if let Some(column) = self.fitted.letters.get(&LetterField::Payload) {
-            let whole = self.dialect.whole("NEW.payload", column);
-            letter.push((self.dialect.quoted(&column.name), whole));
-        }
+        let mut letter = vec![(self.original(), self.original_of("NEW.event_id"))];
         for (field, value) in values {
             // Two fields may be one column: the key and the request id, the times.
             let column = self.fitted.letters.get(&field);
-            let put = column.map(|column| self.put(column, value));
+            let is_copy = COPIED.iter().any(|(copied, _)| *copied == field);
+            let put = column.map(|column| match column.kind {
+                Kind::Text if field == LetterField::Payload => {
+                    (self.dialect.quoted(&column.name), self.dialect.whole(value, column))
+                }
+                // What was NULL in the row is an empty text in the event.
+                ref kind if is_copy && *kind != Kind::Text => {
+                    self.put(column, &format!("NULLIF({value}, '')"))
+                }
+                _ => self.put(column, value),
+            });
             letter.extend(put.filter(|(name, _)| !letter.iter().any(|(known, _)| known == name)));
         }
         letter
@@ -42,19 +50,27 @@ impl<D: Dialect> Clauses<'_, D> {
 
     /// What shows in the adopted dead-letter table that a dead letter (`NEW.`) was dealt with.
     pub(crate) fn resolution(&self) -> Assignments {
-        let Some(resolved) = self.fitted.letters.get(&LetterField::Resolved) else {
+        self.resolved("TRUE", ["NEW.resolved_at", "NEW.resolved_by", "NEW.resolution_note"])
+    }
+
+    /// What shows there that it is open again.
+    pub(crate) fn reopening(&self) -> Assignments {
+        self.resolved("FALSE", ["NULL", "NULL", "NULL"])
+    }
+
+    fn resolved(&self, resolved: &str, [at, by, note]: [&str; 3]) -> Assignments {
+        let Some(flag) = self.fitted.letters.get(&LetterField::Resolved) else {
             return Vec::new();
         };
-        let mut set = vec![(self.dialect.quoted(&resolved.name), "TRUE".to_owned())];
+        let mut set = vec![(self.dialect.quoted(&flag.name), resolved.to_owned())];
         for (field, value) in [
-            (LetterField::ResolvedAt, "NEW.resolved_at"),
-            (LetterField::ResolvedBy, "NEW.resolved_by"),
-            (LetterField::ResolutionNote, "NEW.resolution_note"),
+            (LetterField::ResolvedAt, at),
+            (LetterField::ResolvedBy, by),
+            (LetterField::ResolutionNote, note),
             (LetterField::UpdatedAt, D::NOW),
         ] {
-            if let Some(column) = self.fitted.letters.get(&field) {
-                set.push(self.put(column, value));
-            }
+            let put = self.fitted.letters.get(&field).map(|column| self.put(column, value));
+            set.extend(put.filter(|(name, _)| !set.iter().any(|(known, _)| known == name)));
         }
         set
     }
@@ -97,12 +113,12 @@ impl<D: Dialect> Clauses<'_, D> {
         }
         if let Some(column) = self.fitted.columns.get(&Field::ContentHash) {
             // Of the row that was given up: a dead letter that is sent again is verified.
-            let original = self.of(row, &self.fitted.letters[&LetterField::OriginalId]);
             let hash = format!(
-                "(SELECT {} FROM {} AS a WHERE a.{} = {original})",
+                "(SELECT {} FROM {} AS a WHERE a.{} = {})",
                 d.as_text(&self.of("a.", column), column),
                 d.quoted(&self.fitted.adoption.table),
-                self.id()
+                self.id(),
+                self.row_of_letter(row)
             );
             letter.push(("content_hash".to_owned(), hash));
         }
@@ -150,15 +166,54 @@ impl<D: Dialect> Clauses<'_, D> {
         self.identity(&self.of(row, &self.fitted.letters[&LetterField::OriginalId]))
     }
 
+    /// The column of the adopted dead-letter table that names the row.
+    pub(crate) fn original(&self) -> String {
+        self.dialect.quoted(&self.fitted.letters[&LetterField::OriginalId].name)
+    }
+
+    /// The row of `event_id`, as the adopted dead-letter table names it.
+    pub(crate) fn original_of(&self, event_id: &str) -> String {
+        self.id_for(event_id, &self.fitted.letters[&LetterField::OriginalId])
+    }
+
+    /// The id of the row that a letter names, as the adopted table keeps it.
+    fn row_of_letter(&self, letter: &str) -> String {
+        let original = self.of(letter, &self.fitted.letters[&LetterField::OriginalId]);
+        match self.fitted.has_uuid() {
+            true => self.dialect.uuid_of(&original, &self.fitted.columns[&Field::Id]),
+            false => original,
+        }
+    }
+
+    /// Leaves out rows that were given up, where nothing but their open letter tells: they are
+    /// imported as that letter.
+    pub(crate) fn without_given_up(&self, row: &str) -> String {
+        let Some(letters) = &self.fitted.adoption.dead_letters else { return String::new() };
+        if self.fitted.columns.contains_key(&Field::Status) {
+            return String::new();
+        }
+        let own = format!("{row}{}", self.id());
+        let original = match self.fitted.has_uuid() {
+            true => self.dialect.uuid_of(&own, &self.fitted.letters[&LetterField::OriginalId]),
+            false => own,
+        };
+        format!(
+            "\n  AND NOT EXISTS (SELECT 1 FROM {} AS l WHERE l.{} = {original} AND {})",
+            self.dialect.quoted(&letters.table),
+            self.original(),
+            self.unresolved("l.")
+        )
+    }
+
     /// Leaves out letters of rows that are not given up any more: somebody has sent them again, and
     /// a table without `resolved` does not tell.
     pub(crate) fn without_living(&self, row: &str) -> String {
         let Some(status) = self.fitted.columns.get(&Field::Status) else { return String::new() };
-        let original = self.of(row, &self.fitted.letters[&LetterField::OriginalId]);
         format!(
-            "\n  AND NOT EXISTS (SELECT 1 FROM {} AS a WHERE a.{} = {original} AND {} <> '{}')",
+            "\n  AND NOT EXISTS (SELECT 1 FROM {} AS a WHERE a.{} = {} AND {} <> '{}')",
             self.dialect.quoted(&self.fitted.adoption.table),
             self.id(),
+            self.row_of_letter(row),
             self.dialect.as_text(&self.of("a.", status), status),
             self.word(Status::DeadLetter)
         )

@@ -1,7 +1,7 @@
 //! The statements inside of the triggers, and those of the import. Both databases read them alike.
 
+use super::Field;
 use super::clauses::{Assignments, Clauses, Dialect};
-use super::{Field, LetterField};
 use crate::Status;
 
 /// The triggers that keep an adopted table and its outbox in step, by the end of their names.
@@ -14,7 +14,7 @@ pub(crate) mod trigger {
     pub(crate) const GONE: &str = "adopt_gone";
     /// After a new dead letter.
     pub(crate) const DEAD: &str = "adopt_dead";
-    /// After somebody dealt with a dead letter.
+    /// After somebody dealt with a dead letter, or took that back.
     pub(crate) const RESOLVED: &str = "adopt_resolved";
     /// All of them.
     pub(crate) const ALL: [&str; 5] = [APPEND, STATE, GONE, DEAD, RESOLVED];
@@ -39,48 +39,69 @@ impl<D: Dialect> Clauses<'_, D> {
     pub(crate) fn show_delivery(&self) -> String {
         let marked = self.fitted.adoption.marks();
         let update = marked.then(|| self.update(&self.delivery(), "OLD.event_id", "")).flatten();
-        update.unwrap_or_else(|| self.delete("OLD.event_id"))
+        update.unwrap_or_else(|| self.delete("OLD.event_id", ""))
     }
 
     /// Copies a dead letter, and marks or deletes its row.
     pub(crate) fn show_death(&self) -> String {
         let update = self.update(&self.death(), "NEW.event_id", "");
-        let marked = update.unwrap_or_else(|| self.delete("NEW.event_id"));
+        let marked = update.unwrap_or_else(|| self.delete("NEW.event_id", ""));
         let Some(letters) = &self.fitted.adoption.dead_letters else { return marked };
         let (columns, values) = columns_and_values(&self.letter());
         let table = self.dialect.quoted(&letters.table);
         format!("INSERT INTO {table} ({columns})\n    VALUES ({values});\n    {marked}")
     }
 
-    /// Shows that a dead letter was dealt with. Where it was sent again as it was, its row waits
-    /// again; an edited copy is another event, which the adopted table does not know.
-    pub(crate) fn show_resolution(&self) -> Option<String> {
+    /// Shows that a dead letter was dealt with, or is open again. Where it was sent again as it was,
+    /// its row waits again; an edited copy is another event, which the adopted table does not know.
+    /// Without a state, the row of an imported letter is deleted as others are at their death, if it
+    /// looks due: nothing else would tell a later import that it is not.
+    pub(crate) fn show_resolution(&self) -> String {
         let mut statements = Vec::new();
-        let resolution = self.resolution();
-        if let Some(letters) =
-            self.fitted.adoption.dead_letters.as_ref().filter(|_| !resolution.is_empty())
-        {
-            let original = self.dialect.quoted(&letters.columns[&LetterField::OriginalId]);
+        let (resolution, reopening) = (self.resolution(), self.reopening());
+        let letters = self.fitted.adoption.dead_letters.as_ref();
+        if let Some(letters) = letters.filter(|_| !resolution.is_empty()) {
             statements.push(format!(
-                "UPDATE {} SET {}\n    WHERE {original} = {} AND {};",
+                "UPDATE {} SET {}\n    WHERE {} = {} AND {};",
                 self.dialect.quoted(&letters.table),
                 set_list(&resolution),
-                self.row_of("NEW.event_id"),
+                self.original(),
+                self.original_of("NEW.event_id"),
                 self.unresolved("")
             ));
         }
-        if let Some(status) = self.fitted.adoption.columns.get(&Field::Status) {
-            let sent_again = format!(
-                " AND {} = '{}'\n      AND EXISTS (SELECT 1 FROM {} AS again\n        WHERE again.id = \
-                 NEW.retried_as AND again.event_id = NEW.event_id)",
-                self.dialect.quoted(status),
-                self.word(Status::DeadLetter),
-                self.dialect.quoted(self.outbox.table()),
-            );
-            let update = self.update(&self.return_to_pending(), "NEW.event_id", &sent_again);
-            statements.extend(update);
+        let sent_again = format!(
+            "EXISTS (SELECT 1 FROM {} AS again\n        WHERE again.id = NEW.retried_as AND \
+             again.event_id = NEW.event_id)",
+            self.dialect.quoted(self.outbox.table()),
+        );
+        statements.extend(match self.fitted.adoption.columns.get(&Field::Status) {
+            Some(status) => {
+                let (status, dead) = (self.dialect.quoted(status), self.word(Status::DeadLetter));
+                let waits = format!(" AND {status} = '{dead}'\n      AND {sent_again}");
+                self.update(&self.return_to_pending(), "NEW.event_id", &waits)
+            }
+            None => {
+                let looks_due = self.due("", &[]);
+                let over = format!(" AND {looks_due}\n      AND NOT {sent_again}");
+                Some(self.delete("NEW.event_id", &over))
+            }
+        });
+        let mut show =
+            format!("IF NEW.resolved THEN\n    {}\n    END IF;", statements.join("\n    "));
+        if let Some(letters) = letters.filter(|_| !reopening.is_empty()) {
+            // The last one: those before it were sent again, which nobody takes back.
+            show.push_str(&format!(
+                "\n    IF NOT NEW.resolved THEN\n    UPDATE {table} SET {}\n    WHERE {id} = (SELECT \
+                 MAX(l.{id}) FROM {table} AS l WHERE l.{} = {});\n    END IF;",
+                set_list(&reopening),
+                self.original(),
+                self.original_of("NEW.event_id"),
+                table = self.dialect.quoted(&letters.table),
+                id = self.letter_id(),
+            ));
         }
-        (!statements.is_empty()).then(|| statements.join("\n    "))
+        show
     }
 
     /// Leaves out rows whose request id is known: their event was in the outbox, and left it.
@@ -105,9 +126,9 @@ impl<D: Dialect> Clauses<'_, D> {
         })
     }
 
-    fn delete(&self, event_id: &str) -> String {
+    fn delete(&self, event_id: &str, condition: &str) -> String {
         let table = self.dialect.quoted(&self.fitted.adoption.table);
-        format!("DELETE FROM {table} WHERE {} = {};", self.id(), self.row_of(event_id))
+        format!("DELETE FROM {table} WHERE {} = {}{condition};", self.id(), self.row_of(event_id))
     }
 }
 

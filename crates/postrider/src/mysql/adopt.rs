@@ -7,13 +7,14 @@ use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Connection};
 
 use super::MysqlStore;
+use super::adopt_columns::columns;
 use super::adopt_dialect::Mysql;
 use super::adopt_import::{import_letters, import_rows};
+use super::adopt_letters::{end_letters, forget_letters, mark_letters};
 use super::append::millis;
 use super::desk::audit;
 use crate::adopt::{
-    Adoption, Clauses, Column, Field, Fitted, Kind, LetterField, columns_and_values, is_offset,
-    trigger,
+    Adoption, Clauses, Field, Fitted, Kind, columns_and_values, is_offset, trigger,
 };
 use crate::store::{
     Adopt, AdoptCursor, AdoptImport, AdoptStep, Finding, Result, Upkeep, adoption_findings,
@@ -64,7 +65,7 @@ impl Adopt for MysqlStore {
             let mut there = Vec::new();
             for (end, table) in wanted.as_ref().into_iter().flatten() {
                 let name = format!("{}_{end}", spec.outbox.table());
-                if body_of(&mut connection, &name, table).await?.is_some() {
+                if found(&mut connection, &name, table).await?.is_some() {
                     there.push(name);
                 }
             }
@@ -138,6 +139,22 @@ impl Adopt for MysqlStore {
         Ok(step)
     }
 
+    async fn expired_rows(
+        &self,
+        outbox: &Outbox,
+        adoption: &Adoption,
+        age: Duration,
+    ) -> Result<u64> {
+        let Some(sql) =
+            self.on_delivered(outbox, adoption, include_str!("sql/adopt_expired.sql")).await?
+        else {
+            return Ok(0);
+        };
+        let rows: i64 =
+            sqlx::query_scalar(AssertSqlSafe(sql)).bind(millis(age)).fetch_one(&self.pool).await?;
+        Ok(u64::try_from(rows).unwrap_or(0))
+    }
+
     async fn clean_adopted(
         &self,
         outbox: &Outbox,
@@ -145,20 +162,8 @@ impl Adopt for MysqlStore {
         age: Duration,
         chunk: u32,
     ) -> Result<u64> {
-        let Some(time) = adoption.delivered_time().filter(|_| adoption.marks()) else {
-            return Ok(0);
-        };
-        let fitted = fit(&mut *self.pool.acquire().await?, adoption).await?;
-        let clauses = clauses(&fitted, outbox);
-        let sql = clauses.fill(
-            include_str!("sql/adopt_clean.sql"),
-            &[
-                ("adopted", adoption.table.clone()),
-                ("id", clauses.id()),
-                ("delivered", clauses.delivered("f.")),
-                ("at", clauses.time("f.", &fitted.columns[&time])),
-            ],
-        );
+        let sql = include_str!("sql/adopt_clean.sql");
+        let Some(sql) = self.on_delivered(outbox, adoption, sql).await? else { return Ok(0) };
         let mut removed = 0;
         loop {
             let step = sqlx::query(AssertSqlSafe(sql.clone()))
@@ -172,6 +177,29 @@ impl Adopt for MysqlStore {
                 return Ok(removed);
             }
         }
+    }
+}
+
+impl MysqlStore {
+    /// A statement about rows that are marked as delivered; none where they are not kept.
+    async fn on_delivered(
+        &self,
+        outbox: &Outbox,
+        adoption: &Adoption,
+        template: &str,
+    ) -> Result<Option<String>> {
+        let Some(time) = adoption.delivered_time().filter(|_| adoption.marks()) else {
+            return Ok(None);
+        };
+        let fitted = fit(&mut *self.pool.acquire().await?, adoption).await?;
+        let clauses = clauses(&fitted, outbox);
+        let pieces = [
+            ("adopted", adoption.table.clone()),
+            ("id", clauses.id()),
+            ("delivered", clauses.delivered("f.")),
+            ("at", clauses.time("f.", &fitted.columns[&time])),
+        ];
+        Ok(Some(clauses.fill(template, &pieces)))
     }
 }
 
@@ -195,6 +223,8 @@ pub(super) async fn set_up(
     sqlx::raw_sql(spec.outbox.sql(include_str!("sql/adopt_index.sql")))
         .execute(&mut *connection)
         .await?;
+    let letters = adoption.dead_letters.as_ref().map(|letters| letters.table.as_str());
+    end_letters(connection, &spec.outbox, letters).await?;
     if let Some(mark) = mark_letters(spec, adoption) {
         sqlx::raw_sql(AssertSqlSafe(mark)).execute(&mut *connection).await?;
     }
@@ -208,11 +238,12 @@ pub(super) async fn set_up(
         // Touched only where that changes something: it waits for every open transaction on the
         // table, and all writers wait behind it.
         let name = format!("{}_{}", spec.outbox.table(), made.end);
-        let found = body_of(connection, &name, &made.table).await?;
-        if found.as_deref() == Some(made.body()) {
+        let known = found(connection, &name, &made.table).await?;
+        let is_strict = made.end == trigger::APPEND;
+        if known.as_ref().is_some_and(|known| *known == (made.body().to_owned(), is_strict)) {
             continue;
         }
-        if found.is_none() {
+        if known.is_none() {
             // It may be on the table that was adopted before.
             let drop = format!("DROP TRIGGER IF EXISTS `{name}`");
             sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut *connection).await?;
@@ -229,11 +260,19 @@ pub(super) async fn remove(
     connection: &mut MySqlConnection,
     outbox: &Outbox,
 ) -> Result<Vec<String>> {
-    // The last one that goes.
-    let gone = format!("{}_{}", outbox.table(), trigger::GONE);
-    if body_of(connection, &gone, outbox.table()).await?.is_none() {
+    // What is made first, and goes last.
+    let adopted: i64 = sqlx::query_scalar(
+        "SELECT COUNT(*) FROM information_schema.STATISTICS
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND INDEX_NAME = ?",
+    )
+    .bind(outbox.table())
+    .bind(format!("{}_adopted", outbox.table()))
+    .fetch_one(&mut *connection)
+    .await?;
+    if adopted == 0 {
         return Ok(Vec::new());
     }
+    end_letters(connection, outbox, None).await?;
     sqlx::raw_sql(outbox.sql(include_str!("sql/adopt_remove.sql"))).execute(connection).await?;
     Ok(vec![format!("outbox {} serves no table of others any more", outbox.name())])
 }
@@ -241,37 +280,25 @@ pub(super) async fn remove(
 /// Ends an adoption together with its outbox.
 pub(super) async fn forget(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<()> {
     remove(connection, outbox).await?;
-    let known: i64 = sqlx::query_scalar(
-        "SELECT COUNT(*) FROM information_schema.TABLES
-         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'postrider_adoptions'",
-    )
-    .fetch_one(&mut *connection)
-    .await?;
-    if known > 0 {
-        sqlx::query("DELETE FROM postrider_adoptions WHERE outbox = ?")
-            .bind(outbox.name())
-            .execute(connection)
-            .await?;
-    }
-    Ok(())
+    forget_letters(connection, outbox).await
 }
 
-/// The body of a trigger, where it is there.
-async fn body_of(
+/// The body of a trigger and whether it is strict, where it is there.
+async fn found(
     connection: &mut MySqlConnection,
     name: &str,
     table: &str,
-) -> Result<Option<String>> {
+) -> Result<Option<(String, bool)>> {
     // By schema and name of the table: a search by those of the trigger opens every table.
-    let body: Option<String> = sqlx::query_scalar(
-        "SELECT ACTION_STATEMENT FROM information_schema.TRIGGERS
+    let found: Option<(String, bool)> = sqlx::query_as(
+        "SELECT ACTION_STATEMENT, SQL_MODE LIKE '%STRICT%' FROM information_schema.TRIGGERS
          WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = ? AND TRIGGER_NAME = ?",
     )
     .bind(table)
     .bind(name)
     .fetch_optional(connection)
     .await?;
-    Ok(body.map(|body| body.trim().to_owned()))
+    Ok(found.map(|(body, is_strict)| (body.trim().to_owned(), is_strict)))
 }
 
 /// Holds a mapping against the tables as they are.
@@ -300,49 +327,6 @@ async fn fit<'a>(connection: &mut MySqlConnection, adoption: &'a Adoption) -> Re
     Fitted::new(adoption, table, letters)
 }
 
-type FoundColumn = (String, String, String, Option<i64>, Option<i64>, bool, bool, bool);
-
-async fn columns(connection: &mut MySqlConnection, table: &str) -> Result<Vec<Column>> {
-    let found: Vec<FoundColumn> = sqlx::query_as(include_str!("sql/adopt_columns.sql"))
-        .bind(table)
-        .bind(table)
-        .fetch_all(connection)
-        .await?;
-    let column =
-        |(name, base, type_name, chars_max, bytes, not_null, has_default, unique): FoundColumn| {
-            let kind = match base.as_str() {
-                "tinyint" if type_name.starts_with("tinyint(1)") => Kind::Boolean,
-                "bit" if type_name == "bit(1)" => Kind::Boolean,
-                "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => Kind::Integer,
-                "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" => Kind::Text,
-                "json" => Kind::Json,
-                "uuid" => Kind::Uuid,
-                "datetime" => Kind::LocalTime,
-                "timestamp" => Kind::Instant,
-                "enum" => Kind::Words(words(&type_name)),
-                _ => Kind::Other,
-            };
-            // A character has up to four bytes.
-            let safe_chars_max = bytes.map(|bytes| bytes / 4);
-            Column {
-                name,
-                kind,
-                type_name,
-                chars_max,
-                safe_chars_max,
-                not_null,
-                has_default,
-                unique,
-            }
-        };
-    Ok(found.into_iter().map(column).collect())
-}
-
-/// The words of `enum('A','B')`.
-fn words(type_name: &str) -> Vec<String> {
-    type_name.split('\'').skip(1).step_by(2).map(str::to_owned).collect()
-}
-
 /// A trigger of an adoption.
 struct Made {
     end: &'static str,
@@ -357,7 +341,9 @@ impl Made {
     }
 }
 
-/// The triggers, the one that begins it all last: before it, no event has a row to be shown in.
+/// The triggers, the one that begins it all last: before it, no event has a row to be shown in. Those
+/// that write to tables of others are not strict: a character that a column's character set lacks, or
+/// a number that is too large for it, must not fail a settle. (`CONVERT … USING` would: error 1977.)
 fn triggers(clauses: &Clauses<'_, Mysql>) -> Vec<Made> {
     let (outbox, adoption) = (clauses.outbox.table(), clauses.fitted.adoption);
     let letters = format!("{outbox}_dlq");
@@ -367,15 +353,20 @@ fn triggers(clauses: &Clauses<'_, Mysql>) -> Vec<Made> {
         made.push(Made { end, table: table.to_owned(), sql: clauses.fill(template, pieces) });
     };
     if let Some(show) = clauses.show_state() {
-        let pieces = [("changed", clauses.changed()), identities.clone(), ("show", show)];
+        let pieces = [
+            ("changed", clauses.changed()),
+            ("adopted", adoption.table.clone()),
+            ("id", clauses.id()),
+            ("row", clauses.row_of("NEW.event_id")),
+            identities.clone(),
+            ("show", show),
+        ];
         add(trigger::STATE, outbox, include_str!("sql/adopt_state.sql"), &pieces);
     }
     let pieces = [identities.clone(), ("show", clauses.show_death())];
     add(trigger::DEAD, &letters, include_str!("sql/adopt_dead.sql"), &pieces);
-    if let Some(show) = clauses.show_resolution() {
-        let pieces = [identities.clone(), ("show", show)];
-        add(trigger::RESOLVED, &letters, include_str!("sql/adopt_resolved.sql"), &pieces);
-    }
+    let pieces = [identities.clone(), ("show", clauses.show_resolution())];
+    add(trigger::RESOLVED, &letters, include_str!("sql/adopt_resolved.sql"), &pieces);
     let pieces = [identities, ("show", clauses.show_delivery())];
     add(trigger::GONE, outbox, include_str!("sql/adopt_gone.sql"), &pieces);
     let check = match clauses.fitted.columns[&Field::Id].kind {
@@ -393,16 +384,4 @@ fn triggers(clauses: &Clauses<'_, Mysql>) -> Vec<Made> {
     ];
     add(trigger::APPEND, &adoption.table, include_str!("sql/adopt_append.sql"), &pieces);
     made
-}
-
-/// Remembers which dead letters were there before the adoption; names are validated.
-fn mark_letters(spec: &OutboxSpec, adoption: &Adoption) -> Option<String> {
-    let letters = adoption.dead_letters.as_ref()?;
-    Some(format!(
-        "INSERT IGNORE INTO postrider_adoptions (outbox, letters_table, letters_until)\n\
-         SELECT '{}', '{table}', COALESCE(MAX(`{}`), 0) FROM `{table}`;\n",
-        spec.outbox.name(),
-        letters.columns[&LetterField::Id],
-        table = letters.table,
-    ))
 }

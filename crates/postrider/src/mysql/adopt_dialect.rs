@@ -36,6 +36,10 @@ impl Dialect for Mysql {
     fn as_text(&self, value: &str, column: &Column) -> String {
         match column.kind {
             Kind::Integer | Kind::Uuid | Kind::Words(_) => format!("CAST({value} AS CHAR)"),
+            // Before it meets a text that its own character set lacks, which would be an error.
+            _ if column.charset.as_deref().is_some_and(|charset| charset != "utf8mb4") => {
+                format!("CONVERT({value} USING utf8mb4)")
+            }
             _ => value.to_owned(),
         }
     }
@@ -62,7 +66,7 @@ impl Dialect for Mysql {
     }
 
     fn cut(&self, value: &str, column: &Column) -> String {
-        match column.chars_max.or(column.safe_chars_max).filter(|_| column.kind == Kind::Text) {
+        match column.safe_chars_max().filter(|_| column.kind == Kind::Text) {
             Some(chars) => format!("LEFT({value}, {chars})"),
             None => value.to_owned(),
         }
@@ -96,7 +100,8 @@ impl Dialect for Mysql {
     }
 
     fn uuid_of(&self, identity: &str, _column: &Column) -> String {
-        identity.to_owned()
+        // ASCII is compared with a column of any character set by the column's own collation.
+        format!("CONVERT({identity} USING ascii)")
     }
 
     fn differ(&self, one: &str, other: &str) -> String {

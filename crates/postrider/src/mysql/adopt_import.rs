@@ -40,6 +40,7 @@ pub(super) async fn import_rows(
             ("due", clauses.due("f.", &states)),
             ("identity", clauses.identity(&format!("f.{}", clauses.id()))),
             ("repeats", clauses.without_repeats("f.")),
+            ("given_up", clauses.without_given_up("f.")),
         ],
         &place[..],
     ]
@@ -98,7 +99,8 @@ pub(super) async fn import_letters(
     .bind(rows_max)
     .fetch_all(&mut *connection)
     .await?;
-    let Some(last) = ids.last().copied() else { return Ok(end) };
+    // To the end at the end: what was there is known, and what follows are copies.
+    let last = ids.last().copied().unwrap_or(until);
     let (columns, values) = columns_and_values(&clauses.imported_letter("f."));
     let pieces = [
         &place[..],
@@ -117,13 +119,14 @@ pub(super) async fn import_letters(
         taken += one.await?.rows_affected();
     }
     sqlx::query(
-        "UPDATE postrider_adoptions SET letters_done = ? WHERE outbox = ? AND letters_table = ?",
+        "UPDATE postrider_adoptions SET letters_done = GREATEST(letters_done, ?)
+         WHERE outbox = ? AND letters_table = ?",
     )
     .bind(last)
     .bind(clauses.outbox.name())
     .bind(&table)
     .execute(connection)
     .await?;
-    let next = Some(AdoptCursor::Letters(last));
+    let next = (!ids.is_empty()).then_some(AdoptCursor::Letters(last));
     Ok(AdoptStep { seen: ids.len() as u64, taken, next })
 }

@@ -6,8 +6,10 @@
 //! it as a duplicate under every isolation level.
 
 mod adopt;
+mod adopt_columns;
 mod adopt_dialect;
 mod adopt_import;
+mod adopt_letters;
 mod append;
 mod batches;
 mod claim;

@@ -6,13 +6,14 @@ use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::PostgresStore;
+use super::adopt_columns::columns;
 use super::adopt_dialect::Postgres;
 use super::adopt_import::{import_letters, import_rows};
+use super::adopt_letters::{end_letters, forget_letters, mark_letters};
 use super::append::millis;
 use super::desk::audit;
 use crate::adopt::{
-    Adoption, Clauses, Column, Field, Fitted, Kind, LetterField, columns_and_values, is_offset,
-    trigger,
+    Adoption, Clauses, Field, Fitted, Kind, LetterField, columns_and_values, is_offset, trigger,
 };
 use crate::store::{
     Adopt, AdoptCursor, AdoptImport, AdoptStep, Finding, Result, Upkeep, adoption_findings,
@@ -117,6 +118,22 @@ impl Adopt for PostgresStore {
         Ok(step)
     }
 
+    async fn expired_rows(
+        &self,
+        outbox: &Outbox,
+        adoption: &Adoption,
+        age: Duration,
+    ) -> Result<u64> {
+        let Some(sql) =
+            self.on_delivered(outbox, adoption, include_str!("sql/adopt_expired.sql")).await?
+        else {
+            return Ok(0);
+        };
+        let rows: i64 =
+            sqlx::query_scalar(AssertSqlSafe(sql)).bind(millis(age)).fetch_one(&self.pool).await?;
+        Ok(u64::try_from(rows).unwrap_or(0))
+    }
+
     async fn clean_adopted(
         &self,
         outbox: &Outbox,
@@ -124,20 +141,8 @@ impl Adopt for PostgresStore {
         age: Duration,
         chunk: u32,
     ) -> Result<u64> {
-        let Some(time) = adoption.delivered_time().filter(|_| adoption.marks()) else {
-            return Ok(0);
-        };
-        let fitted = fit(&mut *self.pool.acquire().await?, adoption).await?;
-        let clauses = clauses(&fitted, outbox);
-        let sql = clauses.fill(
-            include_str!("sql/adopt_clean.sql"),
-            &[
-                ("adopted", adoption.table.clone()),
-                ("id", clauses.id()),
-                ("delivered", clauses.delivered("f.")),
-                ("at", clauses.time("f.", &fitted.columns[&time])),
-            ],
-        );
+        let sql = include_str!("sql/adopt_clean.sql");
+        let Some(sql) = self.on_delivered(outbox, adoption, sql).await? else { return Ok(0) };
         let mut removed = 0;
         loop {
             let step = sqlx::query(AssertSqlSafe(sql.clone()))
@@ -151,6 +156,29 @@ impl Adopt for PostgresStore {
                 return Ok(removed);
             }
         }
+    }
+}
+
+impl PostgresStore {
+    /// A statement about rows that are marked as delivered; none where they are not kept.
+    async fn on_delivered(
+        &self,
+        outbox: &Outbox,
+        adoption: &Adoption,
+        template: &str,
+    ) -> Result<Option<String>> {
+        let Some(time) = adoption.delivered_time().filter(|_| adoption.marks()) else {
+            return Ok(None);
+        };
+        let fitted = fit(&mut *self.pool.acquire().await?, adoption).await?;
+        let clauses = clauses(&fitted, outbox);
+        let pieces = [
+            ("adopted", adoption.table.clone()),
+            ("id", clauses.id()),
+            ("delivered", clauses.delivered("f.")),
+            ("at", clauses.time("f.", &fitted.columns[&time])),
+        ];
+        Ok(Some(clauses.fill(template, &pieces)))
     }
 }
 
@@ -179,6 +207,8 @@ pub(super) async fn set_up(
         sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut *connection).await?;
     }
     sqlx::raw_sql(AssertSqlSafe(made.shared)).execute(&mut *connection).await?;
+    let letters = adoption.dead_letters.as_ref().map(|letters| letters.table.as_str());
+    end_letters(connection, &spec.outbox, letters).await?;
     sqlx::raw_sql(AssertSqlSafe(mark_letters(spec, adoption))).execute(&mut *connection).await?;
     // Touched only where that changes something: it waits for every open transaction on the table,
     // and all writers wait behind it.
@@ -211,6 +241,7 @@ pub(super) async fn remove(connection: &mut PgConnection, outbox: &Outbox) -> Re
     if !adopted {
         return Ok(Vec::new());
     }
+    end_letters(connection, outbox, None).await?;
     sqlx::raw_sql(outbox.sql(include_str!("sql/adopt_remove.sql"))).execute(connection).await?;
     Ok(vec![format!("outbox {} serves no table of others any more", outbox.name())])
 }
@@ -218,16 +249,7 @@ pub(super) async fn remove(connection: &mut PgConnection, outbox: &Outbox) -> Re
 /// Ends an adoption together with its outbox.
 pub(super) async fn forget(connection: &mut PgConnection, outbox: &Outbox) -> Result<()> {
     remove(connection, outbox).await?;
-    let known: bool = sqlx::query_scalar("SELECT to_regclass('postrider_adoptions') IS NOT NULL")
-        .fetch_one(&mut *connection)
-        .await?;
-    if known {
-        sqlx::query("DELETE FROM postrider_adoptions WHERE outbox = $1")
-            .bind(outbox.name())
-            .execute(connection)
-            .await?;
-    }
-    Ok(())
+    forget_letters(connection, outbox).await
 }
 
 /// Holds a mapping against the tables as they are.
@@ -254,49 +276,6 @@ async fn fit<'a>(connection: &mut PgConnection, adoption: &'a Adoption) -> Resul
     Fitted::new(adoption, table, letters)
 }
 
-type FoundColumn = (String, String, String, String, Option<i64>, bool, bool, bool, Vec<String>);
-
-async fn columns(connection: &mut PgConnection, table: &str) -> Result<Vec<Column>> {
-    let found: Vec<FoundColumn> = sqlx::query_as(include_str!("sql/adopt_columns.sql"))
-        .bind(table)
-        .fetch_all(connection)
-        .await?;
-    let column = |(
-        name,
-        base,
-        class,
-        type_name,
-        chars_max,
-        not_null,
-        has_default,
-        unique,
-        words,
-    ): FoundColumn| {
-        let kind = match base.as_str() {
-            "int2" | "int4" | "int8" => Kind::Integer,
-            "bool" => Kind::Boolean,
-            "varchar" | "bpchar" | "text" | "citext" => Kind::Text,
-            "json" | "jsonb" => Kind::Json,
-            "uuid" => Kind::Uuid,
-            "timestamp" => Kind::LocalTime,
-            "timestamptz" => Kind::Instant,
-            _ if class == "e" => Kind::Words(words),
-            _ => Kind::Other,
-        };
-        Column {
-            name,
-            kind,
-            type_name,
-            chars_max,
-            safe_chars_max: None,
-            not_null,
-            has_default,
-            unique,
-        }
-    };
-    Ok(found.into_iter().map(column).collect())
-}
-
 /// What a migration makes for one adoption.
 struct Parts {
     /// Functions, and triggers on the outbox's own tables.
@@ -320,8 +299,13 @@ fn parts(clauses: &Clauses<'_, Postgres>) -> Parts {
     {
         add(include_str!("sql/adopt_headers.sql"), &[]);
     }
+    let check = match clauses.fitted.columns[&Field::Id].kind {
+        Kind::Text => include_str!("sql/adopt_check.sql").trim_end(),
+        _ => "",
+    };
     let (columns, values) = columns_and_values(&clauses.event("f."));
     let pieces = [
+        ("check", check.to_owned()),
         ("name", clauses.outbox.name().to_owned()),
         ("columns", columns),
         ("values", values),
@@ -331,7 +315,14 @@ fn parts(clauses: &Clauses<'_, Postgres>) -> Parts {
     add(include_str!("sql/adopt_append.sql"), &pieces);
     let identities = ("identities", clauses.identities());
     if let Some(show) = clauses.show_state() {
-        let pieces = [("changed", clauses.changed()), identities.clone(), ("show", show)];
+        let pieces = [
+            ("changed", clauses.changed()),
+            ("adopted", adoption.table.clone()),
+            ("id", clauses.id()),
+            ("row", clauses.row_of("NEW.event_id")),
+            identities.clone(),
+            ("show", show),
+        ];
         add(include_str!("sql/adopt_state.sql"), &pieces);
         names.push((trigger::STATE, outbox.to_owned()));
     }
@@ -340,24 +331,10 @@ fn parts(clauses: &Clauses<'_, Postgres>) -> Parts {
     names.push((trigger::GONE, outbox.to_owned()));
     add(include_str!("sql/adopt_dead.sql"), &[identities.clone(), ("show", clauses.show_death())]);
     names.push((trigger::DEAD, format!("{outbox}_dlq")));
-    if let Some(show) = clauses.show_resolution() {
-        add(include_str!("sql/adopt_resolved.sql"), &[identities, ("show", show)]);
-        names.push((trigger::RESOLVED, format!("{outbox}_dlq")));
-    }
+    let pieces = [identities, ("show", clauses.show_resolution())];
+    add(include_str!("sql/adopt_resolved.sql"), &pieces);
+    names.push((trigger::RESOLVED, format!("{outbox}_dlq")));
     let pieces = [("adopted", adoption.table.clone())];
     let append_trigger = clauses.fill(include_str!("sql/adopt_append_trigger.sql"), &pieces);
     Parts { shared, append_trigger, names }
-}
-
-/// Remembers which dead letters were there before the adoption; names are validated.
-fn mark_letters(spec: &OutboxSpec, adoption: &Adoption) -> String {
-    let Some(letters) = &adoption.dead_letters else { return String::new() };
-    format!(
-        "INSERT INTO postrider_adoptions (outbox, letters_table, letters_until)\n\
-         SELECT '{}', '{table}', coalesce(max(\"{}\"), 0) FROM \"{table}\"\n\
-         ON CONFLICT DO NOTHING;\n",
-        spec.outbox.name(),
-        letters.columns[&LetterField::Id],
-        table = letters.table,
-    )
 }

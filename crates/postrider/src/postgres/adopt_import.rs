@@ -39,6 +39,7 @@ pub(super) async fn import_rows(
             ("due", clauses.due("f.", &states)),
             ("identity", clauses.identity(&format!("f.{}", clauses.id()))),
             ("repeats", clauses.without_repeats("f.")),
+            ("given_up", clauses.without_given_up("f.")),
         ],
         &place[..],
     ]
@@ -85,7 +86,8 @@ pub(super) async fn import_letters(
     .bind(i64::from(rows_max))
     .fetch_all(&mut *connection)
     .await?;
-    let Some(last) = ids.last().copied() else { return Ok(end) };
+    // To the end at the end: what was there is known, and what follows are copies.
+    let last = ids.last().copied().unwrap_or(until);
     let (columns, values) = columns_and_values(&clauses.imported_letter("f."));
     let pieces = [
         &place[..],
@@ -104,13 +106,14 @@ pub(super) async fn import_letters(
         taken += one.await?.rows_affected();
     }
     sqlx::query(
-        "UPDATE postrider_adoptions SET letters_done = $3 WHERE outbox = $1 AND letters_table = $2",
+        "UPDATE postrider_adoptions SET letters_done = GREATEST(letters_done, $3)
+         WHERE outbox = $1 AND letters_table = $2",
     )
     .bind(clauses.outbox.name())
     .bind(&table)
     .bind(last)
     .execute(connection)
     .await?;
-    let next = Some(AdoptCursor::Letters(last));
+    let next = (!ids.is_empty()).then_some(AdoptCursor::Letters(last));
     Ok(AdoptStep { seen: ids.len() as u64, taken, next })
 }

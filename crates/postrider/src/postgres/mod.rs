@@ -5,8 +5,10 @@
 //! committed after this one began fails with SQLSTATE 40001: repeat the whole transaction.
 
 mod adopt;
+mod adopt_columns;
 mod adopt_dialect;
 mod adopt_import;
+mod adopt_letters;
 mod append;
 mod batches;
 mod desk;

@@ -38,6 +38,15 @@ impl Adopt for SqliteStore {
         Err(refused(outbox, adoption))
     }
 
+    async fn expired_rows(
+        &self,
+        outbox: &Outbox,
+        adoption: &Adoption,
+        _age: Duration,
+    ) -> Result<u64> {
+        Err(refused(outbox, adoption))
+    }
+
     async fn clean_adopted(
         &self,
         outbox: &Outbox,

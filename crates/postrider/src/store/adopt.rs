@@ -59,6 +59,14 @@ pub trait Adopt: Send + Sync {
         import: &AdoptImport<'_>,
     ) -> Result<AdoptStep>;
 
+    /// How many rows [`clean_adopted`](Self::clean_adopted) would delete.
+    async fn expired_rows(
+        &self,
+        outbox: &Outbox,
+        adoption: &Adoption,
+        age: Duration,
+    ) -> Result<u64>;
+
     /// Deletes rows that were marked as delivered longer ago than `age`, in bounded chunks.
     async fn clean_adopted(
         &self,

@@ -6,6 +6,8 @@ mod redis;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
+
 use super::answer::Answer;
 use super::call::Key;
 pub(super) use memory::Memory;
@@ -57,6 +59,13 @@ pub(super) struct Keep {
     pub(super) stale_for: Duration,
 }
 
+impl Keep {
+    /// Only a success is worth more than nothing when it is old: a refusal is over with its time.
+    pub(super) fn stale_for(status: StatusCode, stale_ttl: Duration) -> Duration {
+        if status.is_success() { stale_ttl } else { Duration::ZERO }
+    }
+}
+
 /// An answer that was kept.
 #[derive(Debug, Clone)]
 pub(super) struct Kept {
@@ -76,10 +85,10 @@ impl Cache {
         }
     }
 
-    pub(super) async fn get(&self, key: Key, stale_for: Duration) -> Option<Kept> {
+    pub(super) async fn get(&self, key: Key, stale_ttl: Duration) -> Option<Kept> {
         match self {
             Self::Memory(memory) => memory.get(key),
-            Self::Redis(redis) => redis.get(key, stale_for).await,
+            Self::Redis(redis) => redis.get(key, stale_ttl).await,
         }
     }
 

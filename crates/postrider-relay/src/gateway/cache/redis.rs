@@ -44,7 +44,7 @@ impl Redis {
         })
     }
 
-    pub(crate) async fn get(&self, key: Key, stale_for: Duration) -> Option<Kept> {
+    pub(crate) async fn get(&self, key: Key, stale_ttl: Duration) -> Option<Kept> {
         let mut commands = Pipeline::new();
         let name = self.name(key);
         commands.cmd("GET").arg(&name).cmd("PTTL").arg(&name);
@@ -57,7 +57,8 @@ impl Redis {
         // By the time that is left, not by a clock: those of two machines differ.
         let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or_default());
         let answer = Answer::from_bytes(bytes)?;
-        Some(Kept { answer: Arc::new(answer), is_fresh: left > stale_for })
+        let is_fresh = left > Keep::stale_for(answer.status, stale_ttl);
+        Some(Kept { answer: Arc::new(answer), is_fresh })
     }
 
     pub(crate) async fn put(&self, key: Key, answer: &Answer, keep: Keep) {

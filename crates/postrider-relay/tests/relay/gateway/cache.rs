@@ -17,6 +17,7 @@ mod sqlite {
         processes_share_their_answers_in_redis,
         calls_go_on_without_a_cache_that_is_down_or_silent,
         an_answer_in_redis_grows_old_and_is_given_while_the_upstream_is_down,
+        a_refusal_in_redis_is_given_for_its_own_time_whatever_the_time_of_old_answers,
         redis_keeps_the_newer_of_two_answers,
         a_cache_that_is_not_there_is_found_by_the_check,
     );
@@ -93,18 +94,42 @@ async fn an_answer_in_redis_grows_old_and_is_given_while_the_upstream_is_down(db
     .await;
 }
 
+async fn a_refusal_in_redis_is_given_for_its_own_time_whatever_the_time_of_old_answers(db: TestDb) {
+    let test = "a_refusal_in_redis_is_given_for_its_own_time_whatever_the_time_of_old_answers";
+    let Some(url) = redis(test) else { return };
+    let (negative_ttl, stale_ttl) = (Duration::from_secs(60), Duration::from_secs(3_600));
+    let scene = Scene::with(db, |settings| {
+        named(GatewaySettings { negative_ttl, stale_ttl, ..settings }, at(&url))
+    })
+    .await;
+    scene.says(|_| postrider_testkit::http::Reply::Status(404));
+    for word in ["miss", "hit"] {
+        let answer = scene.get("/character/1").await;
+        assert_eq!((answer.status().as_u16(), header(&answer, "postrider-cache")), (404, word));
+    }
+    let (mut connection, key) = only_key(&scene, &url).await;
+    let left_ms: u64 = redis::cmd("PTTL").arg(&key).query_async(&mut connection).await.unwrap();
+    assert!(left_ms <= 60_000, "{left_ms}: it does not grow old");
+}
+
+/// The connection to the cache, and the key of the only answer there.
+async fn only_key(scene: &Scene, url: &str) -> (redis::aio::MultiplexedConnection, String) {
+    let client = redis::Client::open(url).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let pattern = format!("postrider:gateway:{}:*", scene.gateway.name());
+    let keys: Vec<String> =
+        redis::cmd("KEYS").arg(&pattern).query_async(&mut connection).await.unwrap();
+    let [key] = <[String; 1]>::try_from(keys).unwrap();
+    (connection, key)
+}
+
 /// A replay that was asked first and answered last must not undo what a caller got meanwhile.
 async fn redis_keeps_the_newer_of_two_answers(db: TestDb) {
     let Some(url) = redis("redis_keeps_the_newer_of_two_answers") else { return };
     let scene = Scene::with(db, |settings| named(settings, at(&url))).await;
     assert_eq!(scene.get("/character/1").await.status(), 200);
-    let client = redis::Client::open(url.as_str()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    let pattern = format!("postrider:gateway:{}:*", scene.gateway.name());
-    let keys: Vec<String> =
-        redis::cmd("KEYS").arg(&pattern).query_async(&mut connection).await.unwrap();
-    let [key] = keys.as_slice() else { panic!("{keys:?}") };
-    let kept: Vec<u8> = redis::cmd("GETDEL").arg(key).query_async(&mut connection).await.unwrap();
+    let (mut connection, key) = only_key(&scene, &url).await;
+    let kept: Vec<u8> = redis::cmd("GETDEL").arg(&key).query_async(&mut connection).await.unwrap();
 
     scene.server.shut();
     let slow = scene.get("/character/1");
@@ -114,7 +139,7 @@ async fn redis_keeps_the_newer_of_two_answers(db: TestDb) {
         let kept = String::from_utf8_lossy(&kept[16..]).replace("hello", "newer");
         let newer = format!("{:016}{kept}", 9_000_000_000_000_u64);
         let mut set = redis::cmd("SET");
-        set.arg(key).arg(&newer).arg("PX").arg(60_000);
+        set.arg(&key).arg(&newer).arg("PX").arg(60_000);
         set.query_async::<()>(&mut connection).await.unwrap();
         scene.server.open();
     };

@@ -4,6 +4,7 @@ mod answers;
 mod cache;
 mod faults;
 mod outages;
+mod replays;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

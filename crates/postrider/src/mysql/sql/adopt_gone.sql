@@ -1,4 +1,5 @@
 -- An event that left the outbox was delivered, unless it left together with its dead letter.
+SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR
 CREATE OR REPLACE TRIGGER `{outbox}_adopt_gone` AFTER DELETE ON `{outbox}` FOR EACH ROW
 BEGIN
     IF OLD.event_id LIKE '{identities}' AND NOT EXISTS (

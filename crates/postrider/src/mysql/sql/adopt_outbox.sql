@@ -1,9 +1,11 @@
 -- How far the import of an adopted dead-letter table has come. Letters up to letters_until were there
--- before the adoption; later ones are copies of the outbox's own.
+-- before the adoption; later ones are copies of the outbox's own, until it has ended.
 CREATE TABLE IF NOT EXISTS postrider_adoptions (
     outbox        VARCHAR(40) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     letters_table VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    letters_id    VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     letters_until BIGINT      NOT NULL,
     letters_done  BIGINT      NOT NULL DEFAULT 0,
+    ended         BOOLEAN     NOT NULL DEFAULT FALSE,
     PRIMARY KEY (outbox, letters_table)
 ) ENGINE = InnoDB;

@@ -1,7 +1,8 @@
 -- What an operator does with a dead letter, shown in the adopted tables.
+SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR
 CREATE OR REPLACE TRIGGER `{outbox}_adopt_resolved` AFTER UPDATE ON `{outbox}_dlq` FOR EACH ROW
 BEGIN
-    IF NEW.event_id LIKE '{identities}' AND NEW.resolved AND NOT OLD.resolved THEN
+    IF NEW.event_id LIKE '{identities}' AND NEW.resolved <> OLD.resolved THEN
     {show}
     END IF;
 END

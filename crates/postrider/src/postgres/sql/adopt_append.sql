@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION "{outbox}_adopt_append"() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     appended bigint;
-BEGIN
+BEGIN{check}
     INSERT INTO "{outbox}" ({columns})
     SELECT {values}
     FROM inserted AS f WHERE {due} ORDER BY f.{id};

@@ -3,5 +3,5 @@ INSERT INTO "{outbox}" ({columns})
 SELECT {values}
 FROM "{adopted}" AS f
 WHERE f.{id} > $1::{type} AND f.{id} <= $2::{type} AND {due}
-  AND NOT EXISTS (SELECT 1 FROM "{outbox}" AS o WHERE o.event_id = {identity}){repeats}
+  AND NOT EXISTS (SELECT 1 FROM "{outbox}" AS o WHERE o.event_id = {identity}){repeats}{given_up}
 ORDER BY f.{id}

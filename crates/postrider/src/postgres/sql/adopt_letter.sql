@@ -4,5 +4,6 @@ INSERT INTO "{outbox}_dlq" ({columns})
 SELECT {values}
 FROM "{letters}" AS f
 WHERE f.{id} = $1
-  AND NOT EXISTS (SELECT 1 FROM "{outbox}_dlq" AS d WHERE d.event_id = {identity}){alive}
+  AND NOT EXISTS (SELECT 1 FROM "{outbox}_dlq" AS d WHERE d.event_id = {identity})
+  AND NOT EXISTS (SELECT 1 FROM "{outbox}" AS o WHERE o.event_id = {identity}){alive}
 ON CONFLICT (original_id, event_id) DO NOTHING

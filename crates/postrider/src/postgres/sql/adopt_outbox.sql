@@ -1,10 +1,12 @@
 -- How far the import of an adopted dead-letter table has come. Letters up to letters_until were there
--- before the adoption; later ones are copies of the outbox's own.
+-- before the adoption; later ones are copies of the outbox's own, until it has ended.
 CREATE TABLE IF NOT EXISTS postrider_adoptions (
     outbox        varchar(40) NOT NULL,
     letters_table varchar(63) NOT NULL,
+    letters_id    varchar(63) NOT NULL,
     letters_until bigint      NOT NULL,
     letters_done  bigint      NOT NULL DEFAULT 0,
+    ended         boolean     NOT NULL DEFAULT false,
     PRIMARY KEY (outbox, letters_table)
 );
 

@@ -7,5 +7,5 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE TRIGGER "{outbox}_adopt_resolved" AFTER UPDATE ON "{outbox}_dlq" FOR EACH ROW
-    WHEN (NEW.event_id::text LIKE '{identities}' AND NEW.resolved AND NOT OLD.resolved)
+    WHEN (NEW.event_id::text LIKE '{identities}' AND NEW.resolved <> OLD.resolved)
     EXECUTE FUNCTION "{outbox}_adopt_resolved"();

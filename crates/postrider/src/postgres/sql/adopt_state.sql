@@ -1,7 +1,14 @@
--- The state of an event, shown in its row.
+-- The state of an event, shown in its row. A claim leaves a row alone that somebody else holds: the
+-- wait for it would stop the claims of all others. The row is brought up to date by what follows.
 CREATE OR REPLACE FUNCTION "{outbox}_adopt_state"() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
+    IF NEW.status <> 'FAILED' THEN
+        PERFORM 1 FROM "{adopted}" WHERE {id} = {row} FOR NO KEY UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            RETURN NULL;
+        END IF;
+    END IF;
     {show}
     RETURN NULL;
 END $$;

@@ -1,0 +1,89 @@
+//! Which letters of an adopted dead-letter table were there before, and which are the outbox's own.
+
+use sqlx::AssertSqlSafe;
+use sqlx::mysql::MySqlConnection;
+
+use crate::adopt::{Adoption, LetterField};
+use crate::store::Result;
+use crate::{Outbox, OutboxSpec};
+
+/// Remembers which dead letters were there before the adoption, or came while there was none; names
+/// are validated.
+pub(super) fn mark_letters(spec: &OutboxSpec, adoption: &Adoption) -> Option<String> {
+    let letters = adoption.dead_letters.as_ref()?;
+    Some(format!(
+        "INSERT INTO postrider_adoptions (outbox, letters_table, letters_id, letters_until)\n\
+         SELECT '{outbox}', '{table}', '{id}', COALESCE(MAX(`{id}`), 0) FROM `{table}`\n\
+         ON DUPLICATE KEY UPDATE letters_id = VALUES(letters_id),\n    \
+             letters_until = IF(ended, VALUES(letters_until), letters_until), ended = FALSE;\n",
+        outbox = spec.outbox.name(),
+        id = letters.columns[&LetterField::Id],
+        table = letters.table,
+    ))
+}
+
+/// Remembers that what comes into other dead-letter tables than `kept` is not this outbox's from now
+/// on. What is there by now is known, unless its import has not come to the end.
+pub(super) async fn end_letters(
+    connection: &mut MySqlConnection,
+    outbox: &Outbox,
+    kept: Option<&str>,
+) -> Result<()> {
+    if !has_table(connection, "postrider_adoptions").await? {
+        return Ok(());
+    }
+    let ending: Vec<(String, String)> = sqlx::query_as(
+        "SELECT letters_table, letters_id FROM postrider_adoptions
+         WHERE outbox = ? AND NOT ended AND letters_table <> ?",
+    )
+    .bind(outbox.name())
+    .bind(kept.unwrap_or_default())
+    .fetch_all(&mut *connection)
+    .await?;
+    for (table, id) in ending {
+        let last: i64 = match has_table(connection, &table).await? {
+            true => {
+                let last =
+                    format!("SELECT CAST(COALESCE(MAX(`{id}`), 0) AS SIGNED) FROM `{table}`");
+                sqlx::query_scalar(AssertSqlSafe(last)).fetch_one(&mut *connection).await?
+            }
+            false => 0,
+        };
+        sqlx::query(
+            "UPDATE postrider_adoptions
+             SET letters_done = IF(letters_done < letters_until, letters_done, ?), ended = TRUE
+             WHERE outbox = ? AND letters_table = ?",
+        )
+        .bind(last)
+        .bind(outbox.name())
+        .bind(table)
+        .execute(&mut *connection)
+        .await?;
+    }
+    Ok(())
+}
+
+/// Forgets all of it, together with the outbox.
+pub(super) async fn forget_letters(
+    connection: &mut MySqlConnection,
+    outbox: &Outbox,
+) -> Result<()> {
+    if has_table(connection, "postrider_adoptions").await? {
+        sqlx::query("DELETE FROM postrider_adoptions WHERE outbox = ?")
+            .bind(outbox.name())
+            .execute(connection)
+            .await?;
+    }
+    Ok(())
+}
+
+async fn has_table(connection: &mut MySqlConnection, table: &str) -> Result<bool> {
+    let tables: i64 = sqlx::query_scalar(
+        "SELECT COUNT(*) FROM information_schema.TABLES
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?",
+    )
+    .bind(table)
+    .fetch_one(connection)
+    .await?;
+    Ok(tables > 0)
+}

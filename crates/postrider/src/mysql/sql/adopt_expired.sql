@@ -1,0 +1,3 @@
+-- What adopt_clean would delete: age in ms.
+SELECT COUNT(*) FROM `{adopted}` AS f
+WHERE {delivered} AND {at} < UTC_TIMESTAMP(6) - INTERVAL ? * 1000 MICROSECOND
