@@ -141,7 +141,7 @@ pub struct RelayConfig {
     /// Hour and minute of the nightly clean-up.
     pub clean_up_at: (u32, u32),
     /// Time zone of the nightly clean-up.
-    pub time_zone: chrono_tz::Tz,
+    pub time_zone: jiff::tz::TimeZone,
     /// How long inboxes of the same database remember an event.
     pub inbox_retention: Duration,
     /// Rows per statement of house-keeping.
@@ -166,7 +166,7 @@ impl Default for RelayConfig {
             report_every: Duration::from_secs(600),
             move_marked_every: Duration::from_secs(30),
             clean_up_at: (2, 0),
-            time_zone: chrono_tz::UTC,
+            time_zone: jiff::tz::TimeZone::UTC,
             inbox_retention: postrider::INBOX_RETENTION,
             chunk: 5_000,
             backup_folder: PathBuf::from("postrider-data/dead-letters"),

@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, NaiveTime, TimeZone, Utc};
+use chrono::{DateTime, Utc};
+use jiff::tz::AmbiguousOffset;
 use postrider::store::{Database, Recovery, Retention, Share};
 use postrider::{Outbox, StoreError};
 use tokio::sync::watch;
@@ -314,16 +315,19 @@ impl Upkeep {
 
 /// The next time that the clock of the configured zone shows the clean-up time.
 fn next_clean_up(config: &RelayConfig, now: DateTime<Utc>) -> DateTime<Utc> {
+    let tomorrow = now + chrono::Duration::days(1);
     let (hour, minute) = config.clean_up_at;
-    let time = NaiveTime::from_hms_opt(hour, minute, 0).unwrap_or_default();
-    let today = now.with_timezone(&config.time_zone).date_naive();
+    let time = jiff::civil::Time::new(hour as i8, minute as i8, 0, 0).unwrap_or_default();
+    let Ok(at) = jiff::Timestamp::from_microsecond(now.timestamp_micros()) else { return tomorrow };
+    let today = config.time_zone.to_datetime(at).date();
     (0..3)
-        .filter_map(|day| today.checked_add_days(chrono::Days::new(day)))
+        .filter_map(|days| today.checked_add(jiff::Span::new().days(days)).ok())
+        .map(|day| config.time_zone.to_ambiguous_timestamp(day.to_datetime(time)))
         // A time that a change of summer time skips does not exist that day.
-        .filter_map(|day| config.time_zone.from_local_datetime(&day.and_time(time)).earliest())
-        .map(|at| at.with_timezone(&Utc))
+        .filter(|at| !matches!(at.offset(), AmbiguousOffset::Gap { .. }))
+        .filter_map(|at| DateTime::from_timestamp_micros(at.earlier().ok()?.as_microsecond()))
         .find(|at| *at > now)
-        .unwrap_or(now + chrono::Duration::days(1))
+        .unwrap_or(tomorrow)
 }
 
 #[cfg(test)]
@@ -346,16 +350,19 @@ mod tests {
 
     #[test]
     fn clean_up_is_at_two_in_the_configured_zone() {
-        let at = |zone: chrono_tz::Tz, now: &str| {
-            let config = RelayConfig { time_zone: zone, ..RelayConfig::default() };
+        let at = |zone: &str, now: &str| {
+            let time_zone = jiff::tz::TimeZone::get(zone).unwrap();
+            let config = RelayConfig { time_zone, ..RelayConfig::default() };
             next_clean_up(&config, now.parse().unwrap()).to_rfc3339()
         };
-        let utc = chrono_tz::UTC;
-        assert_eq!(at(utc, "2026-01-01T01:59:59Z"), "2026-01-01T02:00:00+00:00");
-        assert_eq!(at(utc, "2026-01-01T02:00:00Z"), "2026-01-02T02:00:00+00:00");
-        assert_eq!(at(chrono_tz::Asia::Seoul, "2026-01-01T00:00:00Z"), "2026-01-01T17:00:00+00:00");
+        assert_eq!(at("UTC", "2026-01-01T01:59:59Z"), "2026-01-01T02:00:00+00:00");
+        assert_eq!(at("UTC", "2026-01-01T02:00:00Z"), "2026-01-02T02:00:00+00:00");
+        assert_eq!(at("Asia/Seoul", "2026-01-01T00:00:00Z"), "2026-01-01T17:00:00+00:00");
         // 29 March 2026: Berlin's clocks go from 02:00 to 03:00.
-        let berlin = chrono_tz::Europe::Berlin;
+        let berlin = "Europe/Berlin";
         assert_eq!(at(berlin, "2026-03-28T12:00:00Z"), "2026-03-30T00:00:00+00:00");
+        // 25 October 2026: they go back from 03:00 to 02:00, which comes twice.
+        assert_eq!(at(berlin, "2026-10-24T12:00:00Z"), "2026-10-25T00:00:00+00:00");
+        assert_eq!(at(berlin, "2026-10-25T00:00:00Z"), "2026-10-26T01:00:00+00:00");
     }
 }

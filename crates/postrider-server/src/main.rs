@@ -13,6 +13,11 @@ use clap::Parser;
 use crate::cli::{Cli, Command};
 use crate::commands::Failure;
 
+/// What one thread allocates for a request another one frees, for which the system's allocator takes
+/// locks.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();

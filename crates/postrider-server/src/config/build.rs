@@ -135,7 +135,7 @@ fn relay(config: &Config) -> Result<RelayConfig, ConfigError> {
     let (section, default) = (&config.relay, RelayConfig::default());
     let time = |value: Option<Time>, default| value.map_or(default, |time| time.0);
     let zone = section.time_zone.as_deref().unwrap_or("UTC");
-    let time_zone = zone.parse().map_err(|_| {
+    let time_zone = jiff::tz::TimeZone::get(zone).map_err(|_| {
         ConfigError::Invalid(format!(
             "[relay] time_zone = \"{zone}\" is unknown; use a name like \"UTC\" or \"Asia/Seoul\""
         ))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::TryStreamExt;
 use sqlx::postgres::{PgArguments, PgRow};
-use sqlx::{Postgres, Row};
+use sqlx::{AssertSqlSafe, Postgres, Row};
 
 use super::PostgresStore;
 use super::desk::audit;
@@ -17,6 +17,10 @@ use crate::store::{
     LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of,
 };
 use crate::{Outbox, StoreError};
+
+/// Up to so many rows and keys are left out of a read one by one, more by a hash of them.
+const KNOWN_FEW: usize = 16;
+const HIDDEN_FEW: usize = 4;
 
 type PgQuery<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
 
@@ -123,20 +127,21 @@ impl Lanes for PostgresStore {
         // Before the read: see `Cursor::advance`.
         self.observe_horizon(outbox, cursor).await?;
         let closed_until = cursor.horizon.closed_until();
-        let plain = known.is_empty() && hidden.is_empty();
-        let statement = match plain {
-            true => include_str!("sql/lanes_read.sql"),
-            false => include_str!("sql/lanes_read_known.sql"),
-        };
         let asked = cursor.rows_within(limit);
-        let mut query = sqlx::query(outbox.sql(statement))
-            .bind(cursor.low)
-            .bind(lanes.bits())
-            .bind(i64::from(asked));
-        if !plain {
+        let read =
+            |sql| sqlx::query(sql).bind(cursor.low).bind(lanes.bits()).bind(i64::from(asked));
+        let query = if known.is_empty() && hidden.is_empty() {
+            read(outbox.sql(include_str!("sql/lanes_read.sql")))
+        } else if known.len() <= KNOWN_FEW && hidden.len() <= HIDDEN_FEW {
+            let query = read(few_sql(outbox, hidden.len())).bind(known);
+            hidden
+                .iter()
+                .fold(query, |query, key| query.bind(&key.aggregate_id).bind(&key.aggregate_type))
+        } else {
             let (types, ids) = halves(hidden);
-            query = query.bind(known).bind(types).bind(ids);
-        }
+            let sql = outbox.sql(include_str!("sql/lanes_read_known.sql"));
+            read(sql).bind(known).bind(types).bind(ids)
+        };
         let read = self.read_until_heavy(query, ClaimLimit { rows: asked, ..limit }).await?;
         cursor.weigh(&read.rows);
         let scanned_to = read.rows.last().filter(|_| read.full).map(|row| row.event.id);
@@ -354,4 +359,14 @@ fn lane_row(row: &PgRow) -> Result<LaneRow, sqlx::Error> {
 fn lane_read(rows: &[PgRow], limit: ClaimLimit) -> Result<LaneRead> {
     let rows = rows.iter().map(lane_row).collect::<Result<Vec<_>, sqlx::Error>>()?;
     Ok(LaneRead::within(rows, limit))
+}
+
+/// The read that leaves out so many keys.
+fn few_sql(outbox: &Outbox, hidden: usize) -> AssertSqlSafe<String> {
+    let AssertSqlSafe(sql) = outbox.sql(include_str!("sql/lanes_read_few.sql"));
+    let key = |number: usize| {
+        let (id, of_type) = (5 + 2 * number, 6 + 2 * number);
+        format!("\n  AND NOT (aggregate_id = ${id} AND aggregate_type = ${of_type})")
+    };
+    AssertSqlSafe(sql.replace("{hidden}", &(0..hidden).map(key).collect::<String>()))
 }

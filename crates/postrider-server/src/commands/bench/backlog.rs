@@ -84,7 +84,6 @@ async fn measure(
     let sinks = Sinks::Null;
     let mut plan = Plan::new(&outbox, &sinks, args.claim, args.batch, 1);
     plan.one_at_a_time = true;
-    stage.claims.restart();
     let relays = Relays::start(stage, &plan).await?;
     let bar = bar("claiming", CLAIMS as u64 + 1);
     let enough = async {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use postrider::Event;
 use postrider_relay::Outcome;
@@ -25,6 +26,8 @@ struct Seen {
     last: HashMap<String, HashMap<String, i64>>,
     duplicates: u64,
     order_violations: u64,
+    /// When the first event of all arrived.
+    first_at: Option<Instant>,
 }
 
 impl Checker {
@@ -34,6 +37,9 @@ impl Checker {
         let delivered = events.iter().zip(outcomes).filter(|(_, o)| **o == Outcome::Delivered);
         let fresh: Vec<&Event> =
             delivered.map(|(event, _)| event).filter(|event| seen.note(event)).collect();
+        if !fresh.is_empty() {
+            seen.first_at.get_or_insert_with(Instant::now);
+        }
         // Below the lock: whoever sees the last one counted finds all of them noted.
         self.first_copies.fetch_add(fresh.len() as u64, Ordering::SeqCst);
         fresh
@@ -42,6 +48,11 @@ impl Checker {
     /// Different events delivered.
     pub(super) fn delivered(&self) -> u64 {
         self.first_copies.load(Ordering::SeqCst)
+    }
+
+    /// When the first of them arrived.
+    pub(super) fn first_at(&self) -> Option<Instant> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).first_at
     }
 
     /// Copies after the first, and events that came after a later one of their key.

@@ -1,15 +1,14 @@
-//! How long the relays' claims took, from the metric that they record anyhow: the same figure in
-//! every claim mode, and the one that operators see.
+//! How long the relays' claims took and how much is settled, from the metrics that they record anyhow:
+//! the same figures in every claim mode, and the ones that operators see.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use metrics::{
-    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
-    SharedString, Unit,
+    Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
-use postrider_relay::telemetry::{CLAIM_SECONDS, CLAIMED};
+use postrider_relay::telemetry::{CLAIM_SECONDS, CLAIMED, PROCESSED};
 
 use super::numbers::thinned;
 use super::relays::POINTS_MAX;
@@ -26,7 +25,8 @@ pub(super) struct Claims(Arc<Kept>);
 struct Kept {
     /// Seconds since the restart, milliseconds taken.
     claims: Mutex<(Instant, Vec<(f64, f64)>)>,
-    events: AtomicU64,
+    events: Arc<AtomicU64>,
+    settled: Arc<AtomicU64>,
 }
 
 impl Claims {
@@ -34,7 +34,8 @@ impl Claims {
     pub(super) fn install() -> Result<Self, Failure> {
         let claims = Self(Arc::new(Kept {
             claims: Mutex::new((Instant::now(), Vec::new())),
-            events: AtomicU64::new(0),
+            events: Arc::default(),
+            settled: Arc::default(),
         }));
         metrics::set_global_recorder(claims.clone())
             .map_err(|error| Failure::Partly(format!("claims cannot be timed: {error}")))?;
@@ -45,6 +46,7 @@ impl Claims {
         *self.0.claims.lock().unwrap_or_else(PoisonError::into_inner) =
             (Instant::now(), Vec::new());
         self.0.events.store(0, Ordering::SeqCst);
+        self.0.settled.store(0, Ordering::SeqCst);
     }
 
     /// When each claim ended, in seconds, and how many milliseconds it took.
@@ -62,17 +64,14 @@ impl Claims {
         self.0.events.load(Ordering::SeqCst)
     }
 
+    /// Events that were delivered and whose settle is committed.
+    pub(super) fn settled(&self) -> u64 {
+        self.0.settled.load(Ordering::SeqCst)
+    }
+
     pub(super) fn count(&self) -> usize {
         self.0.claims.lock().unwrap_or_else(PoisonError::into_inner).1.len()
     }
-}
-
-impl CounterFn for Kept {
-    fn increment(&self, events: u64) {
-        self.events.fetch_add(events, Ordering::SeqCst);
-    }
-
-    fn absolute(&self, _events: u64) {}
 }
 
 impl HistogramFn for Kept {
@@ -91,9 +90,10 @@ impl Recorder for Claims {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        match key.name() == CLAIMED {
-            true => Counter::from_arc(Arc::clone(&self.0)),
-            false => Counter::noop(),
+        match key.name() {
+            CLAIMED => Counter::from_arc(Arc::clone(&self.0.events)),
+            PROCESSED => Counter::from_arc(Arc::clone(&self.0.settled)),
+            _ => Counter::noop(),
         }
     }
 

@@ -51,7 +51,6 @@ pub(super) async fn run(
     let schedule = Arc::new(Schedule::start(rate, events));
     let times = Arc::new(Times::of(&schedule));
     plan.times = Some(Arc::clone(&times));
-    stage.claims.restart();
     let relays = Relays::start(stage, &plan).await?;
     let clock = (&schedule, Some(&times));
     let mut writers = Writers::start(stage, outbox, &maker, clock, load.writers).await?;

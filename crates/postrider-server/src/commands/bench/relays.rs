@@ -111,6 +111,7 @@ impl Relays {
             let relay = Relay::new(store, RelayConfig::default()).outbox(plan.outbox_config()?);
             relays.push(relay);
         }
+        stage.claims.restart();
         let started = Instant::now();
         // Tracked by the stage: whatever becomes of this run, they end before their tables do.
         let run = |relay: Relay| stage.running.spawn(relay.run(stop.clone()));
@@ -139,12 +140,19 @@ impl Relays {
 /// What was seen while relays worked.
 pub(super) struct Watch {
     pub(super) seconds: f64,
+    /// Seconds until the first delivery.
+    pub(super) first_s: f64,
     pub(super) rss_max_bytes: u64,
     /// Seconds, delivered so far, appended and not delivered.
     points: Vec<(f64, u64, u64)>,
 }
 
 impl Watch {
+    /// Seconds from the first delivery on.
+    pub(super) fn running_s(&self) -> f64 {
+        self.seconds - self.first_s
+    }
+
     /// Events per second over time.
     pub(super) fn rate_over_time(&self) -> Vec<(f64, f64)> {
         let rates = self.points.windows(2).map(|pair| {
@@ -196,14 +204,16 @@ pub(super) async fn watch(
             let backlog = (goal.appended)().saturating_sub(delivered);
             points.push((at.as_secs_f64(), delivered, backlog));
         }
-        if delivered >= goal.deliver {
-            // Before the look: where many events stay, counting them takes longer than the end.
+        // Asked of the relays first: where many events stay, counting them takes long.
+        if delivered >= goal.deliver && stage.claims.settled() >= goal.deliver {
             let seconds = relays.started.elapsed().as_secs_f64();
             let pending = stage.store.statistics(plan.outbox).await?.pending;
             if pending <= i64::try_from(goal.leave).unwrap_or(i64::MAX) {
                 points.push((seconds, delivered, 0));
                 bar.finish_and_clear();
-                return Ok(Watch { seconds, rss_max_bytes, points });
+                let first_at = plan.checker.first_at().unwrap_or(relays.started);
+                let first_s = first_at.saturating_duration_since(relays.started).as_secs_f64();
+                return Ok(Watch { seconds, first_s, rss_max_bytes, points });
             }
         }
         relays.check()?;
@@ -227,7 +237,6 @@ pub(super) async fn drain(
     deliver: u64,
     leave: u64,
 ) -> Result<Watch, Failure> {
-    stage.claims.restart();
     let relays = Relays::start(stage, plan).await?;
     let goal = Goal { title: "draining", deliver, leave, appended: &|| deliver };
     let watched = watch(stage, (plan, &relays), None, goal).await?;
