@@ -1,6 +1,7 @@
 //! `postrider bench destinations`
 
 use postrider::Outbox;
+use postrider_relay::Preset;
 use serde::Serialize;
 
 use super::event::Maker;
@@ -108,7 +109,9 @@ pub(super) async fn destinations(
 }
 
 fn plan<'a>(args: &DestinationsArgs, outbox: &'a Outbox, sinks: &'a Sinks) -> Plan<'a> {
-    Plan::new(outbox, sinks, args.relay.claim, args.relay.batch, 1)
+    // The shortest of all presets: a destination that is down is probed so often.
+    let idle_poll = Preset::broker().idle_poll;
+    Plan { idle_poll, ..Plan::new(outbox, sinks, args.relay.claim, args.relay.batch, 1) }
 }
 
 /// The events of the destinations that are up, alone.
