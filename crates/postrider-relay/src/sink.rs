@@ -41,8 +41,8 @@ pub struct Batch<'a> {
 pub(crate) struct Answers(Mutex<HashMap<i64, String>>);
 
 impl Answers {
-    pub(crate) fn take(&self, event: &Event) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&event.id)
+    pub(crate) fn into_map(self) -> HashMap<i64, String> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

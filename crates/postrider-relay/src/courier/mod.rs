@@ -127,10 +127,14 @@ impl Courier {
         let window = if self.health.any_limited() { self.health.window_min() } else { None };
         metrics::gauge!(telemetry::DESTINATION_WINDOW, &self.labels())
             .set(window.map_or(0.0, f64::from));
+        let mut answers = answers.map(Answers::into_map).unwrap_or_default();
         for (event, outcome) in good.into_iter().zip(outcomes) {
             let mut settlement = self.decide(&event, &outcome);
-            if let (Settlement::Delivered { answer }, Some(answers)) = (&mut settlement, &answers) {
-                *answer = answers.take(&event);
+            // Mostly there is none at all, and nothing to be looked up.
+            if let Settlement::Delivered { answer } = &mut settlement
+                && !answers.is_empty()
+            {
+                *answer = answers.remove(&event.id);
             }
             settled.push((event, settlement));
         }
@@ -171,11 +175,14 @@ impl Courier {
             return (probes, Vec::new());
         }
         let (mut waiting, mut keys) = (HashMap::<String, Vec<i64>>::new(), HashSet::new());
+        // Asked once for each event: where the event is in the URL, a destination is not for free.
+        let mut is_down = Vec::with_capacity(good.len());
         for event in good.iter() {
             // Where order is kept, only the first of a key may go.
             let candidate = !keep_order || keys.insert(event.key());
             let destination = self.destination(event);
-            if self.health.view(&destination, now).open {
+            is_down.push(self.health.view(&destination, now).open);
+            if is_down.last() == Some(&true) {
                 let ids = waiting.entry(destination.into_owned()).or_default();
                 ids.extend(candidate.then_some(event.id));
             }
@@ -186,9 +193,8 @@ impl Courier {
             }
         }
         let is_probe = |id| probes.sent.iter().any(|(_, probe)| *probe == id);
-        let waits = |event: &mut Event| {
-            waiting.contains_key(self.destination(event).as_ref()) && !is_probe(event.id)
-        };
+        let mut is_down = is_down.into_iter();
+        let waits = |event: &mut Event| is_down.next() == Some(true) && !is_probe(event.id);
         let held_back: Vec<Event> = good.extract_if(.., waits).collect();
         let labels = self.labels();
         metrics::counter!(telemetry::DESTINATION_HELD_BACK, &labels)

@@ -25,6 +25,11 @@ use crate::config::FailingKey;
 const HIDE_AFTER: u64 = 64;
 /// Keys that the store leaves out at most: they go with every read.
 const HIDDEN_MAX: usize = 1_000;
+/// Rows that are queued or in flight; more are not read.
+pub(super) const LOAD_ROWS_MAX: usize = 20_000;
+/// The same after an idle time; each row that is delivered makes room for two more. Of a key whose first
+/// event fails, all that was read of it is read in vain.
+const LOAD_ROWS_FIRST: usize = 500;
 /// A row that a relay in the other mode still has is looked at again after this.
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 
@@ -103,8 +108,8 @@ pub(super) struct Board {
     lane_load: [usize; 64],
     load_rows: usize,
     load_bytes: usize,
-    /// Delivered so far.
-    delivered_rows: u64,
+    /// Delivered since the last idle time.
+    delivered_rows: usize,
     blocked: HashMap<KeyHash, Blocked>,
     hidden: usize,
     due: BinaryHeap<Reverse<(Instant, i64)>>,
@@ -399,9 +404,16 @@ impl Board {
         self.load_bytes
     }
 
-    /// Rows that were delivered so far.
-    pub(super) fn delivered_rows(&self) -> u64 {
-        self.delivered_rows
+    /// Rows that may be queued or in flight.
+    pub(super) fn load_rows_max(&self) -> usize {
+        LOAD_ROWS_FIRST.saturating_add(self.delivered_rows.saturating_mul(2)).min(LOAD_ROWS_MAX)
+    }
+
+    /// A read found nothing new: with nothing under way, this is an idle time.
+    pub(super) fn nothing_new(&mut self) {
+        if self.load_rows == 0 {
+            self.delivered_rows = 0;
+        }
     }
 
     /// Rows that wait for their time.

@@ -9,7 +9,7 @@ use postrider::store::{ClaimLimit, Cursor, Database, Lane, LaneSet};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::board::Board;
+use super::board::{Board, LOAD_ROWS_MAX};
 use super::ownership::{fair_share, surplus};
 use super::session::Session;
 use crate::config::OutboxConfig;
@@ -20,11 +20,6 @@ use crate::telemetry;
 const POLL_FIRST: Duration = Duration::from_millis(5);
 /// Wait after a read that failed; doubles up to the second.
 const REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// Rows that are queued or in flight; more are not read.
-const LOAD_ROWS_MAX: usize = 20_000;
-/// Rows that are queued or in flight after an idle time; twice as many more with each that is
-/// delivered. Of a key whose first event fails, all that was read of it before is read in vain.
-const LOAD_ROWS_FIRST: usize = 500;
 /// Rows that wait for their time; with more, no new ones are read.
 const WAITING_ROWS_MAX: usize = 250_000;
 /// Rows of one read at least, whatever the batch: reading 100 at a time costs more than they do.
@@ -50,8 +45,6 @@ pub(super) struct Reader {
     /// A take was sent and its answer has not come.
     take_lost: bool,
     cursor: Cursor,
-    /// What the board had delivered by the end of the last idle time.
-    idle_at: u64,
     poll: Duration,
     repeat: Duration,
     /// Lanes whose last owner died, and rows to go until that is forgotten.
@@ -77,7 +70,6 @@ impl Reader {
             owned: Vec::new(),
             take_lost: false,
             cursor: Cursor::new(),
-            idle_at: 0,
             poll: POLL_FIRST,
             repeat: REPEAT.0,
             careful: LaneSet::NONE,
@@ -351,10 +343,7 @@ impl Reader {
             store.read_lanes(outbox, lanes, &known, &hidden, limit, &mut self.cursor).await?;
         let (found, full) = (read.rows.len(), read.full);
         if found == 0 {
-            let board = self.session.board();
-            if board.load_rows() == 0 {
-                self.idle_at = board.delivered_rows();
-            }
+            self.session.board().nothing_new();
             return Ok(false);
         }
         if let Err(error) = self.note_flight(read.rows.last().map(|row| row.event.id)).await {
@@ -452,17 +441,11 @@ impl Reader {
 
     /// Whether more may be read: queued and in flight is limited in rows and bytes.
     fn has_room(&self, board: &Board) -> bool {
-        board.load_rows() < self.load_rows_max(board)
-            && board.load_bytes() < 2 * self.batch_bytes_max()
-    }
-
-    fn load_rows_max(&self, board: &Board) -> usize {
-        if !self.careful.is_empty() {
-            return CAREFUL_ROWS as usize;
-        }
-        let delivered = board.delivered_rows().saturating_sub(self.idle_at);
-        let delivered = usize::try_from(delivered).unwrap_or(usize::MAX);
-        LOAD_ROWS_FIRST.saturating_add(delivered.saturating_mul(2)).min(LOAD_ROWS_MAX)
+        let rows_max = match self.careful.is_empty() {
+            true => board.load_rows_max(),
+            false => CAREFUL_ROWS as usize,
+        };
+        board.load_rows() < rows_max && board.load_bytes() < 2 * self.batch_bytes_max()
     }
 
     // Shorthands.
@@ -484,13 +467,12 @@ impl Reader {
     }
 
     fn limit(&self) -> ClaimLimit {
-        let rows_max = self.load_rows_max(&self.session.board());
+        let room = u32::try_from(self.session.board().load_rows_max()).unwrap_or(u32::MAX);
         let rows = match (self.suspected.is_empty(), self.careful.is_empty()) {
             (false, _) => SUSPECT_ROWS,
             (true, false) => CAREFUL_ROWS,
-            (true, true) => self.config().preset.batch.max(READ_ROWS_MIN),
+            (true, true) => self.config().preset.batch.max(READ_ROWS_MIN).min(room),
         };
-        let rows = rows.min(u32::try_from(rows_max).unwrap_or(u32::MAX));
         ClaimLimit::new(rows, self.config().batch_bytes_max)
     }
 

@@ -1,6 +1,7 @@
 //! The night of an operator, in a real browser: an outage, an alert, the recovery, poison, and what is
 //! done about it.
 
+use postrider::NewEvent;
 use postrider_testkit::{Answer, Browser, Daemon, eventually};
 use serde_json::Value;
 
@@ -98,7 +99,9 @@ async fn a_dead_letter_is_resolved_reopened_edited_and_sent(place: Place) {
     let Some(scene) = Scene::open(place, &settings()).await else { return };
     let Some(browser) = Browser::open(place.test).await else { return };
     scene.target.answer(Answer::status(422).body("no such street"));
-    scene.append_orders(2).await;
+    let digits = "[12345678901234567890.10,1e400]";
+    scene.append_one(NewEvent::new("order", "order-x", "OrderPlaced", digits)).await;
+    scene.append_orders(1).await;
     let daemon = scene.site.start().await;
     scene.has_dead_letters(2).await;
 
@@ -119,6 +122,11 @@ async fn a_dead_letter_is_resolved_reopened_edited_and_sent(place: Place) {
 
     scene.target.answer(Answer::ok());
     browser.press("main", "Edit and resend…").await;
+    // Numbers that JavaScript cannot hold are shown with all of their digits.
+    browser.says("dialog", "Edit and resend dead letter 1").await;
+    let shown = "return document.querySelector('dialog textarea[name=payload]').value";
+    let shown = browser.script(shown, Vec::new()).await;
+    assert_eq!(shown.as_str().unwrap().split_whitespace().collect::<String>(), digits);
     browser.fill("dialog textarea[name=payload]", "{\"street\": \"Main\"").await;
     browser.says("dialog", "This is not JSON").await;
     browser.fill("dialog textarea[name=payload]", "{\"street\": \"Main Street\"}").await;

@@ -131,11 +131,22 @@ pub async fn known_rows_hidden_keys_and_dead_rows_are_passed_over(db: TestDb) {
         (vec![appended[1], appended[6], 999_999], vec![], vec![0, 2, 3, 4, 7]),
         (appended.clone(), vec![], vec![]),
         (vec![], vec![hidden("nobody"), hidden("b"), hidden("c")], vec![0, 2, 6, 7]),
+        (
+            vec![],
+            vec![Key { aggregate_type: "x".into(), ..hidden("a") }],
+            vec![0, 1, 2, 3, 4, 6, 7],
+        ),
     ] {
-        let (lanes, mut cursor) = (LaneSet::ALL, Cursor::new());
-        let found = store.read_lanes(outbox, lanes, &known, &keys, rows(10), &mut cursor).await;
         let expected: Vec<_> = expected.into_iter().map(|n| appended[n]).collect();
-        assert_eq!(ids(&found.unwrap().rows), expected, "{known:?} {keys:?}");
+        // By themselves, and among many that are not there.
+        for many in [0, 100] {
+            let others = 1_000_000..1_000_000 + many;
+            let keys = [keys.clone(), others.clone().map(|n| hidden(&n.to_string())).collect()];
+            let (keys, known) = (keys.concat(), [known.clone(), others.collect()].concat());
+            let (lanes, mut cursor) = (LaneSet::ALL, Cursor::new());
+            let found = store.read_lanes(outbox, lanes, &known, &keys, rows(10), &mut cursor).await;
+            assert_eq!(ids(&found.unwrap().rows), expected, "{many} more, {known:?} {keys:?}");
+        }
     }
 }
 

@@ -130,10 +130,8 @@ impl Lanes for PostgresStore {
         let asked = cursor.rows_within(limit);
         let read =
             |sql| sqlx::query(sql).bind(cursor.low).bind(lanes.bits()).bind(i64::from(asked));
-        let query = if known.is_empty() && hidden.is_empty() {
-            read(outbox.sql(include_str!("sql/lanes_read.sql")))
-        } else if known.len() <= KNOWN_FEW && hidden.len() <= HIDDEN_FEW {
-            let query = read(few_sql(outbox, hidden.len())).bind(known);
+        let query = if known.len() <= KNOWN_FEW && hidden.len() <= HIDDEN_FEW {
+            let query = read(read_sql(outbox, hidden.len())).bind(known);
             hidden
                 .iter()
                 .fold(query, |query, key| query.bind(&key.aggregate_id).bind(&key.aggregate_type))
@@ -361,9 +359,9 @@ fn lane_read(rows: &[PgRow], limit: ClaimLimit) -> Result<LaneRead> {
     Ok(LaneRead::within(rows, limit))
 }
 
-/// The read that leaves out so many keys.
-fn few_sql(outbox: &Outbox, hidden: usize) -> AssertSqlSafe<String> {
-    let AssertSqlSafe(sql) = outbox.sql(include_str!("sql/lanes_read_few.sql"));
+/// The read that leaves out so many keys, each compared by itself.
+fn read_sql(outbox: &Outbox, hidden: usize) -> AssertSqlSafe<String> {
+    let AssertSqlSafe(sql) = outbox.sql(include_str!("sql/lanes_read.sql"));
     let key = |number: usize| {
         let (id, of_type) = (5 + 2 * number, 6 + 2 * number);
         format!("\n  AND NOT (aggregate_id = ${id} AND aggregate_type = ${of_type})")

@@ -1,4 +1,6 @@
--- Rows of the lanes, due or not: $1 after, $2 lanes as bits, $3 rows.
+-- Rows of the lanes, due or not: $1 after, $2 lanes as bits, $3 rows. Left out are rows that the owner
+-- knows ($4 ids) and those of keys that wait anyway (from $5 on, a line each): few of both, compared one
+-- by one.
 SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
     headers::text AS headers, content_hash, created_at, expires_at, retry_count, max_retries,
     redrive_count, crash_count, CASE WHEN last_error IS NOT NULL THEN updated_at END AS last_failed_at,
@@ -7,4 +9,5 @@ SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, paylo
     status = 'PROCESSING' AS busy
 FROM "{outbox}"
 WHERE id > $1 AND ($2::bigint >> lane) & 1 = 1 AND dead_reason IS NULL
+  AND id <> ALL ($4::bigint[]){hidden}
 ORDER BY id LIMIT $3
