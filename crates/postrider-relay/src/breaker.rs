@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 
 use crate::destinations::{BreakerState, KnownDestination};
-use crate::health::{HealthView, Turn};
+use crate::health::{HealthView, Turn, Wait};
 use crate::policy::RETRY_AFTER_MAX;
 use crate::sink::Outcome;
 use crate::window::Window;
@@ -19,9 +19,6 @@ const RECENT_SECONDS: u64 = 10;
 /// Between two deferred events of a destination: a million of them are not claimed and deferred
 /// again as fast as the store can do it, at the expense of the destinations that are up.
 const DEFERRAL_SPACING: Duration = Duration::from_millis(1);
-/// Probe intervals that an event is deferred for at most: when the destination is back, everything
-/// is due within that time.
-const DEFERRAL_INTERVALS_MAX: u32 = 10;
 
 /// Calls of the last seconds, in a bucket per second.
 #[derive(Debug)]
@@ -301,17 +298,24 @@ impl Breaker {
         }
     }
 
+    /// While it is open: how an event waits.
+    pub(crate) fn wait(&mut self, id: i64, now: Instant, max: Option<Duration>) -> Option<Wait> {
+        let open = self.open.as_ref()?;
+        let probe_due = open.probe.is_none() && open.next_probe_at <= now;
+        Some(Wait { delay: self.defer(id, now, max), probe_due })
+    }
+
     /// How long an event waits that is not sent because the breaker is open.
-    pub(crate) fn defer(&mut self, id: i64, now: Instant) -> Duration {
+    pub(crate) fn defer(&mut self, id: i64, now: Instant, max: Option<Duration>) -> Duration {
         // A probe that is due is another event's turn.
         let wait = match self.probe_in(now) {
             Duration::ZERO => self.probe_every,
             wait => wait,
         };
-        let latest = now + wait.max(self.probe_every * DEFERRAL_INTERVALS_MAX);
         let Some(open) = &mut self.open else { return Duration::ZERO };
         open.others_wait |= open.last_probe != Some(id);
-        let until = (now + wait).max(open.last_deferred_until + DEFERRAL_SPACING).min(latest);
+        let spaced = (now + wait).max(open.last_deferred_until + DEFERRAL_SPACING);
+        let until = max.map_or(spaced, |max| spaced.min(now + wait.max(max)));
         open.last_deferred_until = until;
         until.saturating_duration_since(now)
     }

@@ -33,6 +33,14 @@ pub struct HealthView {
     pub probe_in: Duration,
 }
 
+/// How an event of a destination that is down waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wait {
+    pub(crate) delay: Duration,
+    /// A probe is due, and it may be the one.
+    pub(crate) probe_due: bool,
+}
+
 /// A change that people want to know about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
@@ -260,8 +268,26 @@ impl Health {
 
     /// How long an event of a destination that is down waits: to the next probe, or longer where
     /// very many wait.
-    pub fn defer(&self, destination: &str, id: i64, now: Instant) -> Duration {
-        self.lock().get_mut(destination).map_or(Duration::ZERO, |breaker| breaker.defer(id, now))
+    pub fn defer(
+        &self,
+        destination: &str,
+        id: i64,
+        now: Instant,
+        max: Option<Duration>,
+    ) -> Duration {
+        let mut breakers = self.lock();
+        breakers.get_mut(destination).map_or(Duration::ZERO, |breaker| breaker.defer(id, now, max))
+    }
+
+    /// The same, where it is not known whether the destination is down.
+    pub(crate) fn wait(
+        &self,
+        destination: &str,
+        id: i64,
+        now: Instant,
+        max: Option<Duration>,
+    ) -> Option<Wait> {
+        self.lock().get_mut(destination)?.wait(id, now, max)
     }
 
     /// Takes a place for one event, where there is one.

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::OutboxConfig;
-use crate::courier::{Carried, Courier};
+use crate::courier::{Carried, Courier, Manner};
 use crate::heart::{Heart, Held};
 use crate::settling::Settler;
 use crate::telemetry;
@@ -29,6 +29,10 @@ const POLL_FIRST: Duration = Duration::from_millis(5);
 const PROBE_ROWS: u32 = 2;
 /// Wait after a claim that failed; doubles up to the second.
 const CLAIM_REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+const USUAL: Manner = Manner { keep_order: false, may_probe: false };
+const PROBING: Manner = Manner { keep_order: false, may_probe: true };
+
 pub(crate) struct Rows {
     pub(crate) config: OutboxConfig,
     pub(crate) settler: Settler,
@@ -173,9 +177,9 @@ impl Rows {
                 let mut events = claimed.events;
                 if let Some(place) = self.place_for_down(places) {
                     let down = self.courier.split_off_down(&mut events);
-                    self.start(held, down, place, tasks);
+                    self.start(held, down, PROBING, place, tasks);
                 }
-                self.start(held, events, in_flight, tasks);
+                self.start(held, events, USUAL, in_flight, tasks);
                 match (probing, claimed.full) {
                     (true, _) => Some(self.config.preset.idle_poll),
                     (false, true) => None,
@@ -212,6 +216,7 @@ impl Rows {
         self: &Arc<Self>,
         held: &Held,
         events: Vec<Event>,
+        manner: Manner,
         in_flight: InFlight,
         tasks: &TaskTracker,
     ) {
@@ -220,7 +225,7 @@ impl Rows {
         }
         let (pipeline, held) = (Arc::clone(self), held.clone());
         tasks.spawn(async move {
-            let work = AssertUnwindSafe(pipeline.work(&held, events));
+            let work = AssertUnwindSafe(pipeline.work(&held, events, manner));
             if work.catch_unwind().await.is_err() {
                 pipeline.abandoned.store(true, Ordering::SeqCst);
             }
@@ -229,8 +234,8 @@ impl Rows {
     }
 
     /// Delivers and settles one batch.
-    async fn work(&self, held: &Held, events: Vec<Event>) {
-        let Carried { settled, took } = self.courier.carry(held, events, false).await;
+    async fn work(&self, held: &Held, events: Vec<Event>, manner: Manner) {
+        let Carried { settled, took } = self.courier.carry(held, events, manner).await;
         if let Err(error) = self.settler.settle(&self.config, &held.lease, settled, took).await {
             tracing::warn!(outbox = self.config.outbox.name(), %error,
                 "batch not settled; whoever recovers it delivers it again");
@@ -268,7 +273,7 @@ impl Rows {
                         crash_count = event.crash_count,
                         "suspect: delivered alone"
                     );
-                    let work = AssertUnwindSafe(self.work(held, vec![event]));
+                    let work = AssertUnwindSafe(self.work(held, vec![event], PROBING));
                     if work.catch_unwind().await.is_err() {
                         self.abandoned.store(true, Ordering::SeqCst);
                         return;

@@ -30,6 +30,10 @@ use crate::telemetry;
 use crate::trace::Tracer;
 use crate::waker::Waker;
 
+/// Probe intervals that an event of a destination that is down waits at most, where nobody tells it
+/// that the destination is back.
+const DEFERRAL_INTERVALS_MAX: u32 = 10;
+
 pub(crate) struct Supervisor {
     pub(crate) config: OutboxConfig,
     pub(crate) settler: Settler,
@@ -173,6 +177,11 @@ impl Supervisor {
             tracer: self.tracer.clone(),
             refusing: Mutex::default(),
             came_back: Notify::new(),
+            deferral_max: match claim {
+                ClaimMode::Rows => Some(self.config.preset.idle_poll * DEFERRAL_INTERVALS_MAX),
+                // What waits is in memory, and all due when the destination is back.
+                ClaimMode::Lanes => None,
+            },
             abort: self.settler.abort.clone(),
         };
         let (config, settler) = (self.config.clone(), self.settler.clone());

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::alert::Alerts;
 use crate::config::{FailingKey, OutboxConfig};
 use crate::gate::Gate;
-use crate::health::Health;
+use crate::health::{Health, Wait};
 use crate::heart::{Heart, Held};
 use crate::live_calls::LiveCall;
 use crate::monitor::Observations;
@@ -43,8 +43,20 @@ pub(crate) struct Courier {
     pub(crate) refusing: Mutex<HashSet<String>>,
     /// A destination that was down takes events again.
     pub(crate) came_back: Notify,
+    /// How long an event of a destination that is down waits at most, where nobody tells it that the
+    /// destination is back.
+    pub(crate) deferral_max: Option<Duration>,
     /// The stop deadline has passed: start nothing, wait for nothing.
     pub(crate) abort: CancellationToken,
+}
+
+/// How a batch is sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    /// An event of a key is sent only when the one before it was delivered.
+    pub(crate) keep_order: bool,
+    /// Destinations that are down may be probed with it, which can take as long as a timeout.
+    pub(crate) may_probe: bool,
 }
 
 /// What holds for all calls of one batch.
@@ -79,9 +91,9 @@ pub(crate) struct Carried {
 }
 
 impl Courier {
-    /// Verifies, delivers and decides one batch. With `keep_order`, an event of a key is sent only
-    /// when the one before it was delivered.
-    pub(crate) async fn carry(&self, held: &Held, events: Vec<Event>, keep_order: bool) -> Carried {
+    /// Verifies, delivers and decides one batch.
+    pub(crate) async fn carry(&self, held: &Held, events: Vec<Event>, manner: Manner) -> Carried {
+        let Manner { keep_order, .. } = manner;
         let started = Instant::now();
         if let Some(newest) = events.iter().map(|event| event.claimed_at).max() {
             self.observations.clock.heard(newest, Utc::now(), started);
@@ -105,7 +117,7 @@ impl Courier {
                 }
             }
         }
-        let (probes, held_back) = self.hold_back(&mut good, keep_order, started);
+        let (probes, held_back) = self.hold_back(&mut good, manner, started);
         let spans = Spans::begin(self.tracer.as_ref(), &self.config, &mut good);
         let gate = Gate::new(self, started, &spans);
         let flight = self.observations.meter.fly(good.len());
@@ -140,7 +152,7 @@ impl Courier {
         }
         for event in held_back {
             // At once, if the probe among this batch got through.
-            let delay = self.health.defer(&self.destination(&event), event.id, Instant::now());
+            let delay = self.defer(&self.destination(&event), &event, Instant::now());
             settled.push((event, Settlement::Deferred { delay, error: None }));
         }
         // In id order: two settles that meet in the database wait instead of deadlocking.
@@ -156,6 +168,10 @@ impl Courier {
             .unwrap_or_else(|_| Cow::Borrowed(sink.name()))
     }
 
+    fn defer(&self, destination: &str, event: &Event, now: Instant) -> Duration {
+        self.health.defer(destination, event.id, now, self.deferral_max)
+    }
+
     /// Takes out the events of destinations that are down, for a batch of their own.
     pub(crate) fn split_off_down(&self, events: &mut Vec<Event>) -> Vec<Event> {
         let now = Instant::now();
@@ -163,11 +179,19 @@ impl Courier {
         events.extract_if(.., down).collect()
     }
 
+    /// The wait of an event whose destination is down. `None`: it may be sent.
+    pub(crate) fn wait(&self, event: &Event, now: Instant) -> Option<Wait> {
+        if !self.health.holds_back() {
+            return None;
+        }
+        self.health.wait(&self.destination(event), event.id, now, self.deferral_max)
+    }
+
     /// Takes out the events of destinations that are down, but for one probe each.
     fn hold_back(
         &self,
         good: &mut Vec<Event>,
-        keep_order: bool,
+        Manner { keep_order, may_probe }: Manner,
         now: Instant,
     ) -> (Probes<'_>, Vec<Event>) {
         let mut probes = Probes { health: &self.health, sent: Vec::new() };
@@ -179,7 +203,7 @@ impl Courier {
         let mut is_down = Vec::with_capacity(good.len());
         for event in good.iter() {
             // Where order is kept, only the first of a key may go.
-            let candidate = !keep_order || keys.insert(event.key());
+            let candidate = may_probe && (!keep_order || keys.insert(event.key()));
             let destination = self.destination(event);
             is_down.push(self.health.view(&destination, now).open);
             if is_down.last() == Some(&true) {
@@ -213,7 +237,7 @@ impl Courier {
         let (destination, now) = (self.destination(event), Instant::now());
         let mut health = self.health.view(&destination, now);
         if health.open && *outcome == Outcome::Untried {
-            health.probe_in = self.health.defer(&destination, event.id, now);
+            health.probe_in = self.defer(&destination, event, now);
         }
         let settlement = decide(outcome, event, &health, &self.config.preset, rand::random());
         self.observations.tally.decided(&settlement, now);

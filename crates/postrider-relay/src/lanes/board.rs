@@ -20,6 +20,7 @@ use postrider::Event;
 use postrider::store::{Key, LaneRow, LaneSet};
 
 use crate::config::FailingKey;
+use crate::health::Wait;
 
 /// Rows passed over for a key after which the store is told to leave them out.
 const HIDE_AFTER: u64 = 64;
@@ -30,11 +31,16 @@ pub(super) const LOAD_ROWS_MAX: usize = 20_000;
 /// The same after an idle time; each row that is delivered makes room for two more. Of a key whose first
 /// event fails, all that was read of it is read in vain.
 const LOAD_ROWS_FIRST: usize = 500;
+/// Events that may be queued as probes: each destination that is down takes one of its own.
+const PROBES_MAX: usize = 64;
 /// A row that a relay in the other mode still has is looked at again after this.
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 
 /// A hash stands for its key: two keys that share one wait for each other, which breaks no order.
 type KeyHash = u64;
+
+/// The wait for a destination that is down, at a time.
+type WaitOf = Box<dyn Fn(&Event, Instant) -> Option<Wait> + Send>;
 
 /// A row that the owner knows.
 #[derive(Debug)]
@@ -100,7 +106,9 @@ pub(super) enum Standing {
 pub(super) struct Board {
     failing_key: FailingKey,
     hasher: RandomState,
-    /// One per worker, and last the one of events that are sent alone.
+    /// Asked of every row that is due: whether it waits for a destination that is down.
+    wait: WaitOf,
+    /// One per worker, then that of probes, and last the one of events that are sent alone.
     queues: Vec<VecDeque<Event>>,
     slots: HashMap<i64, Slot>,
     lanes: LaneSet,
@@ -126,11 +134,12 @@ pub(super) struct Board {
 }
 
 impl Board {
-    pub(super) fn new(failing_key: FailingKey, workers: usize) -> Self {
+    pub(super) fn new(failing_key: FailingKey, workers: usize, wait: WaitOf) -> Self {
         Self {
             failing_key,
             hasher: RandomState::new(),
-            queues: (0..=workers).map(|_| VecDeque::new()).collect(),
+            wait,
+            queues: (0..workers + 2).map(|_| VecDeque::new()).collect(),
             slots: HashMap::new(),
             lanes: LaneSet::NONE,
             leaving: LaneSet::NONE,
@@ -214,27 +223,60 @@ impl Board {
         self.queues.len() - 1
     }
 
+    /// The queue of events that destinations are probed with.
+    pub(super) fn probes(&self) -> usize {
+        self.queues.len() - 2
+    }
+
     fn admit(&mut self, row: LaneRow, key: KeyHash, now: Instant) {
-        let LaneRow { event, lane, due_in, busy } = row;
-        let wait = if busy { due_in.max(BUSY_WAIT) } else { due_in };
-        let loaded = wait.is_zero();
-        let slot = Slot { key, lane, bytes: event.weight_bytes(), loaded };
-        if loaded {
-            self.load_rows += 1;
-            self.load_bytes += slot.bytes;
-            self.lane_load[usize::from(lane)] += 1;
-            self.slots.insert(event.id, slot);
-            let workers = self.queues.len() - 1;
-            let queue = match self.suspected.contains(lane) {
-                true => workers,
-                false => usize::try_from(key % workers as u64).unwrap_or(0),
-            };
-            self.queues[queue].push_back(event);
-        } else {
-            self.slots.insert(event.id, slot);
-            self.block(key, lane, event.id);
-            self.due.push(Reverse((now + wait, event.id)));
+        let wait = match row.busy {
+            true => row.due_in.max(BUSY_WAIT),
+            false => row.due_in,
+        };
+        if !wait.is_zero() {
+            return self.admit_later(&row, key, now + wait);
         }
+        match (self.wait)(&row.event, now) {
+            Some(Wait { probe_due, .. }) if probe_due && self.may_be_probe(&row.event, key) => {
+                let probes = self.probes();
+                self.load(row, key, probes);
+            }
+            Some(Wait { delay, .. }) => self.admit_later(&row, key, now + delay),
+            None => {
+                let queue = match self.suspected.contains(row.lane) {
+                    true => self.alone(),
+                    false => usize::try_from(key % self.probes() as u64).unwrap_or(0),
+                };
+                self.load(row, key, queue);
+            }
+        }
+    }
+
+    /// A head whose time had come, with nothing of its key under way that it could overtake.
+    fn may_be_probe(&self, event: &Event, key: KeyHash) -> bool {
+        let has_room = self.queues[self.probes()].len() < PROBES_MAX;
+        if self.failing_key == FailingKey::Skip {
+            return has_room;
+        }
+        let is_head = self.blocked.get(&key).is_some_and(|blocked| blocked.head == Some(event.id));
+        has_room && is_head && !self.slots.values().any(|slot| slot.loaded && slot.key == key)
+    }
+
+    fn load(&mut self, row: LaneRow, key: KeyHash, queue: usize) {
+        let LaneRow { event, lane, .. } = row;
+        let bytes = event.weight_bytes();
+        self.load_rows += 1;
+        self.load_bytes += bytes;
+        self.lane_load[usize::from(lane)] += 1;
+        self.slots.insert(event.id, Slot { key, lane, bytes, loaded: true });
+        self.queues[queue].push_back(event);
+    }
+
+    fn admit_later(&mut self, row: &LaneRow, key: KeyHash, at: Instant) {
+        let (id, lane, bytes) = (row.event.id, row.lane, row.event.weight_bytes());
+        self.slots.insert(id, Slot { key, lane, bytes, loaded: false });
+        self.block(key, lane, id);
+        self.due.push(Reverse((at, id)));
     }
 
     // Rows out.
@@ -250,8 +292,9 @@ impl Board {
                 continue;
             };
             let (id, key, lane, weight) = (event.id, slot.key, slot.lane, slot.bytes);
+            // One that was queued when a later one of its key began to wait goes before that.
             let behind = self.blocked.get(&key).is_some_and(|blocked| {
-                blocked.parked.is_some() || blocked.head.is_some_and(|head| head != id)
+                blocked.parked.is_some() || blocked.head.is_some_and(|head| head < id)
             });
             if self.leaving.contains(lane) || behind {
                 self.queues[queue].pop_front();

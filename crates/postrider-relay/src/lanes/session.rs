@@ -16,7 +16,7 @@ use super::Lanes;
 use super::board::{Board, Standing};
 use super::reader::Reader;
 use crate::config::FailingKey;
-use crate::courier::Carried;
+use crate::courier::{Carried, Manner};
 use crate::heart::Held;
 use crate::policy::Settlement;
 
@@ -26,6 +26,8 @@ const SETTLE_ROWS_MAX: usize = 5_000;
 
 /// Settles at the same time: one waits for the disk while the other works.
 const SETTLERS: usize = 2;
+
+const ALONE: Manner = Manner { keep_order: true, may_probe: true };
 
 pub(super) struct Session {
     pub(super) pipeline: Arc<Lanes>,
@@ -50,13 +52,16 @@ struct Outcomes {
 impl Session {
     pub(super) fn new(pipeline: Arc<Lanes>, held: Held) -> Arc<Self> {
         let workers = pipeline.config.batches_max.max(1);
-        let board = Board::new(pipeline.config.failing_key, workers);
+        let lanes = Arc::clone(&pipeline);
+        let wait = move |event: &Event, now| lanes.courier.wait(event, now);
+        let board = Board::new(pipeline.config.failing_key, workers, Box::new(wait));
         Arc::new(Self {
             pipeline,
             held,
             board: Mutex::new(board),
             changed: Notify::new(),
-            work: (0..workers).map(|_| Notify::new()).collect(),
+            // And one for probes.
+            work: (0..=workers).map(|_| Notify::new()).collect(),
             lost: CancellationToken::new(),
         })
     }
@@ -126,6 +131,9 @@ impl Session {
         let config = &self.pipeline.config;
         let rows = config.rows_max() as usize;
         let bytes = usize::try_from(config.batch_bytes_max).unwrap_or(usize::MAX);
+        // A probe may wait for a timeout, and nothing else may wait with it.
+        let may_probe = worker == self.board().probes();
+        let manner = Manner { keep_order: config.failing_key != FailingKey::Skip, may_probe };
         while !ended.is_cancelled() {
             let events = self.board().take(worker, rows, bytes);
             if events.is_empty() {
@@ -137,8 +145,7 @@ impl Session {
                 continue;
             }
             let _among_others = self.pipeline.alone.read().await;
-            let keep_order = config.failing_key != FailingKey::Skip;
-            let carried = self.pipeline.courier.carry(&self.held, events, keep_order).await;
+            let carried = self.pipeline.courier.carry(&self.held, events, manner).await;
             // The receiver lives until all workers have ended.
             drop(outcomes.send(self.note(carried)));
         }
@@ -174,7 +181,7 @@ impl Session {
     /// One that is sent with nothing else in flight in this process.
     pub(super) async fn deliver_alone(&self, event: Event) {
         let _alone = self.pipeline.alone.write().await;
-        let carried = self.pipeline.courier.carry(&self.held, vec![event], true).await;
+        let carried = self.pipeline.courier.carry(&self.held, vec![event], ALONE).await;
         let outcomes = self.note(carried);
         self.settle(vec![outcomes]).await;
     }

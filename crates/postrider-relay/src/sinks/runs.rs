@@ -1,7 +1,6 @@
 //! Many keys at once, and within a key one event after the other where order is kept. For sinks
 //! whose server says yes or no to each message by itself.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use postrider::Event;
@@ -21,14 +20,14 @@ where
 {
     let downs = AtomicUsize::new(0);
     let (send, downs) = (&send, &downs);
-    let deliver = |run: Vec<usize>| async move {
+    let deliver = |run: Vec<(usize, &'a Event)>| async move {
         let (mut outcomes, mut stopped) = (Vec::with_capacity(run.len()), false);
-        for index in run {
+        for (index, event) in run {
             let enough = downs.load(Ordering::Relaxed) >= DOWN_PER_CALL_MAX;
             let outcome = if stopped || enough || !batch.may_start() {
                 Outcome::Untried
             } else {
-                let answer = send(index, &batch.events[index]);
+                let answer = send(index, event);
                 let answer = tokio::time::timeout_at(batch.deadline.into(), answer).await;
                 answer.unwrap_or_else(|_| down("no answer in time"))
             };
@@ -37,7 +36,7 @@ where
         }
         outcomes
     };
-    let runs = runs(batch).into_iter().map(deliver);
+    let runs = batch.runs().into_iter().map(deliver);
     let mut outcomes: Vec<_> =
         futures_util::future::join_all(runs).await.into_iter().flatten().collect();
     outcomes.sort_unstable_by_key(|(index, _)| *index);
@@ -62,21 +61,4 @@ fn counted(outcome: Outcome, downs: &AtomicUsize) -> Outcome {
         return Outcome::Untried;
     }
     outcome
-}
-
-/// Indices of what goes one after the other.
-fn runs(batch: &Batch<'_>) -> Vec<Vec<usize>> {
-    let all = 0..batch.events.len();
-    if !batch.keep_order {
-        return all.map(|index| vec![index]).collect();
-    }
-    let (mut runs, mut of_key) = (Vec::<Vec<usize>>::new(), HashMap::new());
-    for index in all {
-        let run = *of_key.entry(batch.events[index].key()).or_insert_with(|| {
-            runs.push(Vec::new());
-            runs.len() - 1
-        });
-        runs[run].push(index);
-    }
-    runs
 }

@@ -193,7 +193,7 @@ fn the_last_probe_goes_again_only_when_it_is_alone() {
     assert_eq!(probe(&mut scene, &[7]), None, "five others are known to wait");
     assert_eq!(probe(&mut scene, &[7]), Some(7), "they did not come: they are gone");
     assert_eq!(probe(&mut scene, &[7]), Some(7));
-    scene.health.defer("a", 8, scene.now);
+    scene.health.defer("a", 8, scene.now, None);
     assert_eq!(probe(&mut scene, &[7]), None, "another one waits again");
     assert_eq!(probe(&mut scene, &[8]), Some(8));
 }
@@ -223,13 +223,18 @@ fn retry_after_puts_the_next_probe_off_within_its_limit() {
 fn events_of_a_destination_that_is_down_wait_for_the_probe_and_not_all_for_the_same_moment() {
     let mut scene = Scene::down("a");
     scene.pass(Duration::from_secs(10));
-    let wait = |scene: &Scene, id| scene.health.defer("a", id, scene.now);
+    let wait = |scene: &Scene, id| scene.health.defer("a", id, scene.now, Some(EVERY * 10));
     assert_eq!(wait(&scene, 10), Duration::from_secs(20), "to the next probe");
     let waits: Vec<Duration> = (0..400_000).map(|id| wait(&scene, id)).collect();
     let at_once = waits.iter().filter(|wait| **wait <= Duration::from_secs(21)).count();
     assert!(at_once <= 1_001, "a thousand a second are claimed again: {at_once}");
     assert_eq!(waits.iter().max(), Some(&(EVERY * 10)), "and all of them are due in bounded time");
-    assert_eq!(scene.health.defer("never heard of", 1, scene.now), Duration::ZERO);
+    let told = scene.health.defer("a", 400_000, scene.now, None);
+    assert!(
+        told > Duration::from_secs(400),
+        "whoever is told of its return need not ask: {told:?}"
+    );
+    assert_eq!(scene.health.defer("never heard of", 1, scene.now, None), Duration::ZERO);
 }
 
 #[test]

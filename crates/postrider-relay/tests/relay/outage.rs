@@ -15,12 +15,15 @@ use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, qu
 use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 
 use crate::http_sink::settings;
+use crate::lanes::use_lanes;
 
 on_each_store!(
     an_event_that_always_times_out_dies_and_the_thousand_behind_it_arrive,
     events_that_always_time_out_die_once_the_outage_lasts_too_long,
     one_of_twenty_destinations_is_down_and_the_others_go_on,
+    one_of_twenty_destinations_is_down_and_the_others_go_on_in_lanes,
     a_probe_that_waits_for_its_timeout_keeps_nobody_waiting,
+    a_probe_that_waits_for_its_timeout_keeps_nobody_waiting_in_lanes,
     plain_counting_holds_nothing_back,
     a_destination_that_is_back_gets_one_event_then_two_then_four,
     an_overloaded_destination_gets_fewer_at_once_and_no_event_pays_for_it,
@@ -113,6 +116,11 @@ async fn one_of_twenty_destinations_is_down_and_the_others_go_on(db: TestDb) {
     db.assert_balanced().await;
 }
 
+async fn one_of_twenty_destinations_is_down_and_the_others_go_on_in_lanes(db: TestDb) {
+    use_lanes(&db).await;
+    one_of_twenty_destinations_is_down_and_the_others_go_on(db).await;
+}
+
 /// One batch at a time, in which every second event is for a host that says nothing.
 async fn a_probe_that_waits_for_its_timeout_keeps_nobody_waiting(db: TestDb) {
     let silent = Receiver::start(|_| Reply::Silence).await;
@@ -139,6 +147,11 @@ async fn a_probe_that_waits_for_its_timeout_keeps_nobody_waiting(db: TestDb) {
     assert!(probes < 15, "{probes} probes");
     relay.stop().await;
     db.assert_balanced().await;
+}
+
+async fn a_probe_that_waits_for_its_timeout_keeps_nobody_waiting_in_lanes(db: TestDb) {
+    use_lanes(&db).await;
+    a_probe_that_waits_for_its_timeout_keeps_nobody_waiting(db).await;
 }
 
 async fn plain_counting_holds_nothing_back(db: TestDb) {

@@ -26,19 +26,21 @@ impl Board {
         if self.failing_key == FailingKey::Skip {
             return Standing::Waits;
         }
-        match self.blocked.get_mut(&key) {
-            Some(blocked)
-                if blocked.parked.is_some()
-                    || blocked.head.is_some_and(|head| head != event.id) =>
-            {
+        if let Some(blocked) = self.blocked.get_mut(&key) {
+            if blocked.parked.is_some() || blocked.head.is_some_and(|head| head < event.id) {
                 blocked.pass_over(event.id);
-                Standing::PassedOver
+                return Standing::PassedOver;
             }
-            _ => {
-                self.block(key, lane, event.id);
-                Standing::Waits
+            // A later one that waits for its time is behind this one from now on.
+            if let Some(later) = blocked.head.filter(|head| *head != event.id) {
+                blocked.pass_over(later);
+                if self.slots.get(&later).is_some_and(|slot| !slot.loaded) {
+                    self.slots.remove(&later);
+                }
             }
         }
+        self.block(key, lane, event.id);
+        Standing::Waits
     }
 
     /// The row of an event is settled and gone.

@@ -1,6 +1,6 @@
 //! Requests and answers: how many at once, in which order, and when to leave a host alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -70,6 +70,12 @@ pub(crate) struct Place {
     paused_until: Mutex<Option<Instant>>,
 }
 
+/// Events that go one after the other, with the target of the first.
+struct Run<'a> {
+    events: Vec<(usize, &'a Event)>,
+    target: Option<Result<Target<'a>, Outcome>>,
+}
+
 /// One call, with the `Down` answers of each host so far.
 struct Call<'a> {
     batch: Batch<'a>,
@@ -78,51 +84,80 @@ struct Call<'a> {
 }
 
 impl Exchange {
-    /// One outcome per event. With several hosts all start at once: the limit per place is what holds
-    /// back, and a slow host must not keep requests to the others from starting. Where order is kept,
-    /// a key's events go one after the other, and the first that is not delivered stops the key.
+    /// One outcome per event. Each place has as many requests at once as it may, so that a slow one
+    /// keeps none of the others waiting. Where order is kept, a key's events go one after the other,
+    /// and the first that is not delivered stops the key.
     pub(crate) async fn deliver(&self, batch: Batch<'_>, dialect: &dyn Dialect) -> Vec<Outcome> {
         let call = Call { batch, dialect, downs: Mutex::default() };
-        let mut waiting = batch.runs().into_iter();
-        let at_once = match self.targets.only_host() {
-            Some(_) => self.at_once_max.max(1),
-            None => waiting.len(),
-        };
+        let mut waiting = self.by_place(&call);
         let mut under_way = FuturesUnordered::new();
+        for (place, runs) in waiting.iter_mut().enumerate() {
+            let first = runs.drain(..runs.len().min(self.at_once_max));
+            under_way.extend(first.map(|run| self.deliver_run(&call, place, run)));
+        }
         let mut outcomes = Vec::with_capacity(batch.events.len());
-        loop {
-            let room = at_once - under_way.len();
-            under_way.extend(waiting.by_ref().take(room).map(|run| self.deliver_run(&call, run)));
-            match under_way.next().await {
-                Some(answers) => outcomes.extend(answers),
-                None => break,
-            }
+        while let Some((place, answers)) = under_way.next().await {
+            outcomes.extend(answers);
+            under_way
+                .extend(waiting[place].pop_front().map(|run| self.deliver_run(&call, place, run)));
         }
         outcomes.sort_unstable_by_key(|(number, _)| *number);
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    async fn deliver_run<'a>(
-        &self,
-        call: &Call<'a>,
-        run: Vec<(usize, &'a Event)>,
-    ) -> Vec<(usize, Outcome)> {
-        let mut outcomes = Vec::with_capacity(run.len());
-        for (number, event) in run {
-            let stopped = outcomes.last().is_some_and(|(_, last)| *last != Outcome::Delivered);
-            let outcome =
-                if stopped { Outcome::Untried } else { self.deliver_one(call, event).await };
-            outcomes.push((number, outcome));
+    /// What goes one after the other, by the place that the first of it goes to.
+    fn by_place<'a>(&'a self, call: &Call<'a>) -> Vec<VecDeque<Run<'a>>> {
+        let (mut waiting, mut places) =
+            (Vec::<VecDeque<_>>::new(), HashMap::<String, usize>::new());
+        for events in call.batch.runs() {
+            let target = events.first().map(|(_, event)| self.target(event));
+            // What leads nowhere waits for nothing.
+            let name = match &target {
+                Some(Ok(target)) => call.dialect.place(target),
+                _ => "",
+            };
+            let place = places.get(name).copied().unwrap_or_else(|| {
+                waiting.push(VecDeque::new());
+                places.insert(name.to_owned(), waiting.len() - 1);
+                waiting.len() - 1
+            });
+            waiting[place].push_back(Run { events, target });
         }
-        outcomes
+        waiting
     }
 
-    async fn deliver_one<'a>(&self, call: &Call<'a>, event: &'a Event) -> Outcome {
-        let view = EventView::new(event);
-        let target = match self.targets.target(&view) {
-            Ok(target) => target,
-            Err(outcome) => return outcome,
-        };
+    fn target(&self, event: &Event) -> Result<Target<'_>, Outcome> {
+        self.targets.target(&EventView::new(event))
+    }
+
+    async fn deliver_run<'a>(
+        &'a self,
+        call: &Call<'a>,
+        place: usize,
+        run: Run<'a>,
+    ) -> (usize, Vec<(usize, Outcome)>) {
+        let mut outcomes = Vec::with_capacity(run.events.len());
+        let (mut known, mut stopped) = (run.target, false);
+        for (number, event) in run.events {
+            let outcome = match stopped {
+                true => Outcome::Untried,
+                false => match known.take().unwrap_or_else(|| self.target(event)) {
+                    Ok(target) => self.deliver_one(call, event, target).await,
+                    Err(outcome) => outcome,
+                },
+            };
+            stopped |= outcome != Outcome::Delivered;
+            outcomes.push((number, outcome));
+        }
+        (place, outcomes)
+    }
+
+    async fn deliver_one<'a>(
+        &self,
+        call: &Call<'a>,
+        event: &'a Event,
+        target: Target<'_>,
+    ) -> Outcome {
         let place = self.place(call.dialect.place(&target));
         let deadline = call.batch.deadline;
         let free = tokio::time::timeout_at(deadline.into(), place.free.acquire()).await;
@@ -134,6 +169,7 @@ impl Exchange {
             return outcome;
         }
         // First, because it may fail: an event that makes no request takes no place.
+        let view = EventView::new(event);
         let request = match self.request(call.dialect, &view, &target) {
             Ok(request) => request,
             Err(outcome) => return outcome,

@@ -161,7 +161,7 @@ impl HttpSink {
                 client: client_for(settings.timeout, proxy, guarded)?,
                 targets: Targets::new(settings.url.as_deref(), &settings.routes)?,
                 timeout: settings.timeout,
-                at_once_max: settings.host_concurrency_max,
+                at_once_max: settings.host_concurrency_max.max(1),
                 deny_private_addresses: guarded,
                 keep_response: settings.keep_response,
                 places: Mutex::default(),
