@@ -205,8 +205,9 @@ async fn a_skipped_event_is_overtaken_by_those_behind_it(db: TestDb) {
 async fn an_event_that_is_not_due_holds_back_its_key_only(db: TestDb) {
     use_lanes(&db).await;
     let later = of_key("later", "Moved").deliver_after(Duration::from_millis(1500));
+    let before = db.append(&[of_key("later", "Moved")]).await;
     let waiting = db.append(&[later, of_key("later", "Moved")]).await;
-    let others = db.append(&in_turn(3, 3)).await;
+    let others = [before, db.append(&in_turn(3, 3)).await].concat();
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
     let relay = relay(&db, &folder, &sink);
     sink.until_delivered(others.len()).await;
