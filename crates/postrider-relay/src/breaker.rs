@@ -260,7 +260,7 @@ impl Breaker {
     /// last time while others wait.
     pub(crate) fn appoint(&mut self, ids: &[i64], now: Instant) -> Option<i64> {
         let open = self.open.as_mut()?;
-        if open.probe.is_some() || now < open.next_probe_at {
+        if ids.is_empty() || open.probe.is_some() || now < open.next_probe_at {
             return None;
         }
         // In turn: with the lowest ids first, two events that never succeed would keep out all others.

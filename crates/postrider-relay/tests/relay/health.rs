@@ -190,6 +190,8 @@ fn the_last_probe_goes_again_only_when_it_is_alone() {
         probe
     };
     assert_eq!(probe(&mut scene, &[7]), Some(7));
+    scene.pass(EVERY);
+    assert_eq!(scene.appoint("a", &[]), None, "a batch without any of them says nothing");
     assert_eq!(probe(&mut scene, &[7]), None, "five others are known to wait");
     assert_eq!(probe(&mut scene, &[7]), Some(7), "they did not come: they are gone");
     assert_eq!(probe(&mut scene, &[7]), Some(7));
