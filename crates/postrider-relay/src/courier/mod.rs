@@ -184,7 +184,11 @@ impl Courier {
         if !self.health.holds_back() {
             return None;
         }
-        self.health.wait(&self.destination(event), event.id, now, self.deferral_max)
+        let wait = self.health.wait(&self.destination(event), event.id, now, self.deferral_max)?;
+        if !wait.probe_due {
+            metrics::counter!(telemetry::DESTINATION_HELD_BACK, &self.labels()).increment(1);
+        }
+        Some(wait)
     }
 
     /// Takes out the events of destinations that are down, but for one probe each.

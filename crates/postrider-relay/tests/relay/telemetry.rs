@@ -116,6 +116,38 @@ async fn of_a_key_whose_first_event_fails_little_is_read_in_vain() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn events_of_a_destination_that_is_down_are_counted_in_either_mode() {
+    for name in ["held_in_rows", "held_in_lanes"] {
+        let db = measured(name).await;
+        if name == "held_in_lanes" {
+            use_lanes(&db).await;
+        }
+        let script = |event: &Event, _| match event.aggregate_type.as_str() {
+            "down" => Act::down("refused"),
+            _ => Act::DELIVER,
+        };
+        let (folder, sink) = (TempFolder::new(), ScriptedSink::scripted(script).shared());
+        let of = |to: &str, n: usize| NewEvent::new(to, n.to_string(), "Moved", "{}");
+        db.append(&(0..10).map(|n| of("down", n)).collect::<Vec<_>>()).await;
+        // No probe as long as this takes.
+        let preset = Preset { idle_poll: Duration::from_secs(3600), ..quick_preset() };
+        let relay = RunningRelay::with_preset(&db, &folder, &sink, preset);
+        let labels = format!("outbox=\"{name}\"");
+        until(telemetry::DESTINATION_OPENED, &labels, 1.0).await;
+        let put_off = || value(telemetry::DESTINATION_HELD_BACK, &labels);
+        let before = put_off();
+        let later = db.append(&(10..100).map(|n| of("down", n)).collect::<Vec<_>>()).await;
+        db.append(&[of("up", 0)]).await;
+        relay.waker.wake();
+        sink.until_delivered(1).await;
+        // Some of the first ten may be among them.
+        eventually("they count", async || (put_off() >= before + 90.0).then_some(())).await;
+        assert!(sink.log().answers.iter().all(|(id, _)| !later.contains(id)), "none was sent");
+        relay.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_waits_is_gauged() {
     let db = measured("gauged").await;
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().gated().shared());
