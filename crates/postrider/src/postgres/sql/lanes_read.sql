@@ -1,6 +1,7 @@
 -- Rows of the lanes, due or not: $1 after, $2 lanes as bits, $3 rows. Left out are rows that the owner
 -- knows ($4 ids) and those of keys that wait anyway (from $5 on, a line each): few of both, compared one
--- by one.
+-- by one. `<> 0` because of `= 1` the planner expects one row in 200, and has parallel workers read a large
+-- table for them.
 SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
     headers::text AS headers, content_hash, created_at, expires_at, retry_count, max_retries,
     redrive_count, crash_count, CASE WHEN last_error IS NOT NULL THEN updated_at END AS last_failed_at,
@@ -8,6 +9,6 @@ SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, paylo
     (extract(epoch FROM next_retry_at - now()) * 1000)::bigint AS due_in_ms,
     status = 'PROCESSING' AS busy
 FROM "{outbox}"
-WHERE id > $1 AND ($2::bigint >> lane) & 1 = 1 AND dead_reason IS NULL
+WHERE id > $1 AND ($2::bigint >> lane) & 1 <> 0 AND dead_reason IS NULL
   AND id <> ALL ($4::bigint[]){hidden}
 ORDER BY id LIMIT $3

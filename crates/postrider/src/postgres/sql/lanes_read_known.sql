@@ -7,7 +7,7 @@ SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, paylo
     (extract(epoch FROM next_retry_at - now()) * 1000)::bigint AS due_in_ms,
     status = 'PROCESSING' AS busy
 FROM "{outbox}"
-WHERE id > $1 AND ($2::bigint >> lane) & 1 = 1 AND dead_reason IS NULL
+WHERE id > $1 AND ($2::bigint >> lane) & 1 <> 0 AND dead_reason IS NULL
   AND (aggregate_type, aggregate_id) NOT IN (SELECT * FROM unnest($5::text[], $6::text[]))
   AND id NOT IN (SELECT unnest($4::bigint[]))
 ORDER BY id LIMIT $3
