@@ -7,6 +7,7 @@
 //! are not kept but passed over: only the first one's id is remembered, and when the head is done,
 //! the key catches up by reading its rows again.
 
+mod admission;
 mod intake;
 mod outcomes;
 mod parking;
@@ -14,10 +15,10 @@ mod parking;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use postrider::Event;
-use postrider::store::{Key, LaneRow, LaneSet};
+use postrider::store::{Key, LaneSet};
 
 use crate::config::FailingKey;
 use crate::health::Wait;
@@ -31,10 +32,6 @@ pub(super) const LOAD_ROWS_MAX: usize = 20_000;
 /// The same after an idle time; each row that is delivered makes room for two more. Of a key whose first
 /// event fails, all that was read of it is read in vain.
 const LOAD_ROWS_FIRST: usize = 500;
-/// Events that may be queued as probes: each destination that is down takes one of its own.
-const PROBES_MAX: usize = 64;
-/// A row that a relay in the other mode still has is looked at again after this.
-const BUSY_WAIT: Duration = Duration::from_secs(1);
 
 /// A hash stands for its key: two keys that share one wait for each other, which breaks no order.
 type KeyHash = u64;
@@ -226,57 +223,6 @@ impl Board {
     /// The queue of events that destinations are probed with.
     pub(super) fn probes(&self) -> usize {
         self.queues.len() - 2
-    }
-
-    fn admit(&mut self, row: LaneRow, key: KeyHash, now: Instant) {
-        let wait = match row.busy {
-            true => row.due_in.max(BUSY_WAIT),
-            false => row.due_in,
-        };
-        if !wait.is_zero() {
-            return self.admit_later(&row, key, now + wait);
-        }
-        match (self.wait)(&row.event, now) {
-            Some(Wait { probe_due, .. }) if probe_due && self.may_be_probe(&row.event, key) => {
-                let probes = self.probes();
-                self.load(row, key, probes);
-            }
-            Some(Wait { delay, .. }) => self.admit_later(&row, key, now + delay),
-            None => {
-                let queue = match self.suspected.contains(row.lane) {
-                    true => self.alone(),
-                    false => usize::try_from(key % self.probes() as u64).unwrap_or(0),
-                };
-                self.load(row, key, queue);
-            }
-        }
-    }
-
-    /// A head whose time had come, with nothing of its key under way that it could overtake.
-    fn may_be_probe(&self, event: &Event, key: KeyHash) -> bool {
-        let has_room = self.queues[self.probes()].len() < PROBES_MAX;
-        if self.failing_key == FailingKey::Skip {
-            return has_room;
-        }
-        let is_head = self.blocked.get(&key).is_some_and(|blocked| blocked.head == Some(event.id));
-        has_room && is_head && !self.slots.values().any(|slot| slot.loaded && slot.key == key)
-    }
-
-    fn load(&mut self, row: LaneRow, key: KeyHash, queue: usize) {
-        let LaneRow { event, lane, .. } = row;
-        let bytes = event.weight_bytes();
-        self.load_rows += 1;
-        self.load_bytes += bytes;
-        self.lane_load[usize::from(lane)] += 1;
-        self.slots.insert(event.id, Slot { key, lane, bytes, loaded: true });
-        self.queues[queue].push_back(event);
-    }
-
-    fn admit_later(&mut self, row: &LaneRow, key: KeyHash, at: Instant) {
-        let (id, lane, bytes) = (row.event.id, row.lane, row.event.weight_bytes());
-        self.slots.insert(id, Slot { key, lane, bytes, loaded: false });
-        self.block(key, lane, id);
-        self.due.push(Reverse((at, id)));
     }
 
     // Rows out.

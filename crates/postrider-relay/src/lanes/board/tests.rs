@@ -1,5 +1,10 @@
 //! The board, move by move.
 
+use std::time::Duration;
+
+use postrider::store::LaneRow;
+
+use super::admission::BUSY_WAIT;
 use super::*;
 
 const WORKER: usize = 0;
@@ -181,6 +186,17 @@ fn a_probe_is_a_head_and_goes_by_a_queue_of_its_own() {
     assert_eq!(fail(&mut board, 1, "a", later), Standing::Waits);
     board.offer(vec![row(4, "a")], false, later);
     assert_eq!((take(&mut board), take_probes(&mut board)), (vec![], vec![]));
+}
+
+#[test]
+fn a_probe_that_may_kill_the_process_is_sent_alone() {
+    let (mut board, now) = (board_of_one_down(true), Instant::now());
+    board.suspect(LaneSet::ALL);
+    board.offer(vec![row(1, "a"), row(2, "b")], false, now);
+    assert_eq!(board.take_alone().map(|event| event.id), Some(2));
+    board.offer_heads(&[1], vec![row(1, "a")], now + DOWN.delay);
+    assert_eq!(take_probes(&mut board), [0; 0]);
+    assert_eq!(board.take_alone().map(|event| event.id), Some(1));
 }
 
 #[test]
