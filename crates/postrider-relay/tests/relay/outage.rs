@@ -23,7 +23,8 @@ on_each_store!(
     one_of_twenty_destinations_is_down_and_the_others_go_on,
     one_of_twenty_destinations_is_down_and_the_others_go_on_in_lanes,
     a_probe_that_waits_for_its_timeout_keeps_nobody_waiting,
-    a_probe_that_waits_for_its_timeout_keeps_nobody_waiting_in_lanes,
+    while_a_probe_is_under_way_others_are_served,
+    while_a_probe_is_under_way_others_are_served_in_lanes,
     plain_counting_holds_nothing_back,
     a_destination_that_is_back_gets_one_event_then_two_then_four,
     an_overloaded_destination_gets_fewer_at_once_and_no_event_pays_for_it,
@@ -149,9 +150,36 @@ async fn a_probe_that_waits_for_its_timeout_keeps_nobody_waiting(db: TestDb) {
     db.assert_balanced().await;
 }
 
-async fn a_probe_that_waits_for_its_timeout_keeps_nobody_waiting_in_lanes(db: TestDb) {
+/// One batch at a time, and an answer to the probe that comes when all others are delivered.
+async fn while_a_probe_is_under_way_others_are_served(db: TestDb) {
+    let down = Receiver::start(|_| Reply::Status(503)).await;
+    let well = Receiver::start(|_| Reply::Status(204)).await;
+    let port = |receiver: &Receiver| receiver.url("").rsplit(':').next().unwrap().to_owned();
+    let timeout = Duration::from_secs(600);
+    let url = "http://127.0.0.1:{aggregate_type}/x".to_owned();
+    let sink = Arc::new(HttpSink::new(HttpSettings { timeout, ..settings(url) }).unwrap());
+    let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), sink);
+    let outbox = OutboxConfig { batches_max: 1, deliver_timeout: timeout, ..outbox };
+    let folder = TempFolder::new();
+    append_orders(&db, &port(&down), 20).await;
+    let relay = RunningRelay::on(&db.store, quick_config(&folder), outbox);
+    // Each event goes once before it is down, so that more than those are probes.
+    down.until("it is down, and is probed", |received| received.requests.len() > 25).await;
+    down.shut();
+    down.until("a probe is under way", |received| received.now == 1).await;
+    append_orders(&db, &port(&well), 100).await;
+    append_orders(&db, &port(&down), 20).await;
+    relay.waker.wake();
+    well.until("the other is served", |received| received.requests.len() == 100).await;
+    assert_eq!(down.received().now, 1, "the probe is under way still, and the only one");
+    down.open();
+    relay.stop().await;
+    db.assert_balanced().await;
+}
+
+async fn while_a_probe_is_under_way_others_are_served_in_lanes(db: TestDb) {
     use_lanes(&db).await;
-    a_probe_that_waits_for_its_timeout_keeps_nobody_waiting(db).await;
+    while_a_probe_is_under_way_others_are_served(db).await;
 }
 
 async fn plain_counting_holds_nothing_back(db: TestDb) {
