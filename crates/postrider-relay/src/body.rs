@@ -182,6 +182,7 @@ mod tests {
             last_failed_at: None,
             claimed_at: at,
             version: 1,
+            place: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -290,6 +291,10 @@ pub struct Event {
     pub claimed_at: DateTime<Utc>,
     /// Fences late writers: a settle with an older version changes nothing. Owned by the store.
     pub version: i64,
+    /// Where the row lay when it was read, if the store finds it faster by that. Owned by the store,
+    /// which does not rely on it: rows move.
+    #[serde(skip)]
+    pub place: Option<NonZeroU64>,
 }
 
 impl Event {

@@ -139,6 +139,7 @@ mod tests {
             last_failed_at: None,
             claimed_at: now,
             version: 1,
+            place: None,
         }
     }
 

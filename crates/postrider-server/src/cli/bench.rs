@@ -274,6 +274,9 @@ pub(crate) struct ScaleArgs {
     /// Numbers of relays; the first is what the others are compared with
     #[arg(long, default_value = "1,2,4", value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) relays: Vec<u32>,
+    /// Rounds, each with all numbers of relays in turn; the fastest of each counts
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) rounds: u32,
     /// Events to drain with each number of relays
     #[arg(long, default_value_t = 200_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) events: u64,

@@ -189,7 +189,14 @@ async fn a_transaction_is_held_while_a_rate_is_kept(place: Place) {
 
 async fn relays_share_the_work_without_duplicates(place: Place) {
     let Some(bench) = Bench::open(place).await else { return };
-    let size = ["--relays", "1,3", "--events", "2000", "--batch", "100", "--keys", "50"];
+    let size = [
+        ["--relays", "1,3"],
+        ["--rounds", "2"],
+        ["--events", "2000"],
+        ["--batch", "100"],
+        ["--keys", "50"],
+    ]
+    .concat();
     let rows = bench.run(&[&["scale", "--claim", "rows"][..], &size[..]].concat()).await;
     sound(&rows);
     let found = bench.run(&[&["scale", "--claim", "lanes"][..], &size[..]].concat()).await;
@@ -199,6 +206,12 @@ async fn relays_share_the_work_without_duplicates(place: Place) {
     assert_eq!(relays, [1, 3]);
     assert_eq!(found["cases"][0]["ratio"], 1.0);
     assert_eq!(found["ratio"], found["cases"][1]["ratio"], "the further case is the figure");
+    for case in found["cases"].as_array().unwrap() {
+        let rounds = case["rounds_events_per_s"].as_array().unwrap();
+        assert_eq!(rounds.len(), 2);
+        let fastest = rounds.iter().filter_map(|rate| rate.as_f64()).fold(0.0, f64::max);
+        assert_eq!(case["events_per_s"].as_f64(), Some(fastest), "{case:#}");
+    }
 }
 
 async fn a_claim_is_timed_with_few_and_with_many_waiting(place: Place) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use postrider::NewEvent;
 use postrider::store::{
-    ClaimLimit, Cursor, DeadReason, Key, LaneRead, LaneRow, LaneSet, Lease, OnSuccess,
+    ClaimLimit, Cursor, DeadReason, Key, LaneRead, LaneRow, LaneSet, Lease, OnSuccess, StoreKind,
 };
 
 use super::steps::{death, failure, order, rows};
@@ -64,10 +64,13 @@ pub async fn a_read_answers_the_same_event_as_a_claim(db: TestDb) {
     let mut claimed = db.claim(&relay, 10).await.remove(0);
     claimed.claimed_at = found.event.claimed_at;
     claimed.version = found.event.version;
+    let place = std::mem::replace(&mut claimed.place, found.event.place);
     assert_eq!(format!("{:?}", found.event), format!("{claimed:?}"));
     assert!(!found.busy);
-    let claimed = read(&db, &[], rows(10), &mut Cursor::new()).await.rows.remove(0);
-    assert!(claimed.busy, "a relay in mode `rows` has it");
+    let again = read(&db, &[], rows(10), &mut Cursor::new()).await.rows.remove(0);
+    assert!(again.busy, "a relay in mode `rows` has it");
+    assert_eq!(again.event.place, place, "where the claim left it");
+    assert_eq!(place.is_some(), db.store.kind() == StoreKind::Postgres);
 }
 
 /// Only rows of the lanes asked for; all events of a key are in one lane.

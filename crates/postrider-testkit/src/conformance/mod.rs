@@ -74,6 +74,7 @@ macro_rules! store_conformance {
         $crate::store_cases!($store, settle: [
             delivered_events_are_removed_and_booked,
             of_many_delivered_events_only_those_meant_are_removed,
+            rows_that_moved_are_settled_and_what_took_their_place_is_not,
             archived_events_keep_their_fields,
             an_answer_is_kept_with_its_event,
             an_answer_of_a_fenced_relay_is_not_kept,

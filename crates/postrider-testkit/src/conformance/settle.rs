@@ -70,6 +70,28 @@ pub async fn of_many_delivered_events_only_those_meant_are_removed(db: TestDb) {
     db.assert_balanced().await;
 }
 
+/// Where a row lay is a hint: one that lies elsewhere by now is settled, and what lies there is not.
+pub async fn rows_that_moved_are_settled_and_what_took_their_place_is_not(db: TestDb) {
+    let appended = db.append_orders(450).await;
+    let relay = db.relay("relay-a").await;
+    let read = db.store.read_ids(&db.outbox, &appended).await.unwrap();
+    let events: Vec<Event> = read.into_iter().map(|row| row.event).collect();
+    let (mut elsewhere, moved) = (events[..150].to_vec(), events[300..].to_vec());
+    for (event, other) in elsewhere.iter_mut().zip(&events[150..300]) {
+        event.place = other.place;
+    }
+    assert_eq!(db.deliver(&relay, &elsewhere, OnSuccess::Delete).await, 150);
+    let table = db.outbox.table();
+    db.execute(&format!("UPDATE {table} SET event_type = 'Moved'")).await;
+    db.execute(&format!("UPDATE {table} SET event_type = 'OrderPlaced'")).await;
+    assert_eq!(db.deliver(&relay, &moved, OnSuccess::Delete).await, 150);
+    assert_eq!(db.deliver(&relay, &moved, OnSuccess::Delete).await, 0, "the answer was lost");
+    let left = db.store.read_ids(&db.outbox, &appended).await.unwrap();
+    let left: Vec<i64> = left.iter().map(|row| row.event.id).collect();
+    assert_eq!(left, appended[150..300]);
+    db.assert_balanced().await;
+}
+
 /// Where the outbox keeps them, delivered events are in the archive with all of their fields.
 pub async fn archived_events_keep_their_fields(db: TestDb) {
     db.append(&[order(1).request_id("r").header("x", "ü")]).await;

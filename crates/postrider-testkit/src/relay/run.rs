@@ -124,5 +124,6 @@ pub fn held_event(id: i64) -> Event {
         last_failed_at: None,
         claimed_at: at + Duration::from_secs(60),
         version: 1,
+        place: None,
     }
 }

@@ -37,7 +37,7 @@ use sqlx::{ConnectOptions as _, Connection, Executor, MySqlPool};
 use tokio::sync::Mutex;
 
 use crate::ConnectOptions;
-use crate::store::Result;
+use crate::store::{OldestRows, Result};
 use writers::Writers;
 
 pub use append::{append, append_all};
@@ -72,6 +72,7 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub struct MysqlStore {
     pool: MySqlPool,
+    oldest_rows: Arc<OldestRows>,
     /// One list for all outboxes: it is the server's.
     writers: Arc<Mutex<Writers>>,
 }
@@ -80,7 +81,7 @@ impl MysqlStore {
     /// Through the application's own connections, for the upkeep of its inbox.
     #[cfg(feature = "kafka-consumer")]
     pub(crate) fn of_pool(pool: MySqlPool) -> Self {
-        Self { pool, writers: Arc::default() }
+        Self { pool, oldest_rows: Arc::default(), writers: Arc::default() }
     }
 
     /// Connects.
@@ -99,7 +100,7 @@ impl MysqlStore {
             })
             .connect_with(connect)
             .await?;
-        Ok(Self { pool, writers: Arc::default() })
+        Ok(Self { pool, oldest_rows: Arc::default(), writers: Arc::default() })
     }
 }
 

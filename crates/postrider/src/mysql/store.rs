@@ -357,5 +357,6 @@ pub(super) fn decode(row: &MySqlRow) -> std::result::Result<Event, sqlx::Error> 
         last_failed_at: row.try_get(15)?,
         claimed_at: row.try_get(16)?,
         version: row.try_get(17)?,
+        place: None,
     })
 }

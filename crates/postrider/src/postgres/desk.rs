@@ -1,7 +1,7 @@
 //! The operator's side: books, lists, dead letters.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -57,10 +57,12 @@ impl Desk for PostgresStore {
                 })
             })
             .collect::<std::result::Result<Vec<_>, sqlx::Error>>()?;
-        let now = sqlx::query(outbox.sql(include_str!("sql/statistics_now.sql")))
+        let unresolved = sqlx::query_scalar(outbox.sql(include_str!("sql/unresolved.sql")))
             .fetch_one(&self.pool)
             .await?;
-        Ok(Statistics::from_types(by_type, now.try_get(0)?, now.try_get(1)?))
+        let statistics = Statistics::from_types(by_type, unresolved);
+        let oldest_age_s = self.oldest_age_s(outbox, statistics.pending).await?;
+        Ok(Statistics { oldest_age_s, ..statistics })
     }
 
     async fn events(
@@ -288,6 +290,27 @@ impl Desk for PostgresStore {
 
     async fn audit(&self, filter: &AuditFilter, page: Page) -> Result<Listed<AuditEntry>> {
         search::list(&AuditSearch { pool: &self.pool, filter }, page).await
+    }
+}
+
+impl PostgresStore {
+    async fn oldest_age_s(&self, outbox: &Outbox, pending: i64) -> Result<Option<i64>> {
+        let from = self.oldest_rows.look_from(outbox, Instant::now());
+        let mut oldest = self.oldest(outbox, from).await?;
+        if oldest.is_none() && from > 0 && pending > 0 {
+            oldest = self.oldest(outbox, 0).await?;
+        }
+        Ok(oldest.map(|(_, age_s)| age_s))
+    }
+
+    /// Id and age of the first row from an id on.
+    async fn oldest(&self, outbox: &Outbox, from: i64) -> Result<Option<(i64, i64)>> {
+        let oldest: Option<(i64, i64)> = sqlx::query_as(outbox.sql(include_str!("sql/oldest.sql")))
+            .bind(from)
+            .fetch_optional(&self.pool)
+            .await?;
+        self.oldest_rows.found(outbox, from, oldest.map(|(id, _)| id), Instant::now());
+        Ok(oldest)
     }
 }
 

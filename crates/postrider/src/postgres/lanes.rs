@@ -345,12 +345,12 @@ fn found_lane(row: &PgRow, living: &HashSet<String>) -> Result<FoundLane, sqlx::
 
 /// Columns of `decode`, then lane, time until due in ms, busy.
 fn lane_row(row: &PgRow) -> Result<LaneRow, sqlx::Error> {
-    let (lane, due_in_ms): (i16, Option<i64>) = (row.try_get(18)?, row.try_get(19)?);
+    let (lane, due_in_ms): (i16, Option<i64>) = (row.try_get(19)?, row.try_get(20)?);
     Ok(LaneRow {
         event: decode(row)?,
         lane: u8::try_from(lane).unwrap_or_default(),
         due_in: Duration::from_millis(due_in_ms.unwrap_or(0).try_into().unwrap_or(0)),
-        busy: row.try_get(20)?,
+        busy: row.try_get(21)?,
     })
 }
 

@@ -22,17 +22,19 @@ mod schema;
 mod search;
 mod settle;
 mod store;
+mod tid;
 mod upkeep;
 mod watch;
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Connection, Executor, PgPool};
 
 use crate::ConnectOptions;
-use crate::store::Result;
+use crate::store::{OldestRows, Result};
 
 pub use append::{append, append_all};
 pub use inbox::{receive, receive_all, receive_dead};
@@ -58,13 +60,14 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub struct PostgresStore {
     pool: PgPool,
+    oldest_rows: Arc<OldestRows>,
 }
 
 impl PostgresStore {
     /// Through the application's own connections, for the upkeep of its inbox.
     #[cfg(feature = "kafka-consumer")]
     pub(crate) fn of_pool(pool: PgPool) -> Self {
-        Self { pool }
+        Self { pool, oldest_rows: Arc::default() }
     }
 
     /// Connects.
@@ -83,6 +86,6 @@ impl PostgresStore {
             })
             .connect_with(connect)
             .await?;
-        Ok(Self { pool })
+        Ok(Self { pool, oldest_rows: Arc::default() })
     }
 }

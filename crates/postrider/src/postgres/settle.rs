@@ -6,17 +6,19 @@ use chrono::{DateTime, DurationRound, TimeDelta, Utc};
 use sqlx::{PgExecutor, Row};
 
 use super::PostgresStore;
+use super::tid::Tid;
 use crate::store::{Delivery, Lease, OnSuccess, Result, Settled};
 use crate::{Outbox, StoreError};
 
-/// Fewer rows are looked up one by one: the transaction around a range costs more than it saves.
-const DENSE_ROWS_MIN: usize = 100;
-/// Ids of a range per row that is meant, at most: the others are read in vain.
-const IDS_PER_ROW_MAX: i64 = 8;
+/// Fewer rows are looked up by their ids: the transaction around them costs more than places save.
+const PLACED_ROWS_MIN: usize = 100;
+/// Bits per row that is meant, at most: as many as its id would take.
+const BITS_PER_ROW_MAX: i64 = 64;
 
-/// Rows that lie close together and are of one version.
+/// Rows of one version whose places are known.
 #[derive(Debug, PartialEq, Eq)]
-struct Dense<'a> {
+struct Placed<'a> {
+    places: Vec<Tid>,
     first: i64,
     last: i64,
     version: i64,
@@ -27,21 +29,22 @@ struct Dense<'a> {
     book: BTreeMap<(DateTime<Utc>, &'a str), (i64, i128)>,
 }
 
-impl<'a> Dense<'a> {
-    /// Cuts the rows into those of one range and the others. `None`: a range does not pay.
+impl<'a> Placed<'a> {
+    /// Cuts the rows into those with places and the others. `None`: places do not pay.
     fn cut(delivered: &'a [Delivery]) -> Option<(Self, Vec<&'a Delivery>)> {
         let version = delivered.get(delivered.len() / 2)?.version;
         let (meant, others): (Vec<_>, Vec<_>) =
-            delivered.iter().partition(|row| row.version == version);
+            delivered.iter().partition(|row| row.version == version && row.place.is_some());
         let ids = || meant.iter().map(|row| row.id);
         let (first, last) = (ids().min()?, ids().max()?);
         let span = last.checked_sub(first)?;
-        let dense = i64::try_from(meant.len()).ok()?.saturating_mul(IDS_PER_ROW_MAX) > span;
-        if meant.len() < DENSE_ROWS_MIN || !dense {
+        let bits_max = i64::try_from(meant.len()).ok()?.saturating_mul(BITS_PER_ROW_MAX);
+        if meant.len() < PLACED_ROWS_MIN || span >= bits_max {
             return None;
         }
         let mut bits = vec![0_u8; usize::try_from(span / 8 + 1).ok()?];
         let mut book: BTreeMap<_, (i64, i128)> = BTreeMap::new();
+        let places = meant.iter().filter_map(|row| row.place.map(Tid)).collect();
         for row in meant {
             let at = usize::try_from(row.id - first).ok()?;
             let bit = 1 << (at % 8);
@@ -56,7 +59,7 @@ impl<'a> Dense<'a> {
             *sum += i128::from(row.id);
         }
         let rows = book.values().map(|(count, _)| count.unsigned_abs()).sum();
-        Some((Self { first, last, version, bits, rows, book }, others))
+        Some((Self { places, first, last, version, bits, rows, book }, others))
     }
 }
 
@@ -67,8 +70,8 @@ impl PostgresStore {
         lease: &Lease,
         delivered: &[Delivery],
     ) -> Result<Settled> {
-        if let Some((dense, others)) = Dense::cut(delivered)
-            && let Some(settled) = self.delete_dense(outbox, lease, &dense, &others).await?
+        if let Some((placed, others)) = Placed::cut(delivered)
+            && let Some(settled) = self.delete_placed(outbox, lease, &placed, &others).await?
         {
             return Ok(settled);
         }
@@ -77,40 +80,41 @@ impl PostgresStore {
     }
 
     /// `None`, and nothing done: some of the rows are not as the relay knows them.
-    async fn delete_dense(
+    async fn delete_placed(
         &self,
         outbox: &Outbox,
         lease: &Lease,
-        dense: &Dense<'_>,
+        placed: &Placed<'_>,
         others: &[&Delivery],
     ) -> Result<Option<Settled>> {
         let (mut minutes, mut types) = (Vec::new(), Vec::new());
         let (mut counts, mut sums) = (Vec::new(), Vec::new());
-        for ((minute, event_type), (count, sum)) in &dense.book {
+        for ((minute, event_type), (count, sum)) in &placed.book {
             minutes.push(*minute);
             types.push(*event_type);
             counts.push(*count);
             sums.push(sum.to_string());
         }
         let mut tx = self.pool.begin().await?;
-        let deleted = sqlx::query(outbox.sql(include_str!("sql/settle_delivered_dense.sql")))
+        let deleted = sqlx::query(outbox.sql(include_str!("sql/settle_delivered_placed.sql")))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
-            .bind(dense.first)
-            .bind(dense.last)
-            .bind(&dense.bits)
-            .bind(dense.version)
+            .bind(&placed.places)
+            .bind(placed.first)
+            .bind(placed.last)
+            .bind(&placed.bits)
+            .bind(placed.version)
             .bind(minutes)
             .bind(types)
             .bind(counts)
             .bind(sums)
             .execute(&mut *tx)
             .await?;
-        if deleted.rows_affected() != dense.rows {
+        if deleted.rows_affected() != placed.rows {
             tx.rollback().await?;
             return Ok(None);
         }
-        let mut settled = Settled { rows: dense.rows };
+        let mut settled = Settled { rows: placed.rows };
         if !others.is_empty() {
             settled.rows +=
                 settle_each(&mut *tx, outbox, lease, others, OnSuccess::Delete).await?.rows;
@@ -178,12 +182,15 @@ pub(super) fn settled(row: &sqlx::postgres::PgRow) -> Result<Settled> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::*;
 
     fn rows(ids: impl IntoIterator<Item = i64>) -> Vec<Delivery> {
         let row = |id| Delivery {
             id,
             version: 1,
+            place: NonZeroU64::new(id.unsigned_abs()),
             event_type: "Sent".to_owned(),
             created_at: DateTime::from_timestamp(61, 5).unwrap(),
             branches: 0,
@@ -195,12 +202,12 @@ mod tests {
     #[test]
     fn each_row_has_its_bit_and_no_other_has_one() {
         let meant = rows((1_000..1_400).filter(|id| id % 3 != 0));
-        let (dense, others) = Dense::cut(&meant).unwrap();
+        let (placed, others) = Placed::cut(&meant).unwrap();
         assert!(others.is_empty());
-        assert_eq!((dense.first, dense.last, dense.rows), (1_000, 1_399, meant.len() as u64));
+        assert_eq!((placed.first, placed.last, placed.rows), (1_000, 1_399, meant.len() as u64));
         for id in 1_000..1_400 {
             let at = (id - 1_000) as usize;
-            let bit = dense.bits[at / 8] >> (at % 8) & 1;
+            let bit = placed.bits[at / 8] >> (at % 8) & 1;
             assert_eq!(bit == 1, id % 3 != 0, "row {id}");
         }
     }
@@ -210,8 +217,8 @@ mod tests {
         let mut meant = rows(1..=200);
         meant[0].event_type = "Booked".to_owned();
         meant[1].created_at += TimeDelta::minutes(1);
-        let (dense, _) = Dense::cut(&meant).unwrap();
-        let lines: Vec<_> = dense.book.into_iter().collect();
+        let (placed, _) = Placed::cut(&meant).unwrap();
+        let lines: Vec<_> = placed.book.into_iter().collect();
         let minute = |n: i64| DateTime::from_timestamp(60 * n, 0).unwrap();
         assert_eq!(
             lines,
@@ -224,19 +231,21 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_another_version_go_by_themselves() {
+    fn rows_of_another_version_or_without_a_place_go_by_themselves() {
         let mut meant = rows(1..=200);
         meant[7].version = 5;
-        let (dense, others) = Dense::cut(&meant).unwrap();
-        assert_eq!((dense.rows, others), (199, vec![&meant[7]]));
+        meant[8].place = None;
+        let (placed, others) = Placed::cut(&meant).unwrap();
+        assert_eq!((placed.rows, placed.places.len()), (198, 198));
+        assert_eq!(others, [&meant[7], &meant[8]]);
     }
 
     #[test]
-    fn few_rows_scattered_rows_and_repeated_rows_have_no_range() {
-        assert_eq!(Dense::cut(&[]), None);
-        assert_eq!(Dense::cut(&rows(1..20)), None);
-        assert_eq!(Dense::cut(&rows((1..200).map(|n| n * 100))), None);
-        assert_eq!(Dense::cut(&rows((1..200).chain([150]))), None);
-        assert_eq!(Dense::cut(&rows([i64::MIN, i64::MAX])), None);
+    fn few_rows_scattered_rows_and_repeated_rows_are_looked_up_by_id() {
+        assert_eq!(Placed::cut(&[]), None);
+        assert_eq!(Placed::cut(&rows(1..20)), None);
+        assert_eq!(Placed::cut(&rows((1..200).map(|n| n * 100))), None);
+        assert_eq!(Placed::cut(&rows((1..200).chain([150]))), None);
+        assert_eq!(Placed::cut(&rows([i64::MIN, i64::MAX])), None);
     }
 }

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::PostgresStore;
 use super::append::millis;
 use super::settle::{settle_each, settled};
+use super::tid::Tid;
 use crate::event::{fit, limits};
 use crate::store::{
     Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
@@ -140,14 +141,14 @@ impl Store for PostgresStore {
             .fetch_all(&self.pool)
             .await?;
         let (waiting_found, fresh_found): (i64, i64) = match rows.first() {
-            Some(row) => (row.try_get(19)?, row.try_get(20)?),
+            Some(row) => (row.try_get(20)?, row.try_get(21)?),
             None => (0, 0),
         };
         let mut last_fresh = None;
         let mut events = Vec::with_capacity(rows.len());
         for row in &rows {
             let event = decode(row)?;
-            if row.try_get(18)? {
+            if row.try_get(19)? {
                 last_fresh = last_fresh.max(Some(event.id));
             }
             events.push(event);
@@ -397,5 +398,6 @@ pub(super) fn decode(row: &PgRow) -> std::result::Result<Event, sqlx::Error> {
         last_failed_at: row.try_get(15)?,
         claimed_at: row.try_get(16)?,
         version: row.try_get(17)?,
+        place: Some(row.try_get::<Tid, _>(18)?.0),
     })
 }

@@ -57,7 +57,8 @@ impl Desk for SqliteStore {
             .fetch_one(&self.readers)
             .await
             .on(self)?;
-        Ok(Statistics::from_types(by_type, now.try_get(0)?, now.try_get(1)?))
+        let oldest_age_s = now.try_get(1)?;
+        Ok(Statistics { oldest_age_s, ..Statistics::from_types(by_type, now.try_get(0)?) })
     }
 
     async fn events(

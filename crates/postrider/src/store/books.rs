@@ -89,11 +89,7 @@ pub struct TypeStatistics {
 
 impl Statistics {
     /// Totals from the lines by type.
-    pub(crate) fn from_types(
-        by_type: Vec<TypeStatistics>,
-        unresolved: i64,
-        oldest_age_s: Option<i64>,
-    ) -> Self {
+    pub(crate) fn from_types(by_type: Vec<TypeStatistics>, unresolved: i64) -> Self {
         let total = |of: fn(&TypeStatistics) -> i64| by_type.iter().map(of).sum::<i64>();
         let (appended, delivered, dead) =
             (total(|t| t.appended), total(|t| t.delivered), total(|t| t.dead));
@@ -103,7 +99,7 @@ impl Statistics {
             dead,
             pending: appended - delivered - dead,
             unresolved,
-            oldest_age_s,
+            oldest_age_s: None,
             by_type,
         }
     }

@@ -38,6 +38,7 @@ mod lane_search;
 mod lanes;
 mod lease;
 mod listing;
+mod oldest;
 mod pauses;
 mod schema;
 pub(crate) mod search;
@@ -82,6 +83,7 @@ pub use lanes::{
 pub(crate) use lanes::{FoundLane, choose_lanes, mode_of};
 pub use lease::{Lease, RelayIdentity, RelayPulse};
 pub use listing::{COUNT_MAX, CountLimit, Counted, Listed, Page, SEARCH_BUDGET};
+pub(crate) use oldest::OldestRows;
 pub use pauses::{Pause, PauseKind, Pauses};
 pub use schema::{Schema, SchemaState, ServerFacts, versions};
 pub(crate) use schema::{leave_newer_tables, schema_verdict};

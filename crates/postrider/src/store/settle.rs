@@ -1,5 +1,6 @@
 //! What a relay writes after a delivery.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -14,6 +15,8 @@ pub struct Delivery {
     pub id: i64,
     /// The version that the claim answered.
     pub version: i64,
+    /// See [`Event::place`].
+    pub place: Option<NonZeroU64>,
     /// What happened: for the books.
     pub event_type: String,
     /// When it was appended: for the books, and for how long it took.
@@ -34,8 +37,8 @@ impl Delivery {
 
 impl From<Event> for Delivery {
     fn from(event: Event) -> Self {
-        let Event { id, version, event_type, created_at, .. } = event;
-        Self { id, version, event_type, created_at, branches: 0, response: None }
+        let Event { id, version, place, event_type, created_at, .. } = event;
+        Self { id, version, place, event_type, created_at, branches: 0, response: None }
     }
 }
 
@@ -44,6 +47,7 @@ impl From<&Event> for Delivery {
         Self {
             id: event.id,
             version: event.version,
+            place: event.place,
             event_type: event.event_type.clone(),
             created_at: event.created_at,
             branches: 0,

@@ -30,6 +30,7 @@ fn event(id: i64, key: &str) -> Event {
         last_failed_at: None,
         claimed_at: at,
         version: 0,
+        place: None,
     }
 }
 

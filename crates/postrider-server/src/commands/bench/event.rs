@@ -133,6 +133,7 @@ pub(super) fn sample(number: u64, keys: u64, payload_bytes: u32) -> Event {
         last_failed_at: None,
         claimed_at: now,
         version: 1,
+        place: None,
     }
 }
 

@@ -27,40 +27,69 @@ struct Details {
     soundness: Soundness,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Serialize)]
 struct Case {
     relays: u32,
-    /// The limit is the rate of the first case.
+    /// Of the fastest round; the limit is the rate of the first case.
     #[serde(flatten)]
     speed: Speed,
+    rounds_events_per_s: Vec<f64>,
     duplicates: u64,
     order_violations: u64,
     balanced: bool,
 }
 
+/// What the rounds with one number of relays showed.
+#[derive(Default)]
+struct Rounds {
+    watches: Vec<Watch>,
+    duplicates: u64,
+    order_violations: u64,
+    unbalanced: bool,
+}
+
 pub(super) async fn scale(stage: &Stage, args: &ScaleArgs) -> Result<Report, Failure> {
     let sinks = Sinks::prepare(stage, &args.sink).await?;
-    let (mut cases, mut watches): (Vec<Case>, Vec<Watch>) = (Vec::new(), Vec::new());
-    let (mut idle, mut rss_max) = (0, 0);
-    for relays in args.relays.iter().copied() {
-        let outbox = stage.outbox(&format!("_{relays}")).await?;
-        let plan = Plan::new(&outbox, &sinks, args.relay.claim, args.relay.batch, relays);
-        if cases.is_empty() {
-            idle = relays::idle_bytes(stage, &plan).await?;
+    let maker = Maker::new(args.event.keys, args.event.payload);
+    let mut found: Vec<Rounds> = args.relays.iter().map(|_| Rounds::default()).collect();
+    let mut idle = None;
+    // In turn, and the fastest of each: a machine is not as fast at one time as at another.
+    for round in 0..args.rounds {
+        for (relays, rounds) in args.relays.iter().copied().zip(&mut found) {
+            let outbox = stage.outbox(&format!("_{relays}_{round}")).await?;
+            let plan = Plan::new(&outbox, &sinks, args.relay.claim, args.relay.batch, relays);
+            if idle.is_none() {
+                idle = Some(relays::idle_bytes(stage, &plan).await?);
+            }
+            stage.fill(&outbox, &maker, args.events).await?;
+            rounds.watches.push(relays::drain(stage, &plan, args.events, 0).await?);
+            rounds.unbalanced |= !relays::balanced(stage, &outbox).await?;
+            stage.drop_outbox(&outbox).await?;
+            let (duplicates, order_violations) = plan.checker.duplicates_and_order_violations();
+            rounds.duplicates += duplicates;
+            rounds.order_violations += order_violations;
         }
-        stage.fill(&outbox, &Maker::new(args.event.keys, args.event.payload), args.events).await?;
-        let watched = relays::drain(stage, &plan, args.events, 0).await?;
-        let balanced = relays::balanced(stage, &outbox).await?;
-        stage.drop_outbox(&outbox).await?;
-        let (duplicates, order_violations) = plan.checker.duplicates_and_order_violations();
-        let own = ratio(args.events as f64, watched.seconds);
-        let first = cases.first().map_or(own, |case| case.speed.events_per_s);
-        let speed = Speed::new(args.events, watched.seconds, first);
-        rss_max = rss_max.max(watched.rss_max_bytes);
-        cases.push(Case { relays, speed, duplicates, order_violations, balanced });
-        watches.push(watched);
     }
-    report(stage, args, &sinks, (cases, watches), (rss_max, idle)).await
+    let rss_max = found.iter().flat_map(|rounds| &rounds.watches).map(|watch| watch.rss_max_bytes);
+    let memory = (rss_max.max().unwrap_or_default(), idle.unwrap_or_default());
+    let (mut cases, mut watches): (Vec<Case>, Vec<Watch>) = (Vec::new(), Vec::new());
+    for (relays, rounds) in args.relays.iter().copied().zip(found) {
+        let rate = |watch: &Watch| ratio(args.events as f64, watch.seconds);
+        let rounds_events_per_s: Vec<f64> = rounds.watches.iter().map(rate).collect();
+        let by_time = |a: &Watch, b: &Watch| a.seconds.total_cmp(&b.seconds);
+        let Some(fastest) = rounds.watches.into_iter().min_by(by_time) else { continue };
+        let first = cases.first().map_or(rate(&fastest), |case: &Case| case.speed.events_per_s);
+        cases.push(Case {
+            relays,
+            speed: Speed::new(args.events, fastest.seconds, first),
+            rounds_events_per_s,
+            duplicates: rounds.duplicates,
+            order_violations: rounds.order_violations,
+            balanced: !rounds.unbalanced,
+        });
+        watches.push(fastest);
+    }
+    report(stage, args, &sinks, (cases, watches), memory).await
 }
 
 async fn report(

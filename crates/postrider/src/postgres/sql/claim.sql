@@ -37,5 +37,5 @@ RETURNING o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.ev
     o.payload, o.headers::text, o.content_hash, o.created_at, o.expires_at, o.retry_count,
     o.max_retries, o.redrive_count, o.crash_count,
     CASE WHEN o.last_error IS NOT NULL THEN o.updated_at END AS last_failed_at,
-    now() AS claimed_at, o.version, o.next_retry_at IS NULL AS is_fresh,
+    now() AS claimed_at, o.version, o.ctid AS place, o.next_retry_at IS NULL AS is_fresh,
     (SELECT count(*) FROM waiting) AS waiting_found, (SELECT count(*) FROM fresh) AS fresh_found

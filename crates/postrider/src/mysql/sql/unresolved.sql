@@ -1,0 +1,1 @@
+SELECT COUNT(*) FROM `{outbox}_dlq` WHERE resolved = 0

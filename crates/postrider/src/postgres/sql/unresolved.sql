@@ -1,0 +1,1 @@
+SELECT count(*) FROM "{outbox}_dlq" WHERE NOT resolved
