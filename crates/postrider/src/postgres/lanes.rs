@@ -299,10 +299,10 @@ impl PostgresStore {
     /// Takes rows as they come, up to the one that reaches the limit of bytes. Weighing them in the
     /// database first took three times as long as reading them.
     async fn read_until_heavy(&self, query: PgQuery<'_>, limit: ClaimLimit) -> Result<LaneRead> {
-        let mut connection = self.pool.acquire().await?;
+        let mut session = self.sessions.take().await?;
         let (mut rows, mut bytes) = (Vec::new(), 0);
         {
-            let mut found = query.fetch(&mut *connection);
+            let mut found = query.fetch(&mut *session);
             while bytes < limit.bytes
                 && let Some(row) = found.try_next().await?
             {
@@ -311,9 +311,10 @@ impl PostgresStore {
                 rows.push(row);
             }
         }
-        if bytes >= limit.bytes && rows.len() < limit.rows as usize {
+        match bytes >= limit.bytes && rows.len() < limit.rows as usize {
             // The rest is on its way, and may be a thousand times as much.
-            connection.close_on_drop();
+            true => session.close(),
+            false => session.give_back(),
         }
         Ok(LaneRead::within(rows, limit))
     }

@@ -20,6 +20,7 @@ mod lock;
 mod pauses;
 mod schema;
 mod search;
+mod sessions;
 mod settle;
 mod store;
 mod tid;
@@ -33,6 +34,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Connection, Executor, PgPool};
 
+use self::sessions::Sessions;
 use crate::ConnectOptions;
 use crate::store::{OldestRows, Result};
 
@@ -60,6 +62,8 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub struct PostgresStore {
     pool: PgPool,
+    /// For what a relay does all the time.
+    sessions: Arc<Sessions>,
     oldest_rows: Arc<OldestRows>,
 }
 
@@ -67,7 +71,9 @@ impl PostgresStore {
     /// Through the application's own connections, for the upkeep of its inbox.
     #[cfg(feature = "kafka-consumer")]
     pub(crate) fn of_pool(pool: PgPool) -> Self {
-        Self { pool, oldest_rows: Arc::default() }
+        let connect = (*pool.connect_options()).clone();
+        let sessions = Arc::new(Sessions::new(connect, pool.clone(), 0));
+        Self { pool, sessions, oldest_rows: Arc::default() }
     }
 
     /// Connects.
@@ -78,14 +84,16 @@ impl PostgresStore {
         let connect = PgConnectOptions::from_str(url)?;
         // Once without the pool, which would only say that it waited in vain.
         connect.connect().await?.close().await?;
+        let kept = sessions::kept(options.connections_max);
         let pool = PgPoolOptions::new()
-            .max_connections(options.connections_max)
+            .max_connections(options.connections_max - kept)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .after_connect(|connection, _| {
                 Box::pin(async move { connection.execute(SESSION).await.map(|_| ()) })
             })
-            .connect_with(connect)
+            .connect_with(connect.clone())
             .await?;
-        Ok(Self { pool, oldest_rows: Arc::default() })
+        let sessions = Arc::new(Sessions::new(connect, pool.clone(), kept));
+        Ok(Self { pool, sessions, oldest_rows: Arc::default() })
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, DurationRound, TimeDelta, Utc};
-use sqlx::{PgExecutor, Row};
+use sqlx::{Connection, PgConnection, PgExecutor, Row};
 
 use super::PostgresStore;
 use super::tid::Tid;
@@ -70,57 +70,20 @@ impl PostgresStore {
         lease: &Lease,
         delivered: &[Delivery],
     ) -> Result<Settled> {
-        if let Some((placed, others)) = Placed::cut(delivered)
-            && let Some(settled) = self.delete_placed(outbox, lease, &placed, &others).await?
-        {
-            return Ok(settled);
+        let mut session = self.sessions.take().await?;
+        let mut settled = None;
+        if let Some((placed, others)) = Placed::cut(delivered) {
+            settled = delete_placed(&mut session, outbox, lease, &placed, &others).await?;
         }
-        let rows: Vec<&Delivery> = delivered.iter().collect();
-        settle_each(&self.pool, outbox, lease, &rows, OnSuccess::Delete).await
-    }
-
-    /// `None`, and nothing done: some of the rows are not as the relay knows them.
-    async fn delete_placed(
-        &self,
-        outbox: &Outbox,
-        lease: &Lease,
-        placed: &Placed<'_>,
-        others: &[&Delivery],
-    ) -> Result<Option<Settled>> {
-        let (mut minutes, mut types) = (Vec::new(), Vec::new());
-        let (mut counts, mut sums) = (Vec::new(), Vec::new());
-        for ((minute, event_type), (count, sum)) in &placed.book {
-            minutes.push(*minute);
-            types.push(*event_type);
-            counts.push(*count);
-            sums.push(sum.to_string());
-        }
-        let mut tx = self.pool.begin().await?;
-        let deleted = sqlx::query(outbox.sql(include_str!("sql/settle_delivered_placed.sql")))
-            .bind(&lease.relay_id)
-            .bind(lease.epoch)
-            .bind(&placed.places)
-            .bind(placed.first)
-            .bind(placed.last)
-            .bind(&placed.bits)
-            .bind(placed.version)
-            .bind(minutes)
-            .bind(types)
-            .bind(counts)
-            .bind(sums)
-            .execute(&mut *tx)
-            .await?;
-        if deleted.rows_affected() != placed.rows {
-            tx.rollback().await?;
-            return Ok(None);
-        }
-        let mut settled = Settled { rows: placed.rows };
-        if !others.is_empty() {
-            settled.rows +=
-                settle_each(&mut *tx, outbox, lease, others, OnSuccess::Delete).await?.rows;
-        }
-        tx.commit().await?;
-        Ok(Some(settled))
+        let settled = match settled {
+            Some(settled) => settled,
+            None => {
+                let rows: Vec<&Delivery> = delivered.iter().collect();
+                settle_each(&mut *session, outbox, lease, &rows, OnSuccess::Delete).await?
+            }
+        };
+        session.give_back();
+        Ok(settled)
     }
 
     /// Rows some of which leave with what their destination answered.
@@ -147,6 +110,49 @@ impl PostgresStore {
         tx.commit().await?;
         Ok(settled)
     }
+}
+
+/// `None`, and nothing done: some of the rows are not as the relay knows them.
+async fn delete_placed(
+    session: &mut PgConnection,
+    outbox: &Outbox,
+    lease: &Lease,
+    placed: &Placed<'_>,
+    others: &[&Delivery],
+) -> Result<Option<Settled>> {
+    let (mut minutes, mut types) = (Vec::new(), Vec::new());
+    let (mut counts, mut sums) = (Vec::new(), Vec::new());
+    for ((minute, event_type), (count, sum)) in &placed.book {
+        minutes.push(*minute);
+        types.push(*event_type);
+        counts.push(*count);
+        sums.push(sum.to_string());
+    }
+    let mut tx = session.begin().await?;
+    let deleted = sqlx::query(outbox.sql(include_str!("sql/settle_delivered_placed.sql")))
+        .bind(&lease.relay_id)
+        .bind(lease.epoch)
+        .bind(&placed.places)
+        .bind(placed.first)
+        .bind(placed.last)
+        .bind(&placed.bits)
+        .bind(placed.version)
+        .bind(minutes)
+        .bind(types)
+        .bind(counts)
+        .bind(sums)
+        .execute(&mut *tx)
+        .await?;
+    if deleted.rows_affected() != placed.rows {
+        tx.rollback().await?;
+        return Ok(None);
+    }
+    let mut settled = Settled { rows: placed.rows };
+    if !others.is_empty() {
+        settled.rows += settle_each(&mut *tx, outbox, lease, others, OnSuccess::Delete).await?.rows;
+    }
+    tx.commit().await?;
+    Ok(Some(settled))
 }
 
 /// Each row by itself, with the books of those that are really gone.

@@ -129,6 +129,7 @@ impl Store for PostgresStore {
         cursor.sweep_if_due(SWEEP_EVERY);
         let closed_until = cursor.horizon.closed_until();
         let waiting_limit = cursor.waiting_limit(limit.rows);
+        let mut session = self.sessions.take().await?;
         let rows = sqlx::query(outbox.sql(include_str!("sql/claim.sql")))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
@@ -138,8 +139,9 @@ impl Store for PostgresStore {
             .bind(i64::try_from(limit.bytes).unwrap_or(i64::MAX))
             .bind(i64::from(limit.share.of))
             .bind(i64::from(limit.share.index))
-            .fetch_all(&self.pool)
+            .fetch_all(&mut *session)
             .await?;
+        session.give_back();
         let (waiting_found, fresh_found): (i64, i64) = match rows.first() {
             Some(row) => (row.try_get(20)?, row.try_get(21)?),
             None => (0, 0),

@@ -1,0 +1,110 @@
+//! Sessions for the statements that run all the time.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions, Connection, Executor, PgConnection, PgPool, Postgres};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{ACQUIRE_TIMEOUT, SESSION};
+
+/// How many sessions are kept for them: one reads while two settle.
+const KEPT_MAX: u32 = 3;
+/// A session that was not used for this long is asked whether it lives.
+const ASK_AFTER: Duration = Duration::from_secs(1);
+
+/// Sessions of which the one that was used last is used next. A pool takes turns among all of its own: each of
+/// them then maps the pages of the whole table into its memory, one by one, and plans every statement.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    connect: PgConnectOptions,
+    pool: PgPool,
+    idle: Mutex<Vec<(PgConnection, Instant)>>,
+    permits: Arc<Semaphore>,
+}
+
+/// How many of `connections_max` are kept beside the pool.
+pub(super) fn kept(connections_max: u32) -> u32 {
+    (connections_max / 2).min(KEPT_MAX)
+}
+
+impl Sessions {
+    pub(super) fn new(connect: PgConnectOptions, pool: PgPool, kept: u32) -> Self {
+        let permits = Arc::new(Semaphore::new(kept as usize));
+        Self { connect, pool, idle: Mutex::default(), permits }
+    }
+
+    /// One of the kept ones, or of the pool while all of them are used.
+    pub(super) async fn take(self: &Arc<Self>) -> Result<Session, sqlx::Error> {
+        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+            let living = tokio::time::timeout(ACQUIRE_TIMEOUT, self.living()).await;
+            if let Some(connection) = living.map_err(|_| sqlx::Error::PoolTimedOut)? {
+                let sessions = Arc::clone(self);
+                return Ok(Session::Kept { connection, sessions, _permit: permit });
+            }
+        }
+        Ok(Session::Pooled(self.pool.acquire().await?))
+    }
+
+    /// `None`: the server cannot be reached now, which the pool has the patience for.
+    async fn living(&self) -> Option<PgConnection> {
+        let idle = self.idle().pop();
+        if let Some((mut connection, since)) = idle
+            && (since.elapsed() < ASK_AFTER || connection.ping().await.is_ok())
+        {
+            return Some(connection);
+        }
+        let mut connection = self.connect.connect().await.ok()?;
+        connection.execute(SESSION).await.ok()?;
+        Some(connection)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<(PgConnection, Instant)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A session in use. A kept one that is not given back is closed: nobody knows what is still on its way.
+pub(super) enum Session {
+    Kept { connection: PgConnection, sessions: Arc<Sessions>, _permit: OwnedSemaphorePermit },
+    Pooled(PoolConnection<Postgres>),
+}
+
+impl Session {
+    /// After an answer that was read to its end.
+    pub(super) fn give_back(self) {
+        if let Self::Kept { connection, sessions, .. } = self {
+            sessions.idle().push((connection, Instant::now()));
+        }
+    }
+
+    /// Closes it, with what is still on its way.
+    pub(super) fn close(self) {
+        if let Self::Pooled(mut connection) = self {
+            connection.close_on_drop();
+        }
+    }
+}
+
+impl Deref for Session {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        match self {
+            Self::Kept { connection, .. } => connection,
+            Self::Pooled(connection) => connection,
+        }
+    }
+}
+
+impl DerefMut for Session {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        match self {
+            Self::Kept { connection, .. } => connection,
+            Self::Pooled(connection) => connection,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What is true of PostgreSQL only: the sessions that a relay keeps.
+#![cfg(feature = "postgres")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use postrider::store::{ClaimLimit, Cursor, Delivery, OnSuccess, Share, StoreKind};
+use postrider::{ConnectOptions, StoreError, connect};
+use postrider_testkit::{FaultProxy, TestDb};
+
+const SESSIONS: &str = "FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'postrider'";
+
+fn limit(rows: u32) -> ClaimLimit {
+    ClaimLimit { rows, bytes: 1 << 30, share: Share::WHOLE }
+}
+
+/// Kept sessions count as connections, too.
+#[tokio::test]
+async fn a_busy_store_has_no_more_sessions_than_it_may() {
+    let Some(db) = TestDb::open(StoreKind::Postgres, "no_more_sessions").await else { return };
+    db.append_orders(400).await;
+    let relay = db.relay("relay-a").await;
+    let before: i64 = db.integer(&format!("SELECT count(*) {SESSIONS}")).await;
+    let options = ConnectOptions { connections_max: 5, create: false };
+    let store = connect(&db.url, &options).await.unwrap();
+    let busy: Vec<_> = (0..20)
+        .map(|_| {
+            let (store, outbox, relay) = (Arc::clone(&store), db.outbox.clone(), relay.clone());
+            tokio::spawn(async move {
+                let mut claimed = Vec::new();
+                for _ in 0..5 {
+                    let claim = store.claim(&outbox, &relay, limit(4), &mut Cursor::new()).await;
+                    let events = claim.unwrap().events;
+                    let delivered: Vec<Delivery> = events.iter().map(Delivery::from).collect();
+                    store
+                        .settle_delivered(&outbox, &relay, &delivered, OnSuccess::Delete)
+                        .await
+                        .unwrap();
+                    claimed.extend(events.iter().map(|event| event.id));
+                }
+                claimed
+            })
+        })
+        .collect();
+    let mut claimed = Vec::new();
+    for task in busy {
+        claimed.extend(task.await.unwrap());
+    }
+    let different: BTreeSet<i64> = claimed.iter().copied().collect();
+    assert_eq!(different.len(), claimed.len(), "each is claimed once");
+    let sessions: i64 = db.integer(&format!("SELECT count(*) {SESSIONS}")).await;
+    assert!((1..=5).contains(&(sessions - before)), "{sessions} sessions, {before} before");
+    db.assert_balanced().await;
+}
+
+/// The database settled, and the relay never heard, on a session that it keeps: that one is not used again, and
+/// the repeat finds nothing to do.
+#[tokio::test]
+async fn a_settle_by_places_whose_answer_is_lost_can_be_repeated() {
+    let Some(db) = TestDb::open(StoreKind::Postgres, "answer_is_lost").await else { return };
+    let (proxy, url) = FaultProxy::in_front_of(&db.url).await;
+    let options = ConnectOptions { connections_max: 2, create: false };
+    let store = connect(&url, &options).await.unwrap();
+    db.append_orders(450).await;
+    let relay = db.relay("relay-under-test").await;
+    let (outbox, mut cursor) = (&db.outbox, Cursor::new());
+    let mut claim = async || {
+        let claimed = store.claim(outbox, &relay, limit(150), &mut cursor).await.unwrap();
+        claimed.events.iter().map(Delivery::from).collect::<Vec<_>>()
+    };
+    let settle = |rows| store.settle_delivered(outbox, &relay, rows, OnSuccess::Delete);
+    let (first, second) = (claim().await, claim().await);
+    assert_eq!(settle(&first).await.unwrap().rows, 150);
+
+    proxy.lose_answer_to(b"COMMIT");
+    let unheard = settle(&second).await;
+    assert!(matches!(unheard, Err(StoreError::Unavailable(_))), "{unheard:?}");
+    assert_eq!(proxy.answers_lost(), 1);
+    assert_eq!(db.count("").await, 150, "the database did it");
+    assert_eq!(settle(&second).await.unwrap().rows, 0, "once only");
+    let third = claim().await;
+    assert_eq!(settle(&third).await.unwrap().rows, 150);
+    assert_eq!(db.count("").await, 0);
+    db.assert_balanced().await;
+}
+
+/// A server that was restarted, or an operator, ended the sessions: no call fails for ever.
+#[tokio::test]
+async fn sessions_that_the_server_ended_are_replaced() {
+    let Some(db) = TestDb::open(StoreKind::Postgres, "sessions_ended").await else { return };
+    db.append_orders(20).await;
+    let relay = db.relay("relay-a").await;
+    let mut cursor = Cursor::new();
+    assert_eq!(db.claim_on(&relay, 10, &mut cursor).await.len(), 10);
+    db.integer(&format!("SELECT count(pg_terminate_backend(pid)) {SESSIONS}")).await;
+    let mut failures = 0;
+    let claimed = loop {
+        match db.store.claim(&db.outbox, &relay, limit(10), &mut cursor).await {
+            Ok(claimed) => break claimed.events,
+            Err(StoreError::Unavailable(_)) => failures += 1,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(failures <= 1, "one session was kept");
+    };
+    assert_eq!(claimed.len(), 10);
+}
