@@ -10,8 +10,9 @@ use sqlx::{AssertSqlSafe, Postgres, Row};
 
 use super::PostgresStore;
 use super::desk::audit;
+use super::sessions::Session;
 use super::settle::settled;
-use super::store::decode;
+use super::store::{decode, observe_horizon};
 use crate::store::{
     BlockedKey, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneOwner, LaneRead, LaneRow,
     LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of,
@@ -125,7 +126,8 @@ impl Lanes for PostgresStore {
         cursor: &mut Cursor,
     ) -> Result<LaneRead> {
         // Before the read: see `Cursor::advance`.
-        self.observe_horizon(outbox, cursor).await?;
+        let mut session = self.sessions.take().await?;
+        observe_horizon(&mut session, outbox, cursor).await?;
         let closed_until = cursor.horizon.closed_until();
         let asked = cursor.rows_within(limit);
         let read =
@@ -140,7 +142,7 @@ impl Lanes for PostgresStore {
             let sql = outbox.sql(include_str!("sql/lanes_read_known.sql"));
             read(sql).bind(known).bind(types).bind(ids)
         };
-        let read = self.read_until_heavy(query, ClaimLimit { rows: asked, ..limit }).await?;
+        let read = read_until_heavy(session, query, ClaimLimit { rows: asked, ..limit }).await?;
         cursor.weigh(&read.rows);
         let scanned_to = read.rows.last().filter(|_| read.full).map(|row| row.event.id);
         cursor.advance(closed_until, scanned_to);
@@ -295,29 +297,30 @@ impl Lanes for PostgresStore {
     }
 }
 
-impl PostgresStore {
-    /// Takes rows as they come, up to the one that reaches the limit of bytes. Weighing them in the
-    /// database first took three times as long as reading them.
-    async fn read_until_heavy(&self, query: PgQuery<'_>, limit: ClaimLimit) -> Result<LaneRead> {
-        let mut session = self.sessions.take().await?;
-        let (mut rows, mut bytes) = (Vec::new(), 0);
+/// Takes rows as they come, up to the one that reaches the limit of bytes. Weighing them in the
+/// database first took three times as long as reading them.
+async fn read_until_heavy(
+    mut session: Session,
+    query: PgQuery<'_>,
+    limit: ClaimLimit,
+) -> Result<LaneRead> {
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    {
+        let mut found = query.fetch(&mut *session);
+        while bytes < limit.bytes
+            && let Some(row) = found.try_next().await?
         {
-            let mut found = query.fetch(&mut *session);
-            while bytes < limit.bytes
-                && let Some(row) = found.try_next().await?
-            {
-                let row = lane_row(&row)?;
-                bytes += row.event.weight_bytes() as u64;
-                rows.push(row);
-            }
+            let row = lane_row(&row)?;
+            bytes += row.event.weight_bytes() as u64;
+            rows.push(row);
         }
-        match bytes >= limit.bytes && rows.len() < limit.rows as usize {
-            // The rest is on its way, and may be a thousand times as much.
-            true => session.close(),
-            false => session.give_back(),
-        }
-        Ok(LaneRead::within(rows, limit))
     }
+    match bytes >= limit.bytes && rows.len() < limit.rows as usize {
+        // The rest is on its way, and may be a thousand times as much.
+        true => session.close(),
+        false => session.give_back(),
+    }
+    Ok(LaneRead::within(rows, limit))
 }
 
 fn bytes(limit: ClaimLimit) -> i64 {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use sqlx::Row;
 use sqlx::postgres::{PgListener, PgRow};
+use sqlx::{PgConnection, Row};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
@@ -125,11 +125,11 @@ impl Store for PostgresStore {
         limit: ClaimLimit,
         cursor: &mut Cursor,
     ) -> Result<Claimed> {
-        self.observe_horizon(outbox, cursor).await?;
+        let mut session = self.sessions.take().await?;
+        observe_horizon(&mut session, outbox, cursor).await?;
         cursor.sweep_if_due(SWEEP_EVERY);
         let closed_until = cursor.horizon.closed_until();
         let waiting_limit = cursor.waiting_limit(limit.rows);
-        let mut session = self.sessions.take().await?;
         let rows = sqlx::query(outbox.sql(include_str!("sql/claim.sql")))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
@@ -322,23 +322,6 @@ impl Store for PostgresStore {
 }
 
 impl PostgresStore {
-    pub(super) async fn observe_horizon(&self, outbox: &Outbox, cursor: &mut Cursor) -> Result<()> {
-        if cursor.observed_at.is_some_and(|at| at.elapsed() < HORIZON_EVERY) {
-            return Ok(());
-        }
-        // Two statements: the second's view of the locks is newer than the first's of the ids.
-        let last_id: i64 = sqlx::query_scalar(outbox.sql(include_str!("sql/horizon_last_id.sql")))
-            .fetch_one(&self.pool)
-            .await?;
-        let writers: Vec<String> =
-            sqlx::query_scalar(outbox.sql(include_str!("sql/horizon_writers.sql")))
-                .fetch_all(&self.pool)
-                .await?;
-        cursor.horizon.observe(last_id, writers.into_iter().collect::<BTreeSet<_>>());
-        cursor.observed_at = Some(Instant::now());
-        Ok(())
-    }
-
     async fn bury_or_mark(
         &self,
         outbox: &Outbox,
@@ -373,6 +356,28 @@ impl PostgresStore {
             .fetch_one(&self.pool)
             .await?)
     }
+}
+
+/// Looks at what may still commit, if that was long ago.
+pub(super) async fn observe_horizon(
+    session: &mut PgConnection,
+    outbox: &Outbox,
+    cursor: &mut Cursor,
+) -> Result<()> {
+    if cursor.observed_at.is_some_and(|at| at.elapsed() < HORIZON_EVERY) {
+        return Ok(());
+    }
+    // Two statements: the second's view of the locks is newer than the first's of the ids.
+    let last_id: i64 = sqlx::query_scalar(outbox.sql(include_str!("sql/horizon_last_id.sql")))
+        .fetch_one(&mut *session)
+        .await?;
+    let writers: Vec<String> =
+        sqlx::query_scalar(outbox.sql(include_str!("sql/horizon_writers.sql")))
+            .fetch_all(&mut *session)
+            .await?;
+    cursor.horizon.observe(last_id, writers.into_iter().collect::<BTreeSet<_>>());
+    cursor.observed_at = Some(Instant::now());
+    Ok(())
 }
 
 fn last_error(error: &str) -> String {
