@@ -34,7 +34,8 @@ impl OldestRows {
         let mut rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = rows.get(outbox.table()).copied();
         let swept_at = known.filter(|_| looked_from > 0).map_or(now, |row| row.swept_at);
-        let id = id.unwrap_or(looked_from);
+        // Where there is none, the next one will be above all that were.
+        let id = id.or(known.map(|row| row.id)).unwrap_or(0);
         rows.insert(outbox.table().to_owned(), Remembered { id, swept_at });
     }
 }
@@ -56,7 +57,11 @@ mod tests {
         assert_eq!(rows.look_from(&outbox, after(59)), 9, "where the next one will be");
         assert_eq!(rows.look_from(&outbox, after(60)), 0, "one may have been committed late");
         rows.found(&outbox, 0, None, after(60));
-        assert_eq!(rows.look_from(&outbox, after(61)), 0, "nothing is known");
-        assert_eq!(rows.look_from(&Outbox::new("others").unwrap(), start), 0);
+        assert_eq!(rows.look_from(&outbox, after(119)), 9, "none was");
+        rows.found(&outbox, 0, Some(8), after(120));
+        assert_eq!(rows.look_from(&outbox, after(130)), 8, "one was");
+        let others = Outbox::new("others").unwrap();
+        rows.found(&others, 0, None, start);
+        assert_eq!(rows.look_from(&others, start), 0, "nothing is known");
     }
 }
