@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::event::Maker;
 use super::facts::{Facts, Settings, Soundness, Speed};
-use super::numbers::ratio;
+use super::numbers::{ratio, rounded};
 use super::relays::{self, Plan, Watch};
 use super::report::{Axis, Bars, Lines, Plot, Report};
 use super::sinks::{SinkFacts, Sinks};
@@ -74,7 +74,7 @@ pub(super) async fn scale(stage: &Stage, args: &ScaleArgs) -> Result<Report, Fai
     let memory = (rss_max.max().unwrap_or_default(), idle.unwrap_or_default());
     let (mut cases, mut watches): (Vec<Case>, Vec<Watch>) = (Vec::new(), Vec::new());
     for (relays, rounds) in args.relays.iter().copied().zip(found) {
-        let rate = |watch: &Watch| ratio(args.events as f64, watch.seconds);
+        let rate = |watch: &Watch| rounded(ratio(args.events as f64, watch.seconds), 1);
         let rounds_events_per_s: Vec<f64> = rounds.watches.iter().map(rate).collect();
         let by_time = |a: &Watch, b: &Watch| a.seconds.total_cmp(&b.seconds);
         let Some(fastest) = rounds.watches.into_iter().min_by(by_time) else { continue };
