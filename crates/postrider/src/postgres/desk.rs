@@ -1,7 +1,7 @@
 //! The operator's side: books, lists, dead letters.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -16,7 +16,7 @@ use crate::store::search;
 use crate::store::{
     Attempt, AuditEntry, AuditFilter, BOOKS_BY_MINUTE, BookLine, Books, CountLimit, Counted,
     DeadLetter, DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified,
-    ImportEntry, Imported, Listed, Page, Resent, Result, Statistics, TypeStatistics,
+    ImportEntry, Imported, Listed, Oldest, Page, Resent, Result, Statistics, TypeStatistics,
     books_from_lines, edited, groups, parse_stored, refuse_acting_on, refuse_reopening, resent,
 };
 use crate::{Outbox, Status, fingerprint};
@@ -61,7 +61,8 @@ impl Desk for PostgresStore {
             .fetch_one(&self.pool)
             .await?;
         let statistics = Statistics::from_types(by_type, unresolved);
-        let oldest_age_s = self.oldest_age_s(outbox, statistics.pending).await?;
+        let look = |from| self.oldest(outbox, from);
+        let oldest_age_s = self.oldest_rows.age_s(outbox, statistics.pending, look).await?;
         Ok(Statistics { oldest_age_s, ..statistics })
     }
 
@@ -294,23 +295,11 @@ impl Desk for PostgresStore {
 }
 
 impl PostgresStore {
-    async fn oldest_age_s(&self, outbox: &Outbox, pending: i64) -> Result<Option<i64>> {
-        let from = self.oldest_rows.look_from(outbox, Instant::now());
-        let mut oldest = self.oldest(outbox, from).await?;
-        if oldest.is_none() && from > 0 && pending > 0 {
-            oldest = self.oldest(outbox, 0).await?;
-        }
-        Ok(oldest.map(|(_, age_s)| age_s))
-    }
-
-    /// Id and age of the first row from an id on.
-    async fn oldest(&self, outbox: &Outbox, from: i64) -> Result<Option<(i64, i64)>> {
-        let oldest: Option<(i64, i64)> = sqlx::query_as(outbox.sql(include_str!("sql/oldest.sql")))
+    async fn oldest(&self, outbox: &Outbox, from: i64) -> Result<Oldest> {
+        Ok(sqlx::query_as(outbox.sql(include_str!("sql/oldest.sql")))
             .bind(from)
             .fetch_optional(&self.pool)
-            .await?;
-        self.oldest_rows.found(outbox, from, oldest.map(|(id, _)| id), Instant::now());
-        Ok(oldest)
+            .await?)
     }
 }
 

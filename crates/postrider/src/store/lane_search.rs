@@ -1,6 +1,8 @@
 //! Steps that stores share which search first and read what they found after it.
 
-use super::{BlockedKey, ClaimLimit, Key};
+use super::ClaimLimit;
+#[cfg(feature = "mysql")]
+use super::{BlockedKey, Key};
 
 /// Of ids and bytes that a search found, those up to the first that reaches the limit of bytes, and
 /// whether there may be more.
@@ -19,6 +21,7 @@ pub(crate) fn up_to_limit(found: &[(i64, u64)], limit: ClaimLimit) -> (Vec<i64>,
     (ids, full && !found.is_empty())
 }
 
+#[cfg(feature = "mysql")]
 impl BlockedKey {
     /// A key of which nothing more is known yet.
     pub(crate) fn without_head(key: Key) -> Self {

@@ -188,6 +188,7 @@ pub struct LaneRead {
 impl LaneRead {
     /// Rows of a statement that ended at the limit: with so many rows, or with the first row that
     /// reached so many bytes.
+    #[cfg(feature = "postgres")]
     pub(crate) fn within(rows: Vec<LaneRow>, limit: ClaimLimit) -> Self {
         let bytes: u64 = rows.iter().map(|row| row.event.weight_bytes() as u64).sum();
         let full = rows.len() >= limit.rows as usize || bytes >= limit.bytes;

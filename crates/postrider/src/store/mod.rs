@@ -34,10 +34,12 @@ mod horizon;
 mod inboxes;
 pub(crate) mod job_step;
 mod jobs;
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
 mod lane_search;
 mod lanes;
 mod lease;
 mod listing;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod oldest;
 mod pauses;
 mod schema;
@@ -47,6 +49,7 @@ mod settle;
 mod upkeep;
 mod watch;
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) use adopt::adoption_findings;
 pub use adopt::{Adopt, AdoptCursor, AdoptImport, AdoptStep};
 pub use batches::{
@@ -83,7 +86,8 @@ pub use lanes::{
 pub(crate) use lanes::{FoundLane, choose_lanes, mode_of};
 pub use lease::{Lease, RelayIdentity, RelayPulse};
 pub use listing::{COUNT_MAX, CountLimit, Counted, Listed, Page, SEARCH_BUDGET};
-pub(crate) use oldest::OldestRows;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) use oldest::{Oldest, OldestRows};
 pub use pauses::{Pause, PauseKind, Pauses};
 pub use schema::{Schema, SchemaState, ServerFacts, versions};
 pub(crate) use schema::{leave_newer_tables, schema_verdict};
@@ -92,8 +96,10 @@ pub(crate) use serving::{parse_serving, serving_text};
 pub use settle::{BRANCHES_MAX, Death, Deferral, Delivery, Failure, OnSuccess, Settled};
 pub(crate) use upkeep::fingerprints;
 pub use upkeep::{Cleaned, Recovery, Retention, Upkeep};
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(crate) use watch::Part;
 pub use watch::{AtLeast, Composition, Finding, StateCount, Verdict, Watch};
-pub(crate) use watch::{Made, Part, major_minor, missing_parts, parts};
+pub(crate) use watch::{Made, major_minor, missing_parts, parts};
 
 use async_trait::async_trait;
 use tokio::sync::mpsc;
