@@ -64,22 +64,28 @@ impl<'a> Placed<'a> {
 }
 
 impl PostgresStore {
-    pub(super) async fn delete_delivered(
+    /// Rows that leave with nothing else.
+    pub(super) async fn settle_plain(
         &self,
         outbox: &Outbox,
         lease: &Lease,
         delivered: &[Delivery],
+        on_success: OnSuccess,
     ) -> Result<Settled> {
         let mut session = self.sessions.take().await?;
+        let placed = match on_success {
+            OnSuccess::Delete => Placed::cut(delivered),
+            OnSuccess::Archive => None,
+        };
         let mut settled = None;
-        if let Some((placed, others)) = Placed::cut(delivered) {
+        if let Some((placed, others)) = placed {
             settled = delete_placed(&mut session, outbox, lease, &placed, &others).await?;
         }
         let settled = match settled {
             Some(settled) => settled,
             None => {
                 let rows: Vec<&Delivery> = delivered.iter().collect();
-                settle_each(&mut *session, outbox, lease, &rows, OnSuccess::Delete).await?
+                settle_each(&mut *session, outbox, lease, &rows, on_success).await?
             }
         };
         session.give_back();

@@ -191,15 +191,9 @@ impl Store for PostgresStore {
         delivered: &[Delivery],
         on_success: OnSuccess,
     ) -> Result<Settled> {
-        if delivered.iter().any(|d| d.response.is_some()) {
-            return self.settle_answered(outbox, lease, delivered, on_success).await;
-        }
-        match on_success {
-            OnSuccess::Delete => self.delete_delivered(outbox, lease, delivered).await,
-            OnSuccess::Archive => {
-                let rows: Vec<&Delivery> = delivered.iter().collect();
-                settle_each(&self.pool, outbox, lease, &rows, on_success).await
-            }
+        match delivered.iter().any(|d| d.response.is_some()) {
+            true => self.settle_answered(outbox, lease, delivered, on_success).await,
+            false => self.settle_plain(outbox, lease, delivered, on_success).await,
         }
     }
 
