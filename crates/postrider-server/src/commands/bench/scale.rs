@@ -117,6 +117,8 @@ async fn report(
             (relays_in_words(case.relays), format!("{}, {percent}", rate(events_per_s)))
         })
         .collect();
+    let rounds = format!("{} of each in turn; the fastest counts", args.rounds);
+    figures.push(("rounds".to_owned(), rounds));
     figures.extend(settings.figures(sinks, args.events).into_iter().filter(|(n, _)| n != "relays"));
     figures.extend(soundness_figures(&soundness));
     let bars = cases
