@@ -8,6 +8,7 @@
 //! | [`pass`](FaultProxy::pass) | a working server | everything |
 //! | [`cut`](FaultProxy::cut) | connections break, new ones are closed at once | nothing more |
 //! | [`blackhole`](FaultProxy::blackhole) | silence, on old and new connections | nothing more |
+//! | [`hold_answers_after`](FaultProxy::hold_answers_after) | the beginning of an answer | everything |
 //! | [`lose_answer_to`](FaultProxy::lose_answer_to) | the connection breaks | **the request** |
 //!
 //! The last one is "the database committed, but we never heard": the request reaches the server,
@@ -38,6 +39,8 @@ enum Mode {
 /// What all connections of a proxy share.
 struct Switches {
     mode: watch::Sender<Mode>,
+    /// How many bytes of answers still pass; `None` is all.
+    allowance: watch::Sender<Option<usize>>,
     /// Bytes of the request whose answer is to be lost; empty is any request.
     doomed: Mutex<Option<Vec<u8>>>,
     lost: watch::Sender<u64>,
@@ -57,6 +60,7 @@ impl FaultProxy {
         let address = listener.local_addr().unwrap();
         let switches = Arc::new(Switches {
             mode: watch::Sender::new(Mode::Pass),
+            allowance: watch::Sender::new(None),
             doomed: Mutex::new(None),
             lost: watch::Sender::new(0),
         });
@@ -83,6 +87,7 @@ impl FaultProxy {
 
     /// Passes everything, again.
     pub fn pass(&self) {
+        self.switches.allowance.send_replace(None);
         self.switches.mode.send_replace(Mode::Pass);
     }
 
@@ -94,6 +99,11 @@ impl FaultProxy {
     /// Accepts connections and passes nothing, in either direction.
     pub fn blackhole(&self) {
         self.switches.mode.send_replace(Mode::Blackhole);
+    }
+
+    /// Passes so many bytes of answers, and holds the rest until everything passes again.
+    pub fn hold_answers_after(&self, bytes: usize) {
+        self.switches.allowance.send_replace(Some(bytes));
     }
 
     /// Loses the answer to the next request, whatever it is. Then everything passes again.
@@ -206,10 +216,29 @@ async fn answers(
         if mode.wait_for(|mode| *mode == Mode::Pass).await.is_err() {
             return;
         }
-        if client.write_all(&buffer[..length]).await.is_err() {
-            return;
+        let mut passed = 0;
+        while passed < length {
+            let Some(part) = allowed(switches, length - passed).await else { return };
+            if client.write_all(&buffer[passed..passed + part]).await.is_err() {
+                return;
+            }
+            passed += part;
         }
     }
+}
+
+/// Waits until bytes of an answer may pass, and answers how many.
+async fn allowed(switches: &Switches, wanted: usize) -> Option<usize> {
+    let mut allowance = switches.allowance.subscribe();
+    allowance.wait_for(|left| *left != Some(0)).await.ok()?;
+    let mut granted = wanted;
+    switches.allowance.send_if_modified(|left| {
+        let Some(left) = left else { return false };
+        granted = wanted.min(*left);
+        *left -= granted;
+        true
+    });
+    Some(granted)
 }
 
 fn contains(bytes: &[u8], marker: &[u8]) -> bool {
@@ -273,6 +302,11 @@ mod tests {
         proxy.pass();
         let mut buffer = [0; 10];
         assert_eq!(third.read(&mut buffer).await.unwrap(), 1, "the held request is passed on");
+        proxy.hold_answers_after(2);
+        assert_eq!(ask(&mut third, "held").await.as_deref(), Some("HE"));
+        assert!(tokio::time::timeout(silence, third.read(&mut buffer)).await.is_err());
+        proxy.pass();
+        assert_eq!(third.read(&mut buffer).await.unwrap(), 2, "the rest of it");
         proxy.cut();
         assert_eq!(ask(&mut third, "d").await, None);
         assert_eq!(ask(&mut open().await, "e").await, None, "new ones are closed too");

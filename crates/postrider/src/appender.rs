@@ -3,6 +3,8 @@
 
 use std::collections::HashSet;
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use crate::store::begin;
 use crate::{AppendError, Appended, NewEvent, Outbox, StoreError};
 
 /// A pool of connections to append through.
@@ -34,7 +36,7 @@ impl Appender {
             }
             #[cfg(feature = "mysql")]
             "mysql" | "mariadb" => {
-                let options = sqlx::mysql::MySqlPoolOptions::new();
+                let options = crate::mysql::pool_options();
                 Ok(Self::Mysql(options.max_connections(connections_max).connect(url).await?))
             }
             #[cfg(feature = "sqlite")]
@@ -98,14 +100,14 @@ impl Appender {
         match self {
             #[cfg(feature = "postgres")]
             Self::Postgres(pool) => {
-                let mut tx = pool.begin().await?;
+                let mut tx = begin(pool, "BEGIN").await?;
                 let appended = crate::postgres::append_all(&mut tx, outbox, events).await?;
                 tx.commit().await?;
                 Ok(appended)
             }
             #[cfg(feature = "mysql")]
             Self::Mysql(pool) => {
-                let mut tx = pool.begin().await?;
+                let mut tx = begin(pool, "BEGIN").await?;
                 let appended = crate::mysql::append_all(&mut tx, outbox, events).await?;
                 tx.commit().await?;
                 Ok(appended)

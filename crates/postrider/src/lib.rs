@@ -28,6 +28,11 @@
 //! `append` and `append_all` have the same name and shape in [`postgres`], [`mysql`] and
 //! [`sqlite`]. So have `receive`, for consumers that must do each event's work once, and `lock`.
 //! Programs in other languages use a plain `INSERT`: see `docs/sql-contract.md`.
+//!
+//! If your handlers may be dropped halfway, as web frameworks do when a client hangs up: sqlx 0.9.0 leaves the
+//! transaction open that was just being begun on PostgreSQL and MariaDB, and the next user of that connection
+//! writes into it ([issue](https://github.com/transact-rs/sqlx/issues/4393)). Begun in a task it is safe:
+//! `tokio::spawn(async move { pool.begin().await }).await??`. Postrider's own transactions are.
 
 // SQLite alone adopts nothing: it refuses by the mapping's name.
 #[cfg_attr(not(any(feature = "postgres", feature = "mysql")), allow(dead_code, unused_imports))]

@@ -104,6 +104,25 @@ pub async fn a_claim_whose_answer_is_lost_is_given_back(db: TestDb) {
     assert_eq!(ids(&again), appended[2..], "by the same cursor");
 }
 
+/// Not the pool's only session for ever, and nothing that the next caller writes or reads.
+pub async fn a_caller_that_leaves_an_answer_halfway_costs_the_next_one_nothing(db: TestDb) {
+    let Behind { proxy, direct, through } = behind_a_proxy(db).await;
+    let relay = direct.relay("relay-under-test").await;
+    let beat = || through.store.heartbeat(&relay, &[]);
+    let beats = "SELECT heartbeat FROM postrider_relays";
+    for bytes in [1, 5, 9, 14, 20, 30, 50, 80, 120, 200, 300] {
+        proxy.hold_answers_after(bytes);
+        let left = tokio::time::timeout(Duration::from_millis(60), beat()).await;
+        assert!(left.is_err() || bytes >= 200, "{bytes} bytes are not all of the answers");
+        proxy.pass();
+        beat().await.unwrap_or_else(|error| panic!("after {bytes} bytes: {error}"));
+        let before = direct.integer(beats).await;
+        let pulses = beat().await.unwrap_or_else(|error| panic!("after {bytes} bytes: {error}"));
+        assert_eq!(direct.integer(beats).await, before + 1, "after {bytes} bytes");
+        assert_eq!(pulses[0].heartbeat, before + 1, "after {bytes} bytes");
+    }
+}
+
 /// The application's COMMIT succeeded, and it never heard: repeating with the same request id
 /// finds the first event instead of making a second.
 pub async fn an_append_whose_commit_answer_is_lost_is_recognised(db: TestDb) {

@@ -8,6 +8,7 @@
 pub mod append;
 pub mod batches;
 pub mod books_property;
+pub mod callers;
 pub mod claim;
 pub mod dead_letters;
 pub mod desk;
@@ -54,6 +55,9 @@ macro_rules! store_conformance {
             a_repeat_in_a_plain_insert_behaves_as_declared,
             an_open_request_id_is_free_again_when_its_event_leaves,
             an_open_request_id_that_is_freed_meanwhile_is_no_error,
+        ]);
+        $crate::store_cases!($store, callers: [
+            a_caller_that_goes_away_leaves_no_transaction_open,
         ]);
         $crate::store_cases!($store, claim: [
             a_claim_takes_the_oldest_rows_within_the_limit,
@@ -283,6 +287,7 @@ macro_rules! store_faults {
             a_settle_whose_answer_is_lost_can_be_repeated,
             a_failure_whose_answer_is_lost_is_spent_once,
             a_claim_whose_answer_is_lost_is_given_back,
+            a_caller_that_leaves_an_answer_halfway_costs_the_next_one_nothing,
             an_append_whose_commit_answer_is_lost_is_recognised,
             an_append_cut_off_before_its_commit_never_happened,
             a_store_goes_on_after_an_outage,
@@ -339,6 +344,7 @@ mod tests {
             include_str!("append.rs"),
             include_str!("batches.rs"),
             include_str!("books_property.rs"),
+            include_str!("callers.rs"),
             include_str!("claim.rs"),
             include_str!("dead_letters.rs"),
             include_str!("desk.rs"),

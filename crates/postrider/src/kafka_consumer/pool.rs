@@ -68,7 +68,7 @@ macro_rules! consumer_pool {
             type Db = $db;
 
             async fn begin(&self) -> Result<Transaction<'static, $db>, sqlx::Error> {
-                self.begin_with($begin).await
+                crate::store::begin(self, $begin).await
             }
 
             async fn receive_all(

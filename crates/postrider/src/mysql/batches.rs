@@ -48,7 +48,7 @@ impl Batches for MysqlStore {
 
     async fn cancel_batch(&self, buffer: &str, id: Uuid, entries: u64) -> Result<BatchState> {
         let entries = i64::try_from(entries).unwrap_or(i64::MAX);
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         if !record(&mut tx, id, buffer, BatchState::Cancelled, entries).await? {
             return known(&mut tx, id).await;
         }
@@ -72,7 +72,7 @@ impl Batches for MysqlStore {
         target: &BatchTarget,
         operator: &str,
     ) -> Result<Application> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let found = locked(&mut tx, batch.id).await?;
         if let Some(known) = importable(batch.id, found)? {
             return Ok(known);

@@ -172,7 +172,7 @@ impl Desk for MysqlStore {
     }
 
     async fn retry(&self, outbox: &Outbox, id: i64, operator: &str, note: &str) -> Result<i64> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         lock_open(&mut tx, outbox, id).await?;
         let appended = sqlx::query(outbox.sql(include_str!("sql/dlq_retry.sql")))
             .bind(id)
@@ -187,7 +187,7 @@ impl Desk for MysqlStore {
     }
 
     async fn resolve(&self, outbox: &Outbox, id: i64, operator: &str, note: &str) -> Result<()> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         lock_open(&mut tx, outbox, id).await?;
         mark_resolved(&mut tx, outbox, id, operator, note, None).await?;
         audit(&mut tx, operator, "dlq.resolve", outbox.name(), id, note).await?;
@@ -196,7 +196,7 @@ impl Desk for MysqlStore {
     }
 
     async fn reopen(&self, outbox: &Outbox, id: i64, operator: &str, note: &str) -> Result<()> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let reopened = sqlx::query(outbox.sql(include_str!("sql/dlq_reopen.sql")))
             .bind(id)
             .execute(&mut *tx)
@@ -218,7 +218,7 @@ impl Desk for MysqlStore {
         operator: &str,
         note: &str,
     ) -> Result<Resent> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         lock_open(&mut tx, outbox, id).await?;
         let row = sqlx::query(outbox.sql(include_str!("sql/dlq_show.sql")))
             .bind(id)
@@ -240,7 +240,7 @@ impl Desk for MysqlStore {
         operator: &str,
     ) -> Result<Imported> {
         entry.check()?;
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let live: Option<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_live.sql")))
             .bind(entry.original_id)
             .bind(&entry.event_id)

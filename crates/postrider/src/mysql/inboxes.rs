@@ -11,7 +11,8 @@ use super::append::millis;
 use super::desk::audit;
 use super::{MysqlStore, READ_COMMITTED};
 use crate::store::{
-    ConsumerBook, InboxCleaned, InboxLetter, Inboxes, Result, StoredLetter, leaving, open_letter,
+    ConsumerBook, InboxCleaned, InboxLetter, Inboxes, Result, StoredLetter, begin, leaving,
+    open_letter,
 };
 
 #[async_trait]
@@ -37,7 +38,7 @@ impl Inboxes for MysqlStore {
             .await?;
         let mut folded = 0;
         loop {
-            let mut tx = self.pool.begin().await?;
+            let mut tx = self.begin().await?;
             let entries: Vec<i64> =
                 sqlx::query_scalar(include_str!("sql/fold_inbox_books_find.sql"))
                     .bind(last.unwrap_or(0))
@@ -115,7 +116,7 @@ impl Inboxes for MysqlStore {
     }
 
     async fn resolve_inbox_letter(&self, id: i64, operator: &str, note: &str) -> Result<()> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let consumer = lock_open(&mut tx, id).await?;
         sqlx::query(include_str!("sql/inbox_dlq_resolve.sql"))
             .bind(operator)
@@ -130,7 +131,7 @@ impl Inboxes for MysqlStore {
     }
 
     async fn retry_inbox_letter(&self, id: i64, operator: &str, note: &str) -> Result<()> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let consumer = lock_open(&mut tx, id).await?;
         sqlx::query(include_str!("sql/inbox_dlq_ask.sql"))
             .bind(operator)
@@ -148,7 +149,7 @@ impl MysqlStore {
     /// One step of forgetting, with what left in the books.
     async fn forget(&self, consumer: Option<&str>, retention: Duration, chunk: u32) -> Result<u64> {
         // Of a pool of the application, too: rows of other consumers are looked at, and not kept locked.
-        let mut tx = self.pool.begin_with(READ_COMMITTED).await?;
+        let mut tx = begin(&self.pool, READ_COMMITTED).await?;
         let old: Vec<(String, String, String)> =
             sqlx::query_as(include_str!("sql/clean_inbox_find.sql"))
                 .bind(millis(retention))
@@ -177,7 +178,7 @@ impl MysqlStore {
     }
 
     async fn clean_locks(&self, chunk: u32) -> Result<u64> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let unused: Vec<String> = sqlx::query_scalar(include_str!("sql/clean_locks_find.sql"))
             .bind(chunk)
             .fetch_all(&mut *tx)

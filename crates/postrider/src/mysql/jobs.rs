@@ -31,7 +31,7 @@ impl Jobs for MysqlStore {
             JobWork::Replay { .. } => include_str!("sql/archived_last.sql"),
             _ => include_str!("sql/dlq_last.sql"),
         };
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let max_id: i64 = sqlx::query_scalar(outbox.sql(last)).fetch_one(&mut *tx).await?;
         let made = sqlx::query(include_str!("sql/job_create.sql"))
             .bind(outbox.name())
@@ -119,7 +119,7 @@ impl Jobs for MysqlStore {
         runner: &str,
         chunk: u32,
     ) -> Result<Option<Job>> {
-        let mut step = Step { tx: self.pool.begin().await?, outbox, into };
+        let mut step = Step { tx: self.begin().await?, outbox, into };
         let stepped = job_step::step(&mut step, id, runner, chunk.min(TOLD_IDS_MAX)).await?;
         step.tx.commit().await?;
         Ok(stepped)
@@ -137,7 +137,7 @@ impl Jobs for MysqlStore {
     }
 
     async fn stop_job(&self, id: i64, operator: &str, note: &str) -> Result<Job> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         lock_state(&mut tx, id, true).await?;
         sqlx::query(include_str!("sql/job_stop.sql"))
             .bind(format!("stopped by {operator}: {note}"))
@@ -151,7 +151,7 @@ impl Jobs for MysqlStore {
     }
 
     async fn resume_job(&self, id: i64, operator: &str, note: &str) -> Result<Job> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         lock_state(&mut tx, id, false).await?;
         sqlx::query(include_str!("sql/job_resume.sql")).bind(id).execute(&mut *tx).await?;
         let job = found(read(&mut tx, id).await?, id)?;

@@ -28,7 +28,7 @@ impl Lanes for MysqlStore {
     }
 
     async fn set_mode(&self, outbox: &Outbox, claim: ClaimMode, operator: &str) -> Result<Mode> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         sqlx::query(include_str!("sql/set_mode.sql"))
             .bind(claim.as_str())
             .bind(claim.as_str())
@@ -228,7 +228,7 @@ impl Lanes for MysqlStore {
     }
 
     async fn release_key(&self, outbox: &Outbox, key: &Key, operator: &str) -> Result<()> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let released = sqlx::query(include_str!("sql/release_key.sql"))
             .bind(outbox.name())
             .bind(&key.aggregate_type)

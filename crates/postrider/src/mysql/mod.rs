@@ -33,11 +33,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError, MySqlPoolOptions};
-use sqlx::{ConnectOptions as _, Connection, Executor, MySqlPool};
+use sqlx::{ConnectOptions as _, Connection, Executor, MySql, MySqlPool, Transaction};
 use tokio::sync::Mutex;
 
 use crate::ConnectOptions;
-use crate::store::{OldestRows, Result};
+use crate::store::{OldestRows, Result, begin};
 use writers::Writers;
 
 pub use append::{append, append_all};
@@ -68,6 +68,9 @@ pub(crate) const READ_COMMITTED: &str =
 /// Time to get a connection before the database counts as unreachable.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Time for what is left of an answer, before its session is closed.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// A MariaDB database with outboxes.
 #[derive(Debug, Clone)]
 pub struct MysqlStore {
@@ -92,7 +95,7 @@ impl MysqlStore {
         let connect = MySqlConnectOptions::from_str(url)?.charset("utf8mb4").pipes_as_concat(false);
         // Once without the pool, which would only say that it waited in vain.
         connect.connect().await?.close().await?;
-        let pool = MySqlPoolOptions::new()
+        let pool = pool_options()
             .max_connections(options.connections_max)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .after_connect(|connection, _| {
@@ -102,6 +105,25 @@ impl MysqlStore {
             .await?;
         Ok(Self { pool, oldest_rows: Arc::default(), writers: Arc::default() })
     }
+
+    async fn begin(&self) -> Result<Transaction<'static, MySql>> {
+        Ok(begin(&self.pool, "BEGIN").await?)
+    }
+}
+
+/// For pools whose callers may go away in the middle of an answer. Of such a session the driver may wait for ever
+/// for an end of the answer that it has read already, and the pool would wait with it: one session fewer each time.
+pub(crate) fn pool_options() -> MySqlPoolOptions {
+    MySqlPoolOptions::new().after_release(|connection, _| {
+        Box::pin(async move {
+            match tokio::time::timeout(RELEASE_TIMEOUT, connection.ping()).await {
+                Ok(answer) => answer.map(|()| true),
+                Err(_) => {
+                    Err(sqlx::Error::Protocol("no end of an answer that was left".to_owned()))
+                }
+            }
+        })
+    })
 }
 
 /// The server's error number; SQLSTATE is too coarse to tell errors apart.

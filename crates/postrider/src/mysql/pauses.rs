@@ -21,7 +21,7 @@ impl Pauses for MysqlStore {
     }
 
     async fn pause(&self, kind: PauseKind, name: &str, operator: &str, note: &str) -> Result<bool> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let paused = sqlx::query(include_str!("sql/pause.sql"))
             .bind(kind.as_str())
             .bind(name)
@@ -47,7 +47,7 @@ impl Pauses for MysqlStore {
         operator: &str,
         note: &str,
     ) -> Result<bool> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let resumed = sqlx::query(include_str!("sql/resume.sql"))
             .bind(kind.as_str())
             .bind(name)

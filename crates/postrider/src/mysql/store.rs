@@ -95,7 +95,7 @@ impl Store for MysqlStore {
     }
 
     async fn fence(&self, pulse: &RelayPulse) -> Result<bool> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let found: Option<(bool, i64, i64)> = sqlx::query_as(include_str!("sql/fence_lock.sql"))
             .bind(&pulse.relay_id)
             .fetch_optional(&mut *tx)
@@ -306,7 +306,7 @@ impl MysqlStore {
         &self,
         lease: &Lease,
     ) -> Result<Option<Transaction<'static, MySql>>> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let epoch: Option<i64> = sqlx::query_scalar(include_str!("sql/lease_hold.sql"))
             .bind(&lease.relay_id)
             .bind(lease.epoch)

@@ -45,7 +45,7 @@ impl Upkeep for MysqlStore {
     }
 
     async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<i64>> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let mut marked: Vec<LockedRow> =
             sqlx::query_as(outbox.sql(include_str!("sql/move_marked_find.sql")))
                 .bind(chunk)
@@ -111,7 +111,7 @@ impl Upkeep for MysqlStore {
         let fold = [include_str!("sql/fold_books.sql"), include_str!("sql/fold_books_delete.sql")];
         let mut folded = 0;
         loop {
-            let mut tx = self.pool.begin().await?;
+            let mut tx = self.begin().await?;
             let entries: Vec<i64> =
                 sqlx::query_scalar(outbox.sql(include_str!("sql/fold_books_find.sql")))
                     .bind(chunk)
@@ -151,7 +151,7 @@ impl MysqlStore {
             [include_str!("sql/fold_old_books.sql"), include_str!("sql/fold_old_books_delete.sql")];
         let mut folded = 0;
         loop {
-            let mut tx = self.pool.begin().await?;
+            let mut tx = self.begin().await?;
             let lines: Vec<(String, String, String)> =
                 sqlx::query_as(outbox.sql(include_str!("sql/fold_old_books_find.sql")))
                     .bind(millis(BOOKS_SUMMED_AFTER))
@@ -180,7 +180,7 @@ impl MysqlStore {
     }
 
     async fn recover_step(&self, outbox: &Outbox, stalled: &[(i64, i64)]) -> Result<u64> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let locked: Vec<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/recover_lock.sql")))
             .bind(json!(stalled).to_string())
             .fetch_all(&mut *tx)
@@ -221,7 +221,7 @@ impl MysqlStore {
     async fn clean_keys(&self, outbox: &Outbox, window: Duration, chunk: u32) -> Result<u64> {
         let mut removed = 0;
         loop {
-            let mut tx = self.pool.begin().await?;
+            let mut tx = self.begin().await?;
             let old: Vec<String> =
                 sqlx::query_scalar(outbox.sql(include_str!("sql/clean_keys_find.sql")))
                     .bind(millis(window))

@@ -15,7 +15,7 @@ use sqlx::{AssertSqlSafe, Row};
 use uuid::Uuid;
 
 use super::{MysqlStore, error_number};
-use crate::store::Result;
+use crate::store::{Result, begin};
 
 /// How old a list may be when it is used.
 pub(super) const LIST_AGE_MAX: Duration = Duration::from_millis(250);
@@ -78,7 +78,7 @@ impl MysqlStore {
         mark: Uuid,
     ) -> std::result::Result<Option<BTreeSet<String>>, sqlx::Error> {
         let query = format!("/* {mark} */ {}", include_str!("sql/horizon_writers.sql"));
-        let mut tx = self.pool.begin().await?;
+        let mut tx = begin(&self.pool, "BEGIN").await?;
         // Any read of a table: it is what lists this transaction.
         sqlx::query("SELECT version FROM postrider_schema").fetch_all(&mut *tx).await?;
         let rows = sqlx::raw_sql(AssertSqlSafe(query)).fetch_all(&mut *tx).await?;

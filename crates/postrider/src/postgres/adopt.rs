@@ -85,7 +85,7 @@ impl Adopt for PostgresStore {
         cursor: &AdoptCursor,
         import: &AdoptImport<'_>,
     ) -> Result<AdoptStep> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         // A second import waits here, and then finds what the first has taken.
         sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(IMPORT_LOCK).execute(&mut *tx).await?;
         sqlx::raw_sql("SET LOCAL postrider.adopting = 'on'").execute(&mut *tx).await?;

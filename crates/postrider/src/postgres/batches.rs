@@ -42,7 +42,7 @@ impl Batches for PostgresStore {
 
     async fn cancel_batch(&self, buffer: &str, id: Uuid, entries: u64) -> Result<BatchState> {
         let entries = i64::try_from(entries).unwrap_or(i64::MAX);
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         if !record(&mut tx, id, buffer, BatchState::Cancelled, entries).await? {
             return known(&mut tx, id).await;
         }
@@ -66,7 +66,7 @@ impl Batches for PostgresStore {
         target: &BatchTarget,
         operator: &str,
     ) -> Result<Application> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let found = locked(&mut tx, batch.id).await?;
         if let Some(known) = importable(batch.id, found)? {
             return Ok(known);
@@ -117,7 +117,7 @@ impl Batches for PostgresStore {
 impl PostgresStore {
     /// A transaction that only the holder of the lease gets.
     async fn begin_held(&self, lease: &Lease) -> Result<Transaction<'static, Postgres>> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let held: Option<i32> = sqlx::query_scalar(include_str!("sql/lease_hold.sql"))
             .bind(&lease.relay_id)
             .bind(lease.epoch)

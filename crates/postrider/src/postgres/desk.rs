@@ -24,7 +24,7 @@ use crate::{Outbox, Status, fingerprint};
 #[async_trait]
 impl Desk for PostgresStore {
     async fn books(&self, outbox: &Outbox) -> Result<Vec<Books>> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         // The one statement that reads everything: here a sequential scan is the right plan.
         sqlx::raw_sql("SET LOCAL enable_seqscan = on").execute(&mut *tx).await?;
         let rows = sqlx::query(outbox.sql(include_str!("sql/books.sql")))
@@ -176,7 +176,7 @@ impl Desk for PostgresStore {
     }
 
     async fn retry(&self, outbox: &Outbox, id: i64, operator: &str, note: &str) -> Result<i64> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         lock_open(&mut tx, outbox, id).await?;
         let fresh: i64 = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_retry.sql")))
             .bind(id)
@@ -190,7 +190,7 @@ impl Desk for PostgresStore {
     }
 
     async fn resolve(&self, outbox: &Outbox, id: i64, operator: &str, note: &str) -> Result<()> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         lock_open(&mut tx, outbox, id).await?;
         mark_resolved(&mut tx, outbox, id, operator, note, None).await?;
         audit(&mut tx, operator, "dlq.resolve", outbox.name(), id, note).await?;
@@ -199,7 +199,7 @@ impl Desk for PostgresStore {
     }
 
     async fn reopen(&self, outbox: &Outbox, id: i64, operator: &str, note: &str) -> Result<()> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let reopened = sqlx::query(outbox.sql(include_str!("sql/dlq_reopen.sql")))
             .bind(id)
             .execute(&mut *tx)
@@ -221,7 +221,7 @@ impl Desk for PostgresStore {
         operator: &str,
         note: &str,
     ) -> Result<Resent> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         lock_open(&mut tx, outbox, id).await?;
         let row = sqlx::query(outbox.sql(include_str!("sql/dlq_show.sql")))
             .bind(id)
@@ -246,7 +246,7 @@ impl Desk for PostgresStore {
         if Uuid::parse_str(&entry.event_id).is_err() {
             return Err(entry.refuse("event_id is not a UUID".to_owned()));
         }
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let live: Option<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_live.sql")))
             .bind(entry.original_id)
             .bind(&entry.event_id)

@@ -16,7 +16,7 @@ use crate::store::{
 #[async_trait]
 impl Inboxes for PostgresStore {
     async fn consumer_books(&self) -> Result<Vec<ConsumerBook>> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         // It reads everything: here a sequential scan is the right plan.
         sqlx::raw_sql("SET LOCAL enable_seqscan = on; SET LOCAL enable_sort = on")
             .execute(&mut *tx)
@@ -104,7 +104,7 @@ impl Inboxes for PostgresStore {
     }
 
     async fn resolve_inbox_letter(&self, id: i64, operator: &str, note: &str) -> Result<()> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let consumer = lock_open(&mut tx, id).await?;
         sqlx::query(include_str!("sql/inbox_dlq_resolve.sql"))
             .bind(operator)
@@ -119,7 +119,7 @@ impl Inboxes for PostgresStore {
     }
 
     async fn retry_inbox_letter(&self, id: i64, operator: &str, note: &str) -> Result<()> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let consumer = lock_open(&mut tx, id).await?;
         sqlx::query(include_str!("sql/inbox_dlq_ask.sql"))
             .bind(operator)

@@ -29,7 +29,7 @@ impl Jobs for PostgresStore {
             JobWork::Replay { .. } => include_str!("sql/archived_last.sql"),
             _ => include_str!("sql/dlq_last.sql"),
         };
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let max_id: i64 = sqlx::query_scalar(outbox.sql(last)).fetch_one(&mut *tx).await?;
         let id: i64 = sqlx::query_scalar(include_str!("sql/job_create.sql"))
             .bind(outbox.name())
@@ -115,7 +115,7 @@ impl Jobs for PostgresStore {
         runner: &str,
         chunk: u32,
     ) -> Result<Option<Job>> {
-        let mut step = Step { tx: self.pool.begin().await?, outbox, into };
+        let mut step = Step { tx: self.begin().await?, outbox, into };
         let stepped = job_step::step(&mut step, id, runner, chunk).await?;
         step.tx.commit().await?;
         Ok(stepped)
@@ -133,7 +133,7 @@ impl Jobs for PostgresStore {
     }
 
     async fn stop_job(&self, id: i64, operator: &str, note: &str) -> Result<Job> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         lock_state(&mut tx, id, true).await?;
         sqlx::query(include_str!("sql/job_stop.sql"))
             .bind(id)
@@ -147,7 +147,7 @@ impl Jobs for PostgresStore {
     }
 
     async fn resume_job(&self, id: i64, operator: &str, note: &str) -> Result<Job> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         lock_state(&mut tx, id, false).await?;
         sqlx::query(include_str!("sql/job_resume.sql")).bind(id).execute(&mut *tx).await?;
         let job = found(read(&mut tx, id).await?, id)?;

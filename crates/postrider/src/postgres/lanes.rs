@@ -34,7 +34,7 @@ impl Lanes for PostgresStore {
     }
 
     async fn set_mode(&self, outbox: &Outbox, claim: ClaimMode, operator: &str) -> Result<Mode> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let (claim, epoch): (String, i64) = sqlx::query_as(include_str!("sql/set_mode.sql"))
             .bind(outbox.name())
             .bind(claim.as_str())
@@ -52,7 +52,7 @@ impl Lanes for PostgresStore {
         lease: &Lease,
         lanes_max: usize,
     ) -> Result<Vec<Lane>> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let held: Option<i32> = sqlx::query_scalar(include_str!("sql/lease_hold.sql"))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
@@ -241,7 +241,7 @@ impl Lanes for PostgresStore {
     }
 
     async fn release_key(&self, outbox: &Outbox, key: &Key, operator: &str) -> Result<()> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let released = sqlx::query(include_str!("sql/release_key.sql"))
             .bind(outbox.name())
             .bind(&key.aggregate_type)
@@ -270,7 +270,7 @@ impl Lanes for PostgresStore {
         limit: u32,
         rows_max: i64,
     ) -> Result<Vec<BlockedKey>> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         // Other than the relay's statements, this one joins sets.
         sqlx::raw_sql("SET LOCAL enable_hashjoin = on; SET LOCAL enable_sort = on")
             .execute(&mut *tx)
@@ -315,10 +315,9 @@ async fn read_until_heavy(
             rows.push(row);
         }
     }
-    match bytes >= limit.bytes && rows.len() < limit.rows as usize {
-        // The rest is on its way, and may be a thousand times as much.
-        true => session.close(),
-        false => session.give_back(),
+    // Otherwise it is closed: the rest is on its way, and may be a thousand times as much.
+    if bytes < limit.bytes || rows.len() >= limit.rows as usize {
+        session.give_back();
     }
     Ok(LaneRead::within(rows, limit))
 }

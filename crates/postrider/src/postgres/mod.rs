@@ -32,11 +32,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions as _, Connection, Executor, PgPool};
+use sqlx::{ConnectOptions as _, Connection, Executor, PgPool, Postgres, Transaction};
 
 use self::sessions::Sessions;
 use crate::ConnectOptions;
-use crate::store::{OldestRows, Result};
+use crate::store::{OldestRows, Result, begin};
 
 pub use append::{append, append_all};
 pub use inbox::{receive, receive_all, receive_dead};
@@ -95,5 +95,9 @@ impl PostgresStore {
             .await?;
         let sessions = Arc::new(Sessions::new(connect, pool.clone(), kept));
         Ok(Self { pool, sessions, oldest_rows: Arc::default() })
+    }
+
+    async fn begin(&self) -> Result<Transaction<'static, Postgres>> {
+        Ok(begin(&self.pool, "BEGIN").await?)
     }
 }

@@ -21,7 +21,7 @@ impl Pauses for PostgresStore {
     }
 
     async fn pause(&self, kind: PauseKind, name: &str, operator: &str, note: &str) -> Result<bool> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let paused = sqlx::query(include_str!("sql/pause.sql"))
             .bind(kind.as_str())
             .bind(name)
@@ -45,7 +45,7 @@ impl Pauses for PostgresStore {
         operator: &str,
         note: &str,
     ) -> Result<bool> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let resumed = sqlx::query(include_str!("sql/resume.sql"))
             .bind(kind.as_str())
             .bind(name)

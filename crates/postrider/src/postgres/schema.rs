@@ -51,7 +51,7 @@ fn outbox_files(spec: &OutboxSpec) -> Vec<&'static str> {
 impl Schema for PostgresStore {
     async fn migrate(&self, outboxes: &[OutboxSpec]) -> Result<Vec<String>> {
         let mut done = Vec::new();
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         // "already exists, skipping" is what a second run is for.
         sqlx::raw_sql("SET LOCAL client_min_messages = warning; SET LOCAL lock_timeout = '30s'")
             .execute(&mut *tx)
@@ -166,7 +166,7 @@ impl Schema for PostgresStore {
     }
 
     async fn drop_outbox(&self, outbox: &Outbox) -> Result<()> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         adopt::forget(&mut tx, outbox).await?;
         sqlx::raw_sql(outbox.sql(include_str!("sql/drop_outbox.sql"))).execute(&mut *tx).await?;
         for statement in [
@@ -231,7 +231,7 @@ impl PostgresStore {
                  TO ('{next} 00:00:00+00')",
                 day.format("%Y%m%d")
             );
-            let mut tx = self.pool.begin().await?;
+            let mut tx = self.begin().await?;
             // IF NOT EXISTS still fails when two processes create at the same moment.
             sqlx::raw_sql(
                 "SET LOCAL client_min_messages = warning; SET LOCAL lock_timeout = '30s'",

@@ -46,7 +46,8 @@ impl Sessions {
                 return Ok(Session::Kept { connection, sessions, _permit: permit });
             }
         }
-        Ok(Session::Pooled(self.pool.acquire().await?))
+        let connection = self.pool.acquire().await?;
+        Ok(Session::Pooled(Pooled { connection, answered: false }))
     }
 
     /// `None`: the server cannot be reached now, which the pool has the patience for.
@@ -67,24 +68,33 @@ impl Sessions {
     }
 }
 
-/// A session in use. A kept one that is not given back is closed: nobody knows what is still on its way.
+/// A session in use. One that is not given back is closed: nobody knows what is still on its way, or open.
 pub(super) enum Session {
     Kept { connection: PgConnection, sessions: Arc<Sessions>, _permit: OwnedSemaphorePermit },
-    Pooled(PoolConnection<Postgres>),
+    Pooled(Pooled),
+}
+
+pub(super) struct Pooled {
+    connection: PoolConnection<Postgres>,
+    answered: bool,
 }
 
 impl Session {
     /// After an answer that was read to its end.
     pub(super) fn give_back(self) {
-        if let Self::Kept { connection, sessions, .. } = self {
-            sessions.idle().push((connection, Instant::now()));
+        match self {
+            Self::Kept { connection, sessions, .. } => {
+                sessions.idle().push((connection, Instant::now()));
+            }
+            Self::Pooled(mut pooled) => pooled.answered = true,
         }
     }
+}
 
-    /// Closes it, with what is still on its way.
-    pub(super) fn close(self) {
-        if let Self::Pooled(mut connection) = self {
-            connection.close_on_drop();
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.connection.close_on_drop();
         }
     }
 }
@@ -95,7 +105,7 @@ impl Deref for Session {
     fn deref(&self) -> &PgConnection {
         match self {
             Self::Kept { connection, .. } => connection,
-            Self::Pooled(connection) => connection,
+            Self::Pooled(pooled) => &pooled.connection,
         }
     }
 }
@@ -104,7 +114,7 @@ impl DerefMut for Session {
     fn deref_mut(&mut self) -> &mut PgConnection {
         match self {
             Self::Kept { connection, .. } => connection,
-            Self::Pooled(connection) => connection,
+            Self::Pooled(pooled) => &mut pooled.connection,
         }
     }
 }

@@ -101,7 +101,7 @@ impl PostgresStore {
         on_success: OnSuccess,
     ) -> Result<Settled> {
         let answered = || delivered.iter().filter(|d| d.response.is_some());
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         sqlx::query(outbox.sql(include_str!("sql/settle_response.sql")))
             .bind(&lease.relay_id)
             .bind(lease.epoch)

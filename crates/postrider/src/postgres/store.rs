@@ -89,7 +89,7 @@ impl Store for PostgresStore {
     }
 
     async fn fence(&self, pulse: &RelayPulse) -> Result<bool> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let found: Option<(bool, i64, i64)> = sqlx::query_as(include_str!("sql/fence_lock.sql"))
             .bind(&pulse.relay_id)
             .fetch_optional(&mut *tx)
@@ -205,7 +205,7 @@ impl Store for PostgresStore {
         children: &[Outbox],
         on_success: OnSuccess,
     ) -> Result<Settled> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.begin().await?;
         let held: Vec<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/fan_out_hold.sql")))
             .bind(&lease.relay_id)
             .bind(delivered.iter().map(|d| d.id).collect::<Vec<_>>())

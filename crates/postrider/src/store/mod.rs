@@ -25,6 +25,8 @@
 
 mod adopt;
 mod batches;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "kafka-consumer"))]
+mod begin;
 mod books;
 mod claim;
 mod dead_letter;
@@ -57,6 +59,8 @@ pub use batches::{
     BatchTarget, Batches, EventTarget, TableTarget,
 };
 pub(crate) use batches::{IMPORT_ACTION, importable, is_unfit};
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "kafka-consumer"))]
+pub(crate) use begin::begin;
 pub use books::{BOOKS_BY_MINUTE, BookLine, Books, Statistics, TypeStatistics};
 pub(crate) use books::{BOOKS_SUMMED_AFTER, books_from_lines};
 pub use claim::{ClaimLimit, Claimed, Cursor};
