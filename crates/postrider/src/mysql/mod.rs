@@ -70,6 +70,8 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time for what is left of an answer, before its session is closed.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+/// A session that was not used for this long is asked whether it lives.
+const ASK_AFTER: Duration = Duration::from_secs(1);
 
 /// A MariaDB database with outboxes.
 #[derive(Debug, Clone)]
@@ -113,17 +115,21 @@ impl MysqlStore {
 
 /// For pools whose callers may go away in the middle of an answer. Of such a session the driver may wait for ever
 /// for an end of the answer that it has read already, and the pool would wait with it: one session fewer each time.
+/// One that has just answered is not asked again before its next use.
 pub(crate) fn pool_options() -> MySqlPoolOptions {
-    MySqlPoolOptions::new().after_release(|connection, _| {
-        Box::pin(async move {
-            match tokio::time::timeout(RELEASE_TIMEOUT, connection.ping()).await {
-                Ok(answer) => answer.map(|()| true),
-                Err(_) => {
-                    Err(sqlx::Error::Protocol("no end of an answer that was left".to_owned()))
+    MySqlPoolOptions::new()
+        .after_release(|connection, _| {
+            Box::pin(async move {
+                match tokio::time::timeout(RELEASE_TIMEOUT, connection.ping()).await {
+                    Ok(answer) => answer.map(|()| true),
+                    Err(_) => Err(sqlx::Error::Protocol("an answer without an end".to_owned())),
                 }
-            }
+            })
         })
-    })
+        .test_before_acquire(false)
+        .before_acquire(|connection, of| {
+            Box::pin(async move { Ok(of.idle_for < ASK_AFTER || connection.ping().await.is_ok()) })
+        })
 }
 
 /// The server's error number; SQLSTATE is too coarse to tell errors apart.
