@@ -237,6 +237,9 @@ pub(crate) struct BlockedKeysArgs {
     /// Events of other keys, appended after the blocked ones
     #[arg(long, default_value_t = 50_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) ready: u64,
+    /// Rounds, each without and with the blocked events; the fastest of each counts
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) rounds: u32,
     /// Relays, each with connections and a lease of its own
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) relays: u32,

@@ -157,11 +157,19 @@ async fn an_inbox_is_measured_against_the_effects_alone(place: Place) {
 async fn ready_events_are_measured_past_blocked_keys(place: Place) {
     let Some(bench) = Bench::open(place).await else { return };
     for claim in ["rows", "lanes"] {
-        let size = ["--blocked", "400", "--ready", "300"];
+        let size = ["--blocked", "400", "--ready", "300", "--rounds", "2"];
         let found = bench.run(&[&["blocked-keys", "--claim", claim][..], &size[..]].concat()).await;
         sound(&found);
         let numbers = ["events", "blocked", "failing_keys"].map(|key| found[key].as_u64().unwrap());
         assert_eq!(numbers, [300, 400, 2]);
+        for (figure, rounds) in [
+            ("events_per_s", "rounds_events_per_s"),
+            ("limit_events_per_s", "rounds_limit_events_per_s"),
+        ] {
+            let rates = found[rounds].as_array().unwrap().iter().filter_map(|rate| rate.as_f64());
+            assert_eq!(rates.clone().count(), 2);
+            assert_eq!(found[figure].as_f64(), Some(rates.fold(0.0, f64::max)), "{found:#}");
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::event::Maker;
 use super::facts::{Facts, Settings, Soundness, Speed};
-use super::numbers::ratio;
+use super::numbers::{ratio, rounded};
 use super::relays::{self, Plan, Watch};
 use super::report::{Axis, Lines, Plot, Report};
 use super::sinks::{SinkFacts, Sinks};
@@ -25,10 +25,12 @@ struct Details {
     settings: Settings,
     blocked: u64,
     failing_keys: u64,
-    /// Of the ready events, from the first of them on; the limit is the faster of two runs without
-    /// the blocked ones.
+    /// Of the ready events, from the first of them on, in the fastest round; the limit is the
+    /// fastest one without the blocked events.
     #[serde(flatten)]
     speed: Speed,
+    rounds_events_per_s: Vec<f64>,
+    rounds_limit_events_per_s: Vec<f64>,
     /// The same from the start of the relay on, which meets the blocked events for the first time
     /// and passes over each of them once.
     from_start: Speed,
@@ -36,37 +38,61 @@ struct Details {
     soundness: Soundness,
 }
 
+/// What the rounds showed.
+#[derive(Default)]
+struct Rounds {
+    without: Vec<Watch>,
+    with: Vec<Watch>,
+    /// Claim times of each round with blocked events.
+    claims: Vec<Vec<(f64, f64)>>,
+    duplicates: u64,
+    order_violations: u64,
+    unbalanced: bool,
+}
+
 pub(super) async fn blocked_keys(stage: &Stage, args: &BlockedKeysArgs) -> Result<Report, Failure> {
     let sinks = Sinks::prepare(stage, &args.sink).await?;
     let outbox = stage.outbox("").await?;
     let idle = relays::idle_bytes(stage, &plan(args, &outbox, &sinks)).await?;
-    // Once before and once after: the first run of a process is not its fastest.
-    let before = without_blocked(stage, args, outbox, &sinks).await?;
-
-    let outbox = stage.outbox("_blocked").await?;
-    let maker = Maker::new(args.event.keys, args.event.payload);
-    let failing = maker.clone().keys_named(args.failing_keys, FAILING);
-    stage.fill(&outbox, &failing, args.blocked).await?;
-    stage.fill(&outbox, &maker, args.ready).await?;
-    let mut plan = plan(args, &outbox, &sinks);
-    plan.failing = Some(FAILING);
-    let run = relays::drain(stage, &plan, args.ready, args.blocked).await?;
-    let claims = stage.claims.thinned();
-    let balanced = relays::balanced(stage, &outbox).await?;
     stage.drop_outbox(&outbox).await?;
+    let mut rounds = Rounds::default();
+    // In turn, and the fastest of each: a machine is not as fast at one time as at another.
+    for round in 0..args.rounds {
+        rounds.without.push(without_blocked(stage, args, round, &sinks).await?);
+        with_blocked(stage, args, round, &sinks, &mut rounds).await?;
+    }
+    let rss_max = rounds.with.iter().map(|watch| watch.rss_max_bytes).max().unwrap_or_default();
+    let found = (rounds.duplicates, rounds.order_violations);
+    let soundness = Soundness::new((rss_max, idle), found, !rounds.unbalanced);
+    report(stage, args, &sinks, &rounds, soundness).await
+}
 
-    let outbox = stage.outbox("").await?;
-    let after = without_blocked(stage, args, outbox, &sinks).await?;
-    let unblocked = |seconds: fn(&Watch) -> f64| {
-        ratio(args.ready as f64, seconds(&before).min(seconds(&after)))
+async fn report(
+    stage: &Stage,
+    args: &BlockedKeysArgs,
+    sinks: &Sinks,
+    rounds: &Rounds,
+    soundness: Soundness,
+) -> Result<Report, Failure> {
+    let rates = |watches: &[Watch]| -> Vec<f64> {
+        let rate = |watch: &Watch| rounded(ratio(args.ready as f64, watch.running_s()), 1);
+        watches.iter().map(rate).collect()
     };
-    let speed = Speed::new(args.ready, run.running_s(), unblocked(Watch::running_s));
-    let from_start = Speed::new(args.ready, run.seconds, unblocked(|watch| watch.seconds));
-    let soundness = Soundness::new(
-        (run.rss_max_bytes, idle),
-        plan.checker.duplicates_and_order_violations(),
-        balanced,
-    );
+    let least = |watches: &[Watch], seconds: fn(&Watch) -> f64| {
+        watches.iter().map(seconds).fold(f64::INFINITY, f64::min)
+    };
+    let speed = |seconds: fn(&Watch) -> f64| {
+        let unblocked = ratio(args.ready as f64, least(&rounds.without, seconds));
+        Speed::new(args.ready, least(&rounds.with, seconds), unblocked)
+    };
+    let (speed, from_start) = (speed(Watch::running_s), speed(|watch| watch.seconds));
+    let fastest = |watches: &[Watch]| {
+        let by_time =
+            |a: &usize, b: &usize| watches[*a].running_s().total_cmp(&watches[*b].running_s());
+        (0..watches.len()).min_by(by_time).unwrap_or_default()
+    };
+    let (run, alone) = (fastest(&rounds.with), fastest(&rounds.without));
+    let (run, claims, alone) = (&rounds.with[run], &rounds.claims[run], &rounds.without[alone]);
     let settings = Settings::new(&args.relay, &args.event, args.relays);
     let mut figures = vec![(
         "blocked".to_owned(),
@@ -82,14 +108,16 @@ pub(super) async fn blocked_keys(stage: &Stage, args: &BlockedKeysArgs) -> Resul
             "{}, {:.1} % of the rate without them; first delivery after {:.0} ms instead of {:.0}",
             rate(from_start.events_per_s),
             from_start.ratio * 100.0,
-            run.first_s * 1_000.0,
-            before.first_s.min(after.first_s) * 1_000.0,
+            least(&rounds.with, |watch| watch.first_s) * 1_000.0,
+            least(&rounds.without, |watch| watch.first_s) * 1_000.0,
         ),
     ));
-    figures.extend(settings.figures(&sinks, args.ready));
+    let in_turn = format!("{} of each in turn; the fastest counts", args.rounds);
+    figures.push(("rounds".to_owned(), in_turn));
+    figures.extend(settings.figures(sinks, args.ready));
     figures.extend(soundness_figures(&soundness));
     let both = |title, y_unit, of: fn(&Watch) -> Vec<(f64, f64)>| {
-        let series = vec![("with blocked keys".into(), of(&run)), ("without".into(), of(&after))];
+        let series = vec![("with blocked keys".into(), of(run)), ("without".into(), of(alone))];
         Plot::Lines(Lines { title, y_unit, x: Axis::Seconds, series })
     };
     let plots = vec![
@@ -99,7 +127,7 @@ pub(super) async fn blocked_keys(stage: &Stage, args: &BlockedKeysArgs) -> Resul
             title: "Claim time over time",
             y_unit: "ms per claim",
             x: Axis::Seconds,
-            series: vec![("with blocked keys".into(), claims)],
+            series: vec![("with blocked keys".into(), claims.clone())],
         }),
     ];
     Ok(Report {
@@ -116,6 +144,8 @@ pub(super) async fn blocked_keys(stage: &Stage, args: &BlockedKeysArgs) -> Resul
             blocked: args.blocked,
             failing_keys: args.failing_keys,
             speed,
+            rounds_events_per_s: rates(&rounds.with),
+            rounds_limit_events_per_s: rates(&rounds.without),
             from_start,
             soundness,
         })?,
@@ -126,15 +156,41 @@ fn plan<'a>(args: &BlockedKeysArgs, outbox: &'a Outbox, sinks: &'a Sinks) -> Pla
     Plan::new(outbox, sinks, args.relay.claim, args.relay.batch, args.relays)
 }
 
-/// The same ready events alone.
+/// The ready events alone.
 async fn without_blocked(
     stage: &Stage,
     args: &BlockedKeysArgs,
-    outbox: Outbox,
+    round: u32,
     sinks: &Sinks,
 ) -> Result<Watch, Failure> {
+    let outbox = stage.outbox(&format!("_{round}")).await?;
     stage.fill(&outbox, &Maker::new(args.event.keys, args.event.payload), args.ready).await?;
     let watched = relays::drain(stage, &plan(args, &outbox, sinks), args.ready, 0).await?;
     stage.drop_outbox(&outbox).await?;
     Ok(watched)
+}
+
+/// The same ready events behind the blocked ones.
+async fn with_blocked(
+    stage: &Stage,
+    args: &BlockedKeysArgs,
+    round: u32,
+    sinks: &Sinks,
+    rounds: &mut Rounds,
+) -> Result<(), Failure> {
+    let outbox = stage.outbox(&format!("_blocked_{round}")).await?;
+    let maker = Maker::new(args.event.keys, args.event.payload);
+    let failing = maker.clone().keys_named(args.failing_keys, FAILING);
+    stage.fill(&outbox, &failing, args.blocked).await?;
+    stage.fill(&outbox, &maker, args.ready).await?;
+    let mut plan = plan(args, &outbox, sinks);
+    plan.failing = Some(FAILING);
+    rounds.with.push(relays::drain(stage, &plan, args.ready, args.blocked).await?);
+    rounds.claims.push(stage.claims.thinned());
+    rounds.unbalanced |= !relays::balanced(stage, &outbox).await?;
+    stage.drop_outbox(&outbox).await?;
+    let (duplicates, order_violations) = plan.checker.duplicates_and_order_violations();
+    rounds.duplicates += duplicates;
+    rounds.order_violations += order_violations;
+    Ok(())
 }
