@@ -68,8 +68,8 @@ pub(crate) const READ_COMMITTED: &str =
 /// Time to get a connection before the database counts as unreachable.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time for what is left of an answer, before its session is closed.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time for what is left of an answer, before its session is closed: less than others wait for its locks.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A session that was not used for this long is asked whether it lives.
 const ASK_AFTER: Duration = Duration::from_secs(1);
 
