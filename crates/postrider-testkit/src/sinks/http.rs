@@ -51,9 +51,15 @@ impl HttpDestination {
         }));
     }
 
-    /// Connections end, and new ones are refused.
+    /// Connections end, and new ones are refused once the listener is gone.
     fn close(&self) {
         self.open.lock().unwrap().cancel();
+    }
+
+    async fn closed(&self) {
+        self.close();
+        let refused = async || TcpStream::connect(self.door).await.is_err().then_some(());
+        eventually("connections are refused", refused).await;
     }
 }
 
@@ -91,11 +97,11 @@ impl Destination for HttpDestination {
     }
 
     async fn stop(&self) {
-        self.close();
+        self.closed().await;
     }
 
     async fn kill(&self) {
-        self.close();
+        self.closed().await;
     }
 
     async fn start(&self) {
