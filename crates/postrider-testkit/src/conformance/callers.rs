@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use postrider::store::{Cursor, PauseKind};
+use postrider::store::{Cursor, Database, Delivery, Lease, OnSuccess, PauseKind};
 use postrider::{ConnectOptions, connect};
 
 use super::steps::rows;
@@ -27,6 +27,27 @@ async fn abandoned<F: Future>(call: F, polls: usize) -> Option<F::Output> {
     .await
 }
 
+/// Heartbeats through a store that callers have left, each a single statement.
+struct Beats<'a> {
+    db: &'a TestDb,
+    store: &'a dyn Database,
+    relay: &'a Lease,
+    said: i64,
+}
+
+impl Beats<'_> {
+    /// On each session, whichever is taken first: what the store answered is what others see.
+    async fn are_seen(&mut self, call: &str, polls: usize) {
+        for _ in 0..4 {
+            self.store.heartbeat(self.relay, &[]).await.unwrap();
+            self.said += 1;
+            let sql = "SELECT heartbeat FROM postrider_relays WHERE id = 'relay-a'";
+            let seen = self.db.integer(sql).await;
+            assert_eq!(seen, self.said, "not committed after {polls} polls of {call}");
+        }
+    }
+}
+
 /// A transaction that stayed open on a session would take in what the next caller writes on it, and the
 /// database would forget that with the session.
 pub async fn a_caller_that_goes_away_leaves_no_transaction_open(db: TestDb) {
@@ -34,17 +55,7 @@ pub async fn a_caller_that_goes_away_leaves_no_transaction_open(db: TestDb) {
     let store = connect(&db.url, &options).await.unwrap();
     let relay = db.relay("relay-a").await;
     db.append_orders(10).await;
-    let mut said = 0;
-    let mut beats_are_seen = async |call: &str, polls: usize| {
-        // On each session, whichever is taken first.
-        for _ in 0..4 {
-            store.heartbeat(&relay, &[]).await.unwrap();
-            said += 1;
-            let sql = "SELECT heartbeat FROM postrider_relays WHERE id = 'relay-a'";
-            let seen = db.integer(sql).await;
-            assert_eq!(seen, said, "not committed after {polls} polls of {call}");
-        }
-    };
+    let mut beats = Beats { db: &db, store: store.as_ref(), relay: &relay, said: 0 };
     // Which session a call gets differs: several times through all of them.
     let (mut polls, mut rounds) = (1, 0);
     while rounds < 3 {
@@ -55,20 +66,41 @@ pub async fn a_caller_that_goes_away_leaves_no_transaction_open(db: TestDb) {
             cursors.each_mut().map(|cursor| store.claim(&db.outbox, &relay, rows(1), cursor));
         whole.await.unwrap();
         let claimed = abandoned(cut, polls).await.is_some();
-        beats_are_seen("claim", polls).await;
+        beats.are_seen("claim", polls).await;
 
         let pause = || store.pause(PauseKind::Outbox, db.outbox.name(), "anna", "");
         pause().await.unwrap();
         let paused = abandoned(pause(), polls).await.is_some();
-        beats_are_seen("pause", polls).await;
+        beats.are_seen("pause", polls).await;
 
         let move_marked = || store.move_marked(&db.outbox, 10);
         move_marked().await.unwrap();
         let moved = abandoned(move_marked(), polls).await.is_some();
-        beats_are_seen("move_marked", polls).await;
+        beats.are_seen("move_marked", polls).await;
 
         let ended = claimed && paused && moved;
         (polls, rounds) = if ended { (1, rounds + 1) } else { (polls + 1, rounds) };
         assert!(polls < POLLS_MAX, "calls that never end");
     }
+}
+
+/// The same on the only session that there is, with enough rows for the quick way of a settle.
+pub async fn a_settle_that_is_left_halfway_leaves_no_transaction_open(db: TestDb) {
+    let options = ConnectOptions { connections_max: 1, create: false };
+    let store = connect(&db.url, &options).await.unwrap();
+    let relay = db.relay("relay-a").await;
+    let mut beats = Beats { db: &db, store: store.as_ref(), relay: &relay, said: 0 };
+    for polls in 1..POLLS_MAX {
+        db.append_orders(120).await;
+        let claimed = db.claim(&relay, 120).await;
+        let delivered: Vec<Delivery> = claimed.iter().map(Delivery::from).collect();
+        let settle = store.settle_delivered(&db.outbox, &relay, &delivered, OnSuccess::Delete);
+        let ended = abandoned(settle, polls).await.is_some();
+        beats.are_seen("settle_delivered", polls).await;
+        db.assert_balanced().await;
+        if ended {
+            return;
+        }
+    }
+    panic!("a settle that never ends");
 }

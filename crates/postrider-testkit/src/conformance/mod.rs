@@ -58,6 +58,7 @@ macro_rules! store_conformance {
         ]);
         $crate::store_cases!($store, callers: [
             a_caller_that_goes_away_leaves_no_transaction_open,
+            a_settle_that_is_left_halfway_leaves_no_transaction_open,
         ]);
         $crate::store_cases!($store, claim: [
             a_claim_takes_the_oldest_rows_within_the_limit,
