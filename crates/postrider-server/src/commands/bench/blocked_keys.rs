@@ -10,7 +10,7 @@ use super::relays::{self, Plan, Watch};
 use super::report::{Axis, Lines, Plot, Report};
 use super::sinks::{SinkFacts, Sinks};
 use super::stage::Stage;
-use super::{details, rate, soundness_figures};
+use super::{details, rate, rounds_figure, soundness_figures};
 use crate::cli::BlockedKeysArgs;
 use crate::commands::Failure;
 use crate::output::number;
@@ -112,8 +112,7 @@ async fn report(
             least(&rounds.without, |watch| watch.first_s) * 1_000.0,
         ),
     ));
-    let in_turn = format!("{} of each in turn; the fastest counts", args.rounds);
-    figures.push(("rounds".to_owned(), in_turn));
+    figures.push(rounds_figure(args.rounds));
     figures.extend(settings.figures(sinks, args.ready));
     figures.extend(soundness_figures(&soundness));
     let both = |title, y_unit, of: fn(&Watch) -> Vec<(f64, f64)>| {

@@ -153,6 +153,10 @@ fn rate(events_per_s: f64) -> String {
     format!("{} events/s", number(events_per_s.round() as i128))
 }
 
+fn rounds_figure(rounds: u32) -> (String, String) {
+    ("rounds".to_owned(), format!("{rounds} of each in turn; the fastest counts"))
+}
+
 fn soundness_figures(soundness: &Soundness) -> Vec<(String, String)> {
     let Soundness { rss_max_mb, rss_idle_mb, duplicates, order_violations, balanced } = soundness;
     vec![

@@ -9,7 +9,7 @@ use super::relays::{self, Plan, Watch};
 use super::report::{Axis, Bars, Lines, Plot, Report};
 use super::sinks::{SinkFacts, Sinks};
 use super::stage::Stage;
-use super::{details, rate, soundness_figures};
+use super::{details, rate, rounds_figure, soundness_figures};
 use crate::cli::ScaleArgs;
 use crate::commands::Failure;
 
@@ -117,8 +117,7 @@ async fn report(
             (relays_in_words(case.relays), format!("{}, {percent}", rate(events_per_s)))
         })
         .collect();
-    let rounds = format!("{} of each in turn; the fastest counts", args.rounds);
-    figures.push(("rounds".to_owned(), rounds));
+    figures.push(rounds_figure(args.rounds));
     figures.extend(settings.figures(sinks, args.events).into_iter().filter(|(n, _)| n != "relays"));
     figures.extend(soundness_figures(&soundness));
     let bars = cases
