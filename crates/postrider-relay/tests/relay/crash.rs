@@ -11,7 +11,7 @@ use postrider::store::OnSuccess;
 use postrider::{ConnectOptions, Event, NewEvent, Outbox, connect};
 use postrider_relay::{OutboxConfig, Preset, RelayConfig};
 use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
-use postrider_testkit::{PATIENCE, TempFolder, TestDb, on_each_store};
+use postrider_testkit::{PATIENCE, TempFolder, TestDb, eventually, on_each_store};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -55,9 +55,8 @@ async fn the_child_process() {
     let preset = Preset { batch: 100, on_success: OnSuccess::Archive, ..quick_preset() };
     let outbox = Outbox::new("orders").unwrap();
     let relay = RunningRelay::on(&store, config, OutboxConfig::new(outbox.clone(), preset, sink));
-    while store.statistics(&outbox).await.unwrap().pending > 0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let pending = async || store.statistics(&outbox).await.unwrap().pending;
+    eventually("all is settled", async || (pending().await == 0).then_some(())).await;
     relay.stop().await;
 }
 

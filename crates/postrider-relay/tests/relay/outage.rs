@@ -297,8 +297,8 @@ async fn an_overloaded_destination_gets_fewer_at_once_and_no_event_pays_for_it(d
     let (folder, sink) = (TempFolder::new(), Arc::new(Narrow::default()));
     append_orders(&db, "order", 1_000).await;
     let preset = Preset { batch: 100, max_retries: 1_000, ..quick_preset() };
-    // More than one batch may be under way before the first answer, and all of each would be refused.
     let outbox = OutboxConfig::new(db.outbox.clone(), preset, sink.clone());
+    // Of several that were under way before the first answer, all but a few would be refused.
     let outbox = OutboxConfig { batches_max: 1, ..outbox };
     let relay = RunningRelay::on(&db.store, quick_config(&folder), outbox);
     eventually("all arrive", async || (db.count("").await == 0).then_some(())).await;
