@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::store::{Database, DeadReason, DlqFilter, LetterBrief};
 use postrider::{Outbox, StoreError};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::config::OutboxConfig;
 use crate::heart::Roll;

@@ -1,8 +1,9 @@
 //! The breaker of one destination. It has no clock: times are handed in.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use tokio::time::Instant;
 
 use crate::destinations::{BreakerState, KnownDestination};
 use crate::health::{HealthView, Turn, Wait};

@@ -5,9 +5,10 @@
 
 use std::collections::HashSet;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::Event;
+use tokio::time::Instant;
 
 use crate::courier::Courier;
 use crate::health::Entry;
@@ -46,9 +47,10 @@ impl<'a> Gate<'a> {
             entry = ask()?;
             if entry == Entry::Full {
                 tokio::select! {
-                    () = moved => {}
-                    () = tokio::time::sleep_until(batch.deadline.into()) => return None,
+                    biased;
                     () = self.courier.abort.cancelled() => return None,
+                    () = moved => {}
+                    () = tokio::time::sleep_until(batch.deadline) => return None,
                 }
                 entry = ask()?;
             }

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use postrider::Event;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::breaker::{Asker, Breaker};
 use crate::destinations::KnownDestination;

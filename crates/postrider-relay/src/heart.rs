@@ -6,13 +6,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::StoreError;
 use postrider::store::{
     Database, DownDestination, Lease, Mode, PauseKind, RelayIdentity, RelayPulse, Serving,
 };
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::RelayConfig;
@@ -256,6 +257,7 @@ impl Heart {
             }
             let rest = config.heartbeat_every.saturating_sub(started.elapsed());
             tokio::select! {
+                biased;
                 () = stop.cancelled() => {}
                 () = self.lost.notified() => {}
                 () = tokio::time::sleep(rest) => {}

@@ -1,7 +1,9 @@
 //! A limit of events per second, shared by all that send to one sink.
 
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// A bucket that fills at the rate and holds a burst.
 #[derive(Debug)]

@@ -6,12 +6,13 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use postrider::store::{ClaimLimit, Cursor};
 use postrider::{Event, StoreError};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -98,10 +99,11 @@ impl Rows {
             let rest = self.claim(&held, &mut state, &places, in_flight, &tasks).await;
             if let Some(wait) = rest {
                 tokio::select! {
+                    biased;
                     () = stop.cancelled() => {}
-                    _ = wakes.changed(), if self.courier.health.rest(Instant::now()).is_none() => state.poll = POLL_FIRST,
                     // The probe got through: what waits is due at once, not at the next poll.
                     () = self.courier.came_back.notified() => state.poll = POLL_FIRST,
+                    _ = wakes.changed(), if self.courier.health.rest(Instant::now()).is_none() => state.poll = POLL_FIRST,
                     () = tokio::time::sleep(wait) => {}
                 }
             }

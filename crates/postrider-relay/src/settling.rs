@@ -4,13 +4,14 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::Utc;
 use postrider::store::{
     Ages, Database, Death, Deferral, Delivery, Failure, Key, Lease, OnSuccess, Result, Settled,
 };
 use postrider::{Event, Outbox, StoreError};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::OutboxConfig;
@@ -221,6 +222,7 @@ impl Settler {
     ) -> Result<()> {
         tracing::warn!(outbox = outbox.name(), %error, "settle failed; repeating");
         tokio::select! {
+            biased;
             () = self.abort.cancelled() => return Err(StoreError::LeaseLost),
             () = tokio::time::sleep(*wait) => {}
         }

@@ -1,9 +1,10 @@
 //! Fixed shares that nobody serves.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::store::Share;
+use tokio::time::Instant;
 
 /// A share without a live relay for this long is an alert; a restart takes less.
 const UNSERVED_MAX: Duration = Duration::from_secs(60);

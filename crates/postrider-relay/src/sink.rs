@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider::{Event, limits};
+use tokio::time::Instant;
 
 use crate::gate::{Gate, Place};
 use crate::health::Health;

@@ -66,6 +66,7 @@ impl Supervisor {
             tracing::info!(outbox = self.config.outbox.name(), claim = %mode.claim, "working");
             clean = loop {
                 tokio::select! {
+                    biased;
                     ended = &mut pipeline => break ended.unwrap_or(false),
                     _ = rolls.changed() => {
                         let roll = rolls.borrow_and_update();
@@ -203,6 +204,7 @@ impl Supervisor {
                     };
                     let rows = Arc::new(rows);
                     tokio::select! {
+                        biased;
                         clean = Arc::clone(&rows).run(stop) => clean,
                         never = rows.courier.follow_live_calls() => match never {},
                     }
@@ -211,6 +213,7 @@ impl Supervisor {
                     let lanes = Lanes { config, courier, settler, heart, waker, alone };
                     let lanes = Arc::new(lanes);
                     tokio::select! {
+                        biased;
                         clean = Arc::clone(&lanes).run(stop) => clean,
                         never = lanes.courier.follow_live_calls() => match never {},
                     }

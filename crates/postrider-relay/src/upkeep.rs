@@ -3,13 +3,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use jiff::tz::AmbiguousOffset;
 use postrider::store::{Database, Recovery, Retention, Share};
 use postrider::{Outbox, StoreError};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::alert::{Alert, Severity};
 use crate::config::{OutboxConfig, RelayConfig};
@@ -87,6 +88,7 @@ impl Upkeep {
         let shortest = self.config.fold_every.min(self.config.move_marked_every);
         loop {
             tokio::select! {
+                biased;
                 _ = rolls.changed() => {}
                 () = tokio::time::sleep(shortest) => {}
             }

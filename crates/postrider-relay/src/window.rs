@@ -2,7 +2,7 @@
 //! window starts at one and doubles, a destination that is overloaded halves it, and from there it
 //! grows by one per round. A destination that nobody has heard a complaint about has no limit here.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 /// From this size on, a window limits nothing: no batch is larger.
 const UNLIMITED_FROM: f64 = 10_000.0;

@@ -1,6 +1,8 @@
 //! Waiting for a condition, with a deadline.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// How long a test waits for something that must happen. Far above what it takes, because a slow
 /// machine is no failure; a test that passes never waits this long.

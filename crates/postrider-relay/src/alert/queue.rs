@@ -1,8 +1,9 @@
 //! The queue of one channel: in order, one message at a time, each tried until it is through.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Message, NotSent, Subscription};

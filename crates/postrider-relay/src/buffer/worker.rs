@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::StoreError;
 use postrider::buffer::{
     Adopted, BatchEnd, Buffer, BufferError, BufferLook, ListedBatch, MovedBatch,
 };
 use postrider::store::{Application, Batch, BatchState, Database, Lease};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 

@@ -7,13 +7,14 @@ use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::Utc;
 use futures_util::FutureExt;
 use postrider::Event;
 use postrider::store::Key;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::alert::Alerts;
@@ -436,14 +437,9 @@ impl Courier {
         let call = self.config.sink.deliver(batch);
         let all = |outcome: Outcome| Ok(vec![outcome; events.len()]);
         tokio::select! {
+            // An answer that came in time counts, however late it is looked at.
+            biased;
             () = self.abort.cancelled() => all(Outcome::Untried),
-            () = tokio::time::sleep_until((order.deadline + DEADLINE_GRACE).into()) => {
-                all(Outcome::Down {
-                    error: format!("no answer within {:?}", self.config.deliver_timeout),
-                    retry_after: None,
-                    credentials: false,
-                })
-            }
             answer = AssertUnwindSafe(call).catch_unwind() => match answer {
                 Ok(outcomes) if outcomes.len() == events.len() => Ok(outcomes),
                 Ok(outcomes) => Err(format!(
@@ -452,6 +448,13 @@ impl Courier {
                 )),
                 Err(_) => Err("the sink panicked".to_owned()),
             },
+            () = tokio::time::sleep_until(order.deadline + DEADLINE_GRACE) => {
+                all(Outcome::Down {
+                    error: format!("no answer within {:?}", self.config.deliver_timeout),
+                    retry_after: None,
+                    credentials: false,
+                })
+            }
         }
     }
 

@@ -72,7 +72,7 @@ impl GatewaySink {
         let flight = upstream.calls.begin(key, || {
             let (upstream, call) = (Arc::clone(upstream), call.clone());
             let deadline =
-                batch.deadline.min(std::time::Instant::now() + upstream.settings.timeout);
+                batch.deadline.min(tokio::time::Instant::now() + upstream.settings.timeout);
             async move {
                 if let Some(answer) = upstream.fresh(key).await {
                     return Heard::Answer(answer, Source::Cache);

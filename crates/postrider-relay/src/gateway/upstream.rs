@@ -1,13 +1,14 @@
 //! The upstream: its breaker, its cache, and the calls themselves, for callers and the relay alike.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{HeaderMap, HeaderName};
 use http::{Method, StatusCode};
 use reqwest::{Client, Response};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 use url::Url;
 
 use super::answer::{Answer, now_ms};

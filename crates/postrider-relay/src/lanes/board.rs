@@ -15,10 +15,10 @@ mod parking;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::time::Instant;
 
 use postrider::Event;
 use postrider::store::{Key, LaneSet};
+use tokio::time::Instant;
 
 use crate::config::FailingKey;
 use crate::health::Wait;

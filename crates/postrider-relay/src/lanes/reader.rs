@@ -2,11 +2,12 @@
 //! and gives back lanes.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::StoreError;
 use postrider::store::{ClaimLimit, Cursor, Database, Lane, LaneSet};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::board::{Board, LOAD_ROWS_MAX};
@@ -111,20 +112,22 @@ impl Reader {
             let pipeline = &self.session.pipeline;
             let idle = pipeline.courier.health.rest(Instant::now()).is_none();
             tokio::select! {
+                // What is rare comes first: settles wake this up all the time.
+                biased;
                 () = stop.cancelled() => {}
                 () = self.session.lost.cancelled() => {}
-                () = self.session.changed.notified() => {}
-                _ = wakes.changed(), if idle => self.poll = POLL_FIRST,
-                () = pipeline.courier.came_back.notified() => {
-                    self.session.board().all_due(Instant::now());
-                    self.poll = POLL_FIRST;
-                }
                 changed = self.rolls.changed() => {
                     if changed.is_err() {
                         return;
                     }
                     look_round = true;
                 }
+                () = pipeline.courier.came_back.notified() => {
+                    self.session.board().all_due(Instant::now());
+                    self.poll = POLL_FIRST;
+                }
+                _ = wakes.changed(), if idle => self.poll = POLL_FIRST,
+                () = self.session.changed.notified() => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }

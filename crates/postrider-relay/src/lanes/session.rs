@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use postrider::store::{Delivery, Key};
 use postrider::{Event, StoreError};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Lanes;
@@ -139,6 +140,7 @@ impl Session {
             if events.is_empty() {
                 self.tell_reader();
                 tokio::select! {
+                    biased;
                     () = ended.cancelled() => return,
                     () = self.work[worker].notified() => {}
                 }

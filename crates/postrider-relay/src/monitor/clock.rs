@@ -1,9 +1,10 @@
 //! The database's clock, as this process can know it without asking.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use tokio::time::Instant;
 
 /// How long the best estimate holds before it must be confirmed: clocks drift.
 const TRUSTED_FOR: Duration = Duration::from_secs(600);

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::store::Ages;
+use tokio::time::Instant;
 
 /// What is told covers so much time.
 const WINDOW: Duration = Duration::from_secs(60);

@@ -14,11 +14,11 @@ mod thresholds;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use postrider::StoreError;
 use postrider::store::{Database, Traffic};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::alert::Alerts;
 use crate::config::{OutboxConfig, RelayConfig};

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::Event;
+use tokio::time::Instant;
 
 use crate::policy::Settlement;
 use crate::sink::Outcome;

@@ -8,13 +8,14 @@ mod link;
 use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_nats::header::{HeaderName, HeaderValue};
 use async_nats::{HeaderMap, Subject};
 use async_trait::async_trait;
 use postrider::Event;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use self::link::{Answer, Link, Lost, Server};
 use super::runs::{all_down, down, in_runs};

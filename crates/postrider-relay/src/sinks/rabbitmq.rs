@@ -8,7 +8,7 @@ mod link;
 use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lapin::options::BasicPublishOptions;
@@ -16,6 +16,7 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation};
 use postrider::Event;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use self::link::{Link, Lost};
 use super::runs::{all_down, down, in_runs};

@@ -13,10 +13,11 @@ mod exporter;
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use postrider::Event;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::config::OutboxConfig;
 use crate::sink::Outcome;

@@ -1,7 +1,7 @@
 //! Alerts: the first of a kind at once, the rest summed up, and the relay never waits.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider_relay::Backoff;
 use postrider_relay::alert::{
@@ -10,6 +10,7 @@ use postrider_relay::alert::{
 use postrider_testkit::eventually;
 use postrider_testkit::relay::{RecordedAlerts, held_event};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 const LONG: Duration = Duration::from_secs(3600);

@@ -1,6 +1,6 @@
 //! Messages to Discord and Slack, and their rate limits.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::Event;
 use postrider_relay::sinks::{ChatSettings, ChatSink};
@@ -8,6 +8,7 @@ use postrider_relay::{Batch, Outcome, RouteSettings, Sink};
 use postrider_testkit::http::{Receiver, Reply, Request};
 use postrider_testkit::relay::held_event;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 async fn deliver(sink: &ChatSink, events: &[Event]) -> Vec<Outcome> {
     sink.deliver(Batch::new(events, Instant::now() + Duration::from_secs(30))).await

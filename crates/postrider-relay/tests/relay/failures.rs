@@ -1,6 +1,6 @@
 //! Sinks that misbehave, and events that always fail.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::store::DeadReason;
 use postrider::{Event, NewEvent};
@@ -8,6 +8,7 @@ use postrider_relay::{OutboxConfig, Outcome, Preset};
 use postrider_testkit::conformance::steps::order;
 use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
 use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use tokio::time::Instant;
 
 on_each_store!(
     a_sink_that_panics_spends_an_attempt_and_the_relay_lives,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::Event;
 use postrider_relay::sinks::{HandlerError, HandlerSink};
@@ -10,6 +10,7 @@ use postrider_relay::{Batch, OutboxConfig, Outcome, Sink};
 use postrider_testkit::conformance::steps::order;
 use postrider_testkit::relay::{RunningRelay, held_event, quick_config, quick_preset};
 use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use tokio::time::Instant;
 
 on_each_store!(an_event_type_without_a_handler_is_dead_at_once);
 

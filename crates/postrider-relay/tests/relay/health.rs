@@ -1,11 +1,12 @@
 //! When a destination counts as down, which events go to it then, and how it is taken up again. Time
 //! is handed in.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider_relay::policy::RETRY_AFTER_MAX;
 use postrider_relay::{Health, HealthView, Outcome, Turn};
 use postrider_testkit::relay::held_event;
+use tokio::time::Instant;
 
 const EVERY: Duration = Duration::from_secs(30);
 const TOOK: Duration = Duration::from_millis(10);

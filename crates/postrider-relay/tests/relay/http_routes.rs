@@ -1,6 +1,6 @@
 //! The HTTP sink's routes, forms, bodies, signatures, order, proxy and guard.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::Event;
 use postrider_relay::message::{EnvelopeSettings, Form};
@@ -9,6 +9,7 @@ use postrider_relay::{Batch, Outcome, RouteSettings, Sink};
 use postrider_testkit::http::{Receiver, Reply};
 use postrider_testkit::relay::held_event;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::http_sink::{deliver, settings};
 

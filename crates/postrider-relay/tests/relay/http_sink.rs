@@ -1,12 +1,13 @@
 //! What the HTTP sink sends.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::Event;
 use postrider_relay::sinks::{HttpSettings, HttpSink};
 use postrider_relay::{Batch, Outcome, Sink};
 use postrider_testkit::http::{Receiver, Reply};
 use postrider_testkit::relay::held_event;
+use tokio::time::Instant;
 
 pub(crate) fn settings(url: String) -> HttpSettings {
     HttpSettings {

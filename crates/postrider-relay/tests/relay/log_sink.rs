@@ -2,12 +2,12 @@
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use postrider::Event;
 use postrider_relay::sinks::LogSink;
 use postrider_relay::{Batch, Outcome, Sink};
 use postrider_testkit::relay::held_event;
+use tokio::time::Instant;
 
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);

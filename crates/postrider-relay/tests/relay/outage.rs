@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider::{Event, NewEvent};
@@ -13,6 +13,7 @@ use postrider_testkit::conformance::steps::order;
 use postrider_testkit::http::{Receiver, Reply};
 use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
 use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use tokio::time::Instant;
 
 use crate::http_sink::settings;
 use crate::lanes::use_lanes;

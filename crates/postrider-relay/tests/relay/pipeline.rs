@@ -1,6 +1,6 @@
 //! One outbox's way from commit to delivery, on each store.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::NewEvent;
 use postrider::store::OnSuccess;
@@ -8,6 +8,7 @@ use postrider_relay::{OutboxConfig, Preset};
 use postrider_testkit::conformance::steps::order;
 use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
 use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use tokio::time::Instant;
 
 on_each_store!(
     what_is_committed_is_delivered_and_what_is_rolled_back_is_not,

@@ -1,7 +1,7 @@
 //! The Redis sink, on a real server and a real cluster.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::Event;
 use postrider_relay::message::{EnvelopeSettings, Form};
@@ -9,6 +9,7 @@ use postrider_relay::sinks::{RedisSettings, RedisSink};
 use postrider_relay::{Batch, Outcome, RouteSettings, Sink};
 use postrider_testkit::relay::held_event;
 use postrider_testkit::{FaultProxy, PrivateServer, TlsFront, skip};
+use tokio::time::Instant;
 
 /// A server to test on, with names of streams that nobody else has.
 struct Place {

@@ -1,7 +1,7 @@
 //! A stop finishes what is in flight, or gives it back; nothing is left `PROCESSING`.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::{ConnectOptions, connect};
 use postrider_relay::{OutboxConfig, Relay, RelayConfig};
@@ -9,6 +9,7 @@ use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, qu
 use postrider_testkit::{
     FaultProxy, TempFolder, TestDb, eventually, on_each_server, on_each_store,
 };
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 on_each_store!(

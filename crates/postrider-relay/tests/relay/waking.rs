@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::store::StoreKind;
 use postrider::{ConnectOptions, Outbox, OutboxSpec, connect};
 use postrider_relay::{OutboxConfig, Preset, Relay};
 use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
 use postrider_testkit::{FaultProxy, TempFolder, TestDb, eventually, on_each_store};
+use tokio::time::Instant;
 
 on_each_store!(
     a_wake_up_ends_an_idle_wait,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::Event;
 use postrider_relay::message::{EnvelopeSettings, Form};
@@ -11,6 +11,7 @@ use postrider_relay::{Batch, Outcome, RouteSettings, Sink};
 use postrider_testkit::relay::held_event;
 use postrider_testkit::sinks::{Destination, KafkaDestination, deliver, events_of_keys};
 use postrider_testkit::skip;
+use tokio::time::Instant;
 
 async fn topic(test: &str) -> Option<KafkaDestination> {
     KafkaDestination::shared(&format!("{}::{test}", module_path!())).await

@@ -1,9 +1,10 @@
 //! From a transaction to the receiver.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::NewEvent;
 use postrider_testkit::conformance::steps::order;
+use tokio::time::Instant;
 
 use crate::scene::{Place, Scene, Settings};
 

@@ -1,9 +1,10 @@
 //! Cases on a server that is up.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::Event;
 use postrider_relay::{Batch, Outcome};
+use tokio::time::Instant;
 
 use super::steps::{arrived, assert_complete_and_in_order, identities};
 use super::{Destination, deliver, events_of_keys};

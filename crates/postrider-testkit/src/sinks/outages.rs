@@ -1,11 +1,12 @@
 //! Cases on a server that goes down.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::Event;
 use postrider_relay::{Batch, Outcome, Sink};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::steps::{arrived, assert_complete_and_in_order};
 use super::{Destination, deliver, events_of_keys, settings_name};

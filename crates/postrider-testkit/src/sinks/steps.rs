@@ -1,10 +1,11 @@
 //! What the cases are made of.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::Event;
 use postrider_relay::{Batch, Outcome, Sink};
+use tokio::time::Instant;
 
 use super::{Arrived, Destination};
 use crate::eventually;

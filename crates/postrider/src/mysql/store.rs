@@ -1,9 +1,10 @@
 //! The relay's side: leases, claim, settle.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::time::Instant;
 
 use serde_json::json;
 use sqlx::mysql::MySqlRow;

@@ -1,12 +1,13 @@
 //! The relay's side: leases, claim, settle.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::postgres::{PgListener, PgRow};
 use sqlx::{PgConnection, Row};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::PostgresStore;

@@ -1,6 +1,6 @@
 //! What a claim asks for and answers.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use super::horizon::Horizon;
 use super::{LaneRow, Share};

@@ -6,7 +6,9 @@
 //! belongs to one of them. When all of them have ended, nothing at or below `L` can still appear.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// Follows the horizon of one table.
 #[derive(Debug, Default)]

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{Pipeline, Value};
+use tokio::time::Instant;
 
 use super::super::answer::TIME_DIGITS;
 use super::{Answer, Keep, Kept, Key};

@@ -1,10 +1,11 @@
 //! Where a row goes that the board takes in: to a worker, among the probes, or nowhere before its time.
 
 use std::cmp::Reverse;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::Event;
 use postrider::store::LaneRow;
+use tokio::time::Instant;
 
 use super::{Board, KeyHash, Slot};
 use crate::config::FailingKey;

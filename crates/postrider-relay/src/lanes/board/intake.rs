@@ -1,9 +1,9 @@
 //! Rows that were read: lanes in id order, heads that are due, keys that catch up.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Instant;
 
 use postrider::store::{Key, LaneRow};
+use tokio::time::Instant;
 
 use super::{Board, CatchUp, HIDDEN_MAX, HIDE_AFTER, KeyHash};
 

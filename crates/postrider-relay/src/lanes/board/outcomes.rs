@@ -1,10 +1,11 @@
 //! What became of events that were sent.
 
 use std::cmp::Reverse;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::Event;
 use postrider::store::Key;
+use tokio::time::Instant;
 
 use super::{Board, Standing};
 use crate::config::FailingKey;

@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use postrider::Event;
 use reqwest::{Client, RequestBuilder};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use url::Url;
 
 use super::answer::Answer;
@@ -274,7 +275,7 @@ impl Place {
             let now = Instant::now();
             match until.filter(|until| *until > now) {
                 None => return Ok(()),
-                Some(until) if until < deadline => tokio::time::sleep_until(until.into()).await,
+                Some(until) if until < deadline => tokio::time::sleep_until(until).await,
                 Some(until) => {
                     return Err(Outcome::Down {
                         error: "the destination asked to be left alone".to_owned(),

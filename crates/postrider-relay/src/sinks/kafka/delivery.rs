@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::Event;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::BaseRecord;
 use rdkafka::types::RDKafkaErrorCode as Code;
+use tokio::time::Instant;
 
 use super::answers::{Meaning, ends_producer, meaning};
 use super::producer::{Call, Producer, Record, Report, Trouble};

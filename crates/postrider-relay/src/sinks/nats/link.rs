@@ -1,12 +1,13 @@
 //! A connection to NATS with its JetStream context.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::jetstream::context::{Context, ContextBuilder, PublishError, PublishErrorKind};
 use async_nats::jetstream::{self, ErrorCode};
 use async_nats::{ConnectError, ConnectErrorKind, ConnectOptions, HeaderMap, ServerAddr, Subject};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::NatsSettings;
 use crate::sink::Outcome;

@@ -1,7 +1,7 @@
 //! The connection to a server or a cluster, and what its errors mean.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
@@ -13,6 +13,7 @@ use redis::{
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::sink::Outcome;
 

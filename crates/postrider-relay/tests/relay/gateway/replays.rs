@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::poll;
 use http::Method;
@@ -12,6 +12,7 @@ use postrider_relay::{Batch, Outcome, Sink};
 use postrider_testkit::TestDb;
 use postrider_testkit::http::Reply as Says;
 use postrider_testkit::relay::held_event;
+use tokio::time::Instant;
 
 use super::{Scene, hello};
 

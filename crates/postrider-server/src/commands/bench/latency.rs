@@ -1,11 +1,12 @@
 //! `postrider bench latency`
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postrider::Event;
 use postrider_relay::Batch;
 use serde::Serialize;
+use tokio::time::Instant;
 
 use super::event::{Maker, sample};
 use super::facts::{Facts, Settings, Soundness, Speed};

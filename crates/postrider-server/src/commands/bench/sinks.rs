@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::Router;
@@ -14,6 +14,7 @@ use postrider::Event;
 use postrider_relay::sinks::{HttpSettings, HttpSink, NullSink};
 use postrider_relay::{Batch, Outcome, Sink, SinkError};
 use serde::Serialize;
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::checker::Checker;
