@@ -106,13 +106,17 @@ impl Settler {
             match settlement {
                 Settlement::Delivered { answer } => delivered.push(config.delivery(event, answer)),
                 Settlement::Failed { delay, error } => {
-                    failed.push(Failure { id, version, delay, error, took });
+                    let event_id = event.event_id;
+                    failed.push(Failure { id, event_id, version, delay, error, took });
                 }
                 Settlement::Deferred { delay, error } => {
-                    deferred.push(Deferral { id, version, delay, error });
+                    let event_id = event.event_id;
+                    deferred.push(Deferral { id, event_id, version, delay, error });
                 }
                 Settlement::Dead { reason, message, detail, attempted } => {
-                    dead.push((event, Death { id, version, reason, message, detail, attempted }));
+                    let event_id = event.event_id.clone();
+                    let death = Death { id, event_id, version, reason, message, detail, attempted };
+                    dead.push((event, death));
                 }
             }
         }

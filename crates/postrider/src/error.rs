@@ -81,6 +81,12 @@ pub enum StoreError {
     /// The URL names no store that this build knows.
     #[error("{0}")]
     Url(String),
+    /// The outbox is not the one that the caller has read so far: its ids went back, or another
+    /// server answers. It was truncated or restored, or a fail-over lost the last commits. An id that
+    /// the caller remembers may be another event by now, so it forgets everything it has read and
+    /// starts over; the [`Cursor`](crate::store::Cursor) of the call starts from nothing already.
+    #[error("the outbox is not the one that was read before: {0}")]
+    HistoryChanged(String),
     /// Anything else the database said.
     #[error("database error: {0}")]
     Database(#[source] sqlx::Error),

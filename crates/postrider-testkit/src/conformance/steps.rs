@@ -27,13 +27,21 @@ pub fn order(number: u64) -> NewEvent {
 /// The failure of one attempt.
 pub fn failure(event: &Event, delay: Duration, error: &str) -> Failure {
     let took = Duration::from_millis(12);
-    Failure { id: event.id, version: event.version, delay, error: error.to_owned(), took }
+    Failure {
+        id: event.id,
+        event_id: event.event_id.clone(),
+        version: event.version,
+        delay,
+        error: error.to_owned(),
+        took,
+    }
 }
 
 /// The end of an event.
 pub fn death(event: &Event, reason: DeadReason, message: &str) -> Death {
     Death {
         id: event.id,
+        event_id: event.event_id.clone(),
         version: event.version,
         reason,
         message: message.to_owned(),
@@ -44,7 +52,8 @@ pub fn death(event: &Event, reason: DeadReason, message: &str) -> Death {
 
 /// An event given back untried.
 pub fn deferral(event: &Event, delay: Duration) -> Deferral {
-    Deferral { id: event.id, version: event.version, delay, error: None }
+    let (id, event_id) = (event.id, event.event_id.clone());
+    Deferral { id, event_id, version: event.version, delay, error: None }
 }
 
 /// The ids of events.

@@ -196,11 +196,14 @@ pub(super) fn settled(row: &sqlx::postgres::PgRow) -> Result<Settled> {
 mod tests {
     use std::num::NonZeroU64;
 
+    use uuid::Uuid;
+
     use super::*;
 
     fn rows(ids: impl IntoIterator<Item = i64>) -> Vec<Delivery> {
         let row = |id| Delivery {
             id,
+            event_id: Uuid::from_u128(id.unsigned_abs().into()).to_string(),
             version: 1,
             place: NonZeroU64::new(id.unsigned_abs()),
             event_type: "Sent".to_owned(),

@@ -2,8 +2,11 @@
 
 use tokio::time::Instant;
 
+use chrono::{DateTime, Utc};
+
 use super::horizon::Horizon;
-use super::{LaneRow, Share};
+use super::{LaneRow, Result, Share};
+use crate::StoreError;
 use crate::event::Event;
 
 /// Rows of a read while nothing is known about their weight.
@@ -57,6 +60,12 @@ pub struct Cursor {
     pub fresh_was_empty: bool,
     /// What a row of the last read weighed on average.
     row_bytes: Option<u64>,
+    /// The last assigned id, as it was last observed.
+    last_id: i64,
+    /// The largest id that the caller may remember.
+    seen_id: i64,
+    /// When the server started and its timeline, where the store can tell.
+    server: Option<(DateTime<Utc>, Option<String>)>,
 }
 
 impl Cursor {
@@ -69,7 +78,76 @@ impl Cursor {
             swept_at: Instant::now(),
             fresh_was_empty: false,
             row_bytes: None,
+            last_id: 0,
+            seen_id: 0,
+            server: None,
         }
+    }
+
+    /// Takes note of the last assigned id. A store calls this with each one, before the horizon.
+    ///
+    /// The id never goes back while the table is the same. Where it does, but not below what the
+    /// caller has seen, only ids that no row had are given out again: a crash loses the end of a
+    /// sequence, and MariaDB forgets at a restart what a statement reserved and did not use. Then
+    /// the cursor follows.
+    ///
+    /// # Errors
+    /// [`StoreError::HistoryChanged`] if ids that the caller may remember are given out again. The
+    /// cursor starts from nothing.
+    pub fn notice_last_id(&mut self, last_id: i64) -> Result<()> {
+        let before = std::mem::replace(&mut self.last_id, last_id);
+        if last_id < self.seen_id.min(before) {
+            let seen = self.seen_id;
+            self.start_over();
+            return Err(StoreError::HistoryChanged(format!(
+                "its last id is {last_id} and was {before}, and rows up to {seen} were read; it was \
+                 truncated or restored, or a fail-over lost the last commits"
+            )));
+        }
+        if last_id < before {
+            self.low = self.low.min(last_id);
+            self.horizon.go_back_to(last_id);
+        }
+        Ok(())
+    }
+
+    /// Whether the server is the one of the last call, by the time at which it started.
+    pub fn knows_server(&self, started_at: DateTime<Utc>) -> bool {
+        self.server.as_ref().is_some_and(|(known, _)| *known == started_at)
+    }
+
+    /// Takes note of the server, where [`Cursor::knows_server`] says that it was not known. A server
+    /// that only restarted has the timeline that it had; `None` where that cannot be read.
+    ///
+    /// # Errors
+    /// [`StoreError::HistoryChanged`] if it is on another timeline. The cursor starts from nothing.
+    pub fn notice_server(
+        &mut self,
+        started_at: DateTime<Utc>,
+        timeline: Option<String>,
+    ) -> Result<()> {
+        let before = self.server.replace((started_at, timeline.clone()));
+        match (before.and_then(|(_, timeline)| timeline), timeline) {
+            (Some(before), Some(now)) if before != now => {
+                self.start_over();
+                Err(StoreError::HistoryChanged(format!(
+                    "the server is on timeline {now} and was on {before}; after a fail-over or a \
+                     restore the last commits may be missing"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes note of what a read or a claim answers: the largest id among its rows. With `hidden`
+    /// keys there may have been others, which the caller knows of.
+    pub fn saw(&mut self, largest_id: Option<i64>, hidden: bool) {
+        let hidden_to = if hidden { self.last_id } else { 0 };
+        self.seen_id = self.seen_id.max(largest_id.unwrap_or(0)).max(hidden_to);
+    }
+
+    fn start_over(&mut self) {
+        *self = Self { row_bytes: self.row_bytes, ..Self::new() };
     }
 
     /// Rows to ask for, so that they will hardly weigh more than the limit allows.
@@ -128,6 +206,75 @@ mod tests {
         assert_eq!(weighing(Some(500)), 5_000, "the limit of rows");
         assert_eq!(weighing(Some(64_000)), 100, "with a fifth to spare");
         assert_eq!(weighing(Some(1 << 40)), 1, "one at least");
+    }
+
+    /// A cursor that has read up to `seen`, of a table whose last id was `last`.
+    fn at(last: i64, seen: i64) -> Cursor {
+        let mut cursor = Cursor::new();
+        cursor.notice_last_id(last).unwrap();
+        cursor.horizon.observe(last, std::collections::BTreeSet::new());
+        cursor.saw(Some(seen), false);
+        cursor.advance(last, None);
+        assert_eq!(cursor.low, last);
+        cursor
+    }
+
+    #[test]
+    fn ids_that_come_again_change_the_history_and_the_cursor_starts_from_nothing() {
+        for last in [0, 5, 79] {
+            let mut cursor = at(100, 80);
+            let error = cursor.notice_last_id(last).unwrap_err();
+            assert!(matches!(&error, StoreError::HistoryChanged(_)), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(&format!("last id is {last} and was 100")), "{text}");
+            assert_eq!((cursor.low, cursor.horizon.closed_until()), (0, 0));
+            assert!(cursor.observed_at.is_none(), "the next call looks at once");
+            cursor.notice_last_id(last).unwrap();
+        }
+    }
+
+    #[test]
+    fn ids_that_nobody_saw_may_come_again_and_are_not_passed_over() {
+        let mut cursor = at(100, 80);
+        cursor.notice_last_id(90).unwrap();
+        assert_eq!((cursor.low, cursor.horizon.closed_until()), (90, 90));
+        cursor.notice_last_id(80).unwrap();
+        assert_eq!((cursor.low, cursor.horizon.closed_until()), (80, 80));
+        cursor.notice_last_id(101).unwrap();
+        assert_eq!(cursor.low, 80, "what was given out again is still to be read");
+    }
+
+    #[test]
+    fn rows_that_a_read_left_out_count_as_seen() {
+        let mut cursor = at(100, 80);
+        cursor.saw(None, true);
+        assert!(cursor.notice_last_id(99).is_err());
+    }
+
+    #[test]
+    fn an_id_that_the_application_chose_itself_is_no_sign_of_a_change() {
+        let mut cursor = at(100, 80);
+        cursor.saw(Some(1_000_000), false);
+        cursor.notice_last_id(100).unwrap();
+        cursor.notice_last_id(101).unwrap();
+        assert!(cursor.notice_last_id(100).is_err(), "but now it went back");
+    }
+
+    #[test]
+    fn a_server_on_another_timeline_changes_the_history() {
+        let time = |seconds| DateTime::from_timestamp(seconds, 0).unwrap();
+        let (one, two) = (Some("00000001".to_owned()), Some("00000002".to_owned()));
+        let mut cursor = at(100, 80);
+        assert!(!cursor.knows_server(time(1)));
+        cursor.notice_server(time(1), one.clone()).unwrap();
+        assert!(cursor.knows_server(time(1)) && !cursor.knows_server(time(2)));
+        cursor.notice_server(time(2), one).unwrap();
+        assert_eq!(cursor.low, 100, "a restart alone changes nothing");
+        let error = cursor.notice_server(time(3), two.clone()).unwrap_err().to_string();
+        assert!(error.contains("timeline 00000002 and was on 00000001"), "{error}");
+        assert_eq!(cursor.low, 0);
+        cursor.notice_server(time(3), two).unwrap();
+        cursor.notice_server(time(4), None).unwrap();
     }
 
     #[test]

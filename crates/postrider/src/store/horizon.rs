@@ -43,6 +43,17 @@ impl Horizon {
         }
     }
 
+    /// Follows the last assigned id where it went back: ids above it are given out again.
+    pub fn go_back_to(&mut self, last_id: i64) {
+        self.closed_until = self.closed_until.min(last_id);
+        if let Some((upto, _)) = &mut self.watched {
+            *upto = last_id.min(*upto);
+        }
+        for (_, id) in &mut self.aging {
+            *id = last_id.min(*id);
+        }
+    }
+
     /// As [`Horizon::observe`], for a database that lists a transaction only some time after it
     /// took its id: `last_id` is used once it is `lag` old.
     pub fn observe_after(

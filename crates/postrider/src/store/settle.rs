@@ -1,4 +1,9 @@
 //! What a relay writes after a delivery.
+//!
+//! A row is settled only if it has the id, the identity and the version that the relay read. Id and
+//! version alone do not name an event: in claim mode `lanes` no read changes the version, and ids
+//! come again after a fail-over that lost the last commits, a restore, or a `TRUNCATE` that restarts
+//! the sequence.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -13,6 +18,9 @@ use crate::event::Event;
 pub struct Delivery {
     /// Row id.
     pub id: i64,
+    /// [`Event::event_id`]: a row with this id and another identity is another event, and is left
+    /// as it is.
+    pub event_id: String,
     /// The version that the claim answered.
     pub version: i64,
     /// See [`Event::place`].
@@ -37,8 +45,9 @@ impl Delivery {
 
 impl From<Event> for Delivery {
     fn from(event: Event) -> Self {
-        let Event { id, version, place, event_type, created_at, .. } = event;
-        Self { id, version, place, event_type, created_at, branches: 0, response: None }
+        let Event { id, event_id, version, place, event_type, created_at, .. } = event;
+        let (branches, response) = (0, None);
+        Self { id, event_id, version, place, event_type, created_at, branches, response }
     }
 }
 
@@ -46,6 +55,7 @@ impl From<&Event> for Delivery {
     fn from(event: &Event) -> Self {
         Self {
             id: event.id,
+            event_id: event.event_id.clone(),
             version: event.version,
             place: event.place,
             event_type: event.event_type.clone(),
@@ -64,6 +74,9 @@ pub const BRANCHES_MAX: usize = 64;
 pub struct Failure {
     /// Row id.
     pub id: i64,
+    /// [`Event::event_id`]: a row with this id and another identity is another event, and is left
+    /// as it is.
+    pub event_id: String,
     /// The version that the claim answered.
     pub version: i64,
     /// Time until the next attempt, added to the database's clock.
@@ -79,6 +92,9 @@ pub struct Failure {
 pub struct Deferral {
     /// Row id.
     pub id: i64,
+    /// [`Event::event_id`]: a row with this id and another identity is another event, and is left
+    /// as it is.
+    pub event_id: String,
     /// The version that the claim answered.
     pub version: i64,
     /// Time until it is due again; zero is at once.
@@ -93,6 +109,9 @@ pub struct Deferral {
 pub struct Death {
     /// Row id.
     pub id: i64,
+    /// [`Event::event_id`]: a row with this id and another identity is another event, and is left
+    /// as it is.
+    pub event_id: String,
     /// The version that the claim answered.
     pub version: i64,
     /// Why it is given up.
@@ -117,7 +136,7 @@ pub enum OnSuccess {
 /// The answer to a settle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Settled {
-    /// Rows that were changed. Fewer than asked for: the rest was settled before (a repeated call)
-    /// or is not this relay's any more.
+    /// Rows that were changed. Fewer than asked for: the rest was settled before (a repeated call),
+    /// is not this relay's any more, or is another event under an id that was used again.
     pub rows: u64,
 }

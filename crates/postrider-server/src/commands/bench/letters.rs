@@ -36,6 +36,7 @@ pub(super) async fn fill_dead_letters(
         }
         let mut death = |event: &postrider::Event| Death {
             id: event.id,
+            event_id: event.event_id.clone(),
             version: event.version,
             reason: DeadReason::Rejected,
             message: errors.next().copied().unwrap_or_default().to_owned(),
