@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::auto_retry::AutoRetry;
 use crate::fan_out::FanOut;
+use crate::lanes::LaneLimits;
 use crate::preset::Preset;
 use crate::rate::RateLimit;
 use crate::sink::Sink;
@@ -33,6 +34,8 @@ pub struct OutboxConfig {
     pub share: Share,
     /// Mode `lanes`: what becomes of a key whose event fails.
     pub failing_key: FailingKey,
+    /// Mode `lanes`: what the relay keeps in memory.
+    pub lane_limits: LaneLimits,
     /// The sink.
     pub sink: Arc<dyn Sink>,
     /// The same, where it is other outboxes: see [`OutboxConfig::fanned_out`].
@@ -63,6 +66,7 @@ impl OutboxConfig {
             claim: None,
             share: Share::WHOLE,
             failing_key: FailingKey::default(),
+            lane_limits: LaneLimits::default(),
             sink,
             fan_out: None,
             adoption: None,

@@ -65,6 +65,7 @@ pub use destinations::{BreakerState, DestinationBook, KnownDestination};
 pub use fan_out::{BranchSettings, FanOut};
 pub use gate::Place;
 pub use health::{Health, HealthView, Turn};
+pub use lanes::LaneLimits;
 pub use monitor::Thresholds;
 pub use preset::{Backoff, Preset};
 pub use rate::RateLimit;

@@ -189,8 +189,10 @@ impl Rows {
                 }
             }
             Err(error) => {
-                if matches!(error, StoreError::LeaseLost) {
-                    self.heart.lost();
+                match &error {
+                    StoreError::LeaseLost => self.heart.lost(),
+                    StoreError::HistoryChanged(_) => self.courier.report_changed_history(&error),
+                    _ => {}
                 }
                 // A deadlock is an answer: the claim was rolled back, and nothing is ours.
                 state.answer_lost = !matches!(error, StoreError::Busy(_));

@@ -1,14 +1,14 @@
 //! Writing settlements: delivered, failed and deferred events each in transactions of their own, so
 //! that one bad row undoes nothing else. A write is repeated until it is done or no longer ours.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::Utc;
 use postrider::store::{
-    Ages, Database, Death, Deferral, Delivery, Failure, Key, Lease, OnSuccess, Result, Settled,
+    Ages, Database, DeadReason, Death, Deferral, Delivery, Failure, Key, Lease, OnSuccess, Result,
+    Settled,
 };
 use postrider::{Event, Outbox, StoreError};
 use tokio::time::Instant;
@@ -25,6 +25,9 @@ use crate::waker::Waker;
 
 /// Waits between repeats of a write double from the first to the second.
 const REPEAT_WAIT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+
+/// Times that the database refuses one row before it is set aside.
+const REFUSALS_MAX: u32 = 5;
 
 #[derive(Clone)]
 pub(crate) struct Settler {
@@ -168,10 +171,11 @@ impl Settler {
     }
 
     async fn write(&self, outbox: &Outbox, lease: &Lease, work: &Work) -> Result<()> {
-        // All of it first; what fails comes back in halves, behind what is not written yet.
-        let mut todo: VecDeque<Range<usize>> = std::iter::once(0..work.len()).collect();
-        let mut wait = REPEAT_WAIT.0;
-        while let Some(range) = todo.pop_front().filter(|range| !range.is_empty()) {
+        // All of it first; what fails comes back in halves and before what is not written yet: a
+        // fan-out gives the copies their ids, in this order.
+        let mut todo: Vec<Range<usize>> = vec![0..work.len()];
+        let (mut wait, mut refusals) = (REPEAT_WAIT.0, 0);
+        while let Some(range) = todo.pop().filter(|range| !range.is_empty()) {
             let started = Instant::now();
             match work.write(range.clone(), self.store.as_ref(), outbox, lease).await {
                 Ok(settled) => {
@@ -183,20 +187,60 @@ impl Settler {
                     metrics::counter!(telemetry::FENCED, label::OUTBOX => outbox.name().to_owned())
                         .increment(missing);
                     self.measure_age(outbox, work.delivered(range));
-                    wait = REPEAT_WAIT.0;
+                    (wait, refusals) = (REPEAT_WAIT.0, 0);
                 }
                 Err(StoreError::LeaseLost) => {
                     self.heart.lost();
                     return Err(StoreError::LeaseLost);
                 }
                 Err(error) => {
-                    // To the end: a row that fails for good keeps none of the others waiting.
-                    todo.extend(halves(range, &error));
-                    self.pause(outbox, lease, &mut wait, &error).await?;
+                    refusals += u32::from(range.len() == 1 && !error.is_transient());
+                    match work.delivered(range.clone()) {
+                        [row] if refusals >= REFUSALS_MAX => {
+                            self.set_aside(outbox, lease, row, &error).await?;
+                            refusals = 0;
+                        }
+                        _ => {
+                            todo.extend(halves(range, &error).into_iter().rev());
+                            self.pause(outbox, lease, &mut wait, &error).await?;
+                        }
+                    }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Moves an event to the dead letters whose row the database refuses to settle as delivered: it
+    /// keeps none of the others waiting, and an operator sees it.
+    async fn set_aside(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        delivered: &Delivery,
+        error: &StoreError,
+    ) -> Result<()> {
+        let mut wait = REPEAT_WAIT.0;
+        let rows = loop {
+            match self.store.read_ids(outbox, &[delivered.id]).await {
+                Ok(rows) => break rows,
+                Err(error) => self.pause(outbox, lease, &mut wait, &error).await?,
+            }
+        };
+        let same = rows.into_iter().map(|row| row.event).find(|event| {
+            event.event_id == delivered.event_id && event.version == delivered.version
+        });
+        let Some(event) = same else { return Ok(()) };
+        let death = Death {
+            id: event.id,
+            event_id: event.event_id.clone(),
+            version: event.version,
+            reason: DeadReason::Rejected,
+            message: format!("the database refuses to settle it as delivered: {error}"),
+            detail: None,
+            attempted: true,
+        };
+        self.safety_net.bury(outbox, lease, vec![(event, death)], self).await
     }
 
     /// How long events took from their insert to here, on the database's clock.

@@ -100,20 +100,22 @@ impl Courier {
             self.observations.clock.heard(newest, Utc::now(), started);
         }
         let (mut good, mut settled) = (Vec::with_capacity(events.len()), Vec::new());
-        // Where a dead event stops its key, those behind it in this batch stop too.
+        // A dead event stops its key until its dead letter is written, so those behind it stop too.
+        // Where keys are parked, even those that are dead themselves: they are for an operator.
         let parks = keep_order && self.config.failing_key == FailingKey::Park;
-        let mut parked: HashSet<Key> = HashSet::new();
+        let mut stopped: HashSet<Key> = HashSet::new();
         for event in events {
-            if !parked.is_empty() && parked.contains(&Key::from(&event)) {
-                let behind = Settlement::Deferred { delay: Duration::ZERO, error: None };
-                settled.push((event, behind));
-                continue;
-            }
-            match examine(&event, &self.config.preset) {
+            let is_behind = !stopped.is_empty() && stopped.contains(&Key::from(&event));
+            let dead = examine(&event, &self.config.preset).filter(|_| !(is_behind && parks));
+            match dead {
+                None if is_behind => {
+                    let behind = Settlement::Deferred { delay: Duration::ZERO, error: None };
+                    settled.push((event, behind));
+                }
                 None => good.push(event),
                 Some(settlement) => {
                     self.tell_integrity(&event, &settlement);
-                    parked.extend(parks.then(|| Key::from(&event)));
+                    stopped.extend(keep_order.then(|| Key::from(&event)));
                     settled.push((event, settlement));
                 }
             }

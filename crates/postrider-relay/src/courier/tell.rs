@@ -4,8 +4,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use chrono::Utc;
-use postrider::Event;
 use postrider::store::{DeadReason, DownDestination};
+use postrider::{Event, StoreError};
 
 use super::Courier;
 use crate::alert::{Alert, Severity};
@@ -37,6 +37,28 @@ impl Courier {
                 ("event_id", event.event_id.clone()),
                 ("type", event.event_type.clone()),
                 ("error", message.clone()),
+            ],
+            event: None,
+        });
+    }
+
+    /// The outbox was truncated or restored, or a fail-over lost commits: what was read is forgotten,
+    /// and somebody should know that events may be missing or come again.
+    pub(crate) fn report_changed_history(&self, error: &StoreError) {
+        let name = self.config.outbox.name();
+        tracing::error!(outbox = name, %error, "reading the outbox from the beginning");
+        self.alerts.raise(Alert {
+            severity: Severity::Critical,
+            kind: format!("history-changed/{name}"),
+            title: format!("Outbox {name} went back to an earlier state"),
+            fields: vec![
+                ("error", error.to_string()),
+                (
+                    "what to do",
+                    "run `postrider reconcile`; events that the database lost must be appended \
+                     again, and some may be delivered twice"
+                        .to_owned(),
+                ),
             ],
             event: None,
         });

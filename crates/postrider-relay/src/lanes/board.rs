@@ -3,9 +3,24 @@
 //! Nothing in the database says that an event is being worked on, so this does. It is pure: rows,
 //! outcomes and times go in; rows to send, ids to read again and keys to catch up come out.
 //!
-//! A key is *blocked* while its front event, the head, waits for its next try. Rows behind a head
-//! are not kept but passed over: only the first one's id is remembered, and when the head is done,
-//! the key catches up by reading its rows again.
+//! A key is in one of three states:
+//!
+//! ```text
+//!            a row fails, dies or is not due            the head is delivered or dead
+//!   flowing ──────────────────────────────► waiting ──────────────────────────► catching up
+//!      ▲                                    (head)  ◄──────────────────────────     │
+//!      │                                               a row that is read is not due│
+//!      └────────────────────────────────────────────────────────────────────────────┘
+//!                         its live rows were read to the end
+//! ```
+//!
+//! - *Flowing*: rows are sent as they are read.
+//! - *Waiting*: only the head is sent. Other rows are passed over: not kept, however many there are.
+//! - *Catching up*: once no row of the key is queued or in flight any more, its live rows are read
+//!   again, in order, from an id below which none can be left.
+//!
+//! The last two rules make the order hold: a catch-up finds just the rows that were not sent, because
+//! every row that was sent is settled and gone.
 
 mod admission;
 mod intake;
@@ -13,25 +28,17 @@ mod outcomes;
 mod parking;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use postrider::Event;
 use postrider::store::{Key, LaneSet};
 use tokio::time::Instant;
 
+use super::LaneLimits;
 use crate::config::FailingKey;
 use crate::health::Wait;
-
-/// Rows passed over for a key after which the store is told to leave them out.
-const HIDE_AFTER: u64 = 64;
-/// Keys that the store leaves out at most: they go with every read.
-const HIDDEN_MAX: usize = 1_000;
-/// Rows that are queued or in flight; more are not read.
-pub(super) const LOAD_ROWS_MAX: usize = 20_000;
-/// The same after an idle time; each row that is delivered makes room for two more. Of a key whose first
-/// event fails, all that was read of it is read in vain.
-const LOAD_ROWS_FIRST: usize = 500;
 
 /// A hash stands for its key: two keys that share one wait for each other, which breaks no order.
 type KeyHash = u64;
@@ -49,17 +56,22 @@ struct Slot {
     loaded: bool,
 }
 
-/// A key that does not take its rows as they come.
-#[derive(Debug, Default)]
+/// A key that waits or catches up.
+#[derive(Debug)]
 struct Blocked {
     lane: u8,
     /// The event that waits or is tried again. Without one the key catches up, or is parked.
     head: Option<i64>,
-    /// The first row that was passed over, and how many were.
-    first_passed: Option<i64>,
+    /// No live row of the key is below this, but for those on the board.
+    from: i64,
+    /// Rows up to this one were read while catching up, and may be sent.
+    open_to: i64,
+    /// Rows that were passed over.
     passed: u64,
+    /// Known where it is needed: to leave its rows out of reads, and to catch up.
+    name: Option<Key>,
     /// The store leaves its rows out.
-    hidden: Option<Key>,
+    hidden: bool,
     parked: Option<Parked>,
 }
 
@@ -73,14 +85,34 @@ enum Parked {
 }
 
 impl Blocked {
+    fn new(lane: u8, from: i64) -> Self {
+        Self {
+            lane,
+            head: None,
+            from,
+            open_to: 0,
+            passed: 0,
+            name: None,
+            hidden: false,
+            parked: None,
+        }
+    }
+
     /// Nothing of it may be sent but its head.
     fn waits(&self) -> bool {
         self.head.is_some() || self.parked.is_some()
     }
 
+    /// Whether that row may be sent now: the head, what comes before it, and what a catch-up read.
+    fn lets_pass(&self, id: i64) -> bool {
+        self.parked.is_none() && id <= self.head.unwrap_or(self.open_to)
+    }
+
     fn pass_over(&mut self, id: i64) {
-        self.first_passed = Some(self.first_passed.map_or(id, |first| first.min(id)));
+        self.from = self.from.min(id);
         self.passed += 1;
+        // Only where the key is parked: a head is read again with what is behind it.
+        self.head = self.head.filter(|head| *head != id);
     }
 }
 
@@ -102,7 +134,9 @@ pub(super) enum Standing {
 
 pub(super) struct Board {
     failing_key: FailingKey,
-    hasher: RandomState,
+    limits: LaneLimits,
+    /// The same for every relay and run, so that a run can be repeated.
+    hasher: BuildHasherDefault<DefaultHasher>,
     /// Asked of every row that is due: whether it waits for a destination that is down.
     wait: WaitOf,
     /// One per worker, then that of probes, and last the one of events that are sent alone.
@@ -116,11 +150,16 @@ pub(super) struct Board {
     /// Delivered since the last idle time.
     delivered_rows: usize,
     blocked: HashMap<KeyHash, Blocked>,
+    /// Rows of each key that are queued or in flight.
+    loaded_of: HashMap<KeyHash, u32>,
     hidden: usize,
     due: BinaryHeap<Reverse<(Instant, i64)>>,
-    catching_up: BTreeMap<KeyHash, Key>,
+    /// Keys that catch up, with nothing queued or in flight.
+    catching_up: BTreeSet<KeyHash>,
     /// Largest id that was read.
     read_to: i64,
+    /// Every live row of a flowing key up to this one is on the board.
+    read_from: i64,
     /// Rows may have been left behind: read from the beginning.
     pub(super) sweep: bool,
     park_notes: u64,
@@ -131,10 +170,16 @@ pub(super) struct Board {
 }
 
 impl Board {
-    pub(super) fn new(failing_key: FailingKey, workers: usize, wait: WaitOf) -> Self {
+    pub(super) fn new(
+        failing_key: FailingKey,
+        limits: LaneLimits,
+        workers: usize,
+        wait: WaitOf,
+    ) -> Self {
         Self {
             failing_key,
-            hasher: RandomState::new(),
+            limits,
+            hasher: BuildHasherDefault::default(),
             wait,
             queues: (0..workers + 2).map(|_| VecDeque::new()).collect(),
             slots: HashMap::new(),
@@ -145,10 +190,12 @@ impl Board {
             load_bytes: 0,
             delivered_rows: 0,
             blocked: HashMap::new(),
+            loaded_of: HashMap::new(),
             hidden: 0,
             due: BinaryHeap::new(),
-            catching_up: BTreeMap::new(),
+            catching_up: BTreeSet::new(),
             read_to: 0,
+            read_from: 0,
             sweep: false,
             park_notes: 0,
             stalled: false,
@@ -173,7 +220,10 @@ impl Board {
 
     /// These are the relay's lanes. New ones are read from the beginning.
     pub(super) fn serve(&mut self, lanes: LaneSet) {
-        self.sweep |= !lanes.without(self.lanes).is_empty();
+        if !lanes.without(self.lanes).is_empty() {
+            self.sweep = true;
+            self.read_from = 0;
+        }
         self.lanes = lanes;
     }
 
@@ -184,9 +234,9 @@ impl Board {
         self.slots.retain(|_, slot| slot.loaded || !gone(slot.lane));
         // Of a parked key the lane is not always known; it stays parked wherever it is.
         self.blocked.retain(|_, blocked| blocked.parked.is_some() || !gone(blocked.lane));
-        self.hidden = self.blocked.values().filter(|blocked| blocked.hidden.is_some()).count();
+        self.hidden = self.blocked.values().filter(|blocked| blocked.hidden).count();
         let blocked = &self.blocked;
-        self.catching_up.retain(|key, _| blocked.contains_key(key));
+        self.catching_up.retain(|key| blocked.contains_key(key));
     }
 
     /// The lanes to be left.
@@ -238,17 +288,13 @@ impl Board {
                 continue;
             };
             let (id, key, lane, weight) = (event.id, slot.key, slot.lane, slot.bytes);
-            // One that was queued when a later one of its key began to wait goes before that.
-            let behind = self.blocked.get(&key).is_some_and(|blocked| {
-                blocked.parked.is_some() || blocked.head.is_some_and(|head| head < id)
-            });
+            let behind = self.blocked.get(&key).is_some_and(|blocked| !blocked.lets_pass(id));
             if self.leaving.contains(lane) || behind {
                 self.queues[queue].pop_front();
-                self.unload(id);
-                self.slots.remove(&id);
                 if let Some(blocked) = self.blocked.get_mut(&key).filter(|_| behind) {
                     blocked.pass_over(id);
                 }
+                self.settled(id);
                 continue;
             }
             if !batch.is_empty() && bytes + weight > bytes_max {
@@ -320,66 +366,88 @@ impl Board {
             .collect();
     }
 
-    /// Keys that have rows to read again, at most `max`, and the last id to read to.
+    /// Keys whose live rows are to be read, at most `max`.
     pub(super) fn catch_ups(&mut self, max: usize) -> Vec<CatchUp> {
         let mut found = Vec::new();
-        while found.len() < max {
-            let Some((hash, key)) = self.catching_up.pop_first() else { break };
-            let Some(blocked) = self.blocked.get(&hash) else { continue };
-            if blocked.waits() {
+        while found.len() < max
+            && let Some(hash) = self.catching_up.pop_first()
+        {
+            let Some(blocked) = self.blocked.get(&hash).filter(|blocked| !blocked.waits()) else {
                 continue;
-            }
-            match blocked.first_passed {
-                Some(from) => found.push(CatchUp { key, from }),
-                None => self.release(hash),
+            };
+            match &blocked.name {
+                Some(key) => found.push(CatchUp { key: key.clone(), from: blocked.from }),
+                None => {
+                    // Somebody else removed its head, and whose it was is not known here.
+                    self.sweep = true;
+                    self.release(hash);
+                }
             }
         }
         found
     }
 
     /// A read for keys that catch up failed: they still have to.
-    pub(super) fn catch_up_again(&mut self, asked: Vec<CatchUp>) {
+    pub(super) fn catch_up_again(&mut self, asked: &[CatchUp]) {
         for catch_up in asked {
-            let hash = self.hash_key(&catch_up.key);
-            self.catching_up.insert(hash, catch_up.key);
+            self.catching_up.insert(self.hash_key(&catch_up.key));
         }
     }
 
+    /// Stops a key at an event that waits. A later one that waited is behind it from now on.
     fn block(&mut self, key: KeyHash, lane: u8, id: i64) {
-        if self.failing_key != FailingKey::Skip {
-            let blocked = self.blocked.entry(key).or_default();
-            blocked.lane = lane;
-            blocked.head = Some(id);
+        if self.failing_key == FailingKey::Skip {
+            return;
+        }
+        let from = self.read_from + 1;
+        let blocked = self.blocked.entry(key).or_insert_with(|| Blocked::new(lane, from));
+        blocked.lane = lane;
+        blocked.from = blocked.from.min(id);
+        if let Some(later) = blocked.head.replace(id).filter(|head| *head != id) {
+            blocked.pass_over(later);
+            if self.slots.get(&later).is_some_and(|slot| !slot.loaded) {
+                self.slots.remove(&later);
+            }
+        }
+    }
+
+    /// The head of a key is done: what is behind it follows, once nothing of the key is under way.
+    fn unblock(&mut self, key: KeyHash, name: Option<Key>) {
+        let Some(blocked) = self.blocked.get_mut(&key) else { return };
+        (blocked.head, blocked.open_to) = (None, 0);
+        blocked.name = blocked.name.take().or(name);
+        self.catch_up_if_idle(key);
+    }
+
+    fn catch_up_if_idle(&mut self, key: KeyHash) {
+        let idle = !self.loaded_of.contains_key(&key);
+        if idle && self.blocked.get(&key).is_some_and(|blocked| !blocked.waits()) {
+            self.catching_up.insert(key);
         }
     }
 
     fn release(&mut self, key: KeyHash) {
         self.catching_up.remove(&key);
         if let Some(blocked) = self.blocked.remove(&key) {
-            self.hidden -= usize::from(blocked.hidden.is_some());
+            self.hidden -= usize::from(blocked.hidden);
         }
-    }
-
-    /// Lets a key go on whose name is not known: everything is read again.
-    fn unblock_unknown(&mut self, key: KeyHash) {
-        let passed = self
-            .blocked
-            .get(&key)
-            .is_some_and(|blocked| blocked.first_passed.is_some() || blocked.hidden.is_some());
-        self.sweep |= passed;
-        self.release(key);
     }
 
     // Figures.
 
     fn unload(&mut self, id: i64) {
-        if let Some(slot) = self.slots.get_mut(&id)
-            && slot.loaded
-        {
-            slot.loaded = false;
-            self.load_rows -= 1;
-            self.load_bytes -= slot.bytes;
-            self.lane_load[usize::from(slot.lane)] -= 1;
+        let Some(slot) = self.slots.get_mut(&id).filter(|slot| slot.loaded) else { return };
+        slot.loaded = false;
+        let key = slot.key;
+        self.load_rows -= 1;
+        self.load_bytes -= slot.bytes;
+        self.lane_load[usize::from(slot.lane)] -= 1;
+        if let Entry::Occupied(mut loaded) = self.loaded_of.entry(key) {
+            *loaded.get_mut() -= 1;
+            if *loaded.get() == 0 {
+                loaded.remove();
+                self.catch_up_if_idle(key);
+            }
         }
     }
 
@@ -395,7 +463,8 @@ impl Board {
 
     /// Rows that may be queued or in flight.
     pub(super) fn load_rows_max(&self) -> usize {
-        LOAD_ROWS_FIRST.saturating_add(self.delivered_rows.saturating_mul(2)).min(LOAD_ROWS_MAX)
+        let LaneLimits { load_rows_first, load_rows_max, .. } = self.limits;
+        load_rows_first.saturating_add(self.delivered_rows.saturating_mul(2)).min(load_rows_max)
     }
 
     /// A read found nothing new: with nothing under way, this is an idle time.
@@ -428,12 +497,19 @@ impl Board {
         if self.hidden == 0 {
             return Vec::new();
         }
-        self.blocked.values().filter_map(|blocked| blocked.hidden.clone()).collect()
+        let hidden = self.blocked.values().filter(|blocked| blocked.hidden);
+        hidden.filter_map(|blocked| blocked.name.clone()).collect()
     }
 
-    /// Largest id that was read.
-    pub(super) fn read_to(&self) -> i64 {
-        self.read_to
+    /// A read of lanes begins after that row: those up to it were read before.
+    pub(super) fn reads_from(&mut self, low: i64) {
+        self.read_from = self.read_from.max(low);
+    }
+
+    /// Ids above that one are given out again: rows that nobody has seen may come with them.
+    pub(super) fn goes_back_to(&mut self, id: i64) {
+        self.read_from = self.read_from.min(id);
+        self.blocked.values_mut().for_each(|blocked| blocked.from = blocked.from.min(id + 1));
     }
 
     /// The lane of a row.

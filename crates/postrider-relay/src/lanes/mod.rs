@@ -11,6 +11,7 @@
 //! is in memory, and a relay that dies leaves rows that are as they were.
 
 mod board;
+mod limits;
 mod ownership;
 mod reader;
 mod session;
@@ -25,6 +26,7 @@ use crate::courier::Courier;
 use crate::heart::Heart;
 use crate::settling::Settler;
 use crate::waker::Waker;
+pub use limits::LaneLimits;
 use session::Session;
 
 pub(crate) struct Lanes {

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::board::{Board, LOAD_ROWS_MAX};
+use super::board::Board;
 use super::ownership::{fair_share, surplus};
 use super::session::Session;
 use crate::config::OutboxConfig;
@@ -21,19 +21,9 @@ use crate::telemetry;
 const POLL_FIRST: Duration = Duration::from_millis(5);
 /// Wait after a read that failed; doubles up to the second.
 const REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// Rows that wait for their time; with more, no new ones are read.
-const WAITING_ROWS_MAX: usize = 250_000;
-/// Rows of one read at least, whatever the batch: reading 100 at a time costs more than they do.
-const READ_ROWS_MIN: u32 = 2_000;
-/// Heads and keys per read.
-const AGAIN_MAX: usize = 500;
-/// Everything is read from the beginning this often: a row that was changed by hand, say.
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Rows in flight after a crash, recorded before they are sent: the next crash then leaves few
 /// suspects.
 const CAREFUL_ROWS: u32 = 500;
-/// Rows after which a crash is forgotten: none of those in flight then was the cause.
-const CALM_ROWS: usize = LOAD_ROWS_MAX;
 /// Rows of one read while events are sent alone.
 const SUSPECT_ROWS: u32 = 100;
 /// From this many crashes in a row on, what was in flight is sent one by one.
@@ -98,6 +88,12 @@ impl Reader {
                 }
                 Err(StoreError::LeaseLost) => {
                     self.session.pipeline.heart.lost();
+                    return;
+                }
+                Err(error @ StoreError::HistoryChanged(_)) => {
+                    // What the board knows is of rows that may be others by now.
+                    self.session.pipeline.courier.report_changed_history(&error);
+                    self.session.lost.cancel();
                     return;
                 }
                 Err(error) => {
@@ -257,12 +253,13 @@ impl Reader {
 
     /// Reads heads that are due, as far as there is room.
     async fn read_heads(&mut self) -> Result<(), StoreError> {
+        let again_max = self.config().lane_limits.again_max;
         loop {
             let now = Instant::now();
             let ids = {
                 let mut board = self.session.board();
                 match self.has_room(&board) {
-                    true => board.due_heads(now, AGAIN_MAX, self.batch_bytes_max()),
+                    true => board.due_heads(now, again_max, self.batch_bytes_max()),
                     false => Vec::new(),
                 }
             };
@@ -285,20 +282,20 @@ impl Reader {
     }
 
     async fn read_catch_ups(&mut self) -> Result<(), StoreError> {
+        let again_max = self.config().lane_limits.again_max;
         let asked = {
             let mut board = self.session.board();
             match self.has_room(&board) {
-                true => board.catch_ups(AGAIN_MAX),
+                true => board.catch_ups(again_max),
                 false => Vec::new(),
             }
         };
         let Some(from) = asked.iter().map(|catch_up| catch_up.from).min() else { return Ok(()) };
-        let to = self.session.board().read_to().max(self.cursor.low);
         let keys: Vec<_> = asked.iter().map(|catch_up| catch_up.key.clone()).collect();
         let limit = self.limit();
         let read = async {
             let read =
-                self.store().read_keys(&self.config().outbox, &keys, from, to, limit).await?;
+                self.store().read_keys(&self.config().outbox, &keys, from, i64::MAX, limit).await?;
             self.note_flight(read.rows.last().map(|row| row.event.id)).await?;
             Ok(read)
         };
@@ -309,7 +306,7 @@ impl Reader {
                 Ok(())
             }
             Err(error) => {
-                self.session.board().catch_up_again(asked);
+                self.session.board().catch_up_again(&asked);
                 Err(error)
             }
         }
@@ -317,7 +314,8 @@ impl Reader {
 
     /// Reads on. Answers whether there is more to read now.
     async fn read_lanes(&mut self) -> Result<bool, StoreError> {
-        if self.cursor.swept_at.elapsed() >= SWEEP_EVERY {
+        let limits = self.config().lane_limits;
+        if self.cursor.swept_at.elapsed() >= limits.sweep_every {
             self.session.board().sweep = true;
         }
         let limit = self.limit();
@@ -325,7 +323,7 @@ impl Reader {
             let mut board = self.session.board();
             let down = self.session.pipeline.courier.health.rest(Instant::now()).is_some();
             if !self.has_room(&board)
-                || board.waiting() >= WAITING_ROWS_MAX
+                || board.waiting() >= limits.waiting_rows_max
                 // With everything down, what waits is enough to find out when it is back.
                 || (down && board.waiting() > 0)
             {
@@ -337,13 +335,18 @@ impl Reader {
                 self.cursor.low = 0;
                 self.cursor.swept_at = Instant::now();
             }
+            board.reads_from(self.cursor.low);
             (board.lanes(), board.known_above(self.cursor.low), board.hidden_keys())
         };
         let (session, started) = (Arc::clone(&self.session), Instant::now());
         let (store, outbox) =
             (session.pipeline.settler.store.as_ref(), &session.pipeline.config.outbox);
+        let low = self.cursor.low;
         let read =
             store.read_lanes(outbox, lanes, &known, &hidden, limit, &mut self.cursor).await?;
+        if self.cursor.low < low {
+            session.board().goes_back_to(self.cursor.low);
+        }
         let (found, full) = (read.rows.len(), read.full);
         if found == 0 {
             self.session.board().nothing_new();
@@ -380,7 +383,8 @@ impl Reader {
     fn be_careful(&mut self) {
         let crashed = |lane: &&Lane| lane.crash_count > 0;
         self.careful = self.owned.iter().filter(crashed).map(|lane| lane.lane).collect();
-        self.calm_in = CALM_ROWS;
+        // After so many rows, none of those in flight then was the cause.
+        self.calm_in = self.config().lane_limits.load_rows_max;
         let suspected = |lane: &&Lane| lane.crash_count >= SUSPECT_CRASHES;
         let flights =
             self.owned.iter().filter(suspected).filter_map(|l| Some((l.lane, l.flight_to?)));
@@ -474,7 +478,9 @@ impl Reader {
         let rows = match (self.suspected.is_empty(), self.careful.is_empty()) {
             (false, _) => SUSPECT_ROWS,
             (true, false) => CAREFUL_ROWS,
-            (true, true) => self.config().preset.batch.max(READ_ROWS_MIN).min(room),
+            (true, true) => {
+                self.config().preset.batch.max(self.config().lane_limits.read_rows_min).min(room)
+            }
         };
         ClaimLimit::new(rows, self.config().batch_bytes_max)
     }

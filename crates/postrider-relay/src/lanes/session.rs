@@ -53,9 +53,10 @@ struct Outcomes {
 impl Session {
     pub(super) fn new(pipeline: Arc<Lanes>, held: Held) -> Arc<Self> {
         let workers = pipeline.config.batches_max.max(1);
+        let config = &pipeline.config;
         let lanes = Arc::clone(&pipeline);
         let wait = move |event: &Event, now| lanes.courier.wait(event, now);
-        let board = Board::new(pipeline.config.failing_key, workers, Box::new(wait));
+        let board = Board::new(config.failing_key, config.lane_limits, workers, Box::new(wait));
         Arc::new(Self {
             pipeline,
             held,
@@ -148,8 +149,15 @@ impl Session {
             }
             let _among_others = self.pipeline.alone.read().await;
             let carried = self.pipeline.courier.carry(&self.held, events, manner).await;
-            // The receiver lives until all workers have ended.
-            drop(outcomes.send(self.note(carried)));
+            let noted = self.note(carried);
+            if config.fan_out.is_some() {
+                // The settle is the delivery: it gives the copies their ids, and those of a key
+                // come one after the other because a worker waits for its own.
+                self.settle(vec![noted]).await;
+            } else {
+                // The receiver lives until all workers have ended.
+                drop(outcomes.send(noted));
+            }
         }
     }
 
@@ -165,13 +173,13 @@ impl Session {
                     board.delivered(&event);
                     delivered.push(self.pipeline.config.delivery(event, answer));
                 }
-                Settlement::Dead { .. } => {
-                    if parks {
+                Settlement::Dead { .. }
+                | Settlement::Failed { .. }
+                | Settlement::Deferred { .. } => {
+                    if parks && matches!(settlement, Settlement::Dead { .. }) {
                         board.park_key_of(&event);
                     }
-                    others.push((event, settlement, Standing::Waits));
-                }
-                Settlement::Failed { .. } | Settlement::Deferred { .. } => {
+                    // A dead one stops its key, too, until its dead letter is written.
                     let standing = board.not_delivered(&event);
                     others.push((event, settlement, standing));
                 }

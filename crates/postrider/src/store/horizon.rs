@@ -10,12 +10,20 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// How PostgreSQL names a prepared transaction (two-phase commit) that it has found in its files when
+/// it started: `-1/759`. Until then the same transaction has the name of the session that began it,
+/// such as `3/44`, prepared or not. MariaDB keeps the name (the id of the transaction) through
+/// disconnects and restarts.
+const RECOVERED: &str = "-1/";
+
 /// Follows the horizon of one table.
 #[derive(Debug, Default)]
 pub struct Horizon {
     closed_until: i64,
     /// `L` and the transactions of its list that have not ended yet.
     watched: Option<(i64, BTreeSet<String>)>,
+    /// Recovered transactions of the last look.
+    recovered: BTreeSet<String>,
     /// Values of `L` that are too fresh to be used, where a store needs them to age.
     aging: VecDeque<(Instant, i64)>,
 }
@@ -27,9 +35,16 @@ impl Horizon {
     }
 
     /// Takes a look: `last_id` was read first, `writers` after it.
+    ///
+    /// A transaction that the server has recovered since the last look may be any of those that are
+    /// watched, under a new name. It is watched with them.
     pub fn observe(&mut self, last_id: i64, writers: BTreeSet<String>) {
+        let recovered = writers.iter().filter(|writer| writer.starts_with(RECOVERED)).cloned();
+        let recovered: BTreeSet<String> = recovered.collect();
+        let before = std::mem::replace(&mut self.recovered, recovered);
         if let Some((upto, open)) = &mut self.watched {
             open.retain(|writer| writers.contains(writer));
+            open.extend(self.recovered.difference(&before).cloned());
             if !open.is_empty() {
                 return;
             }
@@ -43,14 +58,14 @@ impl Horizon {
         }
     }
 
-    /// Follows the last assigned id where it went back: ids above it are given out again.
-    pub fn go_back_to(&mut self, last_id: i64) {
-        self.closed_until = self.closed_until.min(last_id);
+    /// Takes back what is known of ids above this one: they are given out again.
+    pub fn go_back_to(&mut self, id: i64) {
+        self.closed_until = self.closed_until.min(id);
         if let Some((upto, _)) = &mut self.watched {
-            *upto = last_id.min(*upto);
+            *upto = id.min(*upto);
         }
-        for (_, id) in &mut self.aging {
-            *id = last_id.min(*id);
+        for (_, aging) in &mut self.aging {
+            *aging = id.min(*aging);
         }
     }
 
@@ -99,6 +114,63 @@ mod tests {
         assert_eq!(horizon.closed_until(), 20, "c and d came later than 20");
         horizon.observe(50, set(&[]));
         assert_eq!(horizon.closed_until(), 50);
+    }
+
+    #[test]
+    fn a_prepared_transaction_that_a_restart_renamed_is_still_watched() {
+        let mut horizon = Horizon::default();
+        horizon.observe(10, set(&[]));
+        horizon.observe(20, set(&["3/44", "4/7"]));
+        horizon.observe(30, set(&["-1/759", "3/2"]));
+        assert_eq!(horizon.closed_until(), 10, "-1/759 may be 3/44");
+        horizon.observe(40, set(&["-1/759"]));
+        assert_eq!(horizon.closed_until(), 10);
+        horizon.observe(50, set(&["3/9"]));
+        assert_eq!(horizon.closed_until(), 20, "3/2 and 3/9 came later than 20");
+        horizon.observe(60, set(&[]));
+        assert_eq!(horizon.closed_until(), 60);
+    }
+
+    #[test]
+    fn one_that_was_recovered_before_the_watch_began_keeps_its_name() {
+        let mut horizon = Horizon::default();
+        horizon.observe(10, set(&["-1/700"]));
+        horizon.observe(20, set(&["-1/700", "3/1"]));
+        assert_eq!(horizon.closed_until(), 0);
+        horizon.observe(30, set(&["3/1"]));
+        assert_eq!(horizon.closed_until(), 10, "3/1 came later than 10");
+        horizon.observe(40, set(&["3/2", "-1/701"]));
+        assert_eq!(horizon.closed_until(), 10, "-1/701 may be 3/1, in a second restart");
+        horizon.observe(50, set(&["3/2"]));
+        assert_eq!(horizon.closed_until(), 30);
+    }
+
+    #[test]
+    fn a_recovered_transaction_delays_nothing_that_is_closed() {
+        let mut horizon = Horizon::default();
+        horizon.observe(10, set(&[]));
+        horizon.observe(20, set(&["-1/5"]));
+        assert_eq!(horizon.closed_until(), 10);
+        horizon.observe(30, set(&["-1/5", "-1/6"]));
+        horizon.observe(40, set(&["-1/6"]));
+        assert_eq!(horizon.closed_until(), 10, "-1/6 was recovered while 20 was watched");
+        horizon.observe(50, set(&[]));
+        assert_eq!(horizon.closed_until(), 50);
+    }
+
+    #[test]
+    fn ids_that_are_given_out_again_are_open_again() {
+        let lag = Duration::from_secs(1);
+        let (start, mut horizon) = (Instant::now(), Horizon::default());
+        horizon.observe_after(lag, start, 10, set(&[]));
+        horizon.observe_after(lag, start + lag, 20, set(&["a"]));
+        horizon.observe_after(lag, start + 2 * lag, 30, set(&["a"]));
+        assert_eq!(horizon.closed_until(), 0, "a was listed with 10");
+        horizon.go_back_to(15);
+        horizon.observe_after(lag, start + 3 * lag, 16, set(&[]));
+        assert_eq!(horizon.closed_until(), 15, "30 is forgotten");
+        horizon.go_back_to(12);
+        assert_eq!(horizon.closed_until(), 12);
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Board {
             return has_room;
         }
         let is_head = self.blocked.get(&key).is_some_and(|blocked| blocked.head == Some(event.id));
-        has_room && is_head && !self.slots.values().any(|slot| slot.loaded && slot.key == key)
+        has_room && is_head && !self.loaded_of.contains_key(&key)
     }
 
     fn load(&mut self, row: LaneRow, key: KeyHash, queue: usize) {
@@ -53,6 +53,7 @@ impl Board {
         self.load_rows += 1;
         self.load_bytes += bytes;
         self.lane_load[usize::from(lane)] += 1;
+        *self.loaded_of.entry(key).or_default() += 1;
         self.slots.insert(event.id, Slot { key, lane, bytes, loaded: true });
         self.queues[queue].push_back(event);
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use postrider::store::{Key, LaneRow};
 use tokio::time::Instant;
 
-use super::{Board, CatchUp, HIDDEN_MAX, HIDE_AFTER, KeyHash};
+use super::{Board, CatchUp, KeyHash};
 
 impl Board {
     /// Takes rows of a read in id order; `full`: there may be more behind them. Answers how many
@@ -18,15 +18,21 @@ impl Board {
     ) -> usize {
         let (mut new, mut passed) = (0, HashMap::new());
         for row in rows {
-            self.read_to = self.read_to.max(row.event.id);
-            if self.slots.contains_key(&row.event.id) || !self.lanes().contains(row.lane) {
+            let id = row.event.id;
+            self.read_to = self.read_to.max(id);
+            if self.slots.contains_key(&id) || !self.lanes().contains(row.lane) {
                 continue;
             }
             let key = self.hash(&row.event);
+            if self.is_before_its_head(key, id) {
+                self.admit(row, key, now);
+                new += 1;
+                continue;
+            }
             match self.blocked.get_mut(&key) {
                 Some(blocked) => {
-                    blocked.pass_over(row.event.id);
-                    if blocked.passed >= HIDE_AFTER {
+                    blocked.pass_over(id);
+                    if blocked.passed >= self.limits.hide_after {
                         self.hide(key, Key::from(&row.event));
                     } else if full {
                         passed.entry(key).or_insert_with(|| Key::from(&row.event));
@@ -45,14 +51,21 @@ impl Board {
         new
     }
 
+    /// A row that was committed late, before one that waits and is not being sent. It does not wait
+    /// for what comes after it.
+    fn is_before_its_head(&self, key: KeyHash, id: i64) -> bool {
+        self.blocked.get(&key).is_some_and(|blocked| {
+            blocked.parked.is_none() && blocked.head.is_some_and(|head| id < head)
+        }) && !self.loaded_of.contains_key(&key)
+    }
+
     fn hide(&mut self, hash: KeyHash, key: Key) {
-        if self.hidden >= HIDDEN_MAX {
+        if self.hidden >= self.limits.hidden_max {
             return;
         }
-        if let Some(blocked) = self.blocked.get_mut(&hash)
-            && blocked.hidden.is_none()
-        {
-            blocked.hidden = Some(key);
+        if let Some(blocked) = self.blocked.get_mut(&hash).filter(|blocked| !blocked.hidden) {
+            blocked.hidden = true;
+            blocked.name.get_or_insert(key);
             self.hidden += 1;
         }
     }
@@ -70,13 +83,14 @@ impl Board {
         for id in gone {
             let Some(slot) = self.slots.remove(&id) else { continue };
             if self.blocked.get(&slot.key).is_some_and(|blocked| blocked.head == Some(id)) {
-                // Somebody else removed it. Whose rows wait behind it is not known here.
-                self.unblock_unknown(slot.key);
+                self.unblock(slot.key, None);
             }
         }
     }
 
-    /// Takes rows of keys that catch up. `full`: there are more behind the last one.
+    /// Takes the live rows of keys that catch up, in id order. `full`: there are more behind the
+    /// last one. Nothing of these keys was queued or in flight when they were read, so each row is
+    /// one that was not sent.
     pub(in crate::lanes) fn offer_catch_up(
         &mut self,
         asked: &[CatchUp],
@@ -84,54 +98,34 @@ impl Board {
         full: bool,
         now: Instant,
     ) {
-        let read_to = rows.last().map(|row| row.event.id);
-        let mut from = HashMap::new();
+        let read_to = rows.last().filter(|_| full).map(|row| row.event.id);
         for catch_up in asked {
             let hash = self.hash_key(&catch_up.key);
-            let Some(blocked) = self.blocked.get_mut(&hash) else { continue };
-            if blocked.waits() {
-                continue;
+            match (self.blocked.get_mut(&hash), read_to) {
+                (Some(blocked), Some(read_to)) => {
+                    // What was read is on the board; what is committed later has an id above
+                    // `read_from`.
+                    blocked.from = blocked.from.max(read_to.min(self.read_from) + 1);
+                    (blocked.open_to, blocked.passed) = (read_to, 0);
+                }
+                (Some(_), None) => self.release(hash),
+                (None, _) => {}
             }
-            // While this was read, an earlier one may have been passed over, behind a head that has
-            // come and gone. Then the key catches up from there.
-            if blocked.first_passed != Some(catch_up.from) {
-                self.catching_up.insert(hash, catch_up.key.clone());
-                continue;
-            }
-            // What comes now is no longer behind; what is passed over below is again.
-            from.insert(hash, catch_up.from);
-            blocked.first_passed = None;
-            blocked.passed = 0;
         }
         for row in rows {
             let (id, key) = (row.event.id, self.hash(&row.event));
-            // Before the first that was passed over there is at most the head, which was delivered
-            // and settled while this was read.
-            let behind = from.get(&key).is_some_and(|from| id >= *from);
-            if !behind || self.slots.contains_key(&id) || !self.lanes().contains(row.lane) {
+            self.read_to = self.read_to.max(id);
+            if !self.lanes().contains(row.lane) {
                 continue;
             }
-            match self.blocked.get_mut(&key) {
-                Some(blocked) if blocked.waits() => blocked.pass_over(id),
-                _ => self.admit(row, key, now),
+            match self.blocked.get_mut(&key).filter(|blocked| blocked.waits()) {
+                Some(blocked) => blocked.pass_over(id),
+                None => self.admit(row, key, now),
             }
         }
+        // Of some there was nothing in this part.
         for catch_up in asked {
-            let hash = self.hash_key(&catch_up.key);
-            let Some(blocked) = self.blocked.get_mut(&hash).filter(|_| from.contains_key(&hash))
-            else {
-                continue;
-            };
-            match (full, read_to) {
-                (true, Some(id)) => {
-                    blocked.first_passed.get_or_insert(id + 1);
-                    if !blocked.waits() {
-                        self.catching_up.insert(hash, catch_up.key.clone());
-                    }
-                }
-                _ if !blocked.waits() => self.release(hash),
-                _ => {}
-            }
+            self.catch_up_if_idle(self.hash_key(&catch_up.key));
         }
     }
 }

@@ -27,18 +27,11 @@ impl Board {
         if self.failing_key == FailingKey::Skip {
             return Standing::Waits;
         }
-        if let Some(blocked) = self.blocked.get_mut(&key) {
-            if blocked.parked.is_some() || blocked.head.is_some_and(|head| head < event.id) {
-                blocked.pass_over(event.id);
-                return Standing::PassedOver;
-            }
-            // A later one that waits for its time is behind this one from now on.
-            if let Some(later) = blocked.head.filter(|head| *head != event.id) {
-                blocked.pass_over(later);
-                if self.slots.get(&later).is_some_and(|slot| !slot.loaded) {
-                    self.slots.remove(&later);
-                }
-            }
+        if let Some(blocked) = self.blocked.get_mut(&key)
+            && !blocked.lets_pass(event.id)
+        {
+            blocked.pass_over(event.id);
+            return Standing::PassedOver;
         }
         self.block(key, lane, event.id);
         Standing::Waits
@@ -53,10 +46,13 @@ impl Board {
     /// The row of an event that waits is as it will be read again.
     pub(in crate::lanes) fn waits(&mut self, id: i64, delay: Duration, now: Instant) {
         self.unload(id);
-        if self.slots.get(&id).is_some_and(|slot| self.leaving.contains(slot.lane)) {
+        let Some(slot) = self.slots.get(&id) else { return };
+        // Meanwhile one before it may have become the head, and this one is behind it.
+        let is_head = self.blocked.get(&slot.key).is_some_and(|blocked| blocked.head == Some(id));
+        let waits = is_head || self.failing_key == FailingKey::Skip;
+        if self.leaving.contains(slot.lane) || !waits {
             self.slots.remove(&id);
-        }
-        if self.slots.contains_key(&id) {
+        } else {
             self.due.push(Reverse((now + delay, id)));
         }
     }
@@ -68,13 +64,8 @@ impl Board {
 
     fn go_on(&mut self, event: &Event) {
         let Some(key) = self.slots.get(&event.id).map(|slot| slot.key) else { return };
-        let Some(blocked) = self.blocked.get_mut(&key) else { return };
-        if blocked.head != Some(event.id) {
-            return;
-        }
-        blocked.head = None;
-        if blocked.parked.is_none() {
-            self.catching_up.insert(key, Key::from(event));
+        if self.blocked.get(&key).is_some_and(|blocked| blocked.head == Some(event.id)) {
+            self.unblock(key, Some(Key::from(event)));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use postrider::Event;
 use postrider::store::Key;
 
-use super::{Board, KeyHash, Parked};
+use super::{Blocked, Board, KeyHash, Parked};
 
 impl Board {
     /// Notes of stopped keys so far: what a list of them that is read from now on may lack.
@@ -30,13 +30,14 @@ impl Board {
         for hash in released {
             if let Some(blocked) = self.blocked.get_mut(&hash) {
                 blocked.parked = None;
-                if blocked.head.is_none() {
-                    self.unblock_unknown(hash);
-                }
+                self.catch_up_if_idle(hash);
             }
         }
-        for hash in parked.into_keys() {
-            self.blocked.entry(hash).or_default().parked.get_or_insert(Parked::Noted(notes_before));
+        let from = self.read_from + 1;
+        for (hash, key) in parked {
+            let blocked = self.blocked.entry(hash).or_insert_with(|| Blocked::new(0, from));
+            blocked.parked.get_or_insert(Parked::Noted(notes_before));
+            blocked.name.get_or_insert_with(|| key.clone());
         }
     }
 
@@ -44,9 +45,11 @@ impl Board {
     pub(in crate::lanes) fn park_key_of(&mut self, event: &Event) {
         let key = self.hash(event);
         let lane = self.slots.get(&event.id).map_or(0, |slot| slot.lane);
-        let blocked = self.blocked.entry(key).or_default();
+        let from = self.read_from + 1;
+        let blocked = self.blocked.entry(key).or_insert_with(|| Blocked::new(lane, from));
         blocked.parked = Some(Parked::Pending);
         blocked.lane = lane;
+        blocked.name.get_or_insert_with(|| Key::from(event));
     }
 
     /// It is in the database now.

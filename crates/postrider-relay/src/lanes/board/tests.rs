@@ -41,7 +41,7 @@ fn row(id: i64, key: &str) -> LaneRow {
 }
 
 fn board(failing_key: FailingKey) -> Board {
-    let mut board = Board::new(failing_key, 1, Box::new(|_, _| None));
+    let mut board = Board::new(failing_key, LaneLimits::default(), 1, Box::new(|_, _| None));
     board.serve(LaneSet::ALL);
     board.sweep = false;
     board
@@ -153,7 +153,7 @@ const DOWN: Wait = Wait { delay: Duration::from_secs(1), probe_due: false };
 fn board_of_one_down(probe_due: bool) -> Board {
     let wait =
         move |event: &Event, _| (event.aggregate_id == "a").then_some(Wait { probe_due, ..DOWN });
-    let mut board = Board::new(FailingKey::Block, 1, Box::new(wait));
+    let mut board = Board::new(FailingKey::Block, LaneLimits::default(), 1, Box::new(wait));
     board.serve(LaneSet::ALL);
     board
 }
@@ -205,7 +205,8 @@ fn a_probe_overtakes_nothing_of_its_key_that_is_under_way_elsewhere() {
     let now = Instant::now();
     let second_is_down =
         |event: &Event, _| (event.id > 1).then_some(Wait { probe_due: true, ..DOWN });
-    let mut board = Board::new(FailingKey::Block, 1, Box::new(second_is_down));
+    let mut board =
+        Board::new(FailingKey::Block, LaneLimits::default(), 1, Box::new(second_is_down));
     board.serve(LaneSet::ALL);
     board.offer(vec![row(1, "a"), row(2, "a")], false, now);
     assert_eq!(take(&mut board), [1]);
@@ -358,7 +359,7 @@ fn rows_behind_a_head_are_hidden_from_reads_when_they_are_many() {
     board.offer(vec![row(1, "a")], false, now);
     take(&mut board);
     fail(&mut board, 1, "a", now);
-    let many = i64::try_from(HIDE_AFTER).unwrap();
+    let many = i64::try_from(LaneLimits::default().hide_after).unwrap();
     board.offer((2..2 + many - 1).map(|id| row(id, "a")).collect(), false, now);
     assert_eq!(board.hidden_keys(), []);
     board.offer(vec![row(1_000, "a")], false, now);
