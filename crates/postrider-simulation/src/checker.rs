@@ -26,6 +26,8 @@ pub(crate) struct Known {
     pub(crate) dead: bool,
     /// Who got the answer that it was delivered: the registration, if nothing excuses a repeat.
     pub(crate) answered: Option<String>,
+    /// Repeats that have a cause of their own.
+    pub(crate) excuses: u32,
     /// Outages in which a failure was charged to it.
     pub(crate) charged_in: BTreeSet<u64>,
 }
@@ -138,6 +140,8 @@ impl Checker {
                 known.taken_back = true;
             }
             known.answered = None;
+            // What was under way then may come again.
+            known.excuses += 1;
         }
     }
 }

@@ -102,7 +102,7 @@ fn behind_a_head_everything_waits_and_comes_after_it() {
     assert_eq!(take(&mut board), [1]);
     deliver(&mut board, 1, "a");
     let asked = board.catch_ups(10);
-    assert_eq!(asked, [CatchUp { key: key("a"), from: 2 }]);
+    assert_eq!(asked, [CatchUp { key: key("a"), from: 1 }]);
     board.offer(vec![row(5, "a")], false, later);
     assert_eq!(take(&mut board), [0; 0], "5 may not pass 2 and 4");
     let rows = vec![row(2, "a"), row(4, "a"), row(5, "a")];
@@ -125,7 +125,7 @@ fn what_comes_before_a_row_that_is_not_due_yet_goes_before_it() {
     assert_eq!(take(&mut board), [1]);
     deliver(&mut board, 1, "a");
     let asked = board.catch_ups(10);
-    assert_eq!(asked, [CatchUp { key: key("a"), from: 2 }]);
+    assert_eq!(asked, [CatchUp { key: key("a"), from: 1 }]);
     board.offer_catch_up(&asked, vec![row(2, "a"), row(3, "a")], false, soon);
     assert_eq!(take(&mut board), [2, 3]);
 }
@@ -144,7 +144,7 @@ fn a_row_that_became_due_while_the_one_before_it_was_under_way_stays_behind_it()
     board.offer_heads(&[1], vec![row(1, "a")], soon);
     assert_eq!(take(&mut board), [1]);
     deliver(&mut board, 1, "a");
-    assert_eq!(board.catch_ups(10), [CatchUp { key: key("a"), from: 2 }]);
+    assert_eq!(board.catch_ups(10), [CatchUp { key: key("a"), from: 1 }]);
 }
 
 const DOWN: Wait = Wait { delay: Duration::from_secs(1), probe_due: false };
@@ -224,11 +224,13 @@ fn a_catch_up_in_parts_goes_on_where_it_ended() {
     take(&mut board);
     fail(&mut board, 1, "a", now);
     board.offer((2..=6).map(|id| row(id, "a")).collect(), false, now);
+    board.reads_from(6);
     board.offer_heads(&[1], vec![row(1, "a")], now);
     take(&mut board);
     deliver(&mut board, 1, "a");
     let asked = board.catch_ups(10);
     board.offer_catch_up(&asked, vec![row(2, "a"), row(3, "a")], true, now);
+    assert_eq!(board.catch_ups(10), [], "not before 2 and 3 are settled");
     assert_eq!(take(&mut board), [2, 3]);
     // One of them fails: what is left to catch up stays behind it.
     deliver(&mut board, 2, "a");
@@ -237,69 +239,124 @@ fn a_catch_up_in_parts_goes_on_where_it_ended() {
     board.offer_heads(&[3], vec![row(3, "a")], now);
     assert_eq!(take(&mut board), [3]);
     deliver(&mut board, 3, "a");
-    assert_eq!(board.catch_ups(10), [CatchUp { key: key("a"), from: 4 }]);
+    assert_eq!(board.catch_ups(10), [CatchUp { key: key("a"), from: 3 }]);
 }
 
-/// Several keys catch up with one read, from the smallest id of all of them. The head of one was
-/// delivered, and its row was still there when the read began.
+/// A transaction that took id 2 is still open when 1 fails and 3 is read.
 #[test]
-fn a_head_that_was_settled_during_the_catch_up_is_not_sent_again() {
+fn a_row_that_is_committed_late_is_found_by_the_catch_up() {
     let (mut board, now) = (board(FailingKey::Block), Instant::now());
-    board.offer(vec![row(1, "b"), row(2, "b"), row(3, "a"), row(4, "a")], false, now);
+    board.reads_from(0);
+    board.offer(vec![row(1, "a"), row(3, "a")], false, now);
     take(&mut board);
-    for (id, key) in [(1, "b"), (2, "b"), (3, "a"), (4, "a")] {
+    fail(&mut board, 1, "a", now);
+    fail(&mut board, 3, "a", now);
+    board.reads_from(1);
+    board.offer_heads(&[1], vec![row(1, "a")], now);
+    take(&mut board);
+    deliver(&mut board, 1, "a");
+    let asked = board.catch_ups(10);
+    assert!(asked[0].from <= 2, "{asked:?}");
+    // While the key catches up in parts, one more is committed late: the next part begins below it.
+    board.offer_catch_up(&asked, vec![row(3, "a")], true, now);
+    assert_eq!(take(&mut board), [3]);
+    deliver(&mut board, 3, "a");
+    assert!(board.catch_ups(10)[0].from <= 2);
+}
+
+#[test]
+fn a_row_that_is_committed_late_does_not_wait_for_one_after_it() {
+    let (mut board, now) = (board(FailingKey::Block), Instant::now());
+    let later = LaneRow { due_in: Duration::from_secs(3_600), ..row(2, "a") };
+    board.offer(vec![later], false, now);
+    board.offer(vec![row(1, "a"), row(3, "a")], false, now);
+    assert_eq!(take(&mut board), [1], "3 is behind 2");
+    assert_eq!(fail(&mut board, 1, "a", now), Standing::Waits);
+    assert_eq!(due(&mut board, now + Duration::from_secs(1)), [1]);
+}
+
+#[test]
+fn a_key_catches_up_only_when_nothing_of_it_is_under_way() {
+    let (mut board, now) = (board(FailingKey::Block), Instant::now());
+    board.offer(vec![row(1, "a"), row(2, "a")], false, now);
+    assert_eq!(take(&mut board), [1, 2]);
+    assert_eq!(board.not_delivered(&event(1, "a")), Standing::Waits);
+    assert_eq!(board.not_delivered(&event(2, "a")), Standing::PassedOver);
+    board.waits(1, Duration::ZERO, now);
+    board.offer_heads(&[1], vec![row(1, "a")], now);
+    assert_eq!(take(&mut board), [1]);
+    board.delivered(&event(1, "a"));
+    board.settled(1);
+    assert_eq!(board.catch_ups(10), [], "2 is not settled: a read would bring it, or not");
+    board.settled(2);
+    assert_eq!(board.catch_ups(10).len(), 1);
+}
+
+/// Several keys catch up with one read that is full before it reaches the rows of one of them.
+#[test]
+fn a_key_that_a_full_catch_up_did_not_reach_keeps_its_place() {
+    let (mut board, now) = (board(FailingKey::Block), Instant::now());
+    for (id, key) in [(1, "b"), (5, "a")] {
+        board.reads_from(id - 1);
+        board.offer(vec![row(id, key)], false, now);
+        take(&mut board);
         fail(&mut board, id, key, now);
     }
-    board.offer_heads(&[1, 3], vec![row(1, "b"), row(3, "a")], now);
+    board.reads_from(9);
+    board.offer_heads(&[1, 5], vec![row(1, "b"), row(5, "a")], now);
     take(&mut board);
-    board.delivered(&event(1, "b"));
-    board.delivered(&event(3, "a"));
+    deliver(&mut board, 1, "b");
+    deliver(&mut board, 5, "a");
     let asked = board.catch_ups(10);
-    assert_eq!(asked.iter().map(|catch_up| catch_up.from).min(), Some(2));
-    board.settled(1);
-    board.settled(3);
-    let rows = vec![row(2, "b"), row(3, "a"), row(4, "a")];
-    board.offer_catch_up(&asked, rows, false, now);
-    assert_eq!(take(&mut board), [2, 4]);
+    board.offer_catch_up(&asked, vec![row(2, "b"), row(3, "b")], true, now);
+    assert_eq!(take(&mut board), [2, 3]);
+    assert_eq!(board.catch_ups(10), [CatchUp { key: key("a"), from: 5 }]);
+    deliver(&mut board, 2, "b");
+    deliver(&mut board, 3, "b");
+    assert_eq!(board.catch_ups(10), [CatchUp { key: key("b"), from: 4 }]);
 }
 
-/// Two of the key are in flight while the rest is read. The first fails, so the second is passed
-/// over: it comes before what was just read, also when its head is done by then.
 #[test]
-fn what_is_passed_over_during_a_catch_up_is_not_overtaken_by_it() {
-    for head_is_done in [false, true] {
-        let (mut board, now) = (board(FailingKey::Block), Instant::now());
-        board.offer(vec![row(1, "a")], false, now);
-        take(&mut board);
-        fail(&mut board, 1, "a", now);
-        board.offer((2..=5).map(|id| row(id, "a")).collect(), false, now);
-        board.offer_heads(&[1], vec![row(1, "a")], now);
-        take(&mut board);
-        deliver(&mut board, 1, "a");
-        let asked = board.catch_ups(10);
-        board.offer_catch_up(&asked, vec![row(2, "a"), row(3, "a")], true, now);
-        assert_eq!(take(&mut board), [2, 3]);
-        let asked = board.catch_ups(10);
-        assert_eq!(asked, [CatchUp { key: key("a"), from: 4 }]);
-        fail(&mut board, 2, "a", now);
-        fail(&mut board, 3, "a", now);
-        if head_is_done {
-            board.offer_heads(&[2], vec![row(2, "a")], now);
-            assert_eq!(take(&mut board), [2]);
-            deliver(&mut board, 2, "a");
-        }
-        board.offer_catch_up(&asked, vec![row(4, "a"), row(5, "a")], false, now);
-        assert_eq!(take(&mut board), [0; 0], "3 comes first");
-        if !head_is_done {
-            board.offer_heads(&[2], vec![row(2, "a")], now);
-            assert_eq!(take(&mut board), [2]);
-            deliver(&mut board, 2, "a");
-        }
-        let asked = board.catch_ups(10);
-        assert_eq!(asked, [CatchUp { key: key("a"), from: 3 }]);
-        board.offer_catch_up(&asked, (3..=5).map(|id| row(id, "a")).collect(), false, now);
-        assert_eq!(take(&mut board), [3, 4, 5]);
-    }
+fn a_hidden_key_whose_catch_up_ends_at_a_row_that_is_not_due_forgets_nothing() {
+    let (mut board, now) = (board(FailingKey::Block), Instant::now());
+    board.offer(vec![row(1, "a")], false, now);
+    take(&mut board);
+    fail(&mut board, 1, "a", now);
+    let many = i64::try_from(LaneLimits::default().hide_after).unwrap();
+    board.offer((2..2 + many).map(|id| row(id, "a")).collect(), false, now);
+    assert_eq!(board.hidden_keys(), [key("a")]);
+    board.reads_from(200);
+    board.offer_heads(&[1], vec![row(1, "a")], now);
+    take(&mut board);
+    deliver(&mut board, 1, "a");
+    let asked = board.catch_ups(10);
+    let later = LaneRow { due_in: Duration::from_secs(12), ..row(72, "a") };
+    board.offer_catch_up(&asked, vec![row(2, "a"), later], false, now);
+    assert_eq!(take(&mut board), [2]);
+    assert_eq!(board.hidden_keys(), [], "what comes behind 72 is seen again");
+    deliver(&mut board, 2, "a");
+    board.offer(vec![row(201, "a")], false, now);
+    assert_eq!(take(&mut board), [0; 0], "behind 72");
+    assert_eq!(due(&mut board, now + Duration::from_secs(12)), [72]);
+    board.offer_heads(&[72], vec![row(72, "a")], now);
+    take(&mut board);
+    deliver(&mut board, 72, "a");
+    assert!(board.catch_ups(10)[0].from <= 201);
+}
+
+#[test]
+fn where_ids_are_given_out_again_keys_that_wait_look_for_them() {
+    let (mut board, now) = (board(FailingKey::Block), Instant::now());
+    board.reads_from(90);
+    board.offer(vec![row(95, "a")], false, now);
+    take(&mut board);
+    fail(&mut board, 95, "a", now);
+    board.reads_from(100);
+    board.goes_back_to(80);
+    board.offer_heads(&[95], vec![row(95, "a")], now);
+    take(&mut board);
+    deliver(&mut board, 95, "a");
+    assert_eq!(board.catch_ups(10), [CatchUp { key: key("a"), from: 81 }]);
 }
 
 #[test]
@@ -335,7 +392,7 @@ fn a_failed_read_of_heads_and_keys_is_repeated() {
     deliver(&mut board, 1, "a");
     let asked = board.catch_ups(10);
     assert!(!board.catches_up());
-    board.catch_up_again(asked.clone());
+    board.catch_up_again(&asked);
     assert_eq!(board.catch_ups(10), asked);
 }
 
@@ -350,7 +407,7 @@ fn two_of_a_key_that_fail_in_one_batch_keep_one_head() {
     board.offer_heads(&[1], vec![row(1, "a")], now);
     take(&mut board);
     deliver(&mut board, 1, "a");
-    assert_eq!(board.catch_ups(10), [CatchUp { key: key("a"), from: 2 }]);
+    assert_eq!(board.catch_ups(10), [CatchUp { key: key("a"), from: 1 }]);
 }
 
 #[test]
@@ -406,11 +463,12 @@ fn where_keys_are_skipped_only_the_failed_event_waits() {
 }
 
 #[test]
-fn a_parked_key_stops_past_its_dead_head_and_goes_on_from_the_beginning() {
+fn a_parked_key_stops_past_its_dead_head_and_goes_on_from_there() {
     let (mut board, now) = (board(FailingKey::Park), Instant::now());
     board.offer(vec![row(1, "a"), row(2, "a")], false, now);
     assert_eq!(take(&mut board), [1, 2]);
     board.park_key_of(&event(1, "a"));
+    board.not_delivered(&event(1, "a"));
     board.park(&[], board.park_notes());
     let notes = board.park_notes();
     board.note_parked(&key("a"));
@@ -424,9 +482,37 @@ fn a_parked_key_stops_past_its_dead_head_and_goes_on_from_the_beginning() {
     board.offer(vec![row(3, "a")], false, now);
     assert_eq!(take(&mut board), [0; 0]);
     board.park(&[], board.park_notes());
-    assert!(board.sweep, "what was passed over is read again");
-    board.offer(vec![row(2, "a"), row(3, "a")], false, now);
+    let asked = board.catch_ups(10);
+    assert_eq!(asked, [CatchUp { key: key("a"), from: 1 }]);
+    board.offer_catch_up(&asked, vec![row(2, "a"), row(3, "a")], false, now);
     assert_eq!(take(&mut board), [2, 3]);
+}
+
+#[test]
+fn a_head_that_became_due_while_its_key_is_parked_is_sent_after_the_release() {
+    let (mut board, now) = (board(FailingKey::Park), Instant::now());
+    board.offer(vec![row(1, "a")], false, now);
+    take(&mut board);
+    fail(&mut board, 1, "a", now);
+    board.park(&[key("a")], board.park_notes());
+    board.offer_heads(&[1], vec![row(1, "a")], now);
+    assert_eq!(take(&mut board), [0; 0], "parked");
+    board.park(&[], board.park_notes());
+    let asked = board.catch_ups(10);
+    board.offer_catch_up(&asked, vec![row(1, "a")], false, now);
+    assert_eq!(take(&mut board), [1]);
+}
+
+#[test]
+fn a_dead_event_stops_its_key_until_its_letter_is_written() {
+    let (mut board, now) = (board(FailingKey::Block), Instant::now());
+    board.offer(vec![row(1, "a"), row(2, "a")], false, now);
+    assert_eq!(board.take(WORKER, 1, usize::MAX)[0].id, 1);
+    board.not_delivered(&event(1, "a"));
+    assert_eq!(take(&mut board), [0; 0], "2 is behind it");
+    board.dead(&event(1, "a"));
+    board.settled(1);
+    assert_eq!(board.catch_ups(10).len(), 1);
 }
 
 #[test]
@@ -437,6 +523,7 @@ fn a_head_that_is_gone_frees_its_key() {
     fail(&mut board, 1, "a", now);
     assert_eq!(take(&mut board), [0; 0]);
     board.offer_heads(&[1], Vec::new(), now);
+    assert_eq!(board.catch_ups(10), [], "whose head it was is not known");
     assert!(board.sweep);
     board.offer(vec![row(2, "a")], false, now);
     assert_eq!(take(&mut board), [2]);
