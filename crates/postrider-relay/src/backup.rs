@@ -3,8 +3,11 @@
 //! Every line carries a SHA-256 of its content, and counts only once it is on the disk (fsync).
 //! A `dead` line has everything that is needed to restore the event; a `closed` line says that the
 //! dead-letter table has it by now. A `batch` line has the counts of a buffer's batch.
+//!
+//! A closed line may be in another file than the dead line: any relay may move a row that was marked.
+//! So whoever imports a file asks the store, which knows best; closed lines only spare the question.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -40,6 +43,9 @@ pub enum Record {
         written_at: DateTime<Utc>,
         /// Row id in the outbox.
         original_id: i64,
+        /// Identity; older files do not have it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        event_id: Option<String>,
     },
     /// A batch of a buffer whose counts could go nowhere else.
     Batch(DeadBatch),
@@ -149,7 +155,7 @@ fn sha256(text: &str) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a backup file holds.
+/// What backup files hold.
 #[derive(Debug, Default)]
 pub struct Contents {
     /// Events that are not closed, with the name of their outbox, in the order of their row ids: a
@@ -177,32 +183,135 @@ pub fn read(path: &Path) -> io::Result<Contents> {
 /// # Errors
 /// If the stream ends with an error.
 pub fn read_from(reader: impl BufRead) -> io::Result<Contents> {
-    let mut contents = Contents::default();
-    let mut closed: HashSet<(String, i64)> = HashSet::new();
-    for (index, line) in reader.split(b'\n').enumerate() {
-        let line = line?;
-        if line.is_empty() {
-            continue;
-        }
-        match parse(&line) {
-            Ok(Record::Dead { outbox, event, .. }) => contents.open.push((outbox, *event)),
-            Ok(Record::Closed { outbox, original_id, .. }) => {
-                closed.insert((outbox, original_id));
-            }
-            // A worker that died after this line makes another one of the same batch.
-            Ok(Record::Batch(batch)) => {
-                if !contents.batches.iter().any(|known| known.batch == batch.batch) {
-                    contents.batches.push(batch);
-                }
-            }
-            Err(reason) => contents.damaged.push((index + 1, reason)),
+    let mut files = BackupFiles::default();
+    let damaged = files.add(reader)?;
+    Ok(Contents { damaged, ..files.contents() })
+}
+
+/// The backup files in a folder, in the order of their names.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for found in std::fs::read_dir(folder)? {
+        let path = found?.path();
+        if path.extension().is_some_and(|extension| extension == "jsonl") {
+            files.push(path);
         }
     }
-    let before = contents.open.len();
-    contents.open.retain(|(outbox, event)| !closed.contains(&(outbox.clone(), event.original_id)));
-    contents.closed = before - contents.open.len();
-    contents.open.sort_by(|(a, x), (b, y)| (a, x.original_id).cmp(&(b, y.original_id)));
-    Ok(contents)
+    files.sort();
+    Ok(files)
+}
+
+/// Backup files that are read together: what one of them closes is closed in all.
+#[derive(Debug, Default)]
+pub struct BackupFiles {
+    files: usize,
+    /// Dead lines, with their place.
+    dead: Vec<(String, Place, ImportEntry)>,
+    /// Closed lines, by outbox and row id.
+    closings: HashMap<(String, i64), Vec<Closing>>,
+    batches: Vec<DeadBatch>,
+}
+
+/// Where and when a line was written.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    file: usize,
+    line: usize,
+    written_at: DateTime<Utc>,
+}
+
+impl Place {
+    /// Whether this line was written before another. Within a file the lines say so, between files
+    /// the clocks of the machines; where these disagree with what happened, the store decides.
+    fn is_before(&self, other: &Self) -> bool {
+        match self.file == other.file {
+            true => self.line < other.line,
+            false => self.written_at <= other.written_at,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Closing {
+    place: Place,
+    event_id: Option<String>,
+}
+
+impl Closing {
+    /// Whether it is about that event, and later: a row id, or a whole event, may be used again after
+    /// a restore of the database.
+    fn closes(&self, place: &Place, event: &ImportEntry) -> bool {
+        let same = |id: &String| id.eq_ignore_ascii_case(&event.event_id);
+        self.event_id.as_ref().is_none_or(same) && place.is_before(&self.place)
+    }
+}
+
+impl BackupFiles {
+    /// Reads one more file. Answers the lines that cannot be trusted: number and reason.
+    ///
+    /// # Errors
+    /// If the stream ends with an error.
+    pub fn add(&mut self, reader: impl BufRead) -> io::Result<Vec<(usize, String)>> {
+        self.files += 1;
+        let mut damaged = Vec::new();
+        for (index, text) in reader.split(b'\n').enumerate() {
+            let (text, line) = (text?, index + 1);
+            if text.is_empty() {
+                continue;
+            }
+            match parse(&text) {
+                Ok(record) => self.take(record, line),
+                Err(reason) => damaged.push((line, reason)),
+            }
+        }
+        Ok(damaged)
+    }
+
+    fn take(&mut self, record: Record, line: usize) {
+        let place = |written_at| Place { file: self.files, line, written_at };
+        match record {
+            Record::Dead { outbox, written_at, event } => {
+                self.dead.push((outbox, place(written_at), *event));
+            }
+            Record::Closed { outbox, written_at, original_id, event_id } => {
+                let closing = Closing { place: place(written_at), event_id };
+                self.closings.entry((outbox, original_id)).or_default().push(closing);
+            }
+            // A worker that died after this line makes another one of the same batch.
+            Record::Batch(batch) => {
+                if !self.batches.iter().any(|known| known.batch == batch.batch) {
+                    self.batches.push(batch);
+                }
+            }
+        }
+    }
+
+    /// What they hold together. An event that is in them several times counts with its last line.
+    pub fn contents(self) -> Contents {
+        let mut contents = Contents { batches: self.batches, ..Contents::default() };
+        let mut open: HashMap<(String, i64, String), (Place, ImportEntry)> = HashMap::new();
+        for (outbox, place, event) in self.dead {
+            let of_row = (outbox, event.original_id);
+            let closings = self.closings.get(&of_row).map(Vec::as_slice).unwrap_or_default();
+            if closings.iter().any(|closing| closing.closes(&place, &event)) {
+                contents.closed += 1;
+                continue;
+            }
+            let key = (of_row.0, event.original_id, event.event_id.to_ascii_lowercase());
+            let known = open.get(&key);
+            if known.is_none_or(|(known, _)| known.is_before(&place)) {
+                open.insert(key, (place, event));
+            }
+        }
+        let mut open: Vec<_> = open.into_iter().collect();
+        open.sort_by(|(a, _), (b, _)| a.cmp(b));
+        contents.open =
+            open.into_iter().map(|((outbox, ..), (_, event))| (outbox, event)).collect();
+        contents
+    }
 }
 
 fn parse(line: &[u8]) -> Result<Record, String> {

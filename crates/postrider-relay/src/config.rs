@@ -150,6 +150,10 @@ pub struct RelayConfig {
     pub inbox_retention: Duration,
     /// Rows per statement of house-keeping.
     pub chunk: u32,
+    /// A store, or the Redis of a buffer, that has not answered for this long raises an alert.
+    pub unreachable_after: Duration,
+    /// Dead letters that have waited this long for the store go to the backup file.
+    pub backup_after: Duration,
     /// Folder of the backup file.
     pub backup_folder: PathBuf,
     /// Size at which the backup file is rotated.
@@ -173,6 +177,8 @@ impl Default for RelayConfig {
             time_zone: jiff::tz::TimeZone::UTC,
             inbox_retention: postrider::INBOX_RETENTION,
             chunk: 5_000,
+            unreachable_after: Duration::from_secs(30),
+            backup_after: Duration::from_secs(30),
             backup_folder: PathBuf::from("postrider-data/dead-letters"),
             backup_bytes_max: 64 * 1024 * 1024,
         }

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::RelayConfig;
 use crate::monitor::Observations;
+use crate::reachability::Reachability;
 use crate::telemetry;
 
 /// Destinations that are down, shown per outbox in the list of relays.
@@ -224,6 +225,7 @@ impl Heart {
         store: &dyn Database,
         config: &RelayConfig,
         mut lease: Option<Lease>,
+        mut store_answers: Reachability,
         stop: &CancellationToken,
     ) -> Option<Lease> {
         let mut observer = Observer::default();
@@ -235,8 +237,9 @@ impl Heart {
             let beat = tokio::time::timeout(config.lease, beat);
             let Some(beat) = stop.run_until_cancelled(beat).await else { break };
             match beat {
-                Ok(Ok(())) => {}
+                Ok(Ok(())) => store_answers.answered(),
                 Ok(Err(StoreError::LeaseLost)) => {
+                    store_answers.answered();
                     tracing::warn!(
                         "lease lost: another relay declared this one dead; registering anew"
                     );
@@ -248,10 +251,13 @@ impl Heart {
                 // What cannot be read cannot be judged.
                 Ok(Err(error)) => {
                     tracing::warn!(%error, "heartbeat failed; trying again");
+                    store_answers.failed(started, &error.to_string());
                     observer = Observer::default();
                 }
                 Err(_) => {
                     tracing::warn!(waited = ?config.lease, "heartbeat not answered; trying again");
+                    let error = format!("no answer within {:?}", config.lease);
+                    store_answers.failed(started, &error);
                     observer = Observer::default();
                 }
             }

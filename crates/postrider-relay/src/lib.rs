@@ -32,6 +32,7 @@ pub mod monitor;
 pub mod policy;
 pub mod preset;
 mod rate;
+mod reachability;
 mod relay;
 mod routes;
 mod rows;

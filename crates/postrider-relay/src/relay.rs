@@ -22,6 +22,7 @@ use crate::destinations::DestinationBook;
 use crate::heart::{self, Heart};
 use crate::jobs;
 use crate::monitor::{Monitor, Observations, Thresholds};
+use crate::reachability::Reachability;
 use crate::safety_net::SafetyNet;
 use crate::settling::Settler;
 use crate::sink::Sink;
@@ -197,7 +198,10 @@ impl Relay {
         let beating = {
             let (heart, store) = (Arc::clone(&heart), Arc::clone(&self.store));
             let (config, stop) = (self.config.clone(), stop_heart.clone());
-            tokio::spawn(async move { heart.run(store.as_ref(), &config, registered, &stop).await })
+            let answers = Reachability::of_store(config.unreachable_after, alerts.clone());
+            tokio::spawn(async move {
+                heart.run(store.as_ref(), &config, registered, answers, &stop).await
+            })
         };
         let backup =
             Arc::new(Backup::new(&self.config.backup_folder, self.config.backup_bytes_max));
@@ -207,6 +211,7 @@ impl Relay {
             alerts: alerts.clone(),
             thresholds: thresholds(&self.outboxes),
             rolls: heart.rolls(),
+            backup_after: self.config.backup_after,
         });
         let upkeep = Upkeep {
             store: Arc::clone(&self.store),
@@ -278,7 +283,8 @@ impl Relay {
         #[cfg(feature = "buffer")]
         for config in self.buffers {
             let (store, backup) = (Arc::clone(&self.store), Arc::clone(&backup));
-            let worker = Worker::new(config, store, backup, alerts.clone());
+            let silent_max = self.config.unreachable_after;
+            let worker = Worker::new(config, store, backup, alerts.clone(), silent_max);
             let (heart, stop) = (Arc::clone(&heart), stop.clone());
             // Cut off anywhere: what it leaves is on the list in Redis.
             pipelines.spawn(async move {

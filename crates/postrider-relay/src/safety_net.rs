@@ -4,14 +4,18 @@
 //! the outbox: marked `DEAD_LETTER` where it can be written, held and recovered otherwise.
 
 use std::collections::{BTreeMap, HashMap};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::Utc;
-use postrider::store::{CountLimit, Database, Death, DlqFilter, ImportEntry, Lease, Result};
+use postrider::store::{
+    CountLimit, Database, Death, DlqFilter, ImportEntry, Lease, MovedLetter, Result,
+};
 use postrider::{Event, Outbox, StoreError, fingerprint};
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::alert::{Alert, Alerts, Severity};
 use crate::backup::{Backup, Record};
@@ -29,10 +33,23 @@ pub(crate) struct SafetyNet {
     pub(crate) thresholds: HashMap<String, Thresholds>,
     /// Who watches the tables.
     pub(crate) rolls: watch::Receiver<Roll>,
+    /// How long dead letters wait for the store before the backup file has them.
+    pub(crate) backup_after: Duration,
+}
+
+/// When dead letters that wait for the store go to the backup file, and whether they are there.
+#[derive(Clone)]
+struct Filing {
+    due_at: Instant,
+    done: bool,
+    /// What the store said last.
+    cause: String,
 }
 
 impl SafetyNet {
-    /// Moves events to the dead letters, all at once, or one by one if that fails.
+    /// Moves events to the dead letters, all at once, or one by one if that fails. What the store
+    /// does not take within [`SafetyNet::backup_after`] is in the backup file from then on, and the
+    /// file says so when the store has it. The rows stay in their place meanwhile.
     pub(crate) async fn bury(
         &self,
         outbox: &Outbox,
@@ -40,13 +57,34 @@ impl SafetyNet {
         dead: Vec<(Event, Death)>,
         settler: &Settler,
     ) -> Result<()> {
+        let mut filing = Filing {
+            due_at: Instant::now() + self.backup_after,
+            done: false,
+            cause: format!("the store has not answered for {:?}", self.backup_after),
+        };
+        self.bury_some(outbox, lease, dead, settler, &mut filing).await
+    }
+
+    async fn bury_some(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        dead: Vec<(Event, Death)>,
+        settler: &Settler,
+        filing: &mut Filing,
+    ) -> Result<()> {
         let mut wait = Duration::from_millis(20);
         let deaths: Vec<Death> = dead.iter().map(|(_, death)| death.clone()).collect();
         loop {
-            match self.store.settle_dead(outbox, lease, &deaths).await {
-                Ok(_) => {
+            let settling = self.store.settle_dead(outbox, lease, &deaths);
+            match self.filing_meanwhile(settling, outbox, &dead, settler, filing).await {
+                Ok(settled) => {
                     count_attempts(outbox, &deaths);
                     self.tell(outbox, &dead);
+                    // With fewer, a row was not ours any more; which one is not known here.
+                    if filing.done && settled.rows == dead.len() as u64 {
+                        self.close(outbox, &moved(&dead)).await;
+                    }
                     self.check_unresolved(outbox).await;
                     return Ok(());
                 }
@@ -56,18 +94,25 @@ impl SafetyNet {
                 }
                 // The row is safe where it is; the table may well work once the database does.
                 Err(error) if error.is_transient() => {
-                    settler.pause(outbox, lease, &mut wait, &error).await?;
+                    filing.cause = error.to_string();
+                    let paused = settler.pause(outbox, lease, &mut wait, &error).await;
+                    if paused.is_err() && settler.abort.is_cancelled() {
+                        self.file(outbox, &dead, filing).await;
+                    }
+                    paused?;
                 }
                 Err(error) if dead.len() > 1 => {
                     tracing::error!(outbox = outbox.name(), %error, "dead letters: one by one");
-                    for (event, death) in dead {
-                        Box::pin(self.bury(outbox, lease, vec![(event, death)], settler)).await?;
+                    for one in dead {
+                        let (one, mut filing) = (vec![one], filing.clone());
+                        Box::pin(self.bury_some(outbox, lease, one, settler, &mut filing)).await?;
                     }
                     return Ok(());
                 }
                 Err(error) => {
-                    for (event, death) in dead {
-                        self.back_up(outbox, &event, &death, &error).await;
+                    filing.cause = error.to_string();
+                    self.file(outbox, &dead, filing).await;
+                    for (_, death) in dead {
                         self.mark(outbox, lease, death, settler).await?;
                     }
                     return Ok(());
@@ -76,31 +121,72 @@ impl SafetyNet {
         }
     }
 
-    /// Second and third rung, for one event.
-    async fn back_up(&self, outbox: &Outbox, event: &Event, death: &Death, cause: &StoreError) {
+    /// Waits for a settle. A connection that went silent may stay so for long: when the time has
+    /// come, or the relay stops, the file has the events before the store answers.
+    async fn filing_meanwhile<T>(
+        &self,
+        settling: impl Future<Output = Result<T>>,
+        outbox: &Outbox,
+        dead: &[(Event, Death)],
+        settler: &Settler,
+        filing: &mut Filing,
+    ) -> Result<T> {
+        let mut settling = pin!(settling);
+        while !filing.done {
+            tokio::select! {
+                biased;
+                answer = &mut settling => return answer,
+                () = settler.abort.cancelled() => {
+                    self.file(outbox, dead, filing).await;
+                    break;
+                }
+                () = tokio::time::sleep_until(filing.due_at) => {
+                    self.file(outbox, dead, filing).await;
+                }
+            }
+        }
+        settling.await
+    }
+
+    /// Second and third rung, once for each event.
+    async fn file(&self, outbox: &Outbox, dead: &[(Event, Death)], filing: &mut Filing) {
+        if filing.done {
+            return;
+        }
         let name = outbox.name();
-        let record = Record::Dead {
+        let record = |(event, death): &(Event, Death)| Record::Dead {
             outbox: name.to_owned(),
             written_at: Utc::now(),
             event: Box::new(import_entry(event, death)),
         };
+        let records: Vec<Record> = dead.iter().map(record).collect();
         let backup = Arc::clone(&self.backup);
-        let written = tokio::task::spawn_blocking(move || backup.append(&[record])).await;
+        let written = tokio::task::spawn_blocking(move || backup.append(&records)).await;
         let written = written.unwrap_or_else(|panic| Err(std::io::Error::other(panic)));
-        let place = self.backup.path();
+        let (cause, place) = (&filing.cause, self.backup.path());
         match written {
             Ok(()) => {
-                metrics::counter!(telemetry::BACKUP, label::OUTBOX => name.to_owned()).increment(1);
-                tracing::error!(outbox = name, id = event.id, event_id = event.event_id, %cause,
-                    file = %place.display(), "dead-letter table failed; event is in the backup file");
-                self.tell_backup(outbox, event, death, cause);
+                filing.done = true;
+                metrics::counter!(telemetry::BACKUP, label::OUTBOX => name.to_owned())
+                    .increment(dead.len() as u64);
+                for (event, _) in dead {
+                    tracing::error!(outbox = name, id = event.id, event_id = event.event_id, cause,
+                        file = %place.display(),
+                        "dead-letter table failed; event is in the backup file");
+                }
+                self.tell_backup(outbox, dead, cause);
             }
             Err(error) => {
+                // The rows are still there, and so is the next chance.
+                filing.due_at = Instant::now() + self.backup_after;
                 metrics::counter!(telemetry::CRITICAL, label::OUTBOX => name.to_owned())
-                    .increment(1);
-                tracing::error!(outbox = name, id = event.id, event_id = event.event_id, %cause,
-                    %error, "dead-letter table and backup file failed; the event is in the outbox");
-                self.tell_critical(outbox, event, death, cause, &error);
+                    .increment(dead.len() as u64);
+                for (event, death) in dead {
+                    tracing::error!(outbox = name, id = event.id, event_id = event.event_id, cause,
+                        %error,
+                        "dead-letter table and backup file failed; the event is in the outbox");
+                    self.tell_critical(outbox, event, death, cause, &error);
+                }
             }
         }
     }
@@ -166,19 +252,18 @@ impl SafetyNet {
         self.thresholds.get(outbox.name()).copied().unwrap_or(Thresholds::API_CALL)
     }
 
-    /// Rows that upkeep moved since: the file says so too.
-    pub(crate) async fn close(&self, outbox: &Outbox, ids: &[i64]) {
-        let records: Vec<Record> = ids
-            .iter()
-            .map(|id| Record::Closed {
-                outbox: outbox.name().to_owned(),
-                written_at: Utc::now(),
-                original_id: *id,
-            })
-            .collect();
+    /// The dead-letter table has these since: the file says so too.
+    pub(crate) async fn close(&self, outbox: &Outbox, moved: &[MovedLetter]) {
+        let closed = |letter: &MovedLetter| Record::Closed {
+            outbox: outbox.name().to_owned(),
+            written_at: Utc::now(),
+            original_id: letter.original_id,
+            event_id: Some(letter.event_id.clone()),
+        };
+        let records: Vec<Record> = moved.iter().map(closed).collect();
         let backup = Arc::clone(&self.backup);
         let written = tokio::task::spawn_blocking(move || backup.append(&records)).await;
-        // Not needed for safety: an import finds the event in the dead letters.
+        // Not needed for safety: the store tells an import what it has, or had.
         if let Ok(Err(error)) = written {
             tracing::warn!(outbox = outbox.name(), %error, "backup file: not marked as closed");
         }
@@ -214,15 +299,16 @@ impl SafetyNet {
         }
     }
 
-    fn tell_backup(&self, outbox: &Outbox, event: &Event, death: &Death, cause: &StoreError) {
-        if !self.thresholds(outbox).backups {
+    /// Those of one failure together, so that they push no other alert out.
+    fn tell_backup(&self, outbox: &Outbox, dead: &[(Event, Death)], cause: &str) {
+        let Some((event, death)) = dead.first().filter(|_| self.thresholds(outbox).backups) else {
             return;
-        }
+        };
         let name = outbox.name();
         let mut fields = fields(event, death);
-        fields.push(("cause", cause.to_string()));
+        fields.push(("cause", cause.to_owned()));
         fields.push(("file", self.backup.path().display().to_string()));
-        self.alerts.raise(Alert {
+        let alert = Alert {
             severity: Severity::Critical,
             kind: format!("backup/{name}"),
             title: format!(
@@ -230,7 +316,8 @@ impl SafetyNet {
             ),
             fields,
             event: None,
-        });
+        };
+        self.alerts.raise_many(alert, dead.len() as u64);
     }
 
     fn tell_critical(
@@ -238,7 +325,7 @@ impl SafetyNet {
         outbox: &Outbox,
         event: &Event,
         death: &Death,
-        cause: &StoreError,
+        cause: &str,
         file_error: &std::io::Error,
     ) {
         if !self.thresholds(outbox).critical_failures {
@@ -246,7 +333,7 @@ impl SafetyNet {
         }
         let name = outbox.name();
         let mut fields = fields(event, death);
-        fields.push(("table", cause.to_string()));
+        fields.push(("table", cause.to_owned()));
         fields.push(("file", format!("{}: {file_error}", self.backup.path().display())));
         fields.push(("whereabouts", format!("table {} row {}", outbox.table(), event.id)));
         self.alerts.raise(Alert {
@@ -280,24 +367,56 @@ fn fields(event: &Event, death: &Death) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn import_entry(event: &Event, death: &Death) -> ImportEntry {
-    ImportEntry {
+fn moved(dead: &[(Event, Death)]) -> Vec<MovedLetter> {
+    let letter = |(event, _): &(Event, Death)| MovedLetter {
         original_id: event.id,
         event_id: event.event_id.clone(),
-        request_id: event.request_id.clone(),
-        aggregate_type: event.aggregate_type.clone(),
-        aggregate_id: event.aggregate_id.clone(),
-        event_type: event.event_type.clone(),
-        payload: event.payload.clone(),
-        headers: event.headers.clone(),
-        content_hash: event.content_hash.clone(),
+    };
+    dead.iter().map(letter).collect()
+}
+
+/// Names every field of an event: a new one does not compile before it is thought of here.
+fn import_entry(event: &Event, death: &Death) -> ImportEntry {
+    let Event {
+        id,
+        event_id,
+        request_id,
+        aggregate_type,
+        aggregate_id,
+        event_type,
+        payload,
+        headers,
+        content_hash,
+        created_at,
+        expires_at,
+        retry_count,
+        max_retries,
+        redrive_count,
+        // About the last try of the row; they end with it.
+        crash_count: _,
+        last_failed_at: _,
+        claimed_at: _,
+        version: _,
+        place: _,
+    } = event;
+    ImportEntry {
+        original_id: *id,
+        event_id: event_id.clone(),
+        request_id: request_id.clone(),
+        aggregate_type: aggregate_type.clone(),
+        aggregate_id: aggregate_id.clone(),
+        event_type: event_type.clone(),
+        payload: payload.clone(),
+        headers: headers.clone(),
+        content_hash: content_hash.clone(),
         reason: death.reason,
         error_message: death.message.clone(),
         error_detail: death.detail.clone(),
         failed_at: Utc::now(),
-        retry_count: event.retry_count + i32::from(death.attempted),
-        max_retries: event.max_retries,
-        redrive_count: event.redrive_count,
-        created_at: event.created_at,
+        retry_count: retry_count + i32::from(death.attempted),
+        max_retries: *max_retries,
+        redrive_count: *redrive_count,
+        created_at: *created_at,
+        expires_at: *expires_at,
     }
 }

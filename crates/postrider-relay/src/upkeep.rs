@@ -275,13 +275,13 @@ impl Upkeep {
 
     async fn move_marked_one(&self, outbox: &Outbox) -> Result<(), StoreError> {
         loop {
-            let ids = self.store.move_marked(outbox, self.config.chunk).await?;
-            if ids.is_empty() {
+            let moved = self.store.move_marked(outbox, self.config.chunk).await?;
+            if moved.is_empty() {
                 return Ok(());
             }
-            let rows = ids.len();
+            let rows = moved.len();
             tracing::info!(outbox = outbox.name(), rows, "marked rows moved to the dead letters");
-            self.safety_net.close(outbox, &ids).await;
+            self.safety_net.close(outbox, &moved).await;
             self.store.fingerprint_dead_letters(outbox, self.config.chunk).await?;
         }
     }

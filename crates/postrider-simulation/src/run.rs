@@ -239,6 +239,8 @@ fn relay(world: &Arc<World>, process: &Arc<Process>) -> Relay {
         fold_every: Duration::from_secs(3_600),
         monitor_every: Duration::from_secs(3_600),
         report_every: Duration::ZERO,
+        // A file is written by another thread and takes real time.
+        backup_after: Duration::from_secs(365 * 24 * 3_600),
         ..RelayConfig::default()
     };
     let mut relay = Relay::new(Arc::new(store), config);

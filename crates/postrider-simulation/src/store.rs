@@ -10,7 +10,7 @@ use postrider::store::{
     Failure, Key, Lane, LaneOwner, LaneRead, LaneRow, LaneSet, Lanes, Lease, Mode, OnSuccess,
     RelayIdentity, RelayPulse, Result, Serving, Settled, Store, StoreKind,
 };
-use postrider::store::{DeadReason, Recovery};
+use postrider::store::{DeadReason, MovedLetter, Recovery};
 use postrider::{Event, Outbox, StoreError};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -659,15 +659,19 @@ impl SimulatedStore {
         .await
     }
 
-    pub(crate) async fn move_marked_rows(&self, outbox: &Outbox) -> Result<Vec<i64>> {
-        self.call(|state, _| {
+    pub(crate) async fn move_marked_rows(&self, outbox: &Outbox) -> Result<Vec<MovedLetter>> {
+        self.call(|state, now| {
             let table = state.database.table(outbox.name())?;
             let marked = table.rows.iter().filter(|(_, row)| row.marked);
-            let ids: Vec<i64> = marked.map(|(id, _)| *id).collect();
-            for id in &ids {
-                table.dead.extend(table.rows.remove(id).map(|row| row.number));
+            let letter = |(id, row): (&i64, &Row)| MovedLetter {
+                original_id: *id,
+                event_id: event_of(*id, row, now).event_id,
+            };
+            let moved: Vec<MovedLetter> = marked.map(letter).collect();
+            for letter in &moved {
+                table.dead.extend(table.rows.remove(&letter.original_id).map(|row| row.number));
             }
-            Ok(ids)
+            Ok(moved)
         })
         .await
     }

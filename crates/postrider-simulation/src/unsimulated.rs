@@ -52,7 +52,7 @@ impl Upkeep for SimulatedStore {
         .await
     }
 
-    async fn move_marked(&self, outbox: &Outbox, _: u32) -> Result<Vec<i64>> {
+    async fn move_marked(&self, outbox: &Outbox, _: u32) -> Result<Vec<MovedLetter>> {
         self.move_marked_rows(outbox).await
     }
 
@@ -147,6 +147,10 @@ impl Desk for SimulatedStore {
     }
 
     async fn import(&self, _: &Outbox, _: &ImportEntry, _: &str) -> Result<Imported> {
+        refused()
+    }
+
+    async fn was_closed(&self, _: &Outbox, _: &ImportEntry) -> Result<bool> {
         refused()
     }
 

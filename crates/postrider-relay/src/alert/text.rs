@@ -37,3 +37,17 @@ pub(super) fn lines(fields: &[(&'static str, String)]) -> String {
 pub(super) fn cut(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max).collect()
 }
+
+/// In parts of at most so many characters, which together are the text.
+#[cfg(feature = "http")]
+pub(super) fn parts(text: &str, chars_max: usize) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.char_indices().nth(chars_max).map_or(rest.len(), |(at, _)| at);
+        let (part, more) = rest.split_at(end);
+        parts.push(part);
+        rest = more;
+    }
+    parts
+}

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use postrider::store::Database;
 use serde::Serialize;
@@ -14,6 +15,7 @@ use crate::alert::{AlertSettings, Dispatcher, LogChannel, Subscription};
 use crate::backup::Backup;
 use crate::config::RelayConfig;
 use crate::heart::{self, Heart};
+use crate::reachability::Reachability;
 use crate::relay::RelayError;
 
 /// Batches of a buffer, before and after.
@@ -41,20 +43,25 @@ pub async fn recover_buffers(
     let heart = Heart::new(Vec::new(), HashMap::new());
     let stop = CancellationToken::new();
     let _stop = stop.clone().drop_guard();
-    let beating = {
-        let (heart, store) = (Arc::clone(&heart), Arc::clone(&store));
-        let (config, stop) = (config.clone(), stop.clone());
-        tokio::spawn(
-            async move { heart.run(store.as_ref(), &config, Some(registered), &stop).await },
-        )
-    };
     let (alerts, dispatcher) =
         Dispatcher::new(vec![Subscription::new(LogChannel)], AlertSettings::default());
     let dispatcher = tokio::spawn(dispatcher.run(stop.clone()));
+    let beating = {
+        let (heart, store) = (Arc::clone(&heart), Arc::clone(&store));
+        let (config, stop) = (config.clone(), stop.clone());
+        let answers = Reachability::of_store(config.unreachable_after, alerts.clone());
+        tokio::spawn(async move {
+            heart.run(store.as_ref(), &config, Some(registered), answers, &stop).await
+        })
+    };
     let backup = Arc::new(Backup::new(&config.backup_folder, config.backup_bytes_max));
     let mut workers: Vec<Worker> = buffers
         .into_iter()
-        .map(|buffer| Worker::new(buffer, Arc::clone(&store), Arc::clone(&backup), alerts.clone()))
+        .map(|buffer| {
+            let (store, backup) = (Arc::clone(&store), Arc::clone(&backup));
+            // Its caller sees at once what fails.
+            Worker::new(buffer, store, backup, alerts.clone(), Duration::MAX)
+        })
         .collect();
     let outcome = recover_all(&mut workers, &heart, config).await;
     stop.cancel();

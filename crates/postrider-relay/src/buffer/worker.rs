@@ -17,6 +17,7 @@ use super::BufferConfig;
 use crate::alert::{Alert, Alerts, Severity};
 use crate::backup::Backup;
 use crate::heart::Heart;
+use crate::reachability::Reachability;
 use crate::telemetry::{self, label};
 use crate::upkeep::Every;
 
@@ -67,7 +68,11 @@ pub(crate) struct Worker {
     checked_at: Option<Instant>,
     refused: Option<String>,
     clean: Every,
-    troubled: bool,
+    redis: Reachability,
+    /// Since when nothing was saved.
+    troubled: Option<Instant>,
+    /// For how long that may last before people are told, where it ends by itself.
+    silent_max: Duration,
 }
 
 impl Worker {
@@ -76,8 +81,13 @@ impl Worker {
         store: Arc<dyn Database>,
         backup: Arc<Backup>,
         alerts: Alerts,
+        silent_max: Duration,
     ) -> Self {
-        telemetry::start_buffer(config.buffer.name());
+        let name = config.buffer.name();
+        telemetry::start_buffer(name);
+        let (kind, server) =
+            (format!("redis-unreachable/{name}"), format!("The Redis of buffer {name}"));
+        let redis = Reachability::new(kind, server, silent_max, alerts.clone());
         Self {
             config,
             store,
@@ -87,7 +97,9 @@ impl Worker {
             checked_at: None,
             refused: None,
             clean: Every::new(CLEAN_EVERY),
-            troubled: false,
+            redis,
+            troubled: None,
+            silent_max,
         }
     }
 
@@ -100,7 +112,7 @@ impl Worker {
                 // Its batches are a dead relay's now; under the new lease they are recovered.
                 heart.lost();
             }
-            self.tell(outcome);
+            self.tell(started, outcome);
             let rest = self.config.flush_every.saturating_sub(started.elapsed());
             if stop.run_until_cancelled(tokio::time::sleep(rest)).await.is_none() {
                 return;
@@ -315,33 +327,43 @@ impl Worker {
         Ok(())
     }
 
-    /// Says what keeps the buffer from being saved, once, and that it is over.
-    fn tell(&mut self, outcome: Result<(), Trouble>) {
+    /// Says what keeps the buffer from being saved, once, and that it is over. What is over by itself
+    /// is told when it lasts.
+    fn tell(&mut self, started: Instant, outcome: Result<(), Trouble>) {
         let name = self.config.buffer.name();
         let kind = format!("buffer/{name}");
-        match outcome {
-            Ok(()) if self.troubled => {
-                self.troubled = false;
-                tracing::info!(buffer = name, "the buffer is saved again");
-                self.alerts.end(kind, format!("Buffer {name} is saved again"));
-            }
-            Ok(()) => {}
-            Err(trouble) => {
-                match self.troubled {
-                    true => tracing::debug!(buffer = name, %trouble, "still not saved"),
-                    false => tracing::warn!(buffer = name, %trouble, "not saved; trying again"),
+        let trouble = match outcome {
+            Ok(()) => {
+                self.redis.answered();
+                if self.troubled.take().is_some() {
+                    tracing::info!(buffer = name, "the buffer is saved again");
+                    self.alerts.end(kind, format!("Buffer {name} is saved again"));
                 }
-                self.troubled = true;
-                if !trouble.is_transient() {
-                    self.alerts.begin(Alert {
-                        severity: Severity::Critical,
-                        kind,
-                        title: format!("Buffer {name} cannot be saved"),
-                        fields: vec![("error", trouble.to_string())],
-                        event: None,
-                    });
-                }
+                return;
             }
+            Err(trouble) => trouble,
+        };
+        match self.troubled {
+            Some(_) => tracing::debug!(buffer = name, %trouble, "still not saved"),
+            None => tracing::warn!(buffer = name, %trouble, "not saved; trying again"),
+        }
+        let since = *self.troubled.get_or_insert(started);
+        match &trouble {
+            Trouble::Redis(error) if error.is_transient() => {
+                self.redis.failed(started, &error.to_string());
+                return;
+            }
+            // Each round asks Redis first.
+            _ => self.redis.answered(),
+        }
+        if !trouble.is_transient() || since.elapsed() >= self.silent_max {
+            self.alerts.begin(Alert {
+                severity: Severity::Critical,
+                kind,
+                title: format!("Buffer {name} cannot be saved"),
+                fields: vec![("error", trouble.to_string())],
+                event: None,
+            });
         }
     }
 

@@ -102,6 +102,74 @@ async fn slack_gets_a_text_that_calls_nobody() {
     assert!(text.contains(&held_event(7).event_id), "{text}");
 }
 
+/// With all that a text can have, and 200 KB of it: the last copy of an event.
+fn large_event() -> Event {
+    let payload = "{\"note\":\"<!channel> & ``` ü\\n\"}".repeat(8_000);
+    assert!(payload.len() > 200_000);
+    let headers = Some("{\"traceparent\":\"00-1\"}".to_owned());
+    Event { payload, headers, expires_at: Some(held_event(7).created_at), ..held_event(7) }
+}
+
+/// The event as JSON, as every channel that may carry payloads must deliver it.
+fn as_json(event: &Event) -> Value {
+    serde_json::to_value(event).unwrap()
+}
+
+/// Slack fails, slows down and loses answers in between: each part arrives, in order.
+#[tokio::test]
+async fn slack_gets_a_large_event_whole_in_numbered_parts() {
+    let answers = std::sync::atomic::AtomicUsize::new(0);
+    let receiver =
+        Receiver::start(move |_| match answers.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+            2 => Reply::Status(503),
+            4 => Reply::Full(429, vec![("retry-after", "0".to_owned())], String::new()),
+            _ => Reply::Full(200, Vec::new(), "ok".to_owned()),
+        })
+        .await;
+    let slack = SlackChannel::new("slack", &receiver.url("/services/T/B/secret")).unwrap();
+    let message = message(Some(large_event()));
+    assert!(!slack.send(&message).await.unwrap_err().refused, "it is tried again");
+    slack.send(&message).await.unwrap();
+
+    let requests = receiver.received().requests.clone();
+    let texts: Vec<String> = requests
+        .iter()
+        .map(|request| serde_json::from_str::<Value>(&request.body).unwrap()["text"].clone())
+        .map(|text| text.as_str().unwrap().to_owned())
+        .collect();
+    assert!(texts.iter().all(|text| text.chars().count() <= 40_000));
+    assert!(texts[0].starts_with("*[critical] Dead letter in outbox orders*\nid: 7\n"));
+    assert_eq!((&texts[2], &texts[4]), (&texts[3], &texts[5]), "only what failed is repeated");
+    let mut seen: Vec<&String> = texts[1..].iter().collect();
+    seen.dedup();
+    let mut json = String::new();
+    for (index, text) in seen.iter().enumerate() {
+        let (title, part) = text.split_once("\n```").unwrap();
+        assert!(title.ends_with(&format!("part {} of {}", index + 1, seen.len())), "{title}");
+        json.push_str(part.strip_suffix("```").unwrap());
+    }
+    assert!(!json.contains(['<', '>', '&', '`']), "Slack reads none of it as its own");
+    let event: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(event, as_json(&large_event()));
+}
+
+#[tokio::test]
+async fn a_webhook_and_discord_get_a_large_event_whole() {
+    let receiver = Receiver::start(|_| Reply::Status(204)).await;
+    let message = message(Some(large_event()));
+    let expected = as_json(message.event.as_ref().unwrap());
+    let hook = WebhookChannel::new("ops", &receiver.url("/alerts"), &[]).unwrap();
+    hook.send(&message).await.unwrap();
+    discord(&receiver, "/").send(&message).await.unwrap();
+    let requests = receiver.received().requests.clone();
+    let body: Value = serde_json::from_str(&requests[0].body).unwrap();
+    assert_eq!(body["event"], expected);
+    let file = requests[1].body.split("\r\n\r\n").nth(2).unwrap();
+    let file = file.rsplit_once("\r\n--").unwrap().0;
+    let file = file.split_once("\r\n--").map_or(file, |(file, _)| file);
+    assert_eq!(serde_json::from_str::<Value>(file).unwrap(), expected);
+}
+
 #[tokio::test]
 async fn a_webhook_gets_the_message_as_json_with_a_signature_that_fits() {
     use base64::Engine;
@@ -192,6 +260,21 @@ async fn a_mail_has_subject_fields_and_the_event_as_an_attachment() {
     assert!(header("content-type").starts_with("multipart/mixed"), "{}", mail.text);
     assert!(mail.text.contains("error: timeout <!channel> & @everyone"), "{}", mail.text);
     assert!(mail.text.contains("filename=\"event.json\""), "{}", mail.text);
+}
+
+#[tokio::test]
+async fn a_mail_has_a_large_event_whole() {
+    use base64::Engine;
+    let server = MailServer::start().await;
+    let channel = EmailChannel::new(mail_to(&server, "oncall@example.com")).unwrap();
+    channel.send(&message(Some(large_event()))).await.unwrap();
+    let mail = server.mails()[0].text.replace("\r\n", "\n");
+    let (_, attached) = mail.split_once("filename=\"event.json\"").unwrap();
+    let (head, body) = attached.split_once("\n\n").unwrap();
+    assert!(head.to_lowercase().contains("base64"), "{head}");
+    let body: String = body.split("\n--").next().unwrap().split_whitespace().collect();
+    let json = base64::engine::general_purpose::STANDARD.decode(body).unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&json).unwrap(), as_json(&large_event()));
 }
 
 #[tokio::test]

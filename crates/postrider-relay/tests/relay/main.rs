@@ -41,6 +41,7 @@ mod safety_net;
 mod settling;
 mod sharing;
 mod stopping;
+mod store_away;
 mod telemetry;
 mod traces;
 mod upkeep;

@@ -164,7 +164,7 @@ pub(crate) enum DlqCommand {
     Export(ExportArgs),
     /// Put events from a backup file or an export into the dead letters
     Import {
-        /// Files (JSON lines); `-` is standard input
+        /// Files (JSON lines), or folders of them, read together; `-` is standard input
         #[arg(required = true)]
         files: Vec<PathBuf>,
         /// Only show what would happen

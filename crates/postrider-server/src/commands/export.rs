@@ -1,7 +1,7 @@
 //! `postrider dlq export` and `dlq import`: the backup file form, both ways.
 
-use std::fs::OpenOptions;
-use std::io::{BufWriter, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use chrono::Utc;
 use postrider::store::{DlqFilter, ImportEntry, Imported, Page};
 use postrider::{Outbox, Status, StoreError};
-use postrider_relay::backup::{self, Record};
+use postrider_relay::backup::{self, BackupFiles, Record};
 use serde::Serialize;
 
 use crate::cli::ExportArgs;
@@ -82,30 +82,29 @@ pub(crate) async fn import(
     json: bool,
 ) -> Result<(), Failure> {
     let mut report = ImportReport { dry_run, ..ImportReport::default() };
-    for path in files {
-        let contents = read(path).map_err(|error| {
-            Failure::Usage(format!("backup file `{}` cannot be read: {error}", path.display()))
-        })?;
-        report.closed += contents.closed;
-        for (line, reason) in contents.damaged {
-            report.damaged.push(format!("{} line {line}: {reason}", path.display()));
-        }
-        for (name, entry) in contents.open {
-            let outbox = opened.outbox(Some(&name))?;
-            let imported = match dry_run {
-                true => preview(opened, &outbox, &entry).await,
-                false => opened.store.import(&outbox, &entry, operator).await,
-            };
-            match imported {
-                Ok(Imported::Restored) => report.restored += 1,
-                Ok(Imported::Live) => report.live += 1,
-                Ok(Imported::Known) => report.known += 1,
-                // One that cannot be held must not keep the others from being restored.
-                Err(StoreError::Refused(why)) => {
-                    report.damaged.push(format!("{}: {why}", path.display()));
-                }
-                Err(error) => return Err(error.into()),
-            }
+    // Together: what one file closes is closed in all.
+    let mut together = BackupFiles::default();
+    for path in &with_folders(files)? {
+        let damaged = add(&mut together, path).map_err(|error| unreadable(path, &error))?;
+        let damaged = damaged.into_iter();
+        let named = damaged.map(|(line, why)| format!("{} line {line}: {why}", path.display()));
+        report.damaged.extend(named);
+    }
+    let contents = together.contents();
+    report.closed = contents.closed;
+    for (name, entry) in contents.open {
+        let outbox = opened.outbox(Some(&name))?;
+        let imported = match dry_run {
+            true => preview(opened, &outbox, &entry).await,
+            false => opened.store.import(&outbox, &entry, operator).await,
+        };
+        match imported {
+            Ok(Imported::Restored) => report.restored += 1,
+            Ok(Imported::Live) => report.live += 1,
+            Ok(Imported::Known) => report.known += 1,
+            // One that cannot be held must not keep the others from being restored.
+            Err(StoreError::Refused(why)) => report.damaged.push(why),
+            Err(error) => return Err(error.into()),
         }
     }
     match json {
@@ -140,15 +139,37 @@ async fn preview(
     let filter = DlqFilter { event_id: Some(entry.event_id.clone()), ..DlqFilter::default() };
     let page = Page::first(PAGE).within(Duration::MAX);
     let letters = opened.store.dead_letters(outbox, &filter, page).await?.rows;
-    match letters.iter().any(|letter| letter.original_id == entry.original_id) {
+    if letters.iter().any(|letter| letter.original_id == entry.original_id) {
+        return Ok(Imported::Known);
+    }
+    match opened.store.was_closed(outbox, entry).await? {
         true => Ok(Imported::Known),
         false => Ok(Imported::Restored),
     }
 }
 
-fn read(path: &Path) -> std::io::Result<backup::Contents> {
+/// Files, with each folder as the backup files in it.
+fn with_folders(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for path in paths {
+        match path.is_dir() {
+            true => {
+                let found = backup::files_in(path).map_err(|error| unreadable(path, &error))?;
+                files.extend(found);
+            }
+            false => files.push(path.clone()),
+        }
+    }
+    Ok(files)
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Usage(format!("backup file `{}` cannot be read: {error}", path.display()))
+}
+
+fn add(files: &mut BackupFiles, path: &Path) -> std::io::Result<Vec<(usize, String)>> {
     match path.as_os_str() == "-" {
-        true => backup::read_from(std::io::stdin().lock()),
-        false => backup::read(path),
+        true => files.add(std::io::stdin().lock()),
+        false => files.add(BufReader::new(File::open(path)?)),
     }
 }

@@ -154,6 +154,8 @@ fn relay(config: &Config) -> Result<RelayConfig, ConfigError> {
         clean_up_at: clean_up_at(section.clean_up_at.as_deref().unwrap_or("02:00"))?,
         time_zone,
         inbox_retention: time(section.inbox_retention, default.inbox_retention),
+        unreachable_after: time(section.unreachable_after, default.unreachable_after),
+        backup_after: time(section.backup_after, default.backup_after),
         backup_folder: section.backup_folder.clone().unwrap_or(default.backup_folder.clone()),
         backup_bytes_max: section.backup_bytes_max.unwrap_or(default.backup_bytes_max),
         ..default

@@ -129,6 +129,8 @@ pub(crate) struct RelaySection {
     pub(crate) clean_up_at: Option<String>,
     pub(crate) time_zone: Option<String>,
     pub(crate) inbox_retention: Option<Time>,
+    pub(crate) unreachable_after: Option<Time>,
+    pub(crate) backup_after: Option<Time>,
     pub(crate) backup_folder: Option<PathBuf>,
     pub(crate) backup_bytes_max: Option<u64>,
     pub(crate) alert_cool_down: Option<Time>,

@@ -23,6 +23,7 @@ pub mod lanes;
 pub mod locks;
 pub mod pauses;
 pub mod recovery;
+pub mod round_trip;
 pub mod schema;
 pub mod search;
 pub mod settle;
@@ -91,7 +92,6 @@ macro_rules! store_conformance {
             the_last_twenty_attempts_are_kept,
             no_error_text_or_wait_fails_a_settle,
             a_release_spends_no_attempt,
-            a_dead_letter_holds_all_of_the_event,
             a_death_without_an_attempt_counts_none,
             without_a_dead_letter_table_the_row_stays_until_upkeep_moves_it,
             marked_rows_are_moved_in_chunks,
@@ -190,6 +190,15 @@ macro_rules! store_conformance {
             an_imported_letter_with_the_row_id_of_another_event_hides_none,
             an_import_takes_any_error_text,
             attempts_stay_readable_after_the_event_died,
+        ]);
+        $crate::store_cases!($store, round_trip: [
+            a_dead_letter_holds_all_of_the_event,
+            an_event_comes_back_whole_from_a_file,
+            a_marked_row_becomes_a_letter_with_all_of_the_event,
+            a_retry_drops_a_time_to_expire_that_has_passed,
+            a_time_to_expire_that_nobody_can_read_is_none,
+            what_was_resolved_and_cleaned_up_is_not_imported_again,
+            what_was_delivered_after_all_is_not_imported,
         ]);
         $crate::store_cases!($store, search: [
             a_search_whose_time_is_over_says_where_to_go_on,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider::store::{
     AuditEntry, AuditFilter, Books, ClaimLimit, Cursor, DeadReason, Death, Deferral, EventRecord,
-    Failure, Lease, OnSuccess, Page, RelayIdentity, RelayPulse,
+    Failure, Lease, MovedLetter, OnSuccess, Page, RelayIdentity, RelayPulse,
 };
 use postrider::{Appended, Event, NewEvent, Outbox};
 
@@ -54,6 +54,11 @@ pub fn death(event: &Event, reason: DeadReason, message: &str) -> Death {
 pub fn deferral(event: &Event, delay: Duration) -> Deferral {
     let (id, event_id) = (event.id, event.event_id.clone());
     Deferral { id, event_id, version: event.version, delay, error: None }
+}
+
+/// The row ids that moved rows had in the outbox.
+pub fn originals(moved: &[MovedLetter]) -> Vec<i64> {
+    moved.iter().map(|letter| letter.original_id).collect()
 }
 
 /// The ids of events.

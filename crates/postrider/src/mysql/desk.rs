@@ -226,6 +226,11 @@ impl Desk for MysqlStore {
             .await?;
         let event = edited(&dead_letter(&row)?, edit)?;
         let resent = resent(append(&mut tx, outbox, &event).await)?;
+        sqlx::query(outbox.sql(include_str!("sql/dlq_resend_expiry.sql")))
+            .bind(resent.id)
+            .bind(id)
+            .execute(&mut *tx)
+            .await?;
         mark_resolved(&mut tx, outbox, id, operator, note, Some(resent.id)).await?;
         let detail = format!("sent edited as {}: {note}", resent.id);
         audit(&mut tx, operator, "dlq.resend", outbox.name(), id, &detail).await?;
@@ -271,6 +276,7 @@ impl Desk for MysqlStore {
             .bind(entry.redrive_count)
             .bind(entry.created_at)
             .bind(fingerprint(entry.reason, &entry.error_message))
+            .bind(entry.expires_at)
             .execute(&mut *tx)
             .await;
         match inserted {
@@ -281,10 +287,32 @@ impl Desk for MysqlStore {
             }
             Err(error) => return Err(error.into()),
         }
+        let closed: bool = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_closed.sql")))
+            .bind(entry.original_id)
+            .bind(&entry.event_id)
+            .bind(entry.original_id)
+            .bind(&entry.event_id)
+            .fetch_one(&mut *tx)
+            .await?;
+        if closed {
+            tx.rollback().await?;
+            return Ok(Imported::Known);
+        }
         let detail = format!("event {} restored from a backup file", entry.event_id);
         audit(&mut tx, operator, "dlq.import", outbox.name(), entry.original_id, &detail).await?;
         tx.commit().await?;
         Ok(Imported::Restored)
+    }
+
+    async fn was_closed(&self, outbox: &Outbox, entry: &ImportEntry) -> Result<bool> {
+        entry.check()?;
+        Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_closed.sql")))
+            .bind(entry.original_id)
+            .bind(&entry.event_id)
+            .bind(entry.original_id)
+            .bind(&entry.event_id)
+            .fetch_one(&self.pool)
+            .await?)
     }
 
     async fn audit(&self, filter: &AuditFilter, page: Page) -> Result<Listed<AuditEntry>> {

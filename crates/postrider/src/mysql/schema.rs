@@ -22,12 +22,14 @@ const SHARED: [&str; 4] = [
     include_str!("sql/migrate_shared_3_inbox.sql"),
     include_str!("sql/migrate_buffer_1.sql"),
 ];
-const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
+const OUTBOX: [&str; 2] =
+    [include_str!("sql/migrate_outbox_1.sql"), include_str!("sql/migrate_outbox_4_closed.sql")];
 const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2_column.sql");
 const DLQ_INDEXES: &str = include_str!("sql/migrate_outbox_2.sql");
 /// Dead letters of older tables that get their fingerprint in one step.
 const FINGERPRINT_CHUNK: u32 = 5_000;
 const RESPONSE: &str = include_str!("sql/migrate_outbox_3.sql");
+const LETTERS: &str = include_str!("sql/migrate_outbox_4_letters.sql");
 const APPENDED: &str = include_str!("sql/migrate_trigger_1.sql");
 const FORGET: &str = include_str!("sql/migrate_dedupe_open.sql");
 const REMEMBER: &str = include_str!("sql/migrate_dedupe_window.sql");
@@ -69,7 +71,7 @@ impl Schema for MysqlStore {
                 text.push('\n');
                 text.push_str(&sql);
             };
-            OUTBOX.into_iter().chain([FINGERPRINT, RESPONSE]).for_each(&mut add);
+            OUTBOX.into_iter().chain([FINGERPRINT, RESPONSE, LETTERS]).for_each(&mut add);
             // The body has semicolons of its own; these lines are for the command-line client.
             add("DELIMITER //\n");
             add(APPENDED);
@@ -219,6 +221,9 @@ async fn migrate_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> 
     // The archive's comes last.
     if !has_column(connection, &format!("{}_archive", outbox.table()), "response").await? {
         sqlx::raw_sql(outbox.sql(RESPONSE)).execute(&mut *connection).await?;
+    }
+    if !has_column(connection, &format!("{}_dlq", outbox.table()), "expires_at").await? {
+        sqlx::raw_sql(outbox.sql(LETTERS)).execute(&mut *connection).await?;
     }
     if !has_trigger(connection, outbox, "appended").await? {
         sqlx::raw_sql(outbox.sql(APPENDED)).execute(&mut *connection).await?;

@@ -318,5 +318,6 @@ pub(super) fn dead_letter(row: &MySqlRow) -> Result<DeadLetter> {
         created_at: row.try_get(23)?,
         updated_at: row.try_get(24)?,
         fingerprint: row.try_get(25)?,
+        expires_at: row.try_get(27)?,
     })
 }

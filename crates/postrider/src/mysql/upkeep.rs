@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use serde_json::json;
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
@@ -12,8 +13,8 @@ use super::append::millis;
 use super::search::bind_dlq;
 use super::settle::{LockedRow, act, ids_json};
 use crate::store::{
-    BOOKS_SUMMED_AFTER, Cleaned, DlqFilter, OldestLetters, Recovery, Result, Retention, Upkeep,
-    fingerprints,
+    BOOKS_SUMMED_AFTER, CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, MovedLetter, OldestLetters,
+    Recovery, Result, Retention, Upkeep, fingerprints,
 };
 use crate::{Dedupe, Outbox};
 
@@ -44,21 +45,26 @@ impl Upkeep for MysqlStore {
         Ok(())
     }
 
-    async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<i64>> {
+    async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<MovedLetter>> {
         let mut tx = self.begin().await?;
-        let mut marked: Vec<LockedRow> =
+        let mut found: Vec<(i64, String, DateTime<Utc>, String)> =
             sqlx::query_as(outbox.sql(include_str!("sql/move_marked_find.sql")))
                 .bind(chunk)
                 .fetch_all(&mut *tx)
                 .await?;
+        found.sort_unstable();
+        let (mut marked, mut moved): (Vec<LockedRow>, Vec<MovedLetter>) = Default::default();
+        for (id, event_type, created_at, event_id) in found {
+            marked.push((id, event_type, created_at));
+            moved.push(MovedLetter { original_id: id, event_id });
+        }
         if !marked.is_empty() {
-            marked.sort_unstable();
             let ids: Vec<i64> = marked.iter().map(|(id, ..)| *id).collect();
             let bury = [include_str!("sql/move_marked.sql")];
             act(&mut tx, outbox, &ids_json(&ids), Some(("dead", &marked)), &bury).await?;
         }
         tx.commit().await?;
-        Ok(marked.into_iter().map(|(id, ..)| id).collect())
+        Ok(moved)
     }
 
     async fn fingerprint_dead_letters(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
@@ -131,9 +137,10 @@ impl Upkeep for MysqlStore {
     async fn clean_up(&self, outbox: &Outbox, retention: &Retention) -> Result<Cleaned> {
         let chunk = retention.chunk;
         let clean = |statement, age| self.clean(outbox, statement, age, chunk);
+        clean(include_str!("sql/clean_closed.sql"), CLOSED_LETTERS_KEPT).await?;
         Ok(Cleaned {
             archived: clean(include_str!("sql/clean_archive.sql"), retention.archive).await?,
-            dead_letters: clean(include_str!("sql/clean_dlq.sql"), retention.resolved).await?,
+            dead_letters: self.clean_letters(outbox, retention.resolved, chunk).await?,
             attempts: clean(include_str!("sql/clean_attempts.sql"), retention.resolved).await?,
             jobs: self.clean_jobs(outbox, retention.resolved).await?,
             keys: match retention.dedupe {
@@ -212,6 +219,28 @@ impl MysqlStore {
                 .rows_affected();
             removed += step;
             if step < u64::from(chunk) {
+                return Ok(removed);
+            }
+        }
+    }
+
+    /// As [`MysqlStore::clean`], with a note of each, in one transaction.
+    async fn clean_letters(&self, outbox: &Outbox, age: Duration, chunk: u32) -> Result<u64> {
+        let mut removed = 0;
+        loop {
+            let mut tx = self.begin().await?;
+            let old: Vec<i64> =
+                sqlx::query_scalar(outbox.sql(include_str!("sql/clean_dlq_find.sql")))
+                    .bind(millis(age))
+                    .bind(chunk)
+                    .fetch_all(&mut *tx)
+                    .await?;
+            let remove =
+                [include_str!("sql/clean_dlq_note.sql"), include_str!("sql/clean_dlq.sql")];
+            act(&mut tx, outbox, &ids_json(&old), None, &remove).await?;
+            tx.commit().await?;
+            removed += old.len() as u64;
+            if old.len() < chunk as usize {
                 return Ok(removed);
             }
         }

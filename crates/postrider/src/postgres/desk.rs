@@ -229,6 +229,11 @@ impl Desk for PostgresStore {
             .await?;
         let event = edited(&dead_letter(&row)?, edit)?;
         let resent = resent(append(&mut tx, outbox, &event).await)?;
+        sqlx::query(outbox.sql(include_str!("sql/dlq_resend_expiry.sql")))
+            .bind(resent.id)
+            .bind(id)
+            .execute(&mut *tx)
+            .await?;
         mark_resolved(&mut tx, outbox, id, operator, note, Some(resent.id)).await?;
         let detail = format!("sent edited as {}: {note}", resent.id);
         audit(&mut tx, operator, "dlq.resend", outbox.name(), id, &detail).await?;
@@ -277,9 +282,19 @@ impl Desk for PostgresStore {
             .bind(entry.redrive_count)
             .bind(entry.created_at)
             .bind(fingerprint(entry.reason, &entry.error_message))
+            .bind(entry.expires_at)
             .execute(&mut *tx)
             .await?;
         if inserted.rows_affected() == 0 {
+            tx.rollback().await?;
+            return Ok(Imported::Known);
+        }
+        let closed: bool = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_closed.sql")))
+            .bind(entry.original_id)
+            .bind(&entry.event_id)
+            .fetch_one(&mut *tx)
+            .await?;
+        if closed {
             tx.rollback().await?;
             return Ok(Imported::Known);
         }
@@ -287,6 +302,15 @@ impl Desk for PostgresStore {
         audit(&mut tx, operator, "dlq.import", outbox.name(), entry.original_id, &detail).await?;
         tx.commit().await?;
         Ok(Imported::Restored)
+    }
+
+    async fn was_closed(&self, outbox: &Outbox, entry: &ImportEntry) -> Result<bool> {
+        entry.check()?;
+        Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_closed.sql")))
+            .bind(entry.original_id)
+            .bind(&entry.event_id)
+            .fetch_one(&self.pool)
+            .await?)
     }
 
     async fn audit(&self, filter: &AuditFilter, page: Page) -> Result<Listed<AuditEntry>> {

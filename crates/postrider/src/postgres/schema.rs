@@ -27,10 +27,12 @@ const SHARED: [&str; 4] = [
     include_str!("sql/migrate_shared_3_inbox.sql"),
     include_str!("sql/migrate_buffer_1.sql"),
 ];
-const OUTBOX: [&str; 3] = [
+const OUTBOX: [&str; 5] = [
     include_str!("sql/migrate_outbox_1.sql"),
     include_str!("sql/migrate_outbox_2.sql"),
     include_str!("sql/migrate_outbox_3.sql"),
+    include_str!("sql/migrate_outbox_4_letters.sql"),
+    include_str!("sql/migrate_outbox_4_closed.sql"),
 ];
 
 /// The files that set up one outbox, in order.

@@ -319,5 +319,6 @@ pub(super) fn dead_letter(row: &PgRow) -> Result<DeadLetter> {
         created_at: row.try_get(23)?,
         updated_at: row.try_get(24)?,
         fingerprint: row.try_get(25)?,
+        expires_at: row.try_get(27)?,
     })
 }

@@ -10,8 +10,8 @@ use super::PostgresStore;
 use super::append::millis;
 use super::search::bind_dlq;
 use crate::store::{
-    BOOKS_SUMMED_AFTER, Cleaned, DlqFilter, OldestLetters, Recovery, Result, Retention, Upkeep,
-    fingerprints,
+    BOOKS_SUMMED_AFTER, CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, MovedLetter, OldestLetters,
+    Recovery, Result, Retention, Upkeep, fingerprints,
 };
 use crate::{Dedupe, Outbox};
 
@@ -39,11 +39,13 @@ impl Upkeep for PostgresStore {
         Ok(())
     }
 
-    async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<i64>> {
-        Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/move_marked.sql")))
-            .bind(i64::from(chunk))
-            .fetch_all(&self.pool)
-            .await?)
+    async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<MovedLetter>> {
+        let moved: Vec<(i64, String)> =
+            sqlx::query_as(outbox.sql(include_str!("sql/move_marked.sql")))
+                .bind(i64::from(chunk))
+                .fetch_all(&self.pool)
+                .await?;
+        Ok(moved.into_iter().map(MovedLetter::from).collect())
     }
 
     async fn fingerprint_dead_letters(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
@@ -123,6 +125,7 @@ impl Upkeep for PostgresStore {
         self.drop_archive_partitions(outbox, retention.archive).await?;
         let chunk = retention.chunk;
         let clean = |statement, age| self.clean(outbox, statement, age, chunk);
+        clean(include_str!("sql/clean_closed.sql"), CLOSED_LETTERS_KEPT).await?;
         Ok(Cleaned {
             archived: clean(include_str!("sql/clean_archive.sql"), retention.archive).await?,
             dead_letters: clean(include_str!("sql/clean_dlq.sql"), retention.resolved).await?,

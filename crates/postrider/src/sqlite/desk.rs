@@ -229,6 +229,12 @@ impl Desk for SqliteStore {
             .on(self)?;
         let event = edited(&dead_letter(&row)?, edit)?;
         let resent = resent(append(&mut tx, outbox, &event).await)?;
+        sqlx::query(outbox.sql(include_str!("sql/dlq_resend_expiry.sql")))
+            .bind(resent.id)
+            .bind(id)
+            .execute(&mut *tx)
+            .await
+            .on(self)?;
         mark_resolved(&mut tx, outbox, id, operator, note, Some(resent.id)).await?;
         let detail = format!("sent edited as {}: {note}", resent.id);
         audit(&mut tx, operator, "dlq.resend", outbox.name(), id, &detail).await?;
@@ -275,6 +281,7 @@ impl Desk for SqliteStore {
             .bind(entry.redrive_count)
             .bind(stored(entry.created_at))
             .bind(fingerprint(entry.reason, &entry.error_message))
+            .bind(entry.expires_at.map(stored))
             .execute(&mut *tx)
             .await
             .on(self)?;
@@ -282,10 +289,30 @@ impl Desk for SqliteStore {
             tx.rollback().await.on(self)?;
             return Ok(Imported::Known);
         }
+        let closed: bool = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_closed.sql")))
+            .bind(entry.original_id)
+            .bind(&entry.event_id)
+            .fetch_one(&mut *tx)
+            .await
+            .on(self)?;
+        if closed {
+            tx.rollback().await.on(self)?;
+            return Ok(Imported::Known);
+        }
         let detail = format!("event {} restored from a backup file", entry.event_id);
         audit(&mut tx, operator, "dlq.import", outbox.name(), entry.original_id, &detail).await?;
         tx.commit().await.on(self)?;
         Ok(Imported::Restored)
+    }
+
+    async fn was_closed(&self, outbox: &Outbox, entry: &ImportEntry) -> Result<bool> {
+        entry.check()?;
+        Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_closed.sql")))
+            .bind(entry.original_id)
+            .bind(&entry.event_id)
+            .fetch_one(&self.readers)
+            .await
+            .on(self)?)
     }
 
     async fn audit(&self, filter: &AuditFilter, page: Page) -> Result<Listed<AuditEntry>> {

@@ -20,12 +20,14 @@ const SHARED: [&str; 4] = [
 const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
 const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2_column.sql");
 const RESPONSE: &str = include_str!("sql/migrate_outbox_3.sql");
+const LETTERS: &str = include_str!("sql/migrate_outbox_4_letters.sql");
 
 /// Columns that later versions added, which are there already. SQLite cannot add one twice.
 #[derive(Clone, Copy, Default)]
 struct Columns {
     fingerprint: bool,
     response: bool,
+    letters: bool,
 }
 
 /// The files that set up one outbox, in order.
@@ -34,6 +36,8 @@ fn outbox_files(spec: &OutboxSpec, has: Columns) -> Vec<&'static str> {
     files.extend((!has.fingerprint).then_some(FINGERPRINT));
     files.push(include_str!("sql/migrate_outbox_2.sql"));
     files.extend((!has.response).then_some(RESPONSE));
+    files.extend((!has.letters).then_some(LETTERS));
+    files.push(include_str!("sql/migrate_outbox_4_closed.sql"));
     files.push(match spec.dedupe {
         Dedupe::Open => include_str!("sql/migrate_dedupe_open.sql"),
         Dedupe::Window(_) => include_str!("sql/migrate_dedupe_window.sql"),
@@ -72,6 +76,9 @@ impl Schema for SqliteStore {
                     .await
                     .on(self)?,
                 response: has_column(&mut tx, table, "response").await.on(self)?,
+                letters: has_column(&mut tx, &format!("{table}_dlq"), "expires_at")
+                    .await
+                    .on(self)?,
             };
             for file in outbox_files(spec, has) {
                 sqlx::raw_sql(spec.outbox.sql(file)).execute(&mut *tx).await.on(self)?;

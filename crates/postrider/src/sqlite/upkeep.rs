@@ -9,8 +9,8 @@ use sqlx::sqlite::SqliteRow;
 use super::search::bind_dlq;
 use super::{On, ROWS_MAX, SqliteStore, json, minus, required};
 use crate::store::{
-    BOOKS_SUMMED_AFTER, Cleaned, DlqFilter, OldestLetters, Recovery, Result, Retention, Upkeep,
-    fingerprints,
+    BOOKS_SUMMED_AFTER, CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, MovedLetter, OldestLetters,
+    Recovery, Result, Retention, Upkeep, fingerprints,
 };
 use crate::{Dedupe, Outbox};
 
@@ -48,18 +48,18 @@ impl Upkeep for SqliteStore {
         Ok(())
     }
 
-    async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<i64>> {
+    async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<MovedLetter>> {
         let mut tx = self.begin().await?;
-        let moved: Vec<i64> =
-            sqlx::query_scalar(outbox.sql(include_str!("sql/move_marked_find.sql")))
+        let moved: Vec<(i64, String)> =
+            sqlx::query_as(outbox.sql(include_str!("sql/move_marked_find.sql")))
                 .bind(chunk.min(ROWS_MAX))
                 .fetch_all(&mut *tx)
                 .await
                 .on(self)?;
         if moved.is_empty() {
-            return Ok(moved);
+            return Ok(Vec::new());
         }
-        let ids = json(&moved)?;
+        let ids = json(&moved.iter().map(|(id, _)| *id).collect::<Vec<_>>())?;
         sqlx::query(outbox.sql(include_str!("sql/move_marked.sql")))
             .bind(&ids)
             .execute(&mut *tx)
@@ -67,7 +67,7 @@ impl Upkeep for SqliteStore {
             .on(self)?;
         self.book_and_remove(&mut tx, outbox, &ids, "dead").await?;
         tx.commit().await.on(self)?;
-        Ok(moved)
+        Ok(moved.into_iter().map(MovedLetter::from).collect())
     }
 
     async fn fingerprint_dead_letters(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
@@ -148,9 +148,10 @@ impl Upkeep for SqliteStore {
     async fn clean_up(&self, outbox: &Outbox, retention: &Retention) -> Result<Cleaned> {
         let chunk = retention.chunk.clamp(1, ROWS_MAX);
         let clean = |statement, age| self.clean(outbox, statement, age, chunk);
+        clean(include_str!("sql/clean_closed.sql"), CLOSED_LETTERS_KEPT).await?;
         Ok(Cleaned {
             archived: clean(include_str!("sql/clean_archive.sql"), retention.archive).await?,
-            dead_letters: clean(include_str!("sql/clean_dlq.sql"), retention.resolved).await?,
+            dead_letters: self.clean_letters(outbox, retention.resolved, chunk).await?,
             attempts: clean(include_str!("sql/clean_attempts.sql"), retention.resolved).await?,
             jobs: self.clean_jobs(outbox, retention.resolved).await?,
             keys: match retention.dedupe {
@@ -193,6 +194,34 @@ impl SqliteStore {
                 .rows_affected();
             removed += step;
             if step < u64::from(chunk) {
+                return Ok(removed);
+            }
+            tokio::time::sleep(BREATH).await;
+        }
+    }
+
+    /// As [`SqliteStore::clean`], with a note of each, in one transaction.
+    async fn clean_letters(&self, outbox: &Outbox, age: Duration, chunk: u32) -> Result<u64> {
+        let mut removed = 0;
+        loop {
+            let mut tx = self.begin().await?;
+            let old: Vec<i64> =
+                sqlx::query_scalar(outbox.sql(include_str!("sql/clean_dlq_find.sql")))
+                    .bind(minus(age))
+                    .bind(chunk)
+                    .fetch_all(&mut *tx)
+                    .await
+                    .on(self)?;
+            let ids = json(&old)?;
+            for statement in
+                [include_str!("sql/clean_dlq_note.sql"), include_str!("sql/clean_dlq.sql")]
+            {
+                let acting = sqlx::query(outbox.sql(statement)).bind(&ids);
+                acting.execute(&mut *tx).await.on(self)?;
+            }
+            tx.commit().await.on(self)?;
+            removed += old.len() as u64;
+            if old.len() < chunk as usize {
                 return Ok(removed);
             }
             tokio::time::sleep(BREATH).await;

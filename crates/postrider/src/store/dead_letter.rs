@@ -109,6 +109,8 @@ pub struct DeadLetter {
     pub redrive_count: i32,
     /// When the event was appended.
     pub event_created_at: DateTime<Utc>,
+    /// After this the event was not to be delivered.
+    pub expires_at: Option<DateTime<Utc>>,
     /// Whether an operator dealt with it.
     pub resolved: bool,
     /// When.
@@ -195,6 +197,9 @@ pub struct ImportEntry {
     pub redrive_count: i32,
     /// When the event was appended.
     pub created_at: DateTime<Utc>,
+    /// After this the event was not to be delivered. Older files do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<DateTime<Utc>>,
 }
 
 impl ImportEntry {
@@ -219,6 +224,7 @@ impl ImportEntry {
             max_retries: letter.max_retries,
             redrive_count: letter.redrive_count,
             created_at: letter.event_created_at,
+            expires_at: letter.expires_at,
         })
     }
 
@@ -254,8 +260,8 @@ impl ImportEntry {
         if headers.is_ok_and(|headers| headers.as_ref().is_some_and(has_nul)) {
             return Err(self.refuse("headers have a NUL".to_owned()));
         }
-        let years = [self.failed_at.year(), self.created_at.year()];
-        match years.iter().all(|year| (1..=9999).contains(year)) {
+        let times = [Some(self.failed_at), Some(self.created_at), self.expires_at];
+        match times.iter().flatten().all(|time| (1..=9999).contains(&time.year())) {
             true => Ok(()),
             false => Err(self.refuse("its times are not in the years 1 to 9999".to_owned())),
         }
@@ -292,7 +298,8 @@ pub enum Imported {
     Restored,
     /// The outbox still has the row; upkeep moves it.
     Live,
-    /// The dead letters have it already.
+    /// The dead letters have it, or had it until it was resolved and cleaned up; or the archive has
+    /// the event as delivered.
     Known,
 }
 

@@ -259,6 +259,10 @@ pub trait Desk: Send + Sync {
         operator: &str,
     ) -> Result<Imported>;
 
+    /// Whether the dead letters had an event of a backup file until it was cleaned up, or the
+    /// archive has it as delivered: what an import leaves alone beside what is live or there.
+    async fn was_closed(&self, outbox: &Outbox, entry: &ImportEntry) -> Result<bool>;
+
     /// The audit trail, newest first.
     async fn audit(&self, filter: &AuditFilter, page: Page) -> Result<Listed<AuditEntry>>;
 }

@@ -99,7 +99,7 @@ pub use serving::{Ages, DownDestination, Serving, Traffic};
 pub(crate) use serving::{parse_serving, serving_text};
 pub use settle::{BRANCHES_MAX, Death, Deferral, Delivery, Failure, OnSuccess, Settled};
 pub(crate) use upkeep::fingerprints;
-pub use upkeep::{Cleaned, Recovery, Retention, Upkeep};
+pub use upkeep::{CLOSED_LETTERS_KEPT, Cleaned, MovedLetter, Recovery, Retention, Upkeep};
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) use watch::Part;
 pub use watch::{AtLeast, Composition, Finding, StateCount, Verdict, Watch};

@@ -32,6 +32,24 @@ pub struct Retention {
     pub chunk: u32,
 }
 
+/// How long a dead letter that was resolved and cleaned up is known to imports.
+pub const CLOSED_LETTERS_KEPT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A row that was marked `DEAD_LETTER`, and is in the dead-letter table now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MovedLetter {
+    /// Row id that the event had in the outbox.
+    pub original_id: i64,
+    /// Identity.
+    pub event_id: String,
+}
+
+impl From<(i64, String)> for MovedLetter {
+    fn from((original_id, event_id): (i64, String)) -> Self {
+        Self { original_id, event_id }
+    }
+}
+
 /// What a clean-up removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cleaned {
@@ -58,8 +76,8 @@ pub trait Upkeep: Send + Sync {
     async fn bury(&self, relay_id: &str) -> Result<()>;
 
     /// Moves rows that were marked `DEAD_LETTER` (second rung) into the dead-letter table.
-    /// Answers the ids moved.
-    async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<i64>>;
+    /// Answers what was moved, by id.
+    async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<MovedLetter>>;
 
     /// Computes the fingerprints of at most `chunk` dead letters that have none: those of
     /// [`Upkeep::move_marked`], and those that an older program wrote. Answers how many.
@@ -79,7 +97,9 @@ pub trait Upkeep: Send + Sync {
     /// that the books stay small however old the outbox is. Answers how many lines were folded.
     async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64>;
 
-    /// Removes what is older than its retention, in bounded chunks.
+    /// Removes what is older than its retention, in bounded chunks. Of a dead letter the store
+    /// remembers for [`CLOSED_LETTERS_KEPT`] that it was there, so that an import of an old backup
+    /// file does not bring it back.
     async fn clean_up(&self, outbox: &Outbox, retention: &Retention) -> Result<Cleaned>;
 }
 

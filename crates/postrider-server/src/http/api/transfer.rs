@@ -105,7 +105,8 @@ pub(super) struct ImportReport {
     restored: u64,
     /// The outbox still has them.
     live: u64,
-    /// The dead letters had them already.
+    /// The dead letters have them, or had them until they were resolved and cleaned up; or they
+    /// were delivered.
     known: u64,
     /// The file itself says that the dead letters have them.
     closed: usize,

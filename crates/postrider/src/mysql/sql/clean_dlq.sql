@@ -1,6 +1,3 @@
--- Resolved ones only: an unresolved dead letter is never cleaned up.
-DELETE a FROM (
-    SELECT id FROM `{outbox}_dlq` FORCE INDEX (`{outbox}_dlq_resolved`)
-    WHERE resolved = 1 AND resolved_at < UTC_TIMESTAMP(6) - INTERVAL ? * 1000 MICROSECOND
-    ORDER BY resolved_at LIMIT ? FOR UPDATE SKIP LOCKED
-) AS old STRAIGHT_JOIN `{outbox}_dlq` AS a FORCE INDEX (PRIMARY) ON a.id = old.id
+-- Ids (JSON), locked by clean_dlq_find.
+DELETE a FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d
+STRAIGHT_JOIN `{outbox}_dlq` AS a FORCE INDEX (PRIMARY) ON a.id = d.id

@@ -4,7 +4,7 @@
 --   GRANT INSERT ON `{outbox}` TO app;
 --   GRANT SELECT (request_id, id) ON `{outbox}_keys` TO app;      -- the library's duplicate answer
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON `{outbox}` TO relay;  -- and the same on each of:
---       `{outbox}_keys`, `{outbox}_archive`, `{outbox}_dlq`, `{outbox}_attempts`,
+--       `{outbox}_keys`, `{outbox}_archive`, `{outbox}_dlq`, `{outbox}_closed`, `{outbox}_attempts`,
 --       `{outbox}_book_entries`, `{outbox}_books`, postrider_relays, postrider_lanes,
 --       postrider_parked_keys, postrider_audit, postrider_jobs, postrider_pauses,
 --       postrider_buffer_batches, postrider_buffer_books

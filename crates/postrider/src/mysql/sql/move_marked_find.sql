@@ -1,2 +1,2 @@
-SELECT id, event_type, created_at FROM `{outbox}` FORCE INDEX (`{outbox}_waiting`)
+SELECT id, event_type, created_at, event_id FROM `{outbox}` FORCE INDEX (`{outbox}_waiting`)
 WHERE queue = -1 AND status = 'DEAD_LETTER' LIMIT ? FOR UPDATE SKIP LOCKED

@@ -1,14 +1,15 @@
 -- Ids, versions, reasons, messages, details, attempted (0 or 1), fingerprints, as JSON; the rows are locked.
 -- A row leaves the outbox only together with its dead letter. One that is known stays as it is.
+-- A time to expire that no program can read (a zero date) is none.
 INSERT INTO `{outbox}_dlq` (
     original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
     headers, content_hash, reason, error_message, error_detail, failed_at, retry_count,
-    max_retries, redrive_count, event_created_at, fingerprint
+    max_retries, redrive_count, event_created_at, expires_at, fingerprint
 )
 SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
     o.headers, o.content_hash, d.reason, d.message, d.detail, UTC_TIMESTAMP(6),
     o.retry_count + d.attempted, o.max_retries, o.redrive_count, o.created_at,
-    d.fingerprint
+    CASE WHEN o.expires_at >= '1000-01-01' THEN o.expires_at END, d.fingerprint
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]',
     reason VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[2]',

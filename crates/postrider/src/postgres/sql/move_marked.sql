@@ -11,11 +11,12 @@ buried AS (
     INSERT INTO "{outbox}_dlq" (
         original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
         headers, content_hash, reason, error_message, failed_at, retry_count,
-        max_retries, redrive_count, event_created_at
+        max_retries, redrive_count, event_created_at, expires_at
     )
     SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
         headers, content_hash, dead_reason, coalesce(last_error, ''), updated_at, retry_count,
-        max_retries, redrive_count, created_at
+        max_retries, redrive_count, created_at,
+        CASE WHEN expires_at BETWEEN '0001-01-01Z' AND '9999-12-31Z' THEN expires_at END
     FROM gone
     ON CONFLICT (original_id, event_id) DO NOTHING
 ),
@@ -24,4 +25,4 @@ booked AS (
     SELECT date_trunc('minute', created_at), event_type, 'dead', count(*), sum(id)
     FROM gone GROUP BY 1, 2
 )
-SELECT id FROM gone ORDER BY id
+SELECT id, event_id::text FROM gone ORDER BY id

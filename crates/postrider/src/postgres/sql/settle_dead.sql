@@ -1,6 +1,7 @@
 -- $1 relay, $2 epoch, $3 ids, $4 versions, $5 reasons, $6 messages, $7 details, $8 attempted,
 -- $9 fingerprints.
--- A row leaves the outbox only together with its dead letter.
+-- A row leaves the outbox only together with its dead letter. A time to expire that no program can
+-- read (infinity) is none.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),
@@ -16,11 +17,12 @@ buried AS (
     INSERT INTO "{outbox}_dlq" (
         original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
         headers, content_hash, reason, error_message, error_detail, failed_at, retry_count,
-        max_retries, redrive_count, event_created_at, fingerprint
+        max_retries, redrive_count, event_created_at, expires_at, fingerprint
     )
     SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
         headers, content_hash, reason, message, detail, now(), retry_count + attempted::integer,
-        max_retries, redrive_count, created_at, fingerprint
+        max_retries, redrive_count, created_at,
+        CASE WHEN expires_at BETWEEN '0001-01-01Z' AND '9999-12-31Z' THEN expires_at END, fingerprint
     FROM gone
     ON CONFLICT (original_id, event_id) DO NOTHING
 ),

@@ -1,6 +1,2 @@
--- Resolved ones only: an unresolved dead letter is never cleaned up.
-DELETE FROM "{outbox}_dlq" WHERE id IN (
-    SELECT id FROM "{outbox}_dlq"
-    WHERE resolved AND resolved_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', $1)
-    LIMIT $2
-)
+-- $1 ids that clean_dlq_find.sql found.
+DELETE FROM "{outbox}_dlq" WHERE id IN (SELECT value FROM json_each($1))

@@ -1,9 +1,10 @@
 -- As dlq_retry, in the order of the dead letters.
 INSERT INTO "{outbox}" (
     event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-    content_hash, max_retries, redrive_count
+    content_hash, max_retries, redrive_count, expires_at
 )
 SELECT event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-    content_hash, max_retries, redrive_count + 1
+    content_hash, max_retries, redrive_count + 1,
+    CASE WHEN expires_at > strftime('%Y-%m-%dT%H:%M:%fZ', 'now') THEN expires_at END
 FROM "{outbox}_dlq" WHERE id IN (SELECT value FROM json_each($1)) ORDER BY id
 RETURNING id, event_id

@@ -8,6 +8,7 @@ import { badge, reasonBadge, reasonText } from './signs.js';
 import { fill } from './states.js';
 import { attemptSteps, contentSection, copyButton, step, timeline } from './story.js';
 import { facts } from './table.js';
+import { ago } from './time.js';
 
 export function deadLetterStory({ outlet, params, signal }) {
   const { outbox, id } = params;
@@ -62,6 +63,7 @@ function draw(outbox, { dead_letter: letter, content, attempts }) {
         ['Aggregate', h('span.mono', {}, `${letter.aggregate_type}/${letter.aggregate_id}`)],
         ['Request id', letter.request_id ? h('span.mono.break', {}, letter.request_id) : '–'],
         ['Attempts', String(letter.retry_count)],
+        letter.expires_at && ['Expires', ago(letter.expires_at)],
         letter.redrive_count && ['Sent again before', `${letter.redrive_count} times`],
         ['Kind of error', h('a', { href: `/dead-letters?outbox=${encodeURIComponent(outbox)}&fingerprint=${encodeURIComponent(letter.fingerprint)}` }, 'Others of this kind')],
       ]))));

@@ -1,0 +1,96 @@
+//! A server that has not answered for a while: told once, and again when it is back.
+//!
+//! The alert leaves by channels that need no database: the dispatcher lives in this process.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::alert::{Alert, Alerts, Severity};
+
+/// Whether one server answers.
+pub(crate) struct Reachability {
+    /// Of the alert.
+    kind: String,
+    /// The server, for people: "The store".
+    server: String,
+    /// For how long it may be silent.
+    silent_max: Duration,
+    /// Since when it has not answered: when the first question without an answer was asked.
+    silent_since: Option<Instant>,
+    /// People were told that it does not answer.
+    told: bool,
+    alerts: Alerts,
+}
+
+impl Reachability {
+    /// Nothing is known of it yet.
+    pub(crate) fn new(kind: String, server: String, silent_max: Duration, alerts: Alerts) -> Self {
+        Self { kind, server, silent_max, silent_since: None, told: false, alerts }
+    }
+
+    /// The store, as the heartbeat sees it.
+    pub(crate) fn of_store(silent_max: Duration, alerts: Alerts) -> Self {
+        Self::new("store-unreachable".to_owned(), "The store".to_owned(), silent_max, alerts)
+    }
+
+    /// It answered.
+    pub(crate) fn answered(&mut self) {
+        self.silent_since = None;
+        if std::mem::take(&mut self.told) {
+            let title = format!("{} answers again", self.server);
+            tracing::info!(kind = self.kind, "{title}");
+            self.alerts.end(&self.kind, title);
+        }
+    }
+
+    /// It was asked then, and did not answer; this is why.
+    pub(crate) fn failed(&mut self, asked_at: Instant, error: &str) {
+        let silent = self.silent_since.get_or_insert(asked_at).elapsed();
+        if silent < self.silent_max {
+            return;
+        }
+        self.told = true;
+        self.alerts.begin(Alert {
+            severity: Severity::Critical,
+            kind: self.kind.clone(),
+            title: format!("{} has not answered for {} s", self.server, silent.as_secs()),
+            fields: vec![("error", error.chars().take(300).collect())],
+            event: None,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alert::{AlertBook, AlertSettings, Dispatcher};
+    use std::sync::Arc;
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_told_after_its_limit_and_its_end_once() {
+        let (alerts, dispatcher) = Dispatcher::new(Vec::new(), AlertSettings::default());
+        let book = Arc::new(AlertBook::default());
+        tokio::spawn(dispatcher.into_book(Arc::clone(&book)).run(Default::default()));
+        let limit = Duration::from_secs(30);
+        let mut store = Reachability::of_store(limit, alerts);
+        let active = async || {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            book.lists().active.into_iter().map(|entry| entry.kind).collect::<Vec<_>>()
+        };
+        let began = Instant::now();
+
+        store.failed(began, "refused");
+        tokio::time::advance(limit - Duration::from_secs(1)).await;
+        store.failed(Instant::now(), "refused");
+        assert!(active().await.is_empty(), "not yet");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        store.failed(Instant::now(), "refused");
+        assert_eq!(active().await, ["store-unreachable"]);
+        store.answered();
+        assert!(active().await.is_empty());
+        assert_eq!(book.lists().past.len(), 1);
+        store.failed(Instant::now(), "refused");
+        assert!(active().await.is_empty(), "counted anew after an answer");
+    }
+}
