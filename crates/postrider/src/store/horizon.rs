@@ -16,12 +16,6 @@ use tokio::time::Instant;
 /// disconnects and restarts.
 const RECOVERED: &str = "-1/";
 
-/// How PostgreSQL names a prepared transaction (two-phase commit) that it has found in its files when
-/// it started: `-1/759`. Until then the same transaction has the name of the session that began it,
-/// such as `3/44`, prepared or not. MariaDB keeps the name (the id of the transaction) through
-/// disconnects and restarts.
-const RECOVERED: &str = "-1/";
-
 /// Follows the horizon of one table.
 #[derive(Debug, Default)]
 pub struct Horizon {
