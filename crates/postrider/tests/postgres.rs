@@ -1,12 +1,12 @@
-//! What is true of PostgreSQL only: the sessions that a relay keeps.
+//! What is true of PostgreSQL only: the sessions that a relay keeps, and timelines.
 #![cfg(feature = "postgres")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use postrider::store::{ClaimLimit, Cursor, Delivery, OnSuccess, Share, StoreKind};
-use postrider::{ConnectOptions, StoreError, connect};
-use postrider_testkit::{FaultProxy, TestDb};
+use postrider::store::{ClaimLimit, Cursor, Delivery, LaneSet, OnSuccess, Share, StoreKind};
+use postrider::{ConnectOptions, Dedupe, StoreError, connect};
+use postrider_testkit::{FaultProxy, PrivateServer, TestDb, eventually};
 
 const SESSIONS: &str = "FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = 'postrider'";
@@ -104,4 +104,45 @@ async fn sessions_that_the_server_ended_are_replaced() {
         assert!(failures <= 1, "one session was kept");
     };
     assert_eq!(claimed.len(), 10);
+}
+
+/// A standby that was promoted may lack the last commits, and its ids may have passed the old ones
+/// before a relay looks: the timeline tells. A restart alone is not an alarm.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promoted_server_is_noticed_and_a_restarted_one_is_not() {
+    let server = PrivateServer::start(StoreKind::Postgres, "promoted").await;
+    let Some(server) = server else { return };
+    let db = TestDb::on(StoreKind::Postgres, &server).await;
+    let outbox = db.add_outbox(Dedupe::default()).await;
+    let db = db.with_outbox(outbox);
+    db.append_orders(2).await;
+    let folder = db.text("SELECT current_setting('data_directory')").await.unwrap();
+    let mut cursor = Cursor::new();
+    let mut read = async || {
+        eventually("the server answers", async || {
+            cursor.observed_at = None;
+            let (store, outbox) = (&db.store, &db.outbox);
+            let lanes = LaneSet::ALL;
+            let read = store.read_lanes(outbox, lanes, &[], &[], limit(10), &mut cursor).await;
+            match read {
+                Ok(read) => Some(Ok(read.rows.len())),
+                Err(error) if error.is_transient() => None,
+                Err(error) => Some(Err(error)),
+            }
+        })
+        .await
+    };
+    assert_eq!(read().await.unwrap(), 2);
+    server.stop().await;
+    server.restart().await;
+    assert!(read().await.is_ok(), "the same server");
+
+    server.stop().await;
+    std::fs::write(std::path::Path::new(&folder).join("standby.signal"), "").unwrap();
+    server.restart().await;
+    eventually("it is promoted", async || db.try_execute("SELECT pg_promote()").await.ok()).await;
+    let noticed = read().await;
+    let why = matches!(&noticed, Err(StoreError::HistoryChanged(why)) if why.contains("timeline"));
+    assert!(why, "{noticed:?}");
+    assert_eq!(read().await.unwrap(), 2, "from the beginning");
 }

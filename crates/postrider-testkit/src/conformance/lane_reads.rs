@@ -316,3 +316,27 @@ pub async fn rows_are_read_by_key_within_a_range(db: TestDb) {
     let none = store.read_keys(outbox, &[], 0, i64::MAX, rows(10)).await.unwrap();
     assert_eq!((none.rows.len(), none.full), (0, false));
 }
+
+/// Whatever the order in which rows lie, were changed, or are asked for: the last row of a full read is
+/// where the next one goes on.
+pub async fn every_read_answers_ids_ascending(db: TestDb) {
+    let events: Vec<_> = (0..400).map(|n| of(&format!("key-{}", n % 10))).collect();
+    let appended = db.append(&events).await;
+    // Rows that are written again lie elsewhere.
+    let table = db.outbox.table();
+    for part in [7, 3, 5] {
+        db.execute(&format!("UPDATE {table} SET last_error = 'no' WHERE id % {part} = 0")).await;
+    }
+    let (store, outbox, limit) = (&db.store, &db.outbox, rows(300));
+    let keys: Vec<_> = (0..10)
+        .map(|n| Key { aggregate_type: "order".into(), aggregate_id: format!("key-{n}") })
+        .collect();
+    let first = &appended[..300];
+    let found = read(&db, &[], limit, &mut Cursor::new()).await;
+    assert_eq!((ids(&found.rows), found.full), (first.to_vec(), true), "read_lanes");
+    let found = store.read_keys(outbox, &keys, 0, i64::MAX, limit).await.unwrap();
+    assert_eq!((ids(&found.rows), found.full), (first.to_vec(), true), "read_keys");
+    let backwards: Vec<i64> = appended.iter().rev().copied().collect();
+    let found = store.read_ids(outbox, &backwards).await.unwrap();
+    assert_eq!(ids(&found), appended, "read_ids");
+}

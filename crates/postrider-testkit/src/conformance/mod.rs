@@ -16,6 +16,7 @@ pub mod duplicates;
 pub mod fan_out;
 pub mod faults;
 pub mod fencing;
+pub mod history;
 pub mod inbox;
 pub mod jobs;
 pub mod lane_reads;
@@ -154,6 +155,13 @@ macro_rules! store_conformance {
             reads_among_random_late_commits_lose_nothing_and_keep_each_keys_order,
             rows_are_read_by_id,
             rows_are_read_by_key_within_a_range,
+            every_read_answers_ids_ascending,
+        ]);
+        $crate::store_cases!($store, history: [
+            a_settle_for_an_event_whose_id_came_again_changes_nothing,
+            of_a_batch_the_events_that_are_still_themselves_are_settled,
+            ids_that_went_back_are_noticed,
+            ids_that_nobody_saw_may_come_again_and_are_read_at_once,
         ]);
         $crate::store_cases!($store, upkeep: [
             folding_the_books_keeps_the_sums,

@@ -132,6 +132,7 @@ impl Lanes for MysqlStore {
         let found = query.bind(limit.rows).fetch_all(&self.pool).await?;
         let (ids, full) = up_to_limit(&weighed(found), limit);
         let rows = self.read_ids(outbox, &ids).await?;
+        cursor.saw(rows.last().map(|row| row.event.id), !hidden.is_empty());
         // Not the last row that was answered: one may have gone between the two statements.
         cursor.advance(closed_until, ids.last().copied().filter(|_| full));
         Ok(LaneRead { rows, full })

@@ -58,7 +58,8 @@ impl MysqlStore {
         let mut rows: Vec<&Delivery> = delivered.iter().collect();
         rows.sort_unstable_by_key(|row| row.id);
         let mut tx = self.begin_held(lease).await?.ok_or(StoreError::LeaseLost)?;
-        let versions: Vec<_> = rows.iter().map(|row| [row.id, row.version]).collect();
+        let versions: Vec<_> =
+            rows.iter().map(|row| (row.id, row.version, &row.event_id)).collect();
         let held: Vec<LockedRow> = sqlx::query_as(outbox.sql(include_str!("sql/held.sql")))
             .bind(json!(versions).to_string())
             .bind(&lease.relay_id)

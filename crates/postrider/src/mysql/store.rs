@@ -157,6 +157,7 @@ impl Store for MysqlStore {
         // scanned, and whether there are any is not known.
         let fresh_full = fresh_found == fresh_room;
         let scanned_to = (cut || fresh_full).then(|| last_fresh.unwrap_or(cursor.low));
+        cursor.saw(taken.last().copied(), false);
         cursor.advance(closed_until, scanned_to);
         cursor.fresh_was_empty = fresh_found == 0 && fresh_room > 0;
         let full = cut || fresh_full || waiting_found == waiting_limit;
@@ -192,8 +193,8 @@ impl Store for MysqlStore {
     ) -> Result<Settled> {
         let answered = delivered.iter().any(|d| d.response.is_some());
         let row = |d: &Delivery| match &d.response {
-            Some(response) => json!([d.id, d.version, response]).to_string(),
-            None => json!([d.id, d.version]).to_string(),
+            Some(response) => json!([d.id, d.version, d.event_id, response]).to_string(),
+            None => json!([d.id, d.version, d.event_id]).to_string(),
         };
         let rows = delivered.iter().map(|d| (d.id, row(d))).collect();
         let mut statements = Vec::with_capacity(2);
@@ -221,8 +222,8 @@ impl Store for MysqlStore {
     ) -> Result<Settled> {
         let rows = failed.iter().map(|f| {
             let error = fit(&f.error, limits::LAST_ERROR_CHARS_MAX);
-            let took = millis(f.took);
-            let row = json!([f.id, f.version, millis(f.delay), error, took, lease.relay_id]);
+            let (delay, took) = (millis(f.delay), millis(f.took));
+            let row = json!([f.id, f.version, f.event_id, delay, error, took, lease.relay_id]);
             (f.id, row.to_string())
         });
         let statements = [
@@ -251,7 +252,7 @@ impl Store for MysqlStore {
     ) -> Result<Settled> {
         let rows = deferred.iter().map(|d| {
             let error = d.error.as_deref().map(|error| fit(error, limits::LAST_ERROR_CHARS_MAX));
-            (d.id, json!([d.id, d.version, millis(d.delay), error]).to_string())
+            (d.id, json!([d.id, d.version, d.event_id, millis(d.delay), error]).to_string())
         });
         self.settle(outbox, lease, rows.collect(), None, &[include_str!("sql/release.sql")]).await
     }
@@ -294,6 +295,7 @@ impl MysqlStore {
         let last_id: i64 = sqlx::query_scalar(outbox.sql(include_str!("sql/horizon_last_id.sql")))
             .fetch_one(&self.pool)
             .await?;
+        cursor.notice_last_id(last_id)?;
         let now = Instant::now();
         if let Some(writers) = self.open_writers().await? {
             cursor.horizon.observe_after(HORIZON_LAG, now, last_id, writers);
@@ -332,7 +334,8 @@ fn death_rows(dead: &[Death]) -> Vec<(i64, String)> {
         let detail = d.detail.as_deref().map(|text| fit(text, limits::ERROR_DETAIL_CHARS_MAX));
         let attempted = i32::from(d.attempted);
         let kind = fingerprint(d.reason, &d.message);
-        json!([d.id, d.version, d.reason.as_str(), message, detail, attempted, kind]).to_string()
+        let reason = d.reason.as_str();
+        json!([d.id, d.version, d.event_id, reason, message, detail, attempted, kind]).to_string()
     };
     dead.iter().map(|d| (d.id, row(d))).collect()
 }

@@ -144,6 +144,7 @@ impl Lanes for PostgresStore {
         };
         let read = read_until_heavy(session, query, ClaimLimit { rows: asked, ..limit }).await?;
         cursor.weigh(&read.rows);
+        cursor.saw(read.rows.last().map(|row| row.event.id), !hidden.is_empty());
         let scanned_to = read.rows.last().filter(|_| read.full).map(|row| row.event.id);
         cursor.advance(closed_until, scanned_to);
         Ok(read)
@@ -358,7 +359,8 @@ fn lane_row(row: &PgRow) -> Result<LaneRow, sqlx::Error> {
 }
 
 fn lane_read(rows: &[PgRow], limit: ClaimLimit) -> Result<LaneRead> {
-    let rows = rows.iter().map(lane_row).collect::<Result<Vec<_>, sqlx::Error>>()?;
+    let mut rows = rows.iter().map(lane_row).collect::<Result<Vec<_>, sqlx::Error>>()?;
+    rows.sort_unstable_by_key(|row| row.event.id);
     Ok(LaneRead::within(rows, limit))
 }
 

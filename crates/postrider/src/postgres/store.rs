@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgListener, PgRow};
 use sqlx::{PgConnection, Row};
 use tokio::sync::mpsc;
@@ -12,8 +13,9 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::append::millis;
-use super::settle::{settle_each, settled};
+use super::settle::{identity, settle_each, settled};
 use super::tid::Tid;
+use crate::error::{Transience, transience};
 use crate::event::{fit, limits};
 use crate::store::{
     Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
@@ -164,6 +166,7 @@ impl Store for PostgresStore {
         let fresh_room = i64::from(limit.rows) - waiting_found;
         let fresh_full = fresh_found == fresh_room;
         let scanned_to = (cut || fresh_full).then(|| last_fresh.unwrap_or(cursor.low));
+        cursor.saw(events.last().map(|event| event.id), false);
         cursor.advance(closed_until, scanned_to);
         cursor.fresh_was_empty = fresh_found == 0 && fresh_room > 0;
         let full = cut || fresh_full || waiting_found == i64::from(waiting_limit);
@@ -211,6 +214,7 @@ impl Store for PostgresStore {
             .bind(&lease.relay_id)
             .bind(delivered.iter().map(|d| d.id).collect::<Vec<_>>())
             .bind(delivered.iter().map(|d| d.version).collect::<Vec<_>>())
+            .bind(delivered.iter().map(|d| identity(&d.event_id)).collect::<Vec<_>>())
             .fetch_all(&mut *tx)
             .await?;
         let held: BTreeSet<i64> = held.into_iter().collect();
@@ -246,6 +250,7 @@ impl Store for PostgresStore {
             .bind(failed.iter().map(|f| millis(f.delay)).collect::<Vec<_>>())
             .bind(failed.iter().map(|f| last_error(&f.error)).collect::<Vec<_>>())
             .bind(failed.iter().map(|f| millis(f.took)).collect::<Vec<_>>())
+            .bind(failed.iter().map(|f| identity(&f.event_id)).collect::<Vec<_>>())
             .fetch_one(&self.pool)
             .await?;
         settled(&row)
@@ -272,6 +277,7 @@ impl Store for PostgresStore {
             .bind(deferred.iter().map(|d| d.version).collect::<Vec<_>>())
             .bind(deferred.iter().map(|d| millis(d.delay)).collect::<Vec<_>>())
             .bind(deferred.iter().map(|d| d.error.as_deref().map(last_error)).collect::<Vec<_>>())
+            .bind(deferred.iter().map(|d| identity(&d.event_id)).collect::<Vec<_>>())
             .fetch_one(&self.pool)
             .await?;
         settled(&row)
@@ -338,6 +344,7 @@ impl PostgresStore {
             .bind(dead.iter().map(detail).collect::<Vec<_>>())
             .bind(dead.iter().map(|d| d.attempted).collect::<Vec<_>>())
             .bind(dead.iter().map(|d| fingerprint(d.reason, &d.message)).collect::<Vec<_>>())
+            .bind(dead.iter().map(|d| identity(&d.event_id)).collect::<Vec<_>>())
             .fetch_one(&self.pool)
             .await?;
         settled(&row)
@@ -363,9 +370,14 @@ pub(super) async fn observe_horizon(
         return Ok(());
     }
     // Two statements: the second's view of the locks is newer than the first's of the ids.
-    let last_id: i64 = sqlx::query_scalar(outbox.sql(include_str!("sql/horizon_last_id.sql")))
-        .fetch_one(&mut *session)
-        .await?;
+    let (last_id, started_at, is_standby): (i64, DateTime<Utc>, bool) =
+        sqlx::query_as(outbox.sql(include_str!("sql/horizon_last_id.sql")))
+            .fetch_one(&mut *session)
+            .await?;
+    if !is_standby && !cursor.knows_server(started_at) {
+        cursor.notice_server(started_at, timeline(session).await?)?;
+    }
+    cursor.notice_last_id(last_id)?;
     let writers: Vec<String> =
         sqlx::query_scalar(outbox.sql(include_str!("sql/horizon_writers.sql")))
             .fetch_all(&mut *session)
@@ -373,6 +385,19 @@ pub(super) async fn observe_horizon(
     cursor.horizon.observe(last_id, writers.into_iter().collect::<BTreeSet<_>>());
     cursor.observed_at = Some(Instant::now());
     Ok(())
+}
+
+/// The server's timeline. `None`: some services that speak PostgreSQL have no such thing.
+async fn timeline(session: &mut PgConnection) -> Result<Option<String>> {
+    let answer = sqlx::query_scalar(include_str!("sql/horizon_timeline.sql"));
+    match answer.fetch_one(session).await {
+        Ok(timeline) => Ok(Some(timeline)),
+        Err(error) if transience(&error) == Transience::Lasting => {
+            tracing::debug!(%error, "the timeline of the server is not known");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn last_error(error: &str) -> String {

@@ -57,7 +57,12 @@ impl SqliteStore {
         let Some(row) = row else {
             return Ok(Taken::default());
         };
-        let last_id: i64 = row.try_get(0)?;
+        let (last_id, low): (i64, i64) = (row.try_get(0)?, cursor.low);
+        cursor.notice_last_id(last_id)?;
+        if cursor.low < low {
+            // Ids went back, and this search began behind some of them.
+            return Ok(Taken { ids: Vec::new(), full: true });
+        }
         let start: Option<i64> = row.try_get(1)?;
         let found = Found {
             last_id,
@@ -99,6 +104,7 @@ impl Found {
     /// Moves the cursor on after the commit, and answers whether there may be more.
     fn remember(&self, cursor: &mut Cursor, taken: &[i64], rows: u32, waiting_limit: u32) -> bool {
         cursor.horizon.observe(self.last_id, BTreeSet::new());
+        cursor.saw(taken.last().copied(), false);
         let (waiting, fresh) = (self.waiting.len(), self.fresh.len());
         let cut = taken.len() < waiting + fresh;
         // The search for fresh rows ended at its limit, which is zero where waiting rows took all.

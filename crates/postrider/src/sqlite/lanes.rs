@@ -116,17 +116,26 @@ impl Lanes for SqliteStore {
         limit: ClaimLimit,
         cursor: &mut Cursor,
     ) -> Result<LaneRead> {
-        let (last_id, found): (i64, String) =
-            sqlx::query_as(outbox.sql(include_str!("sql/lanes_find.sql")))
-                .bind(cursor.low)
-                .bind(limit.rows)
-                .bind(keys_json(hidden)?)
-                .bind(json(known)?)
-                .fetch_one(&self.readers)
-                .await
-                .on(self)?;
+        let (last_id, found) = loop {
+            let low = cursor.low;
+            let (last_id, found): (i64, String) =
+                sqlx::query_as(outbox.sql(include_str!("sql/lanes_find.sql")))
+                    .bind(low)
+                    .bind(limit.rows)
+                    .bind(keys_json(hidden)?)
+                    .bind(json(known)?)
+                    .fetch_one(&self.readers)
+                    .await
+                    .on(self)?;
+            cursor.notice_last_id(last_id)?;
+            // Otherwise ids went back, and this search began behind some of them.
+            if cursor.low == low {
+                break (last_id, found);
+            }
+        };
         let (ids, full) = up_to_limit(&pairs(&found)?, limit);
         let rows = self.read_ids(outbox, &ids).await?;
+        cursor.saw(rows.last().map(|row| row.event.id), !hidden.is_empty());
         cursor.horizon.observe(last_id, BTreeSet::new());
         // Not the last row that was answered: one may have gone between the two statements.
         cursor.advance(cursor.horizon.closed_until(), ids.last().copied().filter(|_| full));

@@ -172,8 +172,8 @@ impl Store for SqliteStore {
         let mut rows = 0;
         for delivered in delivered.chunks(ROWS_MAX as usize) {
             let mut tx = self.begin_held(lease).await?;
-            let versions = delivered.iter().map(|d| (d.id, d.version));
-            let ids = self.find_own(&mut tx, outbox, lease, versions).await?;
+            let rows_read = delivered.iter().map(|d| (d.id, d.version, &*d.event_id));
+            let ids = self.find_own(&mut tx, outbox, lease, rows_read).await?;
             self.keep_responses(&mut tx, outbox, &ids, delivered).await?;
             rows += self.leave(&mut tx, outbox, &ids, on_success).await?;
             tx.commit().await.on(self)?;
@@ -192,8 +192,8 @@ impl Store for SqliteStore {
         let mut rows = 0;
         for delivered in delivered.chunks(ROWS_MAX as usize) {
             let mut tx = self.begin_held(lease).await?;
-            let versions = delivered.iter().map(|d| (d.id, d.version));
-            let ids = self.find_own(&mut tx, outbox, lease, versions).await?;
+            let rows_read = delivered.iter().map(|d| (d.id, d.version, &*d.event_id));
+            let ids = self.find_own(&mut tx, outbox, lease, rows_read).await?;
             let held: Vec<i64> = serde_json::from_str(&ids).unwrap_or_default();
             let held: HashSet<i64> = held.into_iter().collect();
             for (branch, child) in children.iter().enumerate() {
@@ -221,7 +221,8 @@ impl Store for SqliteStore {
             .iter()
             .map(|f| {
                 json!({
-                    "id": f.id, "version": f.version, "delay": plus(f.delay),
+                    "id": f.id, "version": f.version, "event_id": f.event_id,
+                    "delay": plus(f.delay),
                     "error": last_error(&f.error),
                     "took_ms": i64::try_from(f.took.as_millis()).unwrap_or(i64::MAX),
                 })
@@ -253,8 +254,8 @@ impl Store for SqliteStore {
     async fn settle_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
         let deaths = deaths_json(dead)?;
         let mut tx = self.begin_held(lease).await?;
-        let versions = dead.iter().map(|d| (d.id, d.version));
-        let ids = self.find_own(&mut tx, outbox, lease, versions).await?;
+        let rows_read = dead.iter().map(|d| (d.id, d.version, &*d.event_id));
+        let ids = self.find_own(&mut tx, outbox, lease, rows_read).await?;
         sqlx::query(outbox.sql(include_str!("sql/settle_dead.sql")))
             .bind(&ids)
             .bind(deaths)
@@ -281,7 +282,8 @@ impl Store for SqliteStore {
             .iter()
             .map(|d| {
                 json!({
-                    "id": d.id, "version": d.version, "delay": plus(d.delay),
+                    "id": d.id, "version": d.version, "event_id": d.event_id,
+                    "delay": plus(d.delay),
                     "error": d.error.as_deref().map(last_error),
                 })
             })
@@ -329,18 +331,19 @@ impl SqliteStore {
     }
 
     /// Ids, as JSON, of the given rows that are as they were claimed or read.
-    async fn find_own(
+    async fn find_own<'a>(
         &self,
         connection: &mut SqliteConnection,
         outbox: &Outbox,
         lease: &Lease,
-        versions: impl Iterator<Item = (i64, i64)>,
+        rows: impl Iterator<Item = (i64, i64, &'a str)>,
     ) -> Result<String> {
         // A map: ids ascending, as the table has them, and none twice.
-        let versions = json!(versions.collect::<BTreeMap<i64, i64>>()).to_string();
+        let rows = rows.map(|(id, version, event_id)| (id, format!("{version} {event_id}")));
+        let rows = json!(rows.collect::<BTreeMap<i64, String>>()).to_string();
         sqlx::query_scalar(outbox.sql(include_str!("sql/settle_find.sql")))
             .bind(&lease.relay_id)
-            .bind(versions)
+            .bind(rows)
             .fetch_one(connection)
             .await
             .on(self)
@@ -454,7 +457,8 @@ fn deaths_json(dead: &[Death]) -> Result<String> {
         .iter()
         .map(|d| {
             json!({
-                "id": d.id, "version": d.version, "reason": d.reason.as_str(),
+                "id": d.id, "version": d.version, "event_id": d.event_id,
+                "reason": d.reason.as_str(),
                 "message": fit(&d.message, limits::ERROR_MESSAGE_CHARS_MAX),
                 "detail": d.detail.as_ref().map(|t| fit(t, limits::ERROR_DETAIL_CHARS_MAX)),
                 "attempted": i32::from(d.attempted),

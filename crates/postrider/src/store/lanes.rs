@@ -250,6 +250,8 @@ pub struct BlockedKey {
 /// - **Ownership** hangs on the relay's lease: a lane is taken from nobody, or from an owner that is
 ///   fenced or gone. So the fence of the lease is the fence of every lane.
 /// - **Reads** mark nothing. What was read is the owner's to remember.
+/// - **Order**: every read answers its rows with ids ascending, so the last row of a full read is where
+///   the next one goes on.
 #[async_trait]
 pub trait Lanes: Send + Sync {
     /// The claim mode of each outbox, by name.
@@ -277,7 +279,8 @@ pub trait Lanes: Send + Sync {
 
     /// Reads rows of the lanes above the cursor, due or not, and moves the cursor on. It stays
     /// behind where a smaller id may still be committed, so a row comes again unless it is among
-    /// the `known` ids or its key is `hidden`.
+    /// the `known` ids or its key is `hidden`. [`StoreError::HistoryChanged`] where ids went back:
+    /// the rows that were read before may be other events by now.
     async fn read_lanes(
         &self,
         outbox: &Outbox,
@@ -288,7 +291,7 @@ pub trait Lanes: Send + Sync {
         cursor: &mut Cursor,
     ) -> Result<LaneRead>;
 
-    /// Reads rows by id; those that are gone are not answered.
+    /// Reads rows by id, in whichever order these are given; those that are gone are not answered.
     async fn read_ids(&self, outbox: &Outbox, ids: &[i64]) -> Result<Vec<LaneRow>>;
 
     /// Reads rows of these keys with ids from `from` to `to`, both included.

@@ -192,7 +192,8 @@ pub trait Store: Send + Sync + 'static {
     async fn retire(&self, lease: &Lease) -> Result<()>;
 
     /// Claims due events for the relay: ids ascending, within the limit, none that another relay
-    /// holds, no suspects.
+    /// holds, no suspects. [`StoreError::HistoryChanged`], with nothing claimed, where ids went back:
+    /// what the relay remembers of this outbox may be other events by now.
     async fn claim(
         &self,
         outbox: &Outbox,

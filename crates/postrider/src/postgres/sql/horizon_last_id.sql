@@ -1,2 +1,5 @@
--- Read before the list of writers: see store/horizon.rs. NULL-safe for a sequence never used.
-SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS last_id FROM "{outbox}_id_seq"
+-- Read before the list of writers: see store/horizon.rs. NULL-safe for a sequence never used. The start
+-- of the server tells whether another one answers; a standby has no timeline of its own to be asked for.
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS last_id, pg_postmaster_start_time(),
+    pg_is_in_recovery()
+FROM "{outbox}_id_seq"

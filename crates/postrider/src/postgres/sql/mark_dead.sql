@@ -8,8 +8,10 @@ marked AS (
         retry_count = o.retry_count + d.attempted::integer, crash_count = 0,
         locked_by = NULL, locked_at = NULL, version = o.version + 1, updated_at = now()
     FROM unnest($3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::boolean[],
-        $9::text[]) AS d (id, version, reason, message, detail, attempted, fingerprint)
-    WHERE o.id = d.id AND o.version = d.version AND (o.locked_by = $1 OR o.locked_by IS NULL)
+        $9::text[], $10::uuid[])
+        AS d (id, version, reason, message, detail, attempted, fingerprint, event_id)
+    WHERE o.id = d.id AND o.version = d.version AND o.event_id = d.event_id
+      AND (o.locked_by = $1 OR o.locked_by IS NULL)
       AND EXISTS (SELECT 1 FROM relay)
     RETURNING o.id
 )

@@ -1,4 +1,5 @@
--- $1 relay, $2 epoch, $3 ids, $4 versions, $5 delays in ms, $6 errors (NULL: not tried).
+-- $1 relay, $2 epoch, $3 ids, $4 versions, $5 delays in ms, $6 errors (NULL: not tried),
+-- $7 identities.
 -- next_retry_at is set in any case: the scan for fresh rows has passed this id already.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
@@ -10,9 +11,10 @@ released AS (
         last_error = coalesce(d.error, o.last_error),
         locked_by = NULL, locked_at = NULL, version = o.version + 1,
         updated_at = CASE WHEN d.error IS NULL THEN o.updated_at ELSE now() END
-    FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::text[])
-        AS d (id, version, delay_ms, error)
-    WHERE o.id = d.id AND o.version = d.version AND (o.locked_by = $1 OR o.locked_by IS NULL)
+    FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::uuid[])
+        AS d (id, version, delay_ms, error, event_id)
+    WHERE o.id = d.id AND o.version = d.version AND o.event_id = d.event_id
+      AND (o.locked_by = $1 OR o.locked_by IS NULL)
       AND EXISTS (SELECT 1 FROM relay)
     RETURNING o.id
 )

@@ -1,5 +1,5 @@
 -- $1 relay, $2 epoch, $3 ids, $4 versions, $5 reasons, $6 messages, $7 details, $8 attempted,
--- $9 fingerprints.
+-- $9 fingerprints, $10 identities.
 -- A row leaves the outbox only together with its dead letter. A time to expire that no program can
 -- read (infinity) is none.
 WITH relay AS MATERIALIZED (
@@ -8,8 +8,10 @@ WITH relay AS MATERIALIZED (
 gone AS (
     DELETE FROM "{outbox}" AS o
     USING unnest($3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::boolean[],
-        $9::text[]) AS d (id, version, reason, message, detail, attempted, fingerprint)
-    WHERE o.id = d.id AND o.version = d.version AND (o.locked_by = $1 OR o.locked_by IS NULL)
+        $9::text[], $10::uuid[])
+        AS d (id, version, reason, message, detail, attempted, fingerprint, event_id)
+    WHERE o.id = d.id AND o.version = d.version AND o.event_id = d.event_id
+      AND (o.locked_by = $1 OR o.locked_by IS NULL)
       AND EXISTS (SELECT 1 FROM relay)
     RETURNING o.*, d.reason, d.message, d.detail, d.attempted, d.fingerprint
 ),

@@ -3,8 +3,10 @@ WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),
 gone AS (
-    DELETE FROM "{outbox}" AS o USING unnest($3::bigint[], $4::bigint[]) AS d (id, version)
-    WHERE o.id = d.id AND o.version = d.version AND (o.locked_by = $1 OR o.locked_by IS NULL)
+    DELETE FROM "{outbox}" AS o
+    USING unnest($3::bigint[], $4::bigint[], $5::uuid[]) AS d (id, version, event_id)
+    WHERE o.id = d.id AND o.version = d.version AND o.event_id = d.event_id
+      AND (o.locked_by = $1 OR o.locked_by IS NULL)
       AND EXISTS (SELECT 1 FROM relay)
     RETURNING o.*
 ),

@@ -1,12 +1,15 @@
--- $1 relay, $2 epoch, $3 ids ascending, $4 versions. The share lock on the relay's row is what
--- fences: a bare check of the epoch would still write after a take-over that commits meanwhile. The
+-- $1 relay, $2 epoch, $3 ids ascending, $4 versions, $5 identities. The share lock on the relay's row is
+-- what fences: a bare check of the epoch would still write after a take-over that commits meanwhile. The
 -- version tells whether the row is as it was claimed or read; nobody's in mode `lanes`, ours in `rows`.
+-- The identity tells whether it is the same event: ids may come again, and most versions are 0.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),
 gone AS (
-    DELETE FROM "{outbox}" AS o USING unnest($3::bigint[], $4::bigint[]) AS d (id, version)
-    WHERE o.id = d.id AND o.version = d.version AND (o.locked_by = $1 OR o.locked_by IS NULL)
+    DELETE FROM "{outbox}" AS o
+    USING unnest($3::bigint[], $4::bigint[], $5::uuid[]) AS d (id, version, event_id)
+    WHERE o.id = d.id AND o.version = d.version AND o.event_id = d.event_id
+      AND (o.locked_by = $1 OR o.locked_by IS NULL)
       AND EXISTS (SELECT 1 FROM relay)
     RETURNING o.id, o.event_type, o.created_at
 ),

@@ -1,5 +1,6 @@
--- $1 relay, $2 epoch, $3 ids, $4 versions, $5 delays in ms, $6 errors, $7 durations in ms.
--- The next attempt is due on the database's clock. Of each event the last 20 attempts are kept.
+-- $1 relay, $2 epoch, $3 ids, $4 versions, $5 delays in ms, $6 errors, $7 durations in ms,
+-- $8 identities. The next attempt is due on the database's clock. Of each event the last 20 attempts
+-- are kept.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),
@@ -8,9 +9,10 @@ failed AS (
     SET status = 'FAILED', retry_count = o.retry_count + 1, crash_count = 0, last_error = f.error,
         next_retry_at = now() + f.delay_ms * interval '1 millisecond',
         locked_by = NULL, locked_at = NULL, version = o.version + 1, updated_at = now()
-    FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[])
-        AS f (id, version, delay_ms, error, took_ms)
-    WHERE o.id = f.id AND o.version = f.version AND (o.locked_by = $1 OR o.locked_by IS NULL)
+    FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[],
+        $8::uuid[]) AS f (id, version, delay_ms, error, took_ms, event_id)
+    WHERE o.id = f.id AND o.version = f.version AND o.event_id = f.event_id
+      AND (o.locked_by = $1 OR o.locked_by IS NULL)
       AND EXISTS (SELECT 1 FROM relay)
     RETURNING o.event_id, o.retry_count, f.error, f.took_ms
 ),

@@ -8,4 +8,5 @@ SET status = 'DEAD_LETTER', dead_reason = d.value ->> 'reason',
     updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
 FROM json_each($2) AS d
 WHERE o.id = d.value ->> 'id' AND o.version = d.value ->> 'version'
+  AND o.event_id = d.value ->> 'event_id'
   AND (o.locked_by = $1 OR o.locked_by IS NULL)

@@ -10,6 +10,7 @@ SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event
     strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), o.retry_count + (d.value ->> 'attempted'),
     o.max_retries, o.redrive_count, o.created_at,
     strftime('%Y-%m-%dT%H:%M:%fZ', o.expires_at), d.value ->> 'fingerprint'
-FROM json_each($2) AS d CROSS JOIN "{outbox}" AS o ON o.id = d.value ->> 'id'
+FROM json_each($2) AS d CROSS JOIN "{outbox}" AS o
+    ON o.id = d.value ->> 'id' AND o.event_id = d.value ->> 'event_id'
 WHERE o.id IN (SELECT value FROM json_each($1))
 ON CONFLICT (original_id, event_id) DO NOTHING

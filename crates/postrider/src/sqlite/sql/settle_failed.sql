@@ -7,4 +7,5 @@ SET status = 'FAILED', retry_count = o.retry_count + 1, crash_count = 0,
     updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
 FROM json_each($2) AS f
 WHERE o.id = f.value ->> 'id' AND o.version = f.value ->> 'version'
+  AND o.event_id = f.value ->> 'event_id'
   AND (o.locked_by = $1 OR o.locked_by IS NULL)

@@ -1,0 +1,192 @@
+//! Ids that come again: after a `TRUNCATE` that restarts them, a restore, a fail-over that lost the
+//! last commits. What a relay remembers of an id is then about another event.
+
+use std::time::Duration;
+
+use postrider::store::{
+    Cursor, DeadReason, Delivery, LaneRead, LaneSet, Lease, OnSuccess, Result, StoreKind,
+};
+use postrider::{Dedupe, Event, Outbox, StoreError};
+
+use super::steps::{death, deferral, failure, rows};
+use crate::{TestDb, eventually};
+
+/// A settle by places takes a hundred rows or more; each other way of settling has rows of its own.
+const EVENTS: u64 = 140;
+const PLACED: usize = 40;
+
+/// Empties the table and lets its ids begin again.
+async fn begin_ids_again(db: &TestDb) {
+    let table = db.outbox.table();
+    match db.store.kind() {
+        StoreKind::Postgres => {
+            db.execute(&format!("TRUNCATE {table} RESTART IDENTITY")).await;
+        }
+        StoreKind::Mysql => {
+            db.execute(&format!("TRUNCATE TABLE {table}")).await;
+        }
+        StoreKind::Sqlite => {
+            db.execute(&format!("DELETE FROM {table}")).await;
+            db.execute(&format!("DELETE FROM sqlite_sequence WHERE name = '{table}'")).await;
+        }
+    }
+}
+
+/// Sets the counter of ids back.
+async fn set_last_id(db: &TestDb, last_id: i64) {
+    let table = db.outbox.table();
+    let statement = match db.store.kind() {
+        StoreKind::Postgres => format!("SELECT setval('{table}_id_seq', {last_id})"),
+        StoreKind::Mysql => format!("ALTER TABLE {table} AUTO_INCREMENT = {}", last_id + 1),
+        StoreKind::Sqlite => {
+            format!("UPDATE sqlite_sequence SET seq = {last_id} WHERE name = '{table}'")
+        }
+    };
+    db.execute(&statement).await;
+}
+
+async fn read(db: &TestDb, known: &[i64], cursor: &mut Cursor) -> Result<LaneRead> {
+    cursor.observed_at = None;
+    db.store.read_lanes(&db.outbox, LaneSet::ALL, known, &[], rows(1_000), cursor).await
+}
+
+fn ids(found: &LaneRead) -> Vec<i64> {
+    found.rows.iter().map(|row| row.event.id).collect()
+}
+
+/// Events of a relay, and others that have their ids: only read, as in mode `lanes`, or claimed.
+async fn old_and_new(db: &TestDb, relay: &Lease, claimed: bool) -> (Vec<Event>, Vec<Event>) {
+    let mut lives = Vec::new();
+    for _ in 0..2 {
+        begin_ids_again(db).await;
+        db.append_orders(EVENTS).await;
+        lives.push(match claimed {
+            true => db.claim(relay, 1_000).await,
+            false => {
+                let found = read(db, &[], &mut Cursor::new()).await.unwrap();
+                found.rows.into_iter().map(|row| row.event).collect()
+            }
+        });
+    }
+    let (new, old) = (lives.pop().unwrap(), lives.pop().unwrap());
+    let known = |events: &[Event]| -> Vec<_> {
+        events.iter().map(|event| (event.id, event.version, event.place)).collect()
+    };
+    assert_eq!(old.len() as u64, EVENTS);
+    assert_eq!(known(&old), known(&new), "only the identity tells them apart");
+    (old, new)
+}
+
+/// How many rows each way of settling changes, each with a few of these events.
+async fn settle_in_every_way(
+    db: &TestDb,
+    relay: &Lease,
+    child: &Outbox,
+    events: &[Event],
+) -> Vec<u64> {
+    let (store, outbox) = (&db.store, &db.outbox);
+    let to_child = |event| Delivery { branches: 1, ..Delivery::from(event) };
+    let copied: Vec<_> = events[..3].iter().map(to_child).collect();
+    let answer = Some("the answer".to_owned());
+    let answered = [Delivery { response: answer, ..Delivery::from(&events[3]) }];
+    let failed: Vec<_> = events[4..7].iter().map(|e| failure(e, Duration::ZERO, "no")).collect();
+    let death = |e| death(e, DeadReason::Rejected, "no");
+    let dead: Vec<_> = events[7..10].iter().map(death).collect();
+    let marked: Vec<_> = events[10..13].iter().map(death).collect();
+    let deferred: Vec<_> = events[13..16].iter().map(|e| deferral(e, Duration::ZERO)).collect();
+    let child = std::slice::from_ref(child);
+    let (delete, archive) = (OnSuccess::Delete, OnSuccess::Archive);
+    vec![
+        db.deliver(relay, &events[PLACED..], delete).await,
+        db.deliver(relay, &events[16..20], delete).await,
+        db.deliver(relay, &events[20..30], archive).await,
+        store.settle_delivered(outbox, relay, &answered, archive).await.unwrap().rows,
+        store.fan_out(outbox, relay, &copied, child, delete).await.unwrap().rows,
+        store.settle_failed(outbox, relay, &failed).await.unwrap().rows,
+        store.settle_dead(outbox, relay, &dead).await.unwrap().rows,
+        store.mark_dead(outbox, relay, &marked).await.unwrap().rows,
+        store.release(outbox, relay, &deferred).await.unwrap().rows,
+    ]
+}
+
+/// The answer to an old event says nothing about the new one that has its id, its version and its
+/// place: that one is not removed, failed, buried or given back.
+pub async fn a_settle_for_an_event_whose_id_came_again_changes_nothing(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    let child = db.add_outbox(Dedupe::default()).await;
+    for claimed in [false, true] {
+        let (old, new) = old_and_new(&db, &relay, claimed).await;
+        assert_eq!(settle_in_every_way(&db, &relay, &child, &old).await, [0; 9], "{claimed}");
+        for table in ["_archive", "_dlq", "_attempts"] {
+            assert_eq!(db.count(table).await, 0, "{table}");
+        }
+        let copies = format!("SELECT count(*) FROM {}", child.table());
+        assert_eq!(db.integer(&copies).await, 0);
+        let answers =
+            format!("SELECT count(*) FROM {} WHERE response IS NOT NULL", db.outbox.table());
+        assert_eq!(db.integer(&answers).await, 0);
+        assert_eq!(db.deliver(&relay, &new, OnSuccess::Delete).await, EVENTS, "as it was read");
+    }
+}
+
+/// Of a batch, the events that are still themselves are settled and the others are not.
+pub async fn of_a_batch_the_events_that_are_still_themselves_are_settled(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    db.append_orders(EVENTS).await;
+    let found = read(&db, &[], &mut Cursor::new()).await.unwrap();
+    let events: Vec<Event> = found.rows.into_iter().map(|row| row.event).collect();
+    let (table, other) = (db.outbox.table(), events[7].id);
+    let identity = "00000000-0000-4000-8000-000000000001";
+    db.execute(&format!("UPDATE {table} SET event_id = '{identity}' WHERE id = {other}")).await;
+    assert_eq!(db.deliver(&relay, &events, OnSuccess::Delete).await, EVENTS - 1);
+    assert_eq!(db.column(other, "event_id").await.as_deref(), Some(identity));
+    db.assert_balanced().await;
+}
+
+/// Ids that went back are an error, once; the same cursor then begins with the first row.
+pub async fn ids_that_went_back_are_noticed(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    for appended_since in [0, 2] {
+        begin_ids_again(&db).await;
+        let before = db.append_orders(5).await;
+        let (mut reader, mut claimer) = (Cursor::new(), Cursor::new());
+        assert_eq!(ids(&read(&db, &[], &mut reader).await.unwrap()), before);
+        assert_eq!(db.claim_on(&relay, 100, &mut claimer).await.len(), 5);
+        begin_ids_again(&db).await;
+        let since = db.append_orders(appended_since).await;
+
+        let noticed = read(&db, &[], &mut reader).await;
+        assert!(matches!(noticed, Err(StoreError::HistoryChanged(_))), "{noticed:?}");
+        assert_eq!(ids(&read(&db, &[], &mut reader).await.unwrap()), since);
+
+        claimer.observed_at = None;
+        let noticed = db.store.claim(&db.outbox, &relay, rows(100), &mut claimer).await;
+        assert!(matches!(noticed, Err(StoreError::HistoryChanged(_))), "{noticed:?}");
+        let claimed = db.claim_on(&relay, 100, &mut claimer).await;
+        assert_eq!(super::steps::ids(&claimed), since, "nothing was claimed with the error");
+    }
+}
+
+/// Ids that no reader has seen may come again, as after a crash: that is no error, and the reader,
+/// which was already behind them, does not pass the new rows over.
+pub async fn ids_that_nobody_saw_may_come_again_and_are_read_at_once(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    let seen = db.append_orders(3).await;
+    let (mut cursor, mut claimer) = (Cursor::new(), Cursor::new());
+    assert_eq!(ids(&read(&db, &[], &mut cursor).await.unwrap()), seen);
+    let unseen = db.append_orders(5).await;
+    db.execute(&format!("DELETE FROM {} WHERE id > {}", db.outbox.table(), seen[2])).await;
+    eventually("the reader is behind all ids", async || {
+        assert_eq!(ids(&read(&db, &seen, &mut cursor).await.unwrap()), [0_i64; 0]);
+        claimer.observed_at = None;
+        db.claim_on(&relay, 100, &mut claimer).await;
+        (cursor.low.min(claimer.low) >= unseen[4]).then_some(())
+    })
+    .await;
+    set_last_id(&db, seen[2]).await;
+    let again = db.append_orders(2).await;
+    assert_eq!(again, unseen[..2], "they come again");
+    assert_eq!(ids(&read(&db, &seen, &mut cursor).await.unwrap()), again);
+    claimer.observed_at = None;
+    assert_eq!(super::steps::ids(&db.claim_on(&relay, 100, &mut claimer).await), again);
+}
