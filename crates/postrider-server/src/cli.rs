@@ -3,6 +3,7 @@
 mod adopt;
 mod bench;
 mod buffer;
+mod chaos;
 mod inbox;
 mod operator;
 mod token;
@@ -11,7 +12,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use postrider::store::ClaimMode;
 
 pub(crate) use adopt::AdoptArgs;
 pub(crate) use bench::{
@@ -21,6 +21,7 @@ pub(crate) use bench::{
     RelayArgs, ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
 };
 pub(crate) use buffer::BufferCommand;
+pub(crate) use chaos::{ChaosApiArgs, ChaosCommand, ChaosRelayArgs, N19Args, StormArgs, StormSink};
 pub(crate) use inbox::InboxCommand;
 pub(crate) use operator::{
     ActArgs, AuditArgs, By, DlqCommand, EditArgs, EventFilterArgs, EventsCommand, ExportArgs,
@@ -124,6 +125,9 @@ pub(crate) enum Command {
     /// The API that `chaos` breaks; told by its standard input
     #[command(hide = true)]
     ChaosApi(ChaosApiArgs),
+    /// One of the relays that `chaos storm` kills; stops when its standard input ends
+    #[command(hide = true)]
+    ChaosRelay(ChaosRelayArgs),
     #[command(hide = true)]
     BenchRelay(BenchRelayArgs),
 }
@@ -242,53 +246,6 @@ pub(crate) struct DoctorArgs {
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum ChaosCommand {
-    /// An API is down for hours, millions of calls wait, and must all come back by themselves
-    N19(N19Args),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct N19Args {
-    /// Calls that fail during the outage [default: rps × outage]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
-    pub(crate) events: Option<u64>,
-    /// Calls per second during the outage
-    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub(crate) rps: u64,
-    /// How long the API is down, before compression
-    #[arg(long, default_value = "6h", value_name = "TIME", value_parser = parse_time)]
-    pub(crate) outage: Duration,
-    /// Compression: the outage and all waits of the relay are this many times shorter
-    #[arg(long, default_value_t = 360, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) scale: u32,
-    /// Calls among them that the API will always refuse
-    #[arg(long, default_value_t = 52, value_name = "N")]
-    pub(crate) poison: u64,
-    /// Claim mode of the relay: rows or lanes
-    #[arg(long, default_value_t = ClaimMode::Lanes, value_name = "MODE")]
-    pub(crate) claim: ClaimMode,
-    /// Events per claim
-    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) batch: u32,
-    /// Requests at the same time
-    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) concurrency: u32,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Write a page with plots, which opens without a network
-    #[arg(long, value_name = "FILE.html")]
-    pub(crate) report: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ChaosApiArgs {
-    /// Calls that are numbered below this are remembered
-    #[arg(long)]
-    pub(crate) calls: usize,
 }
 
 fn header(text: &str) -> Result<(String, String), String> {

@@ -67,6 +67,10 @@ async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Bench(command) => commands::bench::bench(&context, command).await,
         Command::Chaos(command) => commands::chaos::chaos(&context, command).await,
         Command::ChaosApi(args) => commands::chaos::api::serve(&args).await,
+        Command::ChaosRelay(args) => {
+            let config = context.load()?;
+            commands::chaos::serve_relay(&config.store, &args).await
+        }
         Command::BenchRelay(args) => {
             let config = context.load()?;
             commands::bench::takeover::serve(config.store.url.expose(), &args).await

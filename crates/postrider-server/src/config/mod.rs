@@ -14,7 +14,7 @@ mod value;
 use std::path::{Path, PathBuf};
 
 pub(crate) use build::Built;
-pub(crate) use file::{ApiSection, Config, ServerSection};
+pub(crate) use file::{ApiSection, Config, ServerSection, StoreSection};
 pub(crate) use gateway::BuiltGateway;
 pub(crate) use value::{parse_time, without_password};
 

@@ -48,6 +48,7 @@ mod safety_net;
 mod scene;
 mod servers;
 mod stopping;
+mod storm;
 
 /// One test per case on each of the given stores: `on_stores!(postgres, mysql: a_case, b_case)`.
 macro_rules! on_stores {

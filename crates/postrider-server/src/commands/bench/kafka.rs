@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use crate::commands::Failure;
 
 /// Partitions of a topic that the bench makes.
-const PARTITIONS: i32 = 6;
+pub(crate) const PARTITIONS: i32 = 6;
 /// As many copies as the brokers make of a topic by default.
 const REPLICATION: TopicReplication<'static> = TopicReplication::Fixed(-1);
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -30,8 +30,18 @@ pub(super) fn sink(brokers: &str, topic: &str) -> Result<Arc<dyn Sink>, Failure>
     Ok(Arc::new(KafkaSink::new(KafkaSettings::new("bench", brokers, topic))?))
 }
 
+/// The same, with a limit for the size of messages.
+pub(crate) fn limited_sink(
+    brokers: &str,
+    topic: &str,
+    message_bytes_max: usize,
+) -> Result<Arc<dyn Sink>, Failure> {
+    let settings = KafkaSettings::new("bench", brokers, topic);
+    Ok(Arc::new(KafkaSink::new(KafkaSettings { message_bytes_max, ..settings })?))
+}
+
 /// Makes a topic and waits until each partition has a leader.
-pub(super) async fn create_topic(brokers: &str, name: &str) -> Result<(), Failure> {
+pub(crate) async fn create_topic(brokers: &str, name: &str) -> Result<(), Failure> {
     let why = |error: String| {
         Failure::Partly(format!("topic {name} could not be made on {brokers}: {error}"))
     };
@@ -46,7 +56,7 @@ pub(super) async fn create_topic(brokers: &str, name: &str) -> Result<(), Failur
     Ok(())
 }
 
-pub(super) async fn delete_topic(brokers: &str, name: &str) -> Result<(), Failure> {
+pub(crate) async fn delete_topic(brokers: &str, name: &str) -> Result<(), Failure> {
     let why = |error: String| {
         Failure::Partly(format!("topic {name} could not be deleted on {brokers}: {error}"))
     };

@@ -5,9 +5,9 @@ use serde::Serialize;
 /// The machine, as `/proc` shows it; empty where there is none.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Machine {
-    pub(super) cores: usize,
+    pub(crate) cores: usize,
     pub(super) memory_mb: u64,
-    pub(super) cpu: String,
+    pub(crate) cpu: String,
     pub(super) system: String,
 }
 

@@ -21,10 +21,10 @@ mod gateway;
 mod held_xmin;
 mod inbox;
 #[cfg(feature = "kafka")]
-mod kafka;
+pub(crate) mod kafka;
 #[cfg(not(feature = "kafka"))]
 #[path = "no_kafka.rs"]
-mod kafka;
+pub(crate) mod kafka;
 mod latency;
 mod letters;
 mod limit;

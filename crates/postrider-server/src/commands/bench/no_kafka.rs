@@ -9,7 +9,7 @@ use postrider_relay::Sink;
 
 use crate::commands::Failure;
 
-fn absent() -> Failure {
+pub(crate) fn absent() -> Failure {
     Failure::Usage(
         "--sink kafka: this program was built without Kafka; build it with the cargo feature `kafka`"
             .to_owned(),
@@ -20,11 +20,19 @@ pub(super) fn sink(_brokers: &str, _topic: &str) -> Result<Arc<dyn Sink>, Failur
     Err(absent())
 }
 
-pub(super) async fn create_topic(_brokers: &str, _name: &str) -> Result<(), Failure> {
+pub(crate) fn limited_sink(
+    _brokers: &str,
+    _topic: &str,
+    _message_bytes_max: usize,
+) -> Result<Arc<dyn Sink>, Failure> {
     Err(absent())
 }
 
-pub(super) async fn delete_topic(_brokers: &str, _name: &str) -> Result<(), Failure> {
+pub(crate) async fn create_topic(_brokers: &str, _name: &str) -> Result<(), Failure> {
+    Err(absent())
+}
+
+pub(crate) async fn delete_topic(_brokers: &str, _name: &str) -> Result<(), Failure> {
     Err(absent())
 }
 

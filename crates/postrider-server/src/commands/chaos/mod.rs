@@ -4,10 +4,14 @@ pub(crate) mod api;
 mod limit;
 mod n19;
 mod page;
+mod plot;
 mod samples;
 mod stage;
+mod storm;
 mod target;
 mod verdict;
+
+pub(crate) use storm::serve_relay;
 
 use crate::cli::ChaosCommand;
 use crate::commands::{Context, Failure};
@@ -23,5 +27,6 @@ pub(crate) async fn chaos(context: &Context, command: ChaosCommand) -> Result<()
     let (url, connections_max) = (config.store.url.expose(), config.store.connections_max);
     match command {
         ChaosCommand::N19(args) => n19::n19(url, connections_max, &args).await,
+        ChaosCommand::Storm(args) => storm::storm(url, connections_max, &args).await,
     }
 }

@@ -62,7 +62,7 @@ pub(crate) async fn n19(url: &str, connections_max: u32, args: &N19Args) -> Resu
     verdict.outcome()
 }
 
-fn write_page(file: &Path, text: &str) -> Result<(), Failure> {
+pub(super) fn write_page(file: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(file, text).map_err(|error| {
         let file = file.display();
         Failure::Usage(format!("--report {file}: {error}; name a file that can be written"))

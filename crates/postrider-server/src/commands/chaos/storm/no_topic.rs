@@ -1,0 +1,35 @@
+//! In the place of `topic`, where this program was built without Kafka.
+
+// Called like those that wait for a broker.
+#![expect(clippy::unused_async)]
+
+use std::sync::Arc;
+
+use super::journal::Journal;
+use crate::commands::Failure;
+use crate::commands::bench::kafka;
+
+/// Cannot be made.
+pub(super) enum Topic {}
+
+impl Topic {
+    pub(super) async fn create(_brokers: &str, _journal: Arc<Journal>) -> Result<Self, Failure> {
+        Err(kafka::absent())
+    }
+
+    pub(super) fn brokers(&self) -> &str {
+        match *self {}
+    }
+
+    pub(super) fn name(&self) -> &str {
+        match *self {}
+    }
+
+    pub(super) async fn caught_up(&self) -> Result<(), Failure> {
+        match *self {}
+    }
+
+    pub(super) async fn delete(self) -> Result<(), Failure> {
+        match self {}
+    }
+}
