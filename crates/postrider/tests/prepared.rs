@@ -1,5 +1,6 @@
 //! Transactions that are prepared (two-phase commit): their events are open until somebody ends
 //! them, however often their session or the server goes away meanwhile.
+#![cfg(all(feature = "postgres", feature = "mysql"))]
 
 use std::time::{Duration, Instant};
 
@@ -61,14 +62,14 @@ async fn run_in_a_session(db: &TestDb, script: &str) {
     let script = AssertSqlSafe(script.to_owned());
     match db.store.kind() {
         StoreKind::Mysql => {
-            let mut session = sqlx::MySqlConnection::connect(&db.url).await.unwrap();
-            sqlx::raw_sql(script).execute(&mut session).await.unwrap();
-            session.close().await.unwrap();
+            let mut session = sqlx::MySqlConnection::connect(&db.url).await.expect("a session");
+            sqlx::raw_sql(script).execute(&mut session).await.expect("it works");
+            session.close().await.expect("it ends");
         }
         StoreKind::Postgres | StoreKind::Sqlite => {
-            let mut session = sqlx::PgConnection::connect(&db.url).await.unwrap();
-            sqlx::raw_sql(script).execute(&mut session).await.unwrap();
-            session.close().await.unwrap();
+            let mut session = sqlx::PgConnection::connect(&db.url).await.expect("a session");
+            sqlx::raw_sql(script).execute(&mut session).await.expect("it works");
+            session.close().await.expect("it ends");
         }
     }
 }
@@ -115,13 +116,11 @@ async fn a_prepared_event_stays_open_through_restarts(kind: StoreKind, test: &st
     .await;
 }
 
-#[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prepared_event_stays_open_through_restarts_of_postgres() {
     a_prepared_event_stays_open_through_restarts(StoreKind::Postgres, "prepared_postgres").await;
 }
 
-#[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prepared_event_stays_open_through_restarts_of_mariadb() {
     a_prepared_event_stays_open_through_restarts(StoreKind::Mysql, "prepared_mariadb").await;
