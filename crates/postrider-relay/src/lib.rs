@@ -52,6 +52,7 @@ pub mod template;
 ))]
 mod tls;
 mod trace;
+mod trouble;
 mod upkeep;
 mod view;
 mod waker;
@@ -73,5 +74,6 @@ pub use relay::{Relay, RelayError};
 pub use routes::{RouteSettings, Router};
 pub use sink::{Batch, Outcome, Sink, SinkError};
 pub use trace::TraceSettings;
+pub use trouble::TROUBLE_KIND;
 pub use view::EventView;
 pub use waker::Waker;

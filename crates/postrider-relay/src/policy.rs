@@ -61,6 +61,10 @@ pub fn examine(event: &Event, preset: &Preset) -> Option<Settlement> {
     let dead = |reason, message: String| {
         Some(Settlement::Dead { reason, message, detail: None, attempted: false })
     };
+    // Sets aside the one row that cannot be read as it is; the dead letter keeps what is stored.
+    if let Some(defect) = &event.defect {
+        return dead(DeadReason::Integrity, format!("the row cannot be read: {defect}"));
+    }
     if event.hash_matches() == Some(false) {
         return dead(
             DeadReason::Integrity,

@@ -27,10 +27,11 @@ const SHARED: [&str; 4] = [
     include_str!("sql/migrate_shared_3_inbox.sql"),
     include_str!("sql/migrate_buffer_1.sql"),
 ];
-const OUTBOX: [&str; 3] = [
+const OUTBOX: [&str; 4] = [
     include_str!("sql/migrate_outbox_1.sql"),
     include_str!("sql/migrate_outbox_2.sql"),
     include_str!("sql/migrate_outbox_3.sql"),
+    include_str!("sql/migrate_outbox_4_guard.sql"),
 ];
 
 /// The files that set up one outbox, in order.

@@ -52,7 +52,7 @@ pub struct ServerFacts {
 /// The versions that this program knows.
 pub mod versions {
     /// The tables that this program makes and uses.
-    pub const SCHEMA: i32 = 4;
+    pub const SCHEMA: i32 = 5;
     /// Programs that know tables of this version or newer may use the tables made by this one.
     pub const OLDEST_RELAY: i32 = 1;
 }
