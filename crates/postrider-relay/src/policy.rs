@@ -80,7 +80,7 @@ pub fn examine(event: &Event, preset: &Preset) -> Option<Settlement> {
     if let Some(at) = expiry(event, preset).filter(|at| *at <= event.claimed_at) {
         return dead(DeadReason::Expired, format!("expired at {}", at.to_rfc3339()));
     }
-    let crashes_alone = event.crash_count - SUSPECT_CRASHES;
+    let crashes_alone = event.crash_count.saturating_sub(SUSPECT_CRASHES);
     if crashes_alone >= CRASHES_ALONE_MAX {
         return dead(
             DeadReason::Crash,
