@@ -183,6 +183,7 @@ mod tests {
             claimed_at: at,
             version: 1,
             place: None,
+            defect: None,
         }
     }
 

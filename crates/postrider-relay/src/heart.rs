@@ -186,10 +186,19 @@ impl Heart {
         self.change_down(outbox, |known| known.retain(|other| other.destination != destination));
     }
 
+    /// Notes why the work on an outbox does not get on, or that it does.
+    pub(crate) fn note_trouble(&self, outbox: &str, trouble: Option<String>) {
+        self.change(outbox, |serving| serving.trouble = trouble);
+    }
+
     fn change_down(&self, outbox: &str, change: impl FnOnce(&mut Vec<DownDestination>)) {
+        self.change(outbox, |serving| change(&mut serving.down));
+    }
+
+    fn change(&self, outbox: &str, change: impl FnOnce(&mut Serving)) {
         let mut all = self.lock_serving();
         if let Some(serving) = all.iter_mut().find(|serving| serving.outbox == outbox) {
-            change(&mut serving.down);
+            change(serving);
         }
     }
 

@@ -53,6 +53,7 @@ pub mod template;
 ))]
 mod tls;
 mod trace;
+mod trouble;
 mod upkeep;
 mod view;
 mod waker;
@@ -74,5 +75,6 @@ pub use relay::{Relay, RelayError};
 pub use routes::{RouteSettings, Router};
 pub use sink::{Batch, Outcome, Sink, SinkError};
 pub use trace::TraceSettings;
+pub use trouble::TROUBLE_KIND;
 pub use view::EventView;
 pub use waker::Waker;

@@ -61,6 +61,10 @@ pub fn examine(event: &Event, preset: &Preset) -> Option<Settlement> {
     let dead = |reason, message: String| {
         Some(Settlement::Dead { reason, message, detail: None, attempted: false })
     };
+    // Sets aside the one row that cannot be read as it is; the dead letter keeps what is stored.
+    if let Some(defect) = &event.defect {
+        return dead(DeadReason::Integrity, format!("the row cannot be read: {defect}"));
+    }
     if event.hash_matches() == Some(false) {
         return dead(
             DeadReason::Integrity,
@@ -76,7 +80,7 @@ pub fn examine(event: &Event, preset: &Preset) -> Option<Settlement> {
     if let Some(at) = expiry(event, preset).filter(|at| *at <= event.claimed_at) {
         return dead(DeadReason::Expired, format!("expired at {}", at.to_rfc3339()));
     }
-    let crashes_alone = event.crash_count - SUSPECT_CRASHES;
+    let crashes_alone = event.crash_count.saturating_sub(SUSPECT_CRASHES);
     if crashes_alone >= CRASHES_ALONE_MAX {
         return dead(
             DeadReason::Crash,

@@ -21,6 +21,7 @@ use crate::courier::{Carried, Courier, Manner};
 use crate::heart::{Heart, Held};
 use crate::settling::Settler;
 use crate::telemetry;
+use crate::trouble::Trouble;
 use crate::waker::Waker;
 
 /// After a batch, polling starts over at this and doubles up to the idle poll.
@@ -46,6 +47,7 @@ pub(crate) struct Rows {
     /// Rows are held that nobody works on any more: a batch panicked, or could not be settled
     /// before the stop deadline.
     pub(crate) abandoned: AtomicBool,
+    pub(crate) trouble: Arc<Trouble>,
 }
 
 /// How many batches may be in flight.
@@ -149,7 +151,10 @@ impl Rows {
         if state.answer_lost || self.abandoned.load(Ordering::SeqCst) {
             drop(in_flight);
             // Nothing else may be in flight: whatever this relay then holds is the lost claim's.
-            let _all = places.all().await;
+            let Ok(_all) = tokio::time::timeout(CLAIM_REPEAT.1, places.all()).await else {
+                self.trouble.still_waiting();
+                return Some(POLL_FIRST);
+            };
             self.release_lost(state).await;
             return Some(POLL_FIRST);
         }
@@ -171,6 +176,7 @@ impl Rows {
             Ok(claimed) => {
                 state.answer_lost = false;
                 state.claim_repeat = CLAIM_REPEAT.0;
+                self.trouble.succeeded();
                 if claimed.events.is_empty() {
                     return Some(state.next_poll(self.config.preset.idle_poll));
                 }
@@ -194,6 +200,7 @@ impl Rows {
                     StoreError::HistoryChanged(_) => self.courier.report_changed_history(&error),
                     _ => {}
                 }
+                self.trouble.failed(&error);
                 // A deadlock is an answer: the claim was rolled back, and nothing is ours.
                 state.answer_lost = !matches!(error, StoreError::Busy(_));
                 match error {
@@ -231,6 +238,7 @@ impl Rows {
         tasks.spawn(async move {
             let work = AssertUnwindSafe(pipeline.work(&held, events, manner));
             if work.catch_unwind().await.is_err() {
+                pipeline.trouble.panicked();
                 pipeline.abandoned.store(true, Ordering::SeqCst);
             }
             drop(in_flight);
@@ -314,6 +322,7 @@ impl Rows {
             }
             Err(error) => {
                 tracing::warn!(outbox = outbox.name(), %error, "lost claim not given back yet");
+                self.trouble.failed(&error);
                 tokio::time::sleep(CLAIM_REPEAT.0).await;
             }
         }

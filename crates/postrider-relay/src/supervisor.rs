@@ -28,6 +28,7 @@ use crate::rows::Rows;
 use crate::settling::Settler;
 use crate::telemetry;
 use crate::trace::Tracer;
+use crate::trouble::Trouble;
 use crate::waker::Waker;
 
 /// Probe intervals that an event of a destination that is down waits at most, where nobody tells it
@@ -51,23 +52,34 @@ pub(crate) struct Supervisor {
 pub(crate) fn serving(config: &OutboxConfig, mode: Mode) -> Serving {
     let outbox = config.outbox.name().to_owned();
     let traffic = Traffic::default();
-    Serving { outbox, epoch: mode.epoch, share: config.share, down: Vec::new(), traffic }
+    Serving {
+        outbox,
+        epoch: mode.epoch,
+        share: config.share,
+        down: Vec::new(),
+        traffic,
+        trouble: None,
+    }
 }
 
 impl Supervisor {
     /// Runs until stopped. Answers whether nothing of the outbox is held any more.
     pub(crate) async fn run(self, stop: CancellationToken) -> bool {
         let mut rolls = self.heart.rolls();
-        let mut clean = true;
+        let name = self.config.outbox.name();
+        let trouble = Trouble::new(name, self.alerts.clone(), Arc::clone(&self.heart));
+        let trouble = Arc::new(trouble);
+        let (mut clean, mut panicked) = (true, false);
         while let Some(mode) = self.next_mode(&mut rolls, &stop).await {
             let ended = stop.child_token();
-            let pipeline = tokio::spawn(self.pipeline(mode.claim, ended.clone()));
+            let pipeline = self.pipeline(mode.claim, &trouble, panicked, ended.clone());
+            let pipeline = tokio::spawn(pipeline);
             let mut pipeline = tokio_util::task::AbortOnDropHandle::new(pipeline);
             tracing::info!(outbox = self.config.outbox.name(), claim = %mode.claim, "working");
-            clean = loop {
+            let ended = loop {
                 tokio::select! {
                     biased;
-                    ended = &mut pipeline => break ended.unwrap_or(false),
+                    ended = &mut pipeline => break ended,
                     _ = rolls.changed() => {
                         let roll = rolls.borrow_and_update();
                         let now = roll.mode(self.config.outbox.name());
@@ -77,6 +89,12 @@ impl Supervisor {
                     }
                 }
             };
+            (clean, panicked) = (*ended.as_ref().unwrap_or(&false), ended.is_err());
+            if panicked {
+                let wait = trouble.panicked();
+                tracing::error!(outbox = name, ?wait, "the pipeline panicked; starting it again");
+                stop.run_until_cancelled(tokio::time::sleep(wait)).await;
+            }
         }
         clean
     }
@@ -158,9 +176,12 @@ impl Supervisor {
         });
     }
 
+    /// `panicked`: the pipeline before this one did, and may have left rows that it claimed.
     fn pipeline(
         &self,
         claim: ClaimMode,
+        trouble: &Arc<Trouble>,
+        panicked: bool,
         stop: CancellationToken,
     ) -> impl Future<Output = bool> + Send + 'static {
         // What the pipeline before this one knew of destinations went with it, unless the sink keeps it.
@@ -188,10 +209,11 @@ impl Supervisor {
         let (config, settler) = (self.config.clone(), self.settler.clone());
         let (heart, waker) = (Arc::clone(&self.heart), self.waker.clone());
         let (alone, suspects_every) = (Arc::clone(&self.alone), self.suspects_every);
+        let trouble = Arc::clone(trouble);
         async move {
             match claim {
                 ClaimMode::Rows => {
-                    let abandoned = AtomicBool::new(false);
+                    let abandoned = AtomicBool::new(panicked);
                     let rows = Rows {
                         config,
                         courier,
@@ -201,6 +223,7 @@ impl Supervisor {
                         alone,
                         suspects_every,
                         abandoned,
+                        trouble,
                     };
                     let rows = Arc::new(rows);
                     tokio::select! {
@@ -210,7 +233,7 @@ impl Supervisor {
                     }
                 }
                 ClaimMode::Lanes => {
-                    let lanes = Lanes { config, courier, settler, heart, waker, alone };
+                    let lanes = Lanes { config, courier, settler, heart, waker, alone, trouble };
                     let lanes = Arc::new(lanes);
                     tokio::select! {
                         biased;

@@ -256,6 +256,7 @@ pub(crate) fn event_of(id: i64, row: &Row, now: Time) -> Event {
         claimed_at: at(now),
         version: row.version,
         place: None,
+        defect: None,
     }
 }
 

@@ -295,6 +295,10 @@ pub struct Event {
     /// which does not rely on it: rows move.
     #[serde(skip)]
     pub place: Option<NonZeroU64>,
+    /// What of the row could not be read as it is. Such an event is not delivered, but set aside as a
+    /// dead letter. Owned by the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub defect: Option<String>,
 }
 
 impl Event {

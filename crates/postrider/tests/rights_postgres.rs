@@ -85,7 +85,11 @@ async fn the_printed_rights_are_enough_for_each_role() {
 
 async fn the_application_appends(db: TestDb, url: String) {
     let pool = sqlx::PgPool::connect(&url).await.unwrap();
-    let event = NewEvent::new("order", "1", "OrderPlaced", "{}").request_id("r");
+    let event = NewEvent::new("order", "1", "OrderPlaced", "{}")
+        .request_id("r")
+        .header("source", "shop")
+        .max_retries(7)
+        .expires_after(Duration::from_secs(3600));
     let mut tx = pool.begin().await.unwrap();
     let first = postgres::append(&mut tx, &db.outbox, &event).await.unwrap();
     let again = postgres::append(&mut tx, &db.outbox, &event).await.unwrap();
@@ -94,18 +98,67 @@ async fn the_application_appends(db: TestDb, url: String) {
         (0..5).map(|n| NewEvent::new("order", n.to_string(), "OrderPlaced", "{}")).collect();
     assert_eq!(postgres::append_all(&mut tx, &db.outbox, &batch).await.unwrap().len(), 5);
     tx.commit().await.unwrap();
-    for forbidden in [
+    let relays = [
+        "status",
+        "retry_count",
+        "redrive_count",
+        "crash_count",
+        "version",
+        "locked_by",
+        "locked_at",
+        "last_error",
+        "dead_reason",
+        "response",
+        "created_at",
+        "updated_at",
+    ];
+    let forged = relays.map(|column| {
+        format!(
+            "INSERT INTO orders_outbox (aggregate_type, aggregate_id, event_type, payload, {column}) \
+             VALUES ('order', '1', 'OrderPlaced', '{{}}', NULL)"
+        )
+    });
+    let others = [
         "SELECT payload FROM orders_outbox",
         "DELETE FROM orders_outbox",
         "UPDATE orders_outbox SET payload = ''",
         "DELETE FROM orders_outbox_keys",
         "SELECT 1 FROM orders_outbox_dlq",
-    ] {
-        let error = sqlx::raw_sql(forbidden).execute(&pool).await.expect_err(forbidden);
+    ];
+    for forbidden in forged.iter().map(String::as_str).chain(others) {
+        let sql = sqlx::AssertSqlSafe(forbidden.to_owned());
+        let error = sqlx::raw_sql(sql).execute(&pool).await.expect_err(forbidden);
         let code = error.as_database_error().and_then(|e| e.code()).unwrap_or_default();
         assert_eq!(code, "42501", "{forbidden}: {error}");
     }
     pool.close().await;
+}
+
+/// A role that got INSERT on the whole table, as older versions printed it, forges nothing either.
+async fn what_an_application_forges_is_set_back(db: TestDb, url: String) {
+    let pool = sqlx::PgPool::connect(&url).await.unwrap();
+    let forged = "INSERT INTO orders_outbox (aggregate_type, aggregate_id, event_type, payload, \
+                  request_id, redrive_count, retry_count, status, dead_reason) \
+                  VALUES ('order', '1', 'OrderPlaced', '{}', 'twice', 1, 7, 'DEAD_LETTER', 'crash')";
+    assert_eq!(sqlx::raw_sql(forged).execute(&pool).await.unwrap().rows_affected(), 1);
+    let repeat = sqlx::raw_sql(forged).execute(&pool).await.unwrap();
+    assert_eq!(repeat.rows_affected(), 0, "redrive_count does not get past the request id");
+    let as_new = "SELECT count(*) FROM orders_outbox WHERE request_id = 'twice' \
+                  AND status = 'PENDING' AND redrive_count = 0 AND retry_count = 0";
+    assert_eq!(db.integer(as_new).await, 1);
+    pool.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_right_on_the_whole_table_lets_nobody_forge() {
+    let name = concat!(module_path!(), "::a_right_on_the_whole_table_lets_nobody_forge");
+    let Some(db) = TestDb::open(StoreKind::Postgres, name).await else { return };
+    let roles = Roles::create(&db).await;
+    db.execute(&format!("GRANT INSERT ON orders_outbox TO {}", roles.name("app"))).await;
+    let url = roles.url(&db, "app");
+    let check = tokio::spawn(what_an_application_forges_is_set_back(db.clone(), url)).await;
+    roles.drop(&db).await;
+    check.unwrap();
 }
 
 async fn the_relay_does_its_work(db: TestDb, url: String) {

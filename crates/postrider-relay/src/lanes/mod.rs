@@ -25,6 +25,7 @@ use crate::config::OutboxConfig;
 use crate::courier::Courier;
 use crate::heart::Heart;
 use crate::settling::Settler;
+use crate::trouble::Trouble;
 use crate::waker::Waker;
 pub use limits::LaneLimits;
 use session::Session;
@@ -37,6 +38,7 @@ pub(crate) struct Lanes {
     pub(crate) waker: Waker,
     /// Batches hold it shared; a suspect holds it alone, across all outboxes of the process.
     pub(crate) alone: Arc<RwLock<()>>,
+    pub(crate) trouble: Arc<Trouble>,
 }
 
 impl Lanes {

@@ -80,6 +80,10 @@ impl Reader {
             wakes.mark_unchanged();
             let round = self.round(look_round).await;
             look_round = false;
+            match &round {
+                Ok(_) => self.session.pipeline.trouble.succeeded(),
+                Err(error) => self.session.pipeline.trouble.failed(error),
+            }
             let wait = match round {
                 Ok(Next::AtOnce) => continue,
                 Ok(Next::Wait(wait)) => {

@@ -141,6 +141,7 @@ mod tests {
             claimed_at: now,
             version: 1,
             place: None,
+            defect: None,
         }
     }
 

@@ -20,6 +20,7 @@ mod faults;
 mod gateway;
 mod handler_sink;
 mod health;
+mod hostile_rows;
 mod http_answers;
 mod http_routes;
 mod http_sink;

@@ -69,6 +69,7 @@ async fn only_the_first_that_serves_an_outbox_keeps_its_house_and_another_takes_
         share: Share::WHOLE,
         down: Vec::new(),
         traffic: Traffic::default(),
+        trouble: None,
     };
     let (elder, beating) = elder(&db, vec![serving]).await;
     let relay = RunningRelay::quick(&db, &folder, &sink);

@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use postrider::Outbox;
 use postrider::store::SchemaState;
+use postrider_relay::TROUBLE_KIND;
 use tokio::time::Instant;
 
 use super::ServerState;
@@ -60,7 +61,7 @@ async fn look(state: ServerState) -> Verdict {
     let outboxes: Vec<Outbox> = state.outboxes.iter().map(|s| s.outbox.clone()).collect();
     let store = Arc::clone(&state.store);
     match tokio::time::timeout(READY_TIMEOUT, store.schema_state(&outboxes)).await {
-        Ok(Ok(SchemaState::Ready)) => Ok(()),
+        Ok(Ok(SchemaState::Ready)) => works(&state),
         Ok(Ok(SchemaState::NeedsMigration(what) | SchemaState::TooNew(what))) => Err(what),
         // What the database says may name hosts and users: that is for the log.
         Ok(Err(error)) => {
@@ -68,6 +69,23 @@ async fn look(state: ServerState) -> Verdict {
             Err(NO_ANSWER.to_owned())
         }
         Err(_) => Err(NO_ANSWER.to_owned()),
+    }
+}
+
+/// Whether every outbox is worked on. What went wrong is in the alert and in the log: it may name
+/// hosts and users.
+fn works(state: &ServerState) -> Verdict {
+    let active = state.alerts.lists().active.into_iter();
+    let troubled: Vec<String> = active
+        .filter_map(|alert| Some(alert.kind.strip_prefix(TROUBLE_KIND)?.to_owned()))
+        .collect();
+    match troubled.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "not delivered by this relay, because its work fails repeatedly: outbox {}; see the \
+             alerts and the log",
+            troubled.join(", ")
+        )),
     }
 }
 

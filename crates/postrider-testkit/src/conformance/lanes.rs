@@ -385,6 +385,7 @@ pub async fn relays_tell_each_other_what_they_serve(db: TestDb) {
         share: Share { of, index },
         down: Vec::new(),
         traffic: Traffic { in_flight: 7, ..Traffic::default() },
+        trouble: None,
     };
     let identity = postrider::store::RelayIdentity {
         id: "relay-a".to_owned(),

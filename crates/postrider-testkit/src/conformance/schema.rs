@@ -168,6 +168,7 @@ pub async fn tables_of_version_1_are_brought_up_to_date(db: TestDb) {
         db.execute(&format!("DROP INDEX {dlq}_{index}{on}")).await;
     }
     db.execute(&format!("ALTER TABLE {dlq} DROP COLUMN fingerprint")).await;
+    db.drop_guard().await;
     for end in ["", "_archive"] {
         db.execute(&format!("ALTER TABLE {}{end} DROP COLUMN response", db.outbox.table())).await;
     }

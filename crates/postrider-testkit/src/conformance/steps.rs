@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postrider::store::{
     AuditEntry, AuditFilter, Books, ClaimLimit, Cursor, DeadReason, Death, Deferral, EventRecord,
-    Failure, Lease, MovedLetter, OnSuccess, Page, RelayIdentity, RelayPulse,
+    Failure, Lease, MovedLetter, OnSuccess, Page, RelayIdentity, RelayPulse, StoreKind,
 };
 use postrider::{Appended, Event, NewEvent, Outbox};
 
@@ -84,6 +84,27 @@ impl TestDb {
     pub async fn append_orders(&self, count: u64) -> Vec<i64> {
         let events: Vec<_> = (0..count).map(|_| order(self.next_number())).collect();
         self.append(&events).await
+    }
+
+    /// Takes the checks and triggers away that keep hostile values out, as tables of version 4 and
+    /// older were.
+    pub async fn drop_guard(&self) {
+        let table = self.outbox.table();
+        let kind = self.store.kind();
+        let on = if kind == StoreKind::Postgres { format!(" ON {table}") } else { String::new() };
+        let triggers: &[&str] = match kind {
+            StoreKind::Sqlite => &["guard", "refuse", "refuse_id", "refuse_update"],
+            StoreKind::Postgres | StoreKind::Mysql => &["guard"],
+        };
+        for trigger in triggers {
+            self.execute(&format!("DROP TRIGGER {table}_{trigger}{on}")).await;
+        }
+        for check in ["times", "counts", "state"] {
+            if kind != StoreKind::Sqlite {
+                self.execute(&format!("ALTER TABLE {table} DROP CONSTRAINT {table}_ck_{check}"))
+                    .await;
+            }
+        }
     }
 
     /// Registers a relay under a name.

@@ -125,5 +125,6 @@ pub fn held_event(id: i64) -> Event {
         claimed_at: at + Duration::from_secs(60),
         version: 1,
         place: None,
+        defect: None,
     }
 }

@@ -11,6 +11,7 @@ use sqlx::mysql::MySqlConnection;
 use super::MysqlStore;
 use super::append::{append, millis, signed};
 use super::search::{AuditSearch, DlqSearch, EventSearch, dead_letter};
+use super::time::time;
 use crate::event::{fit, limits};
 use crate::store::search;
 use crate::store::{
@@ -34,7 +35,7 @@ impl Desk for MysqlStore {
                 count: row.try_get(2)?,
                 id_sum: parse_stored("id_sum", &row.try_get::<String, _>(3)?)?,
             };
-            lines.entry(row.try_get(0)?).or_default().push((row.try_get(1)?, line));
+            lines.entry(time(&row, 0)?).or_default().push((row.try_get(1)?, line));
         }
         Ok(books_from_lines(lines))
     }
@@ -120,7 +121,7 @@ impl Desk for MysqlStore {
             .map(|row| {
                 Ok(Attempt {
                     attempt: row.try_get(0)?,
-                    failed_at: row.try_get(1)?,
+                    failed_at: time(row, 1)?,
                     error: row.try_get(2)?,
                     took_ms: row.try_get(3)?,
                     relay_id: row.try_get(4)?,

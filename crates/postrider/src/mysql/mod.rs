@@ -24,6 +24,7 @@ mod schema;
 mod search;
 mod settle;
 mod store;
+mod time;
 mod upkeep;
 mod watch;
 mod writers;

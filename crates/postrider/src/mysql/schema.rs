@@ -30,6 +30,9 @@ const DLQ_INDEXES: &str = include_str!("sql/migrate_outbox_2.sql");
 const FINGERPRINT_CHUNK: u32 = 5_000;
 const RESPONSE: &str = include_str!("sql/migrate_outbox_3.sql");
 const LETTERS: &str = include_str!("sql/migrate_outbox_4_letters.sql");
+const CHECKS: &str = include_str!("sql/migrate_outbox_4_checks.sql");
+const CORRECT: &str = include_str!("sql/migrate_outbox_4_correct.sql");
+const GUARD: &str = include_str!("sql/migrate_outbox_4_guard.sql");
 const APPENDED: &str = include_str!("sql/migrate_trigger_1.sql");
 const FORGET: &str = include_str!("sql/migrate_dedupe_open.sql");
 const REMEMBER: &str = include_str!("sql/migrate_dedupe_window.sql");
@@ -71,10 +74,13 @@ impl Schema for MysqlStore {
                 text.push('\n');
                 text.push_str(&sql);
             };
-            OUTBOX.into_iter().chain([FINGERPRINT, RESPONSE, LETTERS]).for_each(&mut add);
+            let plain = [FINGERPRINT, RESPONSE, LETTERS, CHECKS];
+            OUTBOX.into_iter().chain(plain).for_each(&mut add);
             // The body has semicolons of its own; these lines are for the command-line client.
             add("DELIMITER //\n");
             add(APPENDED);
+            add("//\n");
+            add(GUARD);
             add("//\nDELIMITER ;\n");
             add(match spec.dedupe {
                 Dedupe::Open => FORGET,
@@ -228,6 +234,14 @@ async fn migrate_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> 
     if !has_trigger(connection, outbox, "appended").await? {
         sqlx::raw_sql(outbox.sql(APPENDED)).execute(&mut *connection).await?;
     }
+    if !has_checks(connection, outbox).await? {
+        sqlx::raw_sql(outbox.sql(CHECKS)).execute(&mut *connection).await?;
+    }
+    if !has_trigger(connection, outbox, "guard").await? {
+        // With the checks there, nothing comes in that would have to be corrected as well.
+        sqlx::raw_sql(outbox.sql(CORRECT)).execute(&mut *connection).await?;
+        sqlx::raw_sql(outbox.sql(GUARD)).execute(&mut *connection).await?;
+    }
     let forgets = has_trigger(connection, outbox, "forget").await?;
     let change = match spec.dedupe {
         Dedupe::Open => (!forgets).then_some(FORGET),
@@ -292,6 +306,18 @@ async fn has_dlq_indexes(connection: &mut MySqlConnection, outbox: &Outbox) -> R
     .await?;
     let has = |end: &str| found.iter().any(|name| *name == format!("{table}_{end}"));
     Ok(["kind", "groups", "event", "identity"].into_iter().all(has) && !has("original"))
+}
+
+async fn has_checks(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<bool> {
+    let found: i64 = sqlx::query_scalar(
+        "SELECT COUNT(*) FROM information_schema.TABLE_CONSTRAINTS
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND CONSTRAINT_NAME = ?",
+    )
+    .bind(outbox.table())
+    .bind(format!("{}_ck_state", outbox.table()))
+    .fetch_one(connection)
+    .await?;
+    Ok(found > 0)
 }
 
 async fn has_trigger(

@@ -15,6 +15,7 @@ use super::MysqlStore;
 use super::append::millis;
 use super::claim::{lock_fresh, lock_waiting, take, within};
 use super::settle::{ids_json, kept};
+use super::time::{time, time_or_none};
 use super::writers::LIST_AGE_MAX;
 use crate::event::{fit, limits};
 use crate::store::{
@@ -352,15 +353,16 @@ pub(super) fn decode(row: &MySqlRow) -> std::result::Result<Event, sqlx::Error> 
         payload: row.try_get(6)?,
         headers: row.try_get(7)?,
         content_hash: row.try_get(8)?,
-        created_at: row.try_get(9)?,
-        expires_at: row.try_get(10)?,
+        created_at: time(row, 9)?,
+        expires_at: time_or_none(row, 10)?,
         retry_count: row.try_get(11)?,
         max_retries: row.try_get(12)?,
         redrive_count: row.try_get(13)?,
         crash_count: row.try_get(14)?,
-        last_failed_at: row.try_get(15)?,
-        claimed_at: row.try_get(16)?,
+        last_failed_at: time_or_none(row, 15)?,
+        claimed_at: time(row, 16)?,
         version: row.try_get(17)?,
         place: None,
+        defect: None,
     })
 }

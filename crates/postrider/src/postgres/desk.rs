@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::PostgresStore;
 use super::append::{append, millis};
 use super::search::{AuditSearch, DlqSearch, EventSearch, dead_letter, identity};
+use super::time::time;
 use crate::event::{fit, limits};
 use crate::store::search;
 use crate::store::{
@@ -37,7 +38,7 @@ impl Desk for PostgresStore {
                 count: row.try_get(2)?,
                 id_sum: parse_stored("id_sum", &row.try_get::<String, _>(3)?)?,
             };
-            lines.entry(row.try_get(0)?).or_default().push((row.try_get(1)?, line));
+            lines.entry(time(&row, 0)?).or_default().push((row.try_get(1)?, line));
         }
         Ok(books_from_lines(lines))
     }
@@ -124,7 +125,7 @@ impl Desk for PostgresStore {
             .map(|row| {
                 Ok(Attempt {
                     attempt: row.try_get(0)?,
-                    failed_at: row.try_get(1)?,
+                    failed_at: time(row, 1)?,
                     error: row.try_get(2)?,
                     took_ms: row.try_get(3)?,
                     relay_id: row.try_get(4)?,

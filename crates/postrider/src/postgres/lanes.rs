@@ -13,6 +13,7 @@ use super::desk::audit;
 use super::sessions::Session;
 use super::settle::settled;
 use super::store::{decode, observe_horizon};
+use super::time::time_or_none;
 use crate::store::{
     BlockedKey, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneOwner, LaneRead, LaneRow,
     LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of,
@@ -288,7 +289,7 @@ impl Lanes for PostgresStore {
                 head_id: row.try_get(2)?,
                 last_error: row.try_get(3)?,
                 retry_count: row.try_get(4)?,
-                next_retry_at: row.try_get(5)?,
+                next_retry_at: time_or_none(row, 5)?,
                 waiting: row.try_get(6)?,
                 more: row.try_get(7)?,
                 parked: row.try_get(8)?,

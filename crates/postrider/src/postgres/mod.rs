@@ -24,6 +24,7 @@ mod sessions;
 mod settle;
 mod store;
 mod tid;
+mod time;
 mod upkeep;
 mod watch;
 

@@ -27,12 +27,13 @@ const SHARED: [&str; 4] = [
     include_str!("sql/migrate_shared_3_inbox.sql"),
     include_str!("sql/migrate_buffer_1.sql"),
 ];
-const OUTBOX: [&str; 5] = [
+const OUTBOX: [&str; 6] = [
     include_str!("sql/migrate_outbox_1.sql"),
     include_str!("sql/migrate_outbox_2.sql"),
     include_str!("sql/migrate_outbox_3.sql"),
     include_str!("sql/migrate_outbox_4_letters.sql"),
     include_str!("sql/migrate_outbox_4_closed.sql"),
+    include_str!("sql/migrate_outbox_4_guard.sql"),
 ];
 
 /// The files that set up one outbox, in order.

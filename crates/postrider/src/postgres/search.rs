@@ -9,6 +9,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, PgPool, Postgres, Row};
 use uuid::Uuid;
 
+use super::time::{time, time_or_none};
 use crate::store::search::{Below, Counting, Search};
 use crate::store::{
     AuditEntry, AuditFilter, Bunch, DeadLetter, DeadReason, DlqFilter, EventFilter, EventRecord,
@@ -192,8 +193,8 @@ impl Grouped for DlqSearch<'_> {
                     hour: row.try_get(2)?,
                     count: row.try_get(3)?,
                     newest_id: row.try_get(4)?,
-                    first_failed_at: row.try_get(5)?,
-                    last_failed_at: row.try_get(6)?,
+                    first_failed_at: time(row, 5)?,
+                    last_failed_at: time(row, 6)?,
                 })
             })
             .collect()
@@ -206,7 +207,7 @@ impl Grouped for DlqSearch<'_> {
                 .fetch_all(self.pool)
                 .await?;
         rows.into_iter()
-            .map(|(id, reason, message)| Ok((id, parse_stored("reason", &reason)?, message)))
+            .map(|(id, reason, message)| Ok((id, DeadReason::stored(&reason), message)))
             .collect()
     }
 }
@@ -278,13 +279,13 @@ fn event_record(row: &PgRow) -> Result<EventRecord> {
         status: parse_stored("status", &row.try_get::<String, _>(9)?)?,
         retry_count: row.try_get(10)?,
         redrive_count: row.try_get(11)?,
-        next_retry_at: row.try_get(12)?,
-        expires_at: row.try_get(13)?,
+        next_retry_at: time_or_none(row, 12)?,
+        expires_at: time_or_none(row, 13)?,
         locked_by: row.try_get(14)?,
-        locked_at: row.try_get(15)?,
+        locked_at: time_or_none(row, 15)?,
         last_error: row.try_get(16)?,
-        created_at: row.try_get(17)?,
-        delivered_at: row.try_get(18)?,
+        created_at: time(row, 17)?,
+        delivered_at: time_or_none(row, 18)?,
         response: row.try_get(20)?,
     })
 }
@@ -303,21 +304,21 @@ pub(super) fn dead_letter(row: &PgRow) -> Result<DeadLetter> {
         payload_bytes: row.try_get(26)?,
         headers: row.try_get(8)?,
         content_hash: row.try_get(9)?,
-        reason: parse_stored("reason", &row.try_get::<String, _>(10)?)?,
+        reason: DeadReason::stored(&row.try_get::<String, _>(10)?),
         error_message: row.try_get(11)?,
         error_detail: row.try_get(12)?,
-        failed_at: row.try_get(13)?,
+        failed_at: time(row, 13)?,
         retry_count: row.try_get(14)?,
         max_retries: row.try_get(15)?,
         redrive_count: row.try_get(16)?,
-        event_created_at: row.try_get(17)?,
+        event_created_at: time(row, 17)?,
         resolved: row.try_get(18)?,
-        resolved_at: row.try_get(19)?,
+        resolved_at: time_or_none(row, 19)?,
         resolved_by: row.try_get(20)?,
         resolution_note: row.try_get(21)?,
         retried_as: row.try_get(22)?,
-        created_at: row.try_get(23)?,
-        updated_at: row.try_get(24)?,
+        created_at: time(row, 23)?,
+        updated_at: time(row, 24)?,
         fingerprint: row.try_get(25)?,
         expires_at: row.try_get(27)?,
     })

@@ -15,6 +15,7 @@ use super::PostgresStore;
 use super::append::millis;
 use super::settle::{identity, settle_each, settled};
 use super::tid::Tid;
+use super::time::{time, time_or_none};
 use crate::error::{Transience, transience};
 use crate::event::{fit, limits};
 use crate::store::{
@@ -416,15 +417,16 @@ pub(super) fn decode(row: &PgRow) -> std::result::Result<Event, sqlx::Error> {
         payload: row.try_get(6)?,
         headers: row.try_get(7)?,
         content_hash: row.try_get(8)?,
-        created_at: row.try_get(9)?,
-        expires_at: row.try_get(10)?,
+        created_at: time(row, 9)?,
+        expires_at: time_or_none(row, 10)?,
         retry_count: row.try_get(11)?,
         max_retries: row.try_get(12)?,
         redrive_count: row.try_get(13)?,
         crash_count: row.try_get(14)?,
-        last_failed_at: row.try_get(15)?,
-        claimed_at: row.try_get(16)?,
+        last_failed_at: time_or_none(row, 15)?,
+        claimed_at: time(row, 16)?,
         version: row.try_get(17)?,
         place: Some(row.try_get::<Tid, _>(18)?.0),
+        defect: None,
     })
 }

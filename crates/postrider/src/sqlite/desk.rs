@@ -9,6 +9,7 @@ use sqlx::{Row, SqliteConnection};
 
 use super::append::append;
 use super::search::{AuditSearch, DlqSearch, EventSearch, dead_letter};
+use super::value::{required, time};
 use super::{On, SqliteStore, minus, stored};
 use crate::event::{fit, limits};
 use crate::store::search;
@@ -32,7 +33,7 @@ impl Desk for SqliteStore {
         for row in rows {
             let line =
                 BookLine { count: row.try_get(2)?, id_sum: row.try_get::<i64, _>(3)?.into() };
-            lines.entry(row.try_get(0)?).or_default().push((row.try_get(1)?, line));
+            lines.entry(time(&row, 0)?).or_default().push((required(&row, 1)?, line));
         }
         Ok(books_from_lines(lines))
     }
@@ -46,7 +47,7 @@ impl Desk for SqliteStore {
             .iter()
             .map(|row| {
                 Ok(TypeStatistics {
-                    event_type: row.try_get(0)?,
+                    event_type: required(row, 0)?,
                     appended: row.try_get(1)?,
                     delivered: row.try_get(2)?,
                     dead: row.try_get(3)?,
@@ -120,7 +121,7 @@ impl Desk for SqliteStore {
             .map(|row| {
                 Ok(Attempt {
                     attempt: row.try_get(0)?,
-                    failed_at: row.try_get(1)?,
+                    failed_at: time(row, 1)?,
                     error: row.try_get(2)?,
                     took_ms: row.try_get(3)?,
                     relay_id: row.try_get(4)?,

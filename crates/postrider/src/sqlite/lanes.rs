@@ -10,6 +10,7 @@ use sqlx::sqlite::SqliteRow;
 use super::claim::pairs;
 use super::desk::audit;
 use super::store::decode;
+use super::value::{number, required, text, time_or_none};
 use super::{On, SqliteStore, json};
 use crate::Outbox;
 use crate::store::{
@@ -279,11 +280,11 @@ impl Lanes for SqliteStore {
             .on(self)?;
         let blocked = |row: &SqliteRow| {
             Ok::<_, sqlx::Error>(BlockedKey {
-                key: Key { aggregate_type: row.try_get(0)?, aggregate_id: row.try_get(1)? },
+                key: Key { aggregate_type: required(row, 0)?, aggregate_id: required(row, 1)? },
                 head_id: row.try_get(2)?,
-                last_error: row.try_get(3)?,
-                retry_count: row.try_get(4)?,
-                next_retry_at: row.try_get(5)?,
+                last_error: text(row, 3)?,
+                retry_count: number(row, 4)?,
+                next_retry_at: time_or_none(row, 5)?,
                 waiting: row.try_get(6)?,
                 more: row.try_get(7)?,
                 parked: row.try_get(8)?,
@@ -302,8 +303,8 @@ fn found_lane(row: &SqliteRow) -> Result<FoundLane, sqlx::Error> {
     Ok(FoundLane {
         lane: Lane {
             lane: row.try_get(0)?,
-            version: row.try_get(2)?,
-            crash_count: row.try_get(3)?,
+            version: number(row, 2)?,
+            crash_count: number(row, 3)?,
             flight_to: row.try_get(4)?,
         },
         owner: row.try_get(1)?,

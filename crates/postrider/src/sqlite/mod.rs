@@ -24,6 +24,7 @@ mod schema;
 mod search;
 mod store;
 mod upkeep;
+mod value;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -33,10 +34,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow,
-    SqliteSynchronous,
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{Row, Sqlite, Transaction};
+use sqlx::{Sqlite, Transaction};
 
 use crate::store::Result;
 use crate::{ConnectOptions, StoreError};
@@ -277,19 +277,6 @@ fn minus(duration: Duration) -> String {
 /// A time as the tables hold it.
 fn stored(time: DateTime<Utc>) -> String {
     time.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
-}
-
-/// Text as a program in another language wrote it. SQLite does not check that it is UTF-8, and a
-/// claim must not stop for ever at one row that is not: such bytes are replaced, which the content
-/// hash shows where there is one.
-fn text(row: &SqliteRow, column: usize) -> Result<Option<String>, sqlx::Error> {
-    let bytes: Option<&[u8]> = row.try_get_unchecked(column)?;
-    Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
-}
-
-/// As [`text`], where the column is never NULL.
-fn required(row: &SqliteRow, column: usize) -> Result<String, sqlx::Error> {
-    Ok(text(row, column)?.unwrap_or_default())
 }
 
 /// A JSON array as a parameter: the one way to pass many values with one variable.

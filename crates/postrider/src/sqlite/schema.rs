@@ -22,22 +22,28 @@ const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2_column.sql");
 const RESPONSE: &str = include_str!("sql/migrate_outbox_3.sql");
 const LETTERS: &str = include_str!("sql/migrate_outbox_4_letters.sql");
 
-/// Columns that later versions added, which are there already. SQLite cannot add one twice.
+const CORRECT: &str = include_str!("sql/migrate_outbox_4_correct.sql");
+
+/// What later versions added and is there already. SQLite cannot add a column twice, and rows from
+/// before the guard are corrected once.
 #[derive(Clone, Copy, Default)]
-struct Columns {
+struct Present {
     fingerprint: bool,
     response: bool,
     letters: bool,
+    guard: bool,
 }
 
 /// The files that set up one outbox, in order.
-fn outbox_files(spec: &OutboxSpec, has: Columns) -> Vec<&'static str> {
+fn outbox_files(spec: &OutboxSpec, has: Present) -> Vec<&'static str> {
     let mut files = OUTBOX.to_vec();
     files.extend((!has.fingerprint).then_some(FINGERPRINT));
     files.push(include_str!("sql/migrate_outbox_2.sql"));
     files.extend((!has.response).then_some(RESPONSE));
     files.extend((!has.letters).then_some(LETTERS));
     files.push(include_str!("sql/migrate_outbox_4_closed.sql"));
+    files.extend((!has.guard).then_some(CORRECT));
+    files.push(include_str!("sql/migrate_outbox_4_guard.sql"));
     files.push(match spec.dedupe {
         Dedupe::Open => include_str!("sql/migrate_dedupe_open.sql"),
         Dedupe::Window(_) => include_str!("sql/migrate_dedupe_window.sql"),
@@ -71,7 +77,7 @@ impl Schema for SqliteStore {
         done.push(format!("shared tables at version {}", versions::SCHEMA));
         for spec in outboxes {
             let table = spec.outbox.table();
-            let has = Columns {
+            let has = Present {
                 fingerprint: has_column(&mut tx, &format!("{table}_dlq"), "fingerprint")
                     .await
                     .on(self)?,
@@ -79,6 +85,7 @@ impl Schema for SqliteStore {
                 letters: has_column(&mut tx, &format!("{table}_dlq"), "expires_at")
                     .await
                     .on(self)?,
+                guard: has_guard(&mut tx, table).await.on(self)?,
             };
             for file in outbox_files(spec, has) {
                 sqlx::raw_sql(spec.outbox.sql(file)).execute(&mut *tx).await.on(self)?;
@@ -125,7 +132,7 @@ impl Schema for SqliteStore {
             versions::OLDEST_RELAY
         ));
         for spec in outboxes {
-            let files = outbox_files(spec, Columns::default());
+            let files = outbox_files(spec, Present::default());
             for file in files.into_iter().chain([include_str!("sql/grants.sql")]) {
                 let AssertSqlSafe(sql) = spec.outbox.sql(file);
                 text.push('\n');
@@ -225,6 +232,15 @@ async fn has_column(
 ) -> std::result::Result<bool, sqlx::Error> {
     let select = "SELECT EXISTS (SELECT 1 FROM pragma_table_info($1) WHERE name = $2)";
     sqlx::query_scalar(select).bind(table).bind(column).fetch_one(connection).await
+}
+
+/// Whether rows of the table were corrected, and are guarded since.
+async fn has_guard(
+    connection: &mut SqliteConnection,
+    table: &str,
+) -> std::result::Result<bool, sqlx::Error> {
+    let select = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND name = $1)";
+    sqlx::query_scalar(select).bind(format!("{table}_guard")).fetch_one(connection).await
 }
 
 /// Name, table and version of each outbox.

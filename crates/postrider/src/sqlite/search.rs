@@ -8,7 +8,8 @@ use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{AssertSqlSafe, Row, Sqlite};
 
-use super::{On, SqliteStore, json, required, stored, text};
+use super::value::{number, number_or_none, required, text, time, time_or_none};
+use super::{On, SqliteStore, json, stored};
 use crate::store::search::{Below, Counting, Search};
 use crate::store::{
     AuditEntry, AuditFilter, Bunch, DeadLetter, DeadReason, DlqFilter, EventFilter, EventRecord,
@@ -194,13 +195,13 @@ impl Grouped for DlqSearch<'_> {
         rows.iter()
             .map(|row| {
                 Ok(Bunch {
-                    fingerprint: row.try_get(0)?,
-                    event_type: row.try_get(1)?,
+                    fingerprint: required(row, 0)?,
+                    event_type: required(row, 1)?,
                     hour: row.try_get(2)?,
                     count: row.try_get(3)?,
                     newest_id: row.try_get(4)?,
-                    first_failed_at: row.try_get(5)?,
-                    last_failed_at: row.try_get(6)?,
+                    first_failed_at: time(row, 5)?,
+                    last_failed_at: time(row, 6)?,
                 })
             })
             .collect()
@@ -214,7 +215,7 @@ impl Grouped for DlqSearch<'_> {
                 .await
                 .on(self.store)?;
         rows.into_iter()
-            .map(|(id, reason, message)| Ok((id, parse_stored("reason", &reason)?, message)))
+            .map(|(id, reason, message)| Ok((id, DeadReason::stored(&reason), message)))
             .collect()
     }
 }
@@ -281,20 +282,20 @@ fn event_record(row: &SqliteRow) -> Result<EventRecord> {
         aggregate_id: required(row, 4)?,
         event_type: required(row, 5)?,
         payload: text(row, 6)?,
-        payload_bytes: row.try_get(19)?,
+        payload_bytes: number(row, 19)?,
         headers: text(row, 7)?,
         content_hash: text(row, 8)?,
         status: parse_stored("status", &row.try_get::<String, _>(9)?)?,
-        retry_count: row.try_get(10)?,
-        redrive_count: row.try_get(11)?,
-        next_retry_at: row.try_get(12)?,
-        expires_at: row.try_get(13)?,
-        locked_by: row.try_get(14)?,
-        locked_at: row.try_get(15)?,
-        last_error: row.try_get(16)?,
-        created_at: row.try_get(17)?,
-        delivered_at: row.try_get(18)?,
-        response: row.try_get(20)?,
+        retry_count: number(row, 10)?,
+        redrive_count: number(row, 11)?,
+        next_retry_at: time_or_none(row, 12)?,
+        expires_at: time_or_none(row, 13)?,
+        locked_by: text(row, 14)?,
+        locked_at: time_or_none(row, 15)?,
+        last_error: text(row, 16)?,
+        created_at: time(row, 17)?,
+        delivered_at: time_or_none(row, 18)?,
+        response: text(row, 20)?,
     })
 }
 
@@ -302,32 +303,32 @@ fn event_record(row: &SqliteRow) -> Result<EventRecord> {
 pub(super) fn dead_letter(row: &SqliteRow) -> Result<DeadLetter> {
     Ok(DeadLetter {
         id: row.try_get(0)?,
-        original_id: row.try_get(1)?,
+        original_id: number(row, 1)?,
         event_id: required(row, 2)?,
         request_id: text(row, 3)?,
         aggregate_type: required(row, 4)?,
         aggregate_id: required(row, 5)?,
         event_type: required(row, 6)?,
         payload: text(row, 7)?,
-        payload_bytes: row.try_get(26)?,
+        payload_bytes: number(row, 26)?,
         headers: text(row, 8)?,
         content_hash: text(row, 9)?,
-        reason: parse_stored("reason", &row.try_get::<String, _>(10)?)?,
-        error_message: row.try_get(11)?,
-        error_detail: row.try_get(12)?,
-        failed_at: row.try_get(13)?,
-        retry_count: row.try_get(14)?,
-        max_retries: row.try_get(15)?,
-        redrive_count: row.try_get(16)?,
-        event_created_at: row.try_get(17)?,
+        reason: DeadReason::stored(&required(row, 10)?),
+        error_message: required(row, 11)?,
+        error_detail: text(row, 12)?,
+        failed_at: time(row, 13)?,
+        retry_count: number(row, 14)?,
+        max_retries: number_or_none(row, 15)?,
+        redrive_count: number(row, 16)?,
+        event_created_at: time(row, 17)?,
         resolved: row.try_get(18)?,
-        resolved_at: row.try_get(19)?,
-        resolved_by: row.try_get(20)?,
-        resolution_note: row.try_get(21)?,
-        retried_as: row.try_get(22)?,
-        created_at: row.try_get(23)?,
-        updated_at: row.try_get(24)?,
-        fingerprint: row.try_get(25)?,
-        expires_at: row.try_get(27)?,
+        resolved_at: time_or_none(row, 19)?,
+        resolved_by: text(row, 20)?,
+        resolution_note: text(row, 21)?,
+        retried_as: number_or_none(row, 22)?,
+        created_at: time(row, 23)?,
+        updated_at: time(row, 24)?,
+        fingerprint: required(row, 25)?,
+        expires_at: time_or_none(row, 27)?,
     })
 }

@@ -9,7 +9,8 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, Sqlite, SqliteConnection, Transaction};
 use tokio::sync::mpsc;
 
-use super::{On, ROWS_MAX, SqliteStore, plus, required, text};
+use super::value::{defect, number, number_or_none, required, text, time, time_or_none};
+use super::{On, ROWS_MAX, SqliteStore, plus};
 use crate::event::{fit, limits};
 use crate::store::{
     Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
@@ -469,6 +470,18 @@ fn deaths_json(dead: &[Death]) -> Result<String> {
     super::json(&deaths)
 }
 
+/// What is delivered, by its place in `claim_read.sql`.
+const TEXTS: [(usize, &str); 8] = [
+    (1, "event_id"),
+    (2, "request_id"),
+    (3, "aggregate_type"),
+    (4, "aggregate_id"),
+    (5, "event_type"),
+    (6, "payload"),
+    (7, "headers"),
+    (8, "content_hash"),
+];
+
 /// Columns in the order of `claim_read.sql`.
 pub(super) fn decode(row: &SqliteRow) -> std::result::Result<Event, sqlx::Error> {
     Ok(Event {
@@ -481,15 +494,16 @@ pub(super) fn decode(row: &SqliteRow) -> std::result::Result<Event, sqlx::Error>
         payload: required(row, 6)?,
         headers: text(row, 7)?,
         content_hash: text(row, 8)?,
-        created_at: row.try_get(9)?,
-        expires_at: row.try_get(10)?,
-        retry_count: row.try_get(11)?,
-        max_retries: row.try_get(12)?,
-        redrive_count: row.try_get(13)?,
-        crash_count: row.try_get(14)?,
-        last_failed_at: row.try_get(15)?,
-        claimed_at: row.try_get(16)?,
-        version: row.try_get(17)?,
+        created_at: time(row, 9)?,
+        expires_at: time_or_none(row, 10)?,
+        retry_count: number(row, 11)?,
+        max_retries: number_or_none(row, 12)?,
+        redrive_count: number(row, 13)?,
+        crash_count: number(row, 14)?,
+        last_failed_at: time_or_none(row, 15)?,
+        claimed_at: time(row, 16)?,
+        version: number(row, 17)?,
         place: None,
+        defect: defect(row, &TEXTS)?,
     })
 }

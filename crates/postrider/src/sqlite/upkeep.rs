@@ -7,7 +7,8 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
 use super::search::bind_dlq;
-use super::{On, ROWS_MAX, SqliteStore, json, minus, required};
+use super::value::required;
+use super::{On, ROWS_MAX, SqliteStore, json, minus};
 use crate::store::{
     BOOKS_SUMMED_AFTER, CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, MovedLetter, OldestLetters,
     Recovery, Result, Retention, Upkeep, fingerprints,

@@ -6,7 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
 
+use super::value::required;
 use super::{On, SqliteStore};
 use crate::store::{
     AtLeast, Composition, Finding, Made, Part, Result, Schema, Watch, major_minor, missing_parts,
@@ -27,16 +29,20 @@ impl Watch for SqliteStore {
     }
 
     async fn composition(&self, outbox: &Outbox, rows_max: u32) -> Result<Composition> {
-        let live = sqlx::query_as(outbox.sql(include_str!("sql/live_states.sql")))
+        let live = sqlx::query(outbox.sql(include_str!("sql/live_states.sql")))
             .bind(rows_max)
             .fetch_all(&self.readers)
             .await
             .on(self)?;
-        let dead = sqlx::query_as(outbox.sql(include_str!("sql/unresolved_types.sql")))
+        let dead = sqlx::query(outbox.sql(include_str!("sql/unresolved_types.sql")))
             .bind(rows_max)
             .fetch_all(&self.readers)
             .await
             .on(self)?;
+        let state = |row: &SqliteRow| Ok((required(row, 0)?, required(row, 1)?, row.try_get(2)?));
+        let live = live.iter().map(state).collect::<Result<_, sqlx::Error>>()?;
+        let of_type = |row: &SqliteRow| Ok((required(row, 0)?, row.try_get(1)?));
+        let dead = dead.iter().map(of_type).collect::<Result<_, sqlx::Error>>()?;
         Ok(Composition::new(live, dead, rows_max))
     }
 

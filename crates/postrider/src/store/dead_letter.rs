@@ -19,7 +19,7 @@ pub enum DeadReason {
     Exhausted,
     /// The destination will never take it.
     Rejected,
-    /// The content does not fit its hash.
+    /// The content does not fit its hash, or cannot be read.
     Integrity,
     /// Nothing is configured to take it.
     NoRoute,
@@ -50,6 +50,12 @@ impl DeadReason {
             Self::Expired => "expired",
             Self::Crash => "crash",
         }
+    }
+
+    /// The reason of a stored dead letter. One that no relay writes was put there by hand, which the
+    /// other dead letters must not suffer from: it says nothing true about the event.
+    pub(crate) fn stored(text: &str) -> Self {
+        text.parse().unwrap_or(Self::Integrity)
     }
 }
 

@@ -48,6 +48,7 @@ mod schema;
 pub(crate) mod search;
 mod serving;
 mod settle;
+pub(crate) mod time;
 mod upkeep;
 mod watch;
 

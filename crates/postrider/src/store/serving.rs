@@ -25,6 +25,9 @@ pub struct Serving {
     /// What it has in flight, and what it did in the last minute.
     #[serde(default)]
     pub traffic: Traffic,
+    /// Why its work does not get on, while it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
 }
 
 /// A destination to which a relay sends nothing but probes.
@@ -179,6 +182,7 @@ mod tests {
             share: Share::WHOLE,
             down: Vec::new(),
             traffic: Traffic { in_flight: 2, failed_in_minute: 1, ages: ages(&[3]) },
+            trouble: None,
         }];
         assert_eq!(parse_serving(&serving_text(&serving)), serving);
         assert_eq!(parse_serving("something of a newer program"), []);

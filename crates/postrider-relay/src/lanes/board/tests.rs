@@ -31,6 +31,7 @@ fn event(id: i64, key: &str) -> Event {
         claimed_at: at,
         version: 0,
         place: None,
+        defect: None,
     }
 }
 

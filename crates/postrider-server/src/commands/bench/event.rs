@@ -134,6 +134,7 @@ pub(super) fn sample(number: u64, keys: u64, payload_bytes: u32) -> Event {
         claimed_at: now,
         version: 1,
         place: None,
+        defect: None,
     }
 }
 

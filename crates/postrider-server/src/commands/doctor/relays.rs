@@ -16,6 +16,7 @@ pub(super) async fn look(store: &dyn Database, built: &Built) -> Result<Vec<Find
     for config in &built.outboxes {
         let mode = modes.get(config.outbox.name()).copied();
         findings.push(claim_mode(config, mode));
+        findings.extend(troubled(config, &live));
         if live.is_empty() {
             continue;
         }
@@ -116,6 +117,23 @@ fn served_shares(outbox: &OutboxConfig, live: &[RelayPulse]) -> Vec<Finding> {
         .collect()
 }
 
+/// Relays whose work on this outbox fails again and again.
+fn troubled(outbox: &OutboxConfig, live: &[RelayPulse]) -> Vec<Finding> {
+    let name = outbox.outbox.name();
+    let found = live.iter().flat_map(|relay| {
+        let of_outbox = relay.serving.iter().filter(|serving| serving.outbox == name);
+        of_outbox.filter_map(|serving| Some((relay, serving.trouble.as_ref()?)))
+    });
+    let finding = |(relay, trouble): (&RelayPulse, &String)| {
+        Finding::wrong(
+            format!("outbox {name}"),
+            format!("relay {} does not get on with it: {trouble}", relay.relay_id),
+            "see the log of that relay; its alert ends when the work succeeds again",
+        )
+    };
+    found.map(finding).collect()
+}
+
 fn serving(outbox: &OutboxConfig, live: &[RelayPulse]) -> Vec<Share> {
     let all = live.iter().flat_map(|relay| &relay.serving);
     let of_outbox = all.filter(|serving| serving.outbox == outbox.outbox.name());
@@ -149,6 +167,7 @@ mod tests {
             share,
             down: Vec::new(),
             traffic: Traffic::default(),
+            trouble: None,
         };
         RelayPulse {
             relay_id: id.to_owned(),
@@ -159,6 +178,17 @@ mod tests {
             serving: vec![serving],
             age: Duration::ZERO,
         }
+    }
+
+    #[test]
+    fn a_relay_whose_work_fails_again_and_again_is_named() {
+        let mut live = [relay("a", "orders", Share::WHOLE), relay("b", "orders", Share::WHOLE)];
+        assert_eq!(troubled(&outbox(), &live), []);
+        live[1].serving[0].trouble = Some("cannot subtract infinite timestamps".to_owned());
+        let [finding] = troubled(&outbox(), &live).try_into().unwrap();
+        assert_eq!(finding.verdict, Verdict::Wrong);
+        assert!(finding.finding.contains("relay b"), "{finding:?}");
+        assert!(finding.finding.contains("cannot subtract infinite timestamps"), "{finding:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 -- One at a time, fewest crashes first (queue is crash_count from 2 on): an innocent one that was
 -- held next to the killer gets its turn, is delivered, and is out of the way.
 SELECT id, weight_bytes FROM `{outbox}` FORCE INDEX (`{outbox}_waiting`)
-WHERE queue >= 2 AND next_retry_at <= UTC_TIMESTAMP(6) AND status IN ('PENDING', 'FAILED')
+WHERE queue >= 2 AND (next_retry_at IS NULL OR next_retry_at <= UTC_TIMESTAMP(6))
+  AND status IN ('PENDING', 'FAILED')
 ORDER BY queue, next_retry_at, id LIMIT 1
 FOR UPDATE SKIP LOCKED

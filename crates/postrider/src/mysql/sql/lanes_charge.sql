@@ -2,5 +2,5 @@
 -- again, so that mode `rows` too takes them for suspects.
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
-SET o.crash_count = GREATEST(o.crash_count, 2) + 1, o.version = o.version + 1,
+SET o.crash_count = LEAST(GREATEST(o.crash_count, 2) + 1, 1000000), o.version = (o.version + 1) & 9007199254740991,
     o.next_retry_at = COALESCE(o.next_retry_at, UTC_TIMESTAMP(6))

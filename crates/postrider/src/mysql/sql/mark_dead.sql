@@ -7,6 +7,6 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
 )) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 SET o.status = 'DEAD_LETTER', o.dead_reason = d.reason, o.last_error = LEFT(d.message, 500),
-    o.retry_count = o.retry_count + d.attempted, o.crash_count = 0,
-    o.locked_by = NULL, o.locked_at = NULL, o.version = o.version + 1,
+    o.retry_count = LEAST(o.retry_count + d.attempted, 1000000), o.crash_count = 0,
+    o.locked_by = NULL, o.locked_at = NULL, o.version = (o.version + 1) & 9007199254740991,
     o.updated_at = UTC_TIMESTAMP(6)

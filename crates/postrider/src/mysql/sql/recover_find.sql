@@ -6,5 +6,6 @@ WHERE id > ? AND id <= ? AND status = 'PROCESSING'
   AND (JSON_CONTAINS(?, JSON_QUOTE(locked_by))
        OR ((locked_by IS NULL OR NOT JSON_CONTAINS(?, JSON_QUOTE(locked_by)))
            AND (locked_at IS NULL
-                OR locked_at < UTC_TIMESTAMP(6) - INTERVAL ? * 1000 MICROSECOND)))
+                OR locked_at < UTC_TIMESTAMP(6) - INTERVAL ? * 1000 MICROSECOND
+                OR locked_at > UTC_TIMESTAMP(6) + INTERVAL 1 HOUR)))
 ORDER BY id

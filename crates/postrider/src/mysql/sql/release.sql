@@ -9,5 +9,5 @@ SET o.status = 'PENDING',
     o.next_retry_at = UTC_TIMESTAMP(6) + INTERVAL d.delay_ms * 1000 MICROSECOND,
     o.crash_count = CASE WHEN d.error IS NULL THEN o.crash_count ELSE 0 END,
     o.last_error = COALESCE(d.error, o.last_error),
-    o.locked_by = NULL, o.locked_at = NULL, o.version = o.version + 1,
+    o.locked_by = NULL, o.locked_at = NULL, o.version = (o.version + 1) & 9007199254740991,
     o.updated_at = CASE WHEN d.error IS NULL THEN o.updated_at ELSE UTC_TIMESTAMP(6) END

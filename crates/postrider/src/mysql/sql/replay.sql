@@ -6,7 +6,7 @@ INSERT INTO `{child}` (
 )
 SELECT o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
     JSON_SET(COALESCE(o.headers, '{}'), '$."postrider-replay"', ?), o.content_hash,
-    o.redrive_count + 1
+    LEAST(GREATEST(o.redrive_count, 0), 999999) + 1
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d
 STRAIGHT_JOIN `{outbox}_archive` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 ORDER BY o.id

@@ -31,7 +31,7 @@ taken AS MATERIALIZED (
     WHERE (total <= $6 OR total = bytes) AND EXISTS (SELECT 1 FROM relay)
 )
 UPDATE "{outbox}" AS o
-SET status = 'PROCESSING', locked_by = $1, locked_at = now(), version = o.version + 1
+SET status = 'PROCESSING', locked_by = $1, locked_at = now(), version = (o.version + 1) & 9007199254740991
 FROM taken WHERE o.id = taken.id
 RETURNING o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type,
     o.payload, o.headers::text, o.content_hash, o.created_at, o.expires_at, o.retry_count,

@@ -1,6 +1,9 @@
 -- Rights, for roles that you create yourself. The application appends; the relay moves; a viewer
 -- reads. Replace the role names, then run as the owner of the tables.
---   GRANT INSERT, SELECT (id, event_id, request_id) ON "{outbox}" TO app; -- SELECT: the answer
+-- An older version granted INSERT on the whole table: REVOKE INSERT ON "{outbox}" FROM app; first.
+--   GRANT INSERT (event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
+--       content_hash, max_retries, next_retry_at, expires_at),
+--       SELECT (id, event_id, request_id) ON "{outbox}" TO app;           -- SELECT: the answer
 --   GRANT SELECT (id, request_id) ON "{outbox}_keys" TO app;      -- the library's duplicate answer
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON "{outbox}", "{outbox}_keys", "{outbox}_archive",
 --       "{outbox}_dlq", "{outbox}_closed", "{outbox}_attempts", "{outbox}_book_entries",

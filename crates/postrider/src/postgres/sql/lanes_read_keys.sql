@@ -15,7 +15,8 @@ SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event
     o.max_retries, o.redrive_count, o.crash_count,
     CASE WHEN o.last_error IS NOT NULL THEN o.updated_at END AS last_failed_at,
     now() AS claimed_at, o.version, o.ctid AS place, o.lane,
-    (extract(epoch FROM o.next_retry_at - now()) * 1000)::bigint AS due_in_ms,
+    CASE WHEN isfinite(o.next_retry_at)
+        THEN (extract(epoch FROM o.next_retry_at - now()) * 1000)::bigint END AS due_in_ms,
     o.status = 'PROCESSING' AS busy
 FROM weighed AS w JOIN "{outbox}" AS o ON o.id = w.id
 WHERE w.total - w.weight < $4

@@ -5,8 +5,8 @@ WITH relay AS MATERIALIZED (
 marked AS (
     UPDATE "{outbox}" AS o
     SET status = 'DEAD_LETTER', dead_reason = d.reason, last_error = left(d.message, 500),
-        retry_count = o.retry_count + d.attempted::integer, crash_count = 0,
-        locked_by = NULL, locked_at = NULL, version = o.version + 1, updated_at = now()
+        retry_count = least(o.retry_count + d.attempted::integer, 1000000), crash_count = 0,
+        locked_by = NULL, locked_at = NULL, version = (o.version + 1) & 9007199254740991, updated_at = now()
     FROM unnest($3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::boolean[],
         $9::text[], $10::uuid[])
         AS d (id, version, reason, message, detail, attempted, fingerprint, event_id)

@@ -5,10 +5,11 @@ WITH stalled AS (
     WHERE id > $1 AND id <= $2 AND status = 'PROCESSING'
       AND (locked_by = ANY ($3)
            OR ((locked_by IS NULL OR locked_by <> ALL ($4))
-               AND (locked_at IS NULL OR locked_at < now() - $5 * interval '1 millisecond')))
+               AND (locked_at IS NULL OR locked_at < now() - $5 * interval '1 millisecond'
+                    OR locked_at > now() + interval '1 hour')))
     ORDER BY id FOR UPDATE SKIP LOCKED
 )
 UPDATE "{outbox}" AS o
-SET status = 'PENDING', next_retry_at = now(), crash_count = o.crash_count + 1,
-    locked_by = NULL, locked_at = NULL, version = o.version + 1
+SET status = 'PENDING', next_retry_at = now(), crash_count = least(o.crash_count + 1, 1000000),
+    locked_by = NULL, locked_at = NULL, version = (o.version + 1) & 9007199254740991
 FROM stalled WHERE o.id = stalled.id

@@ -9,7 +9,7 @@ released AS (
     SET status = 'PENDING', next_retry_at = now() + d.delay_ms * interval '1 millisecond',
         crash_count = CASE WHEN d.error IS NULL THEN o.crash_count ELSE 0 END,
         last_error = coalesce(d.error, o.last_error),
-        locked_by = NULL, locked_at = NULL, version = o.version + 1,
+        locked_by = NULL, locked_at = NULL, version = (o.version + 1) & 9007199254740991,
         updated_at = CASE WHEN d.error IS NULL THEN o.updated_at ELSE now() END
     FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::uuid[])
         AS d (id, version, delay_ms, error, event_id)

@@ -5,7 +5,7 @@ WITH relay AS MATERIALIZED (
 ),
 released AS (
     UPDATE "{outbox}" SET status = 'PENDING', next_retry_at = now(),
-        locked_by = NULL, locked_at = NULL, version = version + 1
+        locked_by = NULL, locked_at = NULL, version = (version + 1) & 9007199254740991
     WHERE id > $3 AND id <= $4 AND status = 'PROCESSING' AND locked_by = $1 AND id <> ALL ($5)
       AND EXISTS (SELECT 1 FROM relay)
     RETURNING id

@@ -6,6 +6,6 @@ INSERT INTO "{child}" (
 )
 SELECT event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
     coalesce(headers, '{}') || jsonb_build_object('postrider-replay', $2::text), content_hash,
-    redrive_count + 1
+    least(greatest(redrive_count, 0), 999999) + 1
 FROM "{outbox}_archive" WHERE id = ANY ($1) ORDER BY id
 RETURNING id, event_id::text

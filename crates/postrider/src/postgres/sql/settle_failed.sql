@@ -6,9 +6,10 @@ WITH relay AS MATERIALIZED (
 ),
 failed AS (
     UPDATE "{outbox}" AS o
-    SET status = 'FAILED', retry_count = o.retry_count + 1, crash_count = 0, last_error = f.error,
+    SET status = 'FAILED', retry_count = least(o.retry_count + 1, 1000000), crash_count = 0, last_error = f.error,
         next_retry_at = now() + f.delay_ms * interval '1 millisecond',
-        locked_by = NULL, locked_at = NULL, version = o.version + 1, updated_at = now()
+        locked_by = NULL, locked_at = NULL, updated_at = now(),
+        version = (o.version + 1) & 9007199254740991
     FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[],
         $8::uuid[]) AS f (id, version, delay_ms, error, took_ms, event_id)
     WHERE o.id = f.id AND o.version = f.version AND o.event_id = f.event_id

@@ -2,7 +2,7 @@
 -- turn, is delivered, and is out of the way.
 UPDATE "{outbox}"
 SET status = 'PROCESSING', locked_by = $1, locked_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
-    version = version + 1
+    version = (version + 1) & 9007199254740991
 WHERE id = (
     SELECT id FROM "{outbox}" INDEXED BY "{outbox}_suspects"
     WHERE crash_count >= 2 AND status IN ('PENDING', 'FAILED')

@@ -5,7 +5,7 @@ SET status = 'PENDING',
     next_retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', d.value ->> 'delay'),
     crash_count = CASE WHEN d.value ->> 'error' IS NULL THEN o.crash_count ELSE 0 END,
     last_error = coalesce(d.value ->> 'error', o.last_error),
-    locked_by = NULL, locked_at = NULL, version = o.version + 1,
+    locked_by = NULL, locked_at = NULL, version = (o.version + 1) & 9007199254740991,
     updated_at = CASE WHEN d.value ->> 'error' IS NULL THEN o.updated_at
         ELSE strftime('%Y-%m-%dT%H:%M:%fZ', 'now') END
 FROM json_each($2) AS d

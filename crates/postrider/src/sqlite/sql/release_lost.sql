@@ -2,6 +2,6 @@
 -- Fenced like a settle: after a take-over the rows are the recovery's.
 UPDATE "{outbox}"
 SET status = 'PENDING', next_retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
-    locked_by = NULL, locked_at = NULL, version = version + 1
+    locked_by = NULL, locked_at = NULL, version = (version + 1) & 9007199254740991
 WHERE id IN (SELECT value FROM json_each($2)) AND status = 'PROCESSING' AND locked_by = $1
   AND id NOT IN (SELECT value FROM json_each($3))

@@ -6,6 +6,6 @@ INSERT INTO "{child}" (
 )
 SELECT event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
     json_set(coalesce(headers, '{}'), '$."postrider-replay"', $2), content_hash,
-    redrive_count + 1
+    min(max(redrive_count, 0), 999999) + 1
 FROM "{outbox}_archive" WHERE id IN (SELECT value FROM json_each($1)) ORDER BY id
 RETURNING id, event_id

@@ -1,0 +1,37 @@
+-- Rows from before the checks. The state goes first: assignments see those to their left.
+UPDATE `{outbox}` SET
+    dead_reason = CASE WHEN status <> 'DEAD_LETTER' OR dead_reason IS NULL THEN NULL
+        WHEN dead_reason IN ('exhausted', 'rejected', 'integrity', 'no_route', 'expired', 'crash')
+        THEN dead_reason ELSE 'integrity' END,
+    next_retry_at = CASE WHEN next_retry_at IS NOT NULL
+        THEN CASE WHEN next_retry_at BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' AND MONTH(next_retry_at) > 0 AND DAYOFMONTH(next_retry_at) > 0 THEN next_retry_at ELSE '0001-01-01' END
+        WHEN status IN ('FAILED', 'DEAD_LETTER') THEN UTC_TIMESTAMP(6) END,
+    status = CASE WHEN status = 'DEAD_LETTER' AND dead_reason IS NULL THEN 'PENDING' ELSE status END,
+    created_at = CASE WHEN created_at BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' AND MONTH(created_at) > 0 AND DAYOFMONTH(created_at) > 0 THEN created_at ELSE '0001-01-01' END,
+    updated_at = CASE WHEN updated_at BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' AND MONTH(updated_at) > 0 AND DAYOFMONTH(updated_at) > 0 THEN updated_at ELSE '0001-01-01' END,
+    expires_at = CASE WHEN expires_at IS NOT NULL
+        THEN CASE WHEN expires_at BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' AND MONTH(expires_at) > 0 AND DAYOFMONTH(expires_at) > 0 THEN expires_at ELSE '0001-01-01' END END,
+    locked_at = CASE WHEN locked_at BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' AND MONTH(locked_at) > 0 AND DAYOFMONTH(locked_at) > 0 THEN locked_at ELSE NULL END,
+    locked_by = CASE WHEN status = 'PROCESSING' THEN locked_by END,
+    retry_count = LEAST(GREATEST(retry_count, 0), 1000000),
+    redrive_count = LEAST(GREATEST(redrive_count, 0), 1000000),
+    crash_count = LEAST(GREATEST(crash_count, 0), 1000000),
+    max_retries = CASE WHEN max_retries IS NOT NULL THEN LEAST(GREATEST(max_retries, 1), 1000) END,
+    version = CASE WHEN version BETWEEN 0 AND 9007199254740990 THEN version + 1 ELSE 1 END
+WHERE NOT (created_at BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' AND MONTH(created_at) > 0 AND DAYOFMONTH(created_at) > 0)
+    OR NOT (updated_at BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' AND MONTH(updated_at) > 0 AND DAYOFMONTH(updated_at) > 0)
+    OR NOT (next_retry_at BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' AND MONTH(next_retry_at) > 0 AND DAYOFMONTH(next_retry_at) > 0)
+    OR NOT (expires_at BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' AND MONTH(expires_at) > 0 AND DAYOFMONTH(expires_at) > 0)
+    OR NOT (locked_at BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' AND MONTH(locked_at) > 0 AND DAYOFMONTH(locked_at) > 0)
+    OR retry_count NOT BETWEEN 0 AND 1000000 OR redrive_count NOT BETWEEN 0 AND 1000000
+    OR crash_count NOT BETWEEN 0 AND 1000000 OR max_retries NOT BETWEEN 1 AND 1000
+    OR version NOT BETWEEN 0 AND 9007199254740991
+    OR (status = 'FAILED' AND next_retry_at IS NULL)
+        OR (status <> 'PROCESSING' AND locked_by IS NOT NULL)
+    OR (status = 'DEAD_LETTER') <> (dead_reason IS NOT NULL)
+    OR dead_reason NOT IN ('exhausted', 'rejected', 'integrity', 'no_route', 'expired', 'crash');
+-- The ledger counted them at their old times.
+INSERT INTO `{outbox}_book_entries` (minute, event_type, kind, count, id_sum)
+SELECT '0001-01-01', event_type, kind, count, id_sum FROM `{outbox}_books` WHERE NOT (minute >= '0001-01-01' AND MONTH(minute) > 0 AND DAYOFMONTH(minute) > 0);
+DELETE FROM `{outbox}_books` WHERE NOT (minute >= '0001-01-01' AND MONTH(minute) > 0 AND DAYOFMONTH(minute) > 0);
+UPDATE `{outbox}_book_entries` SET minute = '0001-01-01' WHERE NOT (minute >= '0001-01-01' AND MONTH(minute) > 0 AND DAYOFMONTH(minute) > 0);

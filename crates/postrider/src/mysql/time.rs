@@ -1,0 +1,47 @@
+//! Reading `DATETIME`, which may be zero or a day that does not exist.
+
+use chrono::{DateTime, Utc};
+use sqlx::error::BoxDynError;
+use sqlx::mysql::{MySqlRow, MySqlTypeInfo, MySqlValueRef};
+use sqlx::{Decode, MySql, Row, Type};
+
+use crate::store::time::from_parts;
+
+/// A time.
+pub(super) fn time(row: &MySqlRow, column: usize) -> Result<DateTime<Utc>, sqlx::Error> {
+    Ok(row.try_get::<Time, _>(column)?.0)
+}
+
+/// As [`time`], where the column may be NULL.
+pub(super) fn time_or_none(
+    row: &MySqlRow,
+    column: usize,
+) -> Result<Option<DateTime<Utc>>, sqlx::Error> {
+    Ok(row.try_get::<Option<Time>, _>(column)?.map(|time| time.0))
+}
+
+/// A time; see [`crate::store::time`]. The driver's own type fails at what is none.
+struct Time(DateTime<Utc>);
+
+impl Type<MySql> for Time {
+    fn type_info() -> MySqlTypeInfo {
+        <DateTime<Utc> as Type<MySql>>::type_info()
+    }
+
+    fn compatible(ty: &MySqlTypeInfo) -> bool {
+        <DateTime<Utc> as Type<MySql>>::compatible(ty)
+    }
+}
+
+impl<'r> Decode<'r, MySql> for Time {
+    /// As prepared statements send it: a length, year, month, day, hour, minute, second and
+    /// microseconds; parts at the end that are zero are left out.
+    fn decode(value: MySqlValueRef<'r>) -> Result<Self, BoxDynError> {
+        let bytes: &[u8] = Decode::<MySql>::decode(value)?;
+        let at = |index: usize| bytes.get(index).copied().unwrap_or(0);
+        let part = |index: usize| u32::from(at(index));
+        let year = i32::from(u16::from_le_bytes([at(1), at(2)]));
+        let micros = u32::from_le_bytes([at(8), at(9), at(10), at(11)]);
+        Ok(Self(from_parts((year, part(3), part(4)), (part(5), part(6), part(7), micros))))
+    }
+}

@@ -1,0 +1,59 @@
+-- One row must not stop the others. SQLite takes any value in any column, and a CHECK cannot be added
+-- to a table; triggers whose conditions hardly ever hold do the same.
+
+-- After the largest id there is none, and the ledger adds ids up. Before the insert: here an id that SQLite
+-- assigns is not known yet, and one that somebody chose is.
+DROP TRIGGER IF EXISTS "{outbox}_refuse_id";
+CREATE TRIGGER "{outbox}_refuse_id" BEFORE INSERT ON "{outbox}"
+WHEN NEW.id > 0 AND NEW.id > 1000000 + coalesce(
+    (SELECT seq FROM sqlite_sequence WHERE name = '{outbox}'), 0)
+BEGIN
+    SELECT RAISE(ABORT, 'outbox: id is assigned by the database only');
+END;
+
+DROP TRIGGER IF EXISTS "{outbox}_refuse";
+CREATE TRIGGER "{outbox}_refuse" AFTER INSERT ON "{outbox}"
+WHEN NEW.id < 1
+    OR typeof(NEW.retry_count) <> 'integer' OR NEW.retry_count NOT BETWEEN 0 AND 1000000
+    OR typeof(NEW.redrive_count) <> 'integer' OR NEW.redrive_count NOT BETWEEN 0 AND 1000000
+    OR NEW.max_retries NOT BETWEEN 1 AND 1000
+BEGIN
+    SELECT RAISE(ABORT, 'outbox: id, retry_count, redrive_count or max_retries is out of range');
+END;
+
+-- The relay's columns belong to the relay: what an INSERT puts there is set back. The two other counts
+-- come with retries of dead letters and fan-out.
+DROP TRIGGER IF EXISTS "{outbox}_guard";
+CREATE TRIGGER "{outbox}_guard" AFTER INSERT ON "{outbox}"
+WHEN NEW.status <> 'PENDING' OR NEW.crash_count IS NOT 0 OR NEW.version IS NOT 0
+    OR NEW.locked_by IS NOT NULL OR NEW.locked_at IS NOT NULL OR NEW.last_error IS NOT NULL
+    OR NEW.dead_reason IS NOT NULL OR NEW.response IS NOT NULL
+    OR NEW.updated_at NOT GLOB '????-??-??T??:??:??.???Z'
+BEGIN
+    UPDATE "{outbox}" SET status = 'PENDING', crash_count = 0, version = 0, locked_by = NULL,
+        locked_at = NULL, last_error = NULL, dead_reason = NULL, response = NULL,
+        updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+    WHERE id = NEW.id;
+END;
+
+DROP TRIGGER IF EXISTS "{outbox}_refuse_update";
+CREATE TRIGGER "{outbox}_refuse_update" AFTER UPDATE ON "{outbox}"
+WHEN NEW.id < 1
+    OR typeof(NEW.retry_count) <> 'integer' OR NEW.retry_count NOT BETWEEN 0 AND 1000000
+    OR typeof(NEW.redrive_count) <> 'integer' OR NEW.redrive_count NOT BETWEEN 0 AND 1000000
+    OR typeof(NEW.crash_count) <> 'integer' OR NEW.crash_count NOT BETWEEN 0 AND 1000000
+    OR typeof(NEW.version) <> 'integer' OR NEW.version NOT BETWEEN 0 AND 9007199254740991
+    OR NEW.max_retries NOT BETWEEN 1 AND 1000
+    OR typeof(NEW.locked_by) NOT IN ('text', 'null')
+    OR typeof(NEW.last_error) NOT IN ('text', 'null')
+    OR typeof(NEW.dead_reason) NOT IN ('text', 'null')
+    OR typeof(NEW.response) NOT IN ('text', 'null')
+    OR NEW.updated_at NOT GLOB '????-??-??T??:??:??.???Z'
+    OR NEW.locked_at NOT GLOB '????-??-??T??:??:??.???Z'
+    OR (NEW.status = 'FAILED' AND NEW.next_retry_at IS NULL)
+    OR (NEW.status <> 'PROCESSING' AND NEW.locked_by IS NOT NULL)
+    OR (NEW.status = 'DEAD_LETTER') <> (NEW.dead_reason IS NOT NULL)
+    OR NEW.dead_reason NOT IN ('exhausted', 'rejected', 'integrity', 'no_route', 'expired', 'crash')
+BEGIN
+    SELECT RAISE(ABORT, 'outbox: the relay could not work with this value');
+END;
