@@ -143,6 +143,7 @@ impl Health {
 
     /// Takes the answer to a call into account that no event of the relay made. People are told of it
     /// by the relay of the same process, if there is one.
+    #[cfg(feature = "gateway")]
     pub(crate) fn record_call(
         &self,
         destination: &str,

@@ -11,6 +11,7 @@ use crate::sink::Outcome;
 
 /// Calls kept for a relay that does not listen, because it is paused or elsewhere. Older ones are
 /// forgotten: they are counted for rates of the last minutes, which nobody looks at then.
+#[cfg(feature = "gateway")]
 const KEPT_MAX: usize = 10_000;
 
 /// One answer.
@@ -30,6 +31,7 @@ pub(crate) struct LiveCalls {
 }
 
 impl LiveCalls {
+    #[cfg(feature = "gateway")]
     pub(crate) fn add(&self, call: LiveCall) {
         let mut untold = self.lock();
         if untold.len() >= KEPT_MAX {

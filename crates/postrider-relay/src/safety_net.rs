@@ -398,6 +398,8 @@ fn import_entry(event: &Event, death: &Death) -> ImportEntry {
         claimed_at: _,
         version: _,
         place: _,
+        // Said in the error of its dead letter.
+        defect: _,
     } = event;
     ImportEntry {
         original_id: *id,
@@ -413,7 +415,7 @@ fn import_entry(event: &Event, death: &Death) -> ImportEntry {
         error_message: death.message.clone(),
         error_detail: death.detail.clone(),
         failed_at: Utc::now(),
-        retry_count: retry_count + i32::from(death.attempted),
+        retry_count: retry_count.saturating_add(i32::from(death.attempted)),
         max_retries: *max_retries,
         redrive_count: *redrive_count,
         created_at: *created_at,

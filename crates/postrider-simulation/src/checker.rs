@@ -100,10 +100,10 @@ impl Checker {
     }
 
     /// An event arrives: at the sink, or as a copy in the outbox of a branch.
-    pub(crate) fn received(&mut self, now: Time, outbox: &str, number: Number, relay: &str) {
+    pub(crate) fn received(&mut self, now: Time, outbox: &str, number: Number) {
         let event = self.known(outbox, number).clone();
         let nth = event.received + 1;
-        self.note(now, || format!("received {outbox} #{} copy {nth} from {relay}", event.id));
+        self.note(now, || format!("received {outbox} #{} copy {nth}", event.id));
         if event.commit.is_none() {
             let seen = format!("event #{} was never committed", event.id);
             self.violated("only what was committed is delivered", seen);

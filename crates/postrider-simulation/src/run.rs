@@ -42,11 +42,13 @@ pub struct Failed {
 /// # Errors
 /// The first promise that was broken.
 pub fn run(scenario: &Scenario, traced: bool) -> Result<Counts, Box<Failed>> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .map_err(|error| not_run(scenario, &error.to_string()))?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_time().start_paused(true);
+    // Whoever waits for the same thing is woken in an order that tokio draws: dev/simulate builds
+    // with this, so that a seed runs the same way twice.
+    #[cfg(tokio_unstable)]
+    runtime.rng_seed(tokio::runtime::RngSeed::from_bytes(&scenario.seed.to_le_bytes()));
+    let runtime = runtime.build().map_err(|error| not_run(scenario, &error.to_string()))?;
     let world = runtime.block_on(async {
         let world = World::new(scenario, traced);
         simulate(&world).await;

@@ -55,7 +55,7 @@ impl SimulatedSink {
             return Outcome::Retry { error: "failed".to_owned() };
         }
         self.check_repeat(state, number);
-        state.checker.received(now, self.outbox, number, &self.process.relay());
+        state.checker.received(now, self.outbox, number);
         let faulty = world.scenario.sink_faults && state.faults;
         if faulty && state.random.random_bool(LOST_ANSWERS) {
             return Self::down("the answer was lost");

@@ -325,7 +325,7 @@ impl Store for SimulatedStore {
                 state.checker.inserted(child.name(), row.number, row.key, copy);
                 state.checker.known(child.name(), row.number).commit = Some(commit);
             }
-            state.checker.received(now, outbox, row.number, &lease.relay_id);
+            state.checker.received(now, outbox, row.number);
             Self::remove_delivered(state, outbox, id, now);
         })
         .await

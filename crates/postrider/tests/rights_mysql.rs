@@ -172,7 +172,8 @@ async fn the_relay_does_its_work(db: TestDb, url: String) {
     store.mark_dead(&outbox, &lease, &marked).await.unwrap();
     store.release(&outbox, &lease, &[deferral(&claimed[4], Duration::ZERO)]).await.unwrap();
     store.release_lost(&outbox, &lease, &[]).await.unwrap();
-    assert_eq!(store.move_marked(&outbox, 10).await.unwrap(), [claimed[3].id]);
+    let moved = store.move_marked(&outbox, 10).await.unwrap();
+    assert_eq!(moved.iter().map(|letter| letter.original_id).collect::<Vec<_>>(), [claimed[3].id]);
     let recovery = Recovery { dead: &[], live: &[], stalled_after: Duration::from_secs(300) };
     store.recover(&outbox, &recovery).await.unwrap();
     store.fold_books(&outbox, 100).await.unwrap();

@@ -36,6 +36,7 @@ fn content(event: &Event) -> Content {
     let Event {
         // A dead letter and a retry have these in a form of their own; they are looked at one by one.
         id: _,
+        defect: _,
         created_at: _,
         retry_count: _,
         redrive_count: _,

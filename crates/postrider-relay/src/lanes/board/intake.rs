@@ -1,6 +1,6 @@
 //! Rows that were read: lanes in id order, heads that are due, keys that catch up.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use postrider::store::{Key, LaneRow};
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ impl Board {
         full: bool,
         now: Instant,
     ) -> usize {
-        let (mut new, mut passed) = (0, HashMap::new());
+        let (mut new, mut passed) = (0, BTreeMap::new());
         for row in rows {
             let id = row.event.id;
             self.read_to = self.read_to.max(id);

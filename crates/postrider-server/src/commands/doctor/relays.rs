@@ -122,7 +122,7 @@ fn troubled(outbox: &OutboxConfig, live: &[RelayPulse]) -> Vec<Finding> {
     let name = outbox.outbox.name();
     let found = live.iter().flat_map(|relay| {
         let of_outbox = relay.serving.iter().filter(|serving| serving.outbox == name);
-        of_outbox.filter_map(|serving| Some((relay, serving.trouble.as_ref()?)))
+        of_outbox.filter_map(move |serving| Some((relay, serving.trouble.as_ref()?)))
     });
     let finding = |(relay, trouble): (&RelayPulse, &String)| {
         Finding::wrong(
