@@ -146,7 +146,8 @@ pub(crate) async fn break_server(world: Arc<World>) {
         let backup: Option<Database> =
             world.scenario.rewinds.then(|| world.state().database.clone());
         sleep(world.time_between(100, 8_000)).await;
-        let away = world.time_between(10, 4_000);
+        // Longer than a look at the horizon counts: no server fails over faster.
+        let away = world.time_between(100, 4_000);
         let rewinds = backup.is_some() && world.draw(0.5);
         let now = world.now();
         let state = &mut *world.state();

@@ -171,6 +171,14 @@ impl Database {
         }
     }
 
+    /// A session ends with the server that it was made with.
+    pub(crate) fn check_session(&self, starts: u64) -> Result<(), StoreError> {
+        match self.starts == starts {
+            true => Ok(()),
+            false => Err(StoreError::Unavailable(sqlx::Error::WorkerCrashed)),
+        }
+    }
+
     pub(crate) fn lives(&self, relay: &str) -> bool {
         self.relays.get(relay).is_some_and(|relay| !relay.fenced)
     }

@@ -45,9 +45,10 @@ impl SimulatedStore {
     }
 
     /// Looks at who may still commit, as the real stores do: the last id first, then the list.
-    async fn observe(&self, outbox: &Outbox, cursor: &mut Cursor) -> Result<()> {
+    /// Answers the start of the server that was asked, whose session ends with it.
+    async fn observe(&self, outbox: &Outbox, cursor: &mut Cursor) -> Result<u64> {
         if cursor.observed_at.is_some_and(|at| at.elapsed() < HORIZON_EVERY) {
-            return Ok(());
+            return Ok(self.world.state().database.starts);
         }
         let name = outbox.name().to_owned();
         let (last_id, starts, timeline) = self
@@ -69,7 +70,7 @@ impl SimulatedStore {
             HorizonKind::List | HorizonKind::OneWriter => cursor.horizon.observe(last_id, writers),
         }
         cursor.observed_at = Some(Instant::now());
-        Ok(())
+        Ok(starts)
     }
 
     /// A settle: rows that are still the relay's or nobody's, as they were read.
@@ -233,11 +234,12 @@ impl Store for SimulatedStore {
         cursor: &mut Cursor,
     ) -> Result<Claimed> {
         cursor.sweep_if_due(SWEEP_EVERY);
-        self.observe(outbox, cursor).await?;
+        let session = self.observe(outbox, cursor).await?;
         let closed_until = cursor.horizon.closed_until();
         let (low, waiting_max) = (cursor.low, cursor.waiting_limit(limit.rows) as usize);
         let (events, fresh, room) = self
             .call(|state, now| {
+                state.database.check_session(session)?;
                 state.database.check_lease(lease)?;
                 let table = state.database.table(outbox.name())?;
                 let free =
@@ -513,13 +515,14 @@ impl Lanes for SimulatedStore {
         limit: ClaimLimit,
         cursor: &mut Cursor,
     ) -> Result<LaneRead> {
-        self.observe(outbox, cursor).await?;
+        let session = self.observe(outbox, cursor).await?;
         let closed_until = cursor.horizon.closed_until();
         let low = cursor.low;
         let hides = !hidden.is_empty();
         let hidden: Vec<usize> = hidden.iter().map(number_of_key).collect();
         let read = self
             .call(|state, now| {
+                state.database.check_session(session)?;
                 let table = state.database.table(outbox.name())?;
                 let rows = table.rows.range(low + 1..).filter(|(id, row)| {
                     !row.marked

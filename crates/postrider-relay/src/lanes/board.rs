@@ -68,6 +68,8 @@ struct Blocked {
     open_to: i64,
     /// Rows that were passed over.
     passed: u64,
+    /// One of them comes before the head: it was committed late.
+    has_earlier: bool,
     /// Known where it is needed: to leave its rows out of reads, and to catch up.
     name: Option<Key>,
     /// The store leaves its rows out.
@@ -92,6 +94,7 @@ impl Blocked {
             from,
             open_to: 0,
             passed: 0,
+            has_earlier: false,
             name: None,
             hidden: false,
             parked: None,
@@ -111,6 +114,7 @@ impl Blocked {
     fn pass_over(&mut self, id: i64) {
         self.from = self.from.min(id);
         self.passed += 1;
+        self.has_earlier |= self.head.is_some_and(|head| id < head);
         // Only where the key is parked: a head is read again with what is behind it.
         self.head = self.head.filter(|head| *head != id);
     }
@@ -419,9 +423,18 @@ impl Board {
         self.catch_up_if_idle(key);
     }
 
+    /// Begins to catch up, unless the key is stopped or something of it is under way. Where a row
+    /// was committed late, before a head that waits, the head is read again behind it.
     fn catch_up_if_idle(&mut self, key: KeyHash) {
         let idle = !self.loaded_of.contains_key(&key);
-        if idle && self.blocked.get(&key).is_some_and(|blocked| !blocked.waits()) {
+        let Some(blocked) = self.blocked.get_mut(&key).filter(|_| idle) else { return };
+        if std::mem::take(&mut blocked.has_earlier)
+            && let Some(head) = blocked.head.take()
+        {
+            blocked.pass_over(head);
+            self.slots.remove(&head);
+        }
+        if !blocked.waits() {
             self.catching_up.insert(key);
         }
     }

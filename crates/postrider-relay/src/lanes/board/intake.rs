@@ -24,15 +24,13 @@ impl Board {
                 continue;
             }
             let key = self.hash(&row.event);
-            if self.is_before_its_head(key, id) {
-                self.admit(row, key, now);
-                new += 1;
-                continue;
-            }
             match self.blocked.get_mut(&key) {
                 Some(blocked) => {
                     blocked.pass_over(id);
-                    if blocked.passed >= self.limits.hide_after {
+                    if blocked.has_earlier {
+                        blocked.name.get_or_insert_with(|| Key::from(&row.event));
+                        self.catch_up_if_idle(key);
+                    } else if blocked.passed >= self.limits.hide_after {
                         self.hide(key, Key::from(&row.event));
                     } else if full {
                         passed.entry(key).or_insert_with(|| Key::from(&row.event));
@@ -49,14 +47,6 @@ impl Board {
             passed.into_iter().for_each(|(hash, key)| self.hide(hash, key));
         }
         new
-    }
-
-    /// A row that was committed late, before one that waits and is not being sent. It does not wait
-    /// for what comes after it.
-    fn is_before_its_head(&self, key: KeyHash, id: i64) -> bool {
-        self.blocked.get(&key).is_some_and(|blocked| {
-            blocked.parked.is_none() && blocked.head.is_some_and(|head| id < head)
-        }) && !self.loaded_of.contains_key(&key)
     }
 
     fn hide(&mut self, hash: KeyHash, key: Key) {

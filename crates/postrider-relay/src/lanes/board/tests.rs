@@ -271,6 +271,10 @@ fn a_row_that_is_committed_late_does_not_wait_for_one_after_it() {
     let later = LaneRow { due_in: Duration::from_secs(3_600), ..row(2, "a") };
     board.offer(vec![later], false, now);
     board.offer(vec![row(1, "a"), row(3, "a")], false, now);
+    let asked = board.catch_ups(10);
+    assert_eq!(asked, [CatchUp { key: key("a"), from: 1 }]);
+    let later = LaneRow { due_in: Duration::from_secs(3_600), ..row(2, "a") };
+    board.offer_catch_up(&asked, vec![row(1, "a"), later, row(3, "a")], false, now);
     assert_eq!(take(&mut board), [1], "3 is behind 2");
     assert_eq!(fail(&mut board, 1, "a", now), Standing::Waits);
     assert_eq!(due(&mut board, now + Duration::from_secs(1)), [1]);
