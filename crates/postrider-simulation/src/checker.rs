@@ -142,6 +142,7 @@ impl Checker {
             known.answered = None;
             // What was under way then may come again.
             known.excuses += 1;
+            known.charged_in.clear();
         }
     }
 }

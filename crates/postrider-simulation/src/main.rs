@@ -21,6 +21,9 @@ struct Arguments {
     /// Run this seed alone and print everything that happens in it.
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
+    /// With --seed: print what the relays log, too.
+    #[arg(long, requires = "seed")]
+    log: bool,
     /// Only this claim mode: rows or lanes.
     #[arg(long)]
     claim: Option<ClaimMode>,
@@ -39,6 +42,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let modes: Vec<ClaimMode> =
         MODES.into_iter().filter(|mode| arguments.claim.is_none_or(|only| only == *mode)).collect();
+    if arguments.log {
+        tracing_subscriber::fmt().without_time().with_target(false).with_ansi(false).init();
+    }
     if let Some(seed) = arguments.seed {
         return one(seed, &modes, arguments.no_shrink);
     }

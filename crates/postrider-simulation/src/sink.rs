@@ -67,7 +67,8 @@ impl SimulatedSink {
     /// gone.
     fn check_repeat(&self, state: &mut crate::world::State, number: u64) {
         let known = state.checker.known(self.outbox, number);
-        let (id, answered) = (known.id, known.answered.clone());
+        // The answer to this copy counts from now on.
+        let (id, answered) = (known.id, known.answered.take());
         let Some(relay) = answered else { return };
         let known = state.checker.known(self.outbox, number);
         if known.excuses > 0 {

@@ -62,7 +62,12 @@ impl SimulatedStore {
             cursor.notice_server(started_at, Some(timeline.to_string()))?;
         }
         cursor.notice_last_id(last_id)?;
-        let writers = self.call(|state, _| Ok(state.database.writers(&name))).await?;
+        let writers = self
+            .call(|state, _| {
+                state.database.check_session(starts)?;
+                Ok(state.database.writers(&name))
+            })
+            .await?;
         match self.world.scenario.horizon {
             HorizonKind::AgedList => {
                 cursor.horizon.observe_after(HORIZON_LAG, Instant::now(), last_id, writers);
@@ -579,10 +584,16 @@ impl Lanes for SimulatedStore {
         .await
     }
 
-    async fn note_suspect(&self, outbox: &Outbox, lease: &Lease, lane: u8, id: i64) -> Result<()> {
+    async fn note_suspect(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        lane: u8,
+        id: Option<i64>,
+    ) -> Result<()> {
         // One suspect at a time, over all lanes.
         self.change_lanes(outbox, lease, LaneSet::ALL, |record, number| {
-            record.suspect_id = (number == lane).then_some(id);
+            record.suspect_id = id.filter(|_| number == lane);
         })
         .await
     }

@@ -213,7 +213,7 @@ async fn the_relay_works_in_lanes(store: &dyn Database, outbox: &Outbox, lease: 
     let mut cursor = Cursor::new();
     store.read_lanes(outbox, LaneSet::ALL, &[], &[], rows(10), &mut cursor).await.unwrap();
     store.note_flight(outbox, lease, LaneSet::ALL, 1).await.unwrap();
-    store.note_suspect(outbox, lease, 0, 1).await.unwrap();
+    store.note_suspect(outbox, lease, 0, Some(1)).await.unwrap();
     store.clear_crashes(outbox, lease, LaneSet::ALL).await.unwrap();
     let key = Key { aggregate_type: "order".to_owned(), aggregate_id: "1".to_owned() };
     store.park_keys(outbox, lease, std::slice::from_ref(&key)).await.unwrap();

@@ -323,6 +323,11 @@ impl Board {
         self.take(alone, 1, usize::MAX).pop()
     }
 
+    /// Whether events are to be sent alone.
+    pub(super) fn has_alone(&self) -> bool {
+        self.has_work(self.alone())
+    }
+
     /// Heads whose time has come, within the limits; one over-large event in any case.
     pub(super) fn due_heads(
         &mut self,

@@ -412,21 +412,29 @@ impl Reader {
         self.store().note_flight(outbox, lease, self.careful, id).await
     }
 
-    /// Sends suspects one by one. The id is on record before each, so that the next owner knows
-    /// which one it was.
+    /// Sends suspects one by one, with nothing else in flight in this process. The id is on record
+    /// while it is sent and no longer, so that the next owner knows which one it was.
     async fn send_alone(&mut self) -> Result<(), StoreError> {
         loop {
+            let has_alone = self.session.board().has_alone();
+            if !has_alone {
+                return Ok(());
+            }
+            // Before the record: whatever else is in flight may be what kills the process.
+            let alone = Arc::clone(&self.session.pipeline.alone).write_owned().await;
             let event = self.session.board().take_alone();
             let Some(event) = event else { return Ok(()) };
             let lane = self.session.board().lane_of(event.id);
             let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
-            let noted = self.store().note_suspect(outbox, lease, lane, event.id).await;
+            let noted = self.store().note_suspect(outbox, lease, lane, Some(event.id)).await;
             if let Err(error) = noted {
                 self.session.board().give_up(&event);
                 return Err(error);
             }
             tracing::warn!(outbox = outbox.name(), id = event.id, "suspect: delivered alone");
             self.session.deliver_alone(event).await;
+            self.store().note_suspect(outbox, lease, lane, None).await?;
+            drop(alone);
         }
     }
 

@@ -188,9 +188,8 @@ impl Session {
         Outcomes { delivered, others, took }
     }
 
-    /// One that is sent with nothing else in flight in this process.
+    /// One that is sent with nothing else in flight in this process: the caller sees to that.
     pub(super) async fn deliver_alone(&self, event: Event) {
-        let _alone = self.pipeline.alone.write().await;
         let carried = self.pipeline.courier.carry(&self.held, vec![event], ALONE).await;
         let outcomes = self.note(carried);
         self.settle(vec![outcomes]).await;

@@ -189,9 +189,9 @@ pub async fn only_the_suspect_is_charged_with_a_crash(db: TestDb) {
     let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
     take(&db, &a, 64).await;
     let (store, outbox) = (&db.store, &db.outbox);
-    store.note_suspect(outbox, &a, 3, appended[0]).await.unwrap();
-    store.note_suspect(outbox, &a, 7, appended[1]).await.unwrap();
-    store.note_suspect(outbox, &b, 9, appended[2]).await.unwrap();
+    store.note_suspect(outbox, &a, 3, Some(appended[0])).await.unwrap();
+    store.note_suspect(outbox, &a, 7, Some(appended[1])).await.unwrap();
+    store.note_suspect(outbox, &b, 9, Some(appended[2])).await.unwrap();
     db.fence(&b, &a).await;
     take(&db, &b, 64).await;
     let found = store.read_ids(outbox, &appended).await.unwrap();

@@ -187,7 +187,13 @@ impl Lanes for MysqlStore {
         Ok(())
     }
 
-    async fn note_suspect(&self, outbox: &Outbox, lease: &Lease, lane: u8, id: i64) -> Result<()> {
+    async fn note_suspect(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        lane: u8,
+        id: Option<i64>,
+    ) -> Result<()> {
         sqlx::query(include_str!("sql/lanes_note_suspect.sql"))
             .bind(lane)
             .bind(id)

@@ -197,7 +197,13 @@ impl Lanes for PostgresStore {
         Ok(())
     }
 
-    async fn note_suspect(&self, outbox: &Outbox, lease: &Lease, lane: u8, id: i64) -> Result<()> {
+    async fn note_suspect(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        lane: u8,
+        id: Option<i64>,
+    ) -> Result<()> {
         sqlx::query(include_str!("sql/lanes_note_suspect.sql"))
             .bind(outbox.name())
             .bind(&lease.relay_id)

@@ -313,8 +313,15 @@ pub trait Lanes: Send + Sync {
         flight_to: i64,
     ) -> Result<()>;
 
-    /// Records the one event that is sent next, with nothing else in flight.
-    async fn note_suspect(&self, outbox: &Outbox, lease: &Lease, lane: u8, id: i64) -> Result<()>;
+    /// Records the one event of that lane that is sent next, with nothing else in flight; `None` when
+    /// its answer is there. If the owner dies in between, the event is charged with it.
+    async fn note_suspect(
+        &self,
+        outbox: &Outbox,
+        lease: &Lease,
+        lane: u8,
+        id: Option<i64>,
+    ) -> Result<()>;
 
     /// Forgets the crashes of these lanes.
     async fn clear_crashes(&self, outbox: &Outbox, lease: &Lease, lanes: LaneSet) -> Result<()>;

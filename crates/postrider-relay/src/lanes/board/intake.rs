@@ -65,8 +65,8 @@ impl Board {
         let mut gone: BTreeSet<i64> = ids.iter().copied().collect();
         for row in rows {
             gone.remove(&row.event.id);
-            let Some(slot) = self.slots.get(&row.event.id) else { continue };
-            let key = slot.key;
+            let waits = self.slots.get(&row.event.id).filter(|slot| !slot.loaded);
+            let Some(key) = waits.map(|slot| slot.key) else { continue };
             self.slots.remove(&row.event.id);
             self.admit(row, key, now);
         }
@@ -106,6 +106,11 @@ impl Board {
             let (id, key) = (row.event.id, self.hash(&row.event));
             self.read_to = self.read_to.max(id);
             if !self.lanes().contains(row.lane) {
+                continue;
+            }
+            if self.slots.contains_key(&id) {
+                // Of another key: ids were given out again, and the next read of lanes tells.
+                self.sweep = true;
                 continue;
             }
             match self.blocked.get_mut(&key).filter(|blocked| blocked.waits()) {
