@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use postrider::store::ClaimMode;
-use postrider_simulation::{Counts, Failed, MODES, Scenario, run, shrink};
+use postrider_simulation::{Counts, Failed, MODES, Scenario, Violation, run, shrink};
 
 /// Runs the relay on a simulated database, sink and clock, once per seed, and checks its promises.
 #[derive(Debug, Parser)]
@@ -33,6 +33,9 @@ struct Arguments {
     /// Stop after so many seconds, whatever is left.
     #[arg(long)]
     seconds: Option<u64>,
+    /// Run each seed twice, and fail where the two runs differ.
+    #[arg(long)]
+    twice: bool,
     /// Show a failed run as it is, instead of the smallest that fails.
     #[arg(long)]
     no_shrink: bool,
@@ -93,7 +96,9 @@ fn many(arguments: &Arguments, mode: ClaimMode) -> (u64, Counts, Option<Box<Fail
             if seed >= end || late || failure.lock().is_ok_and(|failed| failed.is_some()) {
                 return;
             }
-            let answer = run(&Scenario::of(seed, mode), false);
+            let scenario = Scenario::of(seed, mode);
+            let answer = run(&scenario, false);
+            let answer = if arguments.twice { same(&scenario, answer) } else { answer };
             done.fetch_add(1, Ordering::Relaxed);
             match answer {
                 Ok(counts) => totals.lock().iter_mut().for_each(|sum| add(sum, &counts)),
@@ -110,6 +115,19 @@ fn many(arguments: &Arguments, mode: ClaimMode) -> (u64, Counts, Option<Box<Fail
     });
     let totals = totals.into_inner().unwrap_or_default();
     (done.into_inner(), totals, failure.into_inner().unwrap_or_default())
+}
+
+/// The answer, if a second run ends with the same.
+fn same(scenario: &Scenario, first: Result<Counts, Box<Failed>>) -> Result<Counts, Box<Failed>> {
+    match (first, run(scenario, false)) {
+        (Ok(first), Ok(second)) if first == second => Ok(first),
+        (Err(failed), Err(_)) => Err(failed),
+        (first, second) => {
+            let seen = format!("{first:?} and {second:?}");
+            let violation = Violation { promise: "a seed runs the same way twice", seen };
+            Err(Box::new(Failed { scenario: scenario.clone(), violation, trace: Vec::new() }))
+        }
+    }
 }
 
 fn add(sum: &mut Counts, counts: &Counts) {

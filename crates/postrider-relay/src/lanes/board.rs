@@ -52,6 +52,8 @@ struct Slot {
     key: KeyHash,
     lane: u8,
     bytes: usize,
+    /// Of its identity: after a fail-over or a restore another event may have its id.
+    identity: u32,
     /// Queued or in flight; otherwise a head that waits.
     loaded: bool,
 }
@@ -208,7 +210,20 @@ impl Board {
     }
 
     fn hash(&self, event: &Event) -> KeyHash {
-        self.hasher.hash_one(event.key())
+        match &event.defect {
+            None => self.hasher.hash_one(event.key()),
+            // Its key may not be what it seems to be. It is on its way to the dead letters, by itself.
+            Some(_) => self.hasher.hash_one(event.id),
+        }
+    }
+
+    /// Whether an event that is not delivered stops those behind it.
+    fn stops_its_key(&self, event: &Event) -> bool {
+        self.failing_key != FailingKey::Skip && event.defect.is_none()
+    }
+
+    fn hash_identity(&self, event: &Event) -> u32 {
+        (self.hasher.hash_one(&event.event_id) >> 32) as u32
     }
 
     fn hash_key(&self, key: &Key) -> KeyHash {
@@ -549,6 +564,11 @@ impl Board {
     /// Whether the reader has something to do before its next poll.
     pub(super) fn wants_reader(&self) -> bool {
         self.stalled || self.catches_up() || !self.leaving.is_empty()
+    }
+
+    /// Whether heads are due or keys catch up.
+    pub(super) fn reads_again(&self, now: Instant) -> bool {
+        self.catches_up() || self.next_due().is_some_and(|due| due <= now)
     }
 
     /// Whether keys have rows to read again.

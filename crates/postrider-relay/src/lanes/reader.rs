@@ -21,6 +21,8 @@ use crate::telemetry;
 const POLL_FIRST: Duration = Duration::from_millis(5);
 /// Wait after a read that failed; doubles up to the second.
 const REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// How long a read of lanes speaks for the history of the table: no server fails over faster.
+const HISTORY_FRESH: Duration = Duration::from_millis(100);
 /// Rows in flight after a crash, recorded before they are sent: the next crash then leaves few
 /// suspects.
 const CAREFUL_ROWS: u32 = 500;
@@ -145,6 +147,7 @@ impl Reader {
             // Until the next heartbeat shows that lanes are free.
             return Ok(Next::Wait(self.config().preset.idle_poll.max(REPEAT.1)));
         }
+        self.look_at_history().await?;
         self.read_heads().await?;
         self.read_catch_ups().await?;
         let more = self.read_lanes().await?;
@@ -253,6 +256,17 @@ impl Reader {
                 "lanes not given back; others take them when the lease ends");
         }
         released.is_ok()
+    }
+
+    /// Reads lanes first where the last such read is long ago: only that tells whether the ids on
+    /// the board are still those of the same rows.
+    async fn look_at_history(&mut self) -> Result<(), StoreError> {
+        let fresh = self.cursor.observed_at.is_some_and(|at| at.elapsed() < HISTORY_FRESH);
+        let reads_again = self.session.board().reads_again(Instant::now());
+        if reads_again && !fresh {
+            self.read_lanes().await?;
+        }
+        Ok(())
     }
 
     /// Reads heads that are due, as far as there is room.

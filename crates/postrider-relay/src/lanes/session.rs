@@ -176,7 +176,8 @@ impl Session {
                 Settlement::Dead { .. }
                 | Settlement::Failed { .. }
                 | Settlement::Deferred { .. } => {
-                    if parks && matches!(settlement, Settlement::Dead { .. }) {
+                    let is_dead = matches!(settlement, Settlement::Dead { .. });
+                    if parks && is_dead && event.defect.is_none() {
                         board.park_key_of(&event);
                     }
                     // A dead one stops its key, too, until its dead letter is written.
@@ -297,7 +298,8 @@ impl Session {
         if config.failing_key == FailingKey::Park && !dead.is_empty() {
             // Before the dead letter: if the process dies in between, the key is stopped with its
             // head still there, never a key that goes on past its dead head.
-            let keys: Vec<Key> = dead.iter().map(Key::from).collect();
+            let whole = dead.iter().filter(|event| event.defect.is_none());
+            let keys: Vec<Key> = whole.map(Key::from).collect();
             self.pipeline.settler.park_keys(config, lease, &keys).await?;
             let mut board = self.board();
             keys.iter().for_each(|key| board.note_parked(key));

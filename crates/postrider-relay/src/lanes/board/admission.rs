@@ -22,10 +22,11 @@ impl Board {
             true => row.due_in.max(BUSY_WAIT),
             false => row.due_in,
         };
-        if !wait.is_zero() {
+        if !wait.is_zero() && row.event.defect.is_none() {
             return self.admit_later(&row, key, now + wait);
         }
-        let queue = match (self.wait)(&row.event, now) {
+        let down = (self.wait)(&row.event, now).filter(|_| row.event.defect.is_none());
+        let queue = match down {
             Some(Wait { probe_due, .. }) if probe_due && self.may_be_probe(&row.event, key) => {
                 self.probes()
             }
@@ -54,13 +55,15 @@ impl Board {
         self.load_bytes += bytes;
         self.lane_load[usize::from(lane)] += 1;
         *self.loaded_of.entry(key).or_default() += 1;
-        self.slots.insert(event.id, Slot { key, lane, bytes, loaded: true });
+        let identity = self.hash_identity(&event);
+        self.slots.insert(event.id, Slot { key, lane, bytes, identity, loaded: true });
         self.queues[queue].push_back(event);
     }
 
     fn admit_later(&mut self, row: &LaneRow, key: KeyHash, at: Instant) {
         let (id, lane, bytes) = (row.event.id, row.lane, row.event.weight_bytes());
-        self.slots.insert(id, Slot { key, lane, bytes, loaded: false });
+        let identity = self.hash_identity(&row.event);
+        self.slots.insert(id, Slot { key, lane, bytes, identity, loaded: false });
         self.block(key, lane, id);
         self.due.push(Reverse((at, id)));
     }

@@ -64,6 +64,11 @@ impl Board {
     pub(in crate::lanes) fn offer_heads(&mut self, ids: &[i64], rows: Vec<LaneRow>, now: Instant) {
         let mut gone: BTreeSet<i64> = ids.iter().copied().collect();
         for row in rows {
+            let identity = self.hash_identity(&row.event);
+            if self.slots.get(&row.event.id).is_some_and(|slot| slot.identity != identity) {
+                // Another event has its id by now, so it is gone.
+                continue;
+            }
             gone.remove(&row.event.id);
             let waits = self.slots.get(&row.event.id).filter(|slot| !slot.loaded);
             let Some(key) = waits.map(|slot| slot.key) else { continue };

@@ -24,7 +24,7 @@ impl Board {
         if self.leaving.contains(lane) {
             return Standing::PassedOver;
         }
-        if self.failing_key == FailingKey::Skip {
+        if !self.stops_its_key(event) {
             return Standing::Waits;
         }
         if let Some(blocked) = self.blocked.get_mut(&key)

@@ -521,6 +521,39 @@ fn a_dead_event_stops_its_key_until_its_letter_is_written() {
 }
 
 #[test]
+fn a_row_that_cannot_be_read_stops_nobody() {
+    let (mut board, now) = (board(FailingKey::Block), Instant::now());
+    let defect = |id| {
+        let mut row = LaneRow { due_in: Duration::from_secs(9), ..row(id, "a") };
+        row.event.defect = Some("its key is not text".to_owned());
+        row
+    };
+    board.offer(vec![defect(1), defect(2), row(3, "a")], false, now);
+    assert_eq!(take(&mut board), [1, 2, 3], "each by itself");
+    let dead = defect(1).event;
+    board.not_delivered(&dead);
+    board.dead(&dead);
+    board.settled(1);
+    board.offer(vec![row(4, "a")], false, now);
+    assert_eq!(take(&mut board), [4]);
+    assert_eq!(board.catch_ups(10), []);
+}
+
+#[test]
+fn another_event_with_the_id_of_a_head_is_not_sent_in_its_place() {
+    let (mut board, now) = (board(FailingKey::Block), Instant::now());
+    board.offer(vec![row(1, "a")], false, now);
+    take(&mut board);
+    fail(&mut board, 1, "a", now);
+    let mut other = row(1, "b");
+    other.event.event_id = "other".to_owned();
+    board.offer_heads(&[1], vec![other], now);
+    assert_eq!(take(&mut board), [0; 0]);
+    assert_eq!(board.catch_ups(10), []);
+    assert!(board.sweep, "the next read of lanes tells what became of the table");
+}
+
+#[test]
 fn a_head_that_is_gone_frees_its_key() {
     let (mut board, now) = (board(FailingKey::Block), Instant::now());
     board.offer(vec![row(1, "a"), row(2, "a")], false, now);
