@@ -173,7 +173,7 @@ impl Settler {
     async fn write(&self, outbox: &Outbox, lease: &Lease, work: &Work) -> Result<()> {
         // All of it first; what fails comes back in halves and before what is not written yet: a
         // fan-out gives the copies their ids, in this order.
-        let mut todo: Vec<Range<usize>> = vec![0..work.len()];
+        let mut todo: Vec<Range<usize>> = std::iter::once(0..work.len()).collect();
         let (mut wait, mut refusals) = (REPEAT_WAIT.0, 0);
         while let Some(range) = todo.pop().filter(|range| !range.is_empty()) {
             let started = Instant::now();

@@ -114,7 +114,7 @@ impl GatewaySink {
         event: &Event,
         call: &Call,
     ) -> Outcome {
-        let heard = tokio::time::timeout_at(batch.deadline.into(), other).await.ok().flatten();
+        let heard = tokio::time::timeout_at(batch.deadline, other).await.ok().flatten();
         match heard.as_ref().map(|heard| (heard, outcome(heard, call))) {
             Some((Heard::Answer(answer, _), Outcome::Delivered | Outcome::Needless)) => {
                 keep(answer, batch, event);

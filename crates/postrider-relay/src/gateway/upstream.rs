@@ -204,7 +204,7 @@ impl Upstream {
 
     /// A place among the calls that are made at the same time.
     pub(super) async fn free_place(&self, deadline: Instant) -> Option<SemaphorePermit<'_>> {
-        tokio::time::timeout_at(deadline.into(), self.places.acquire()).await.ok()?.ok()
+        tokio::time::timeout_at(deadline, self.places.acquire()).await.ok()?.ok()
     }
 
     /// Waits until the breaker lets a call through; `None` if it does not, or not in time.
@@ -219,7 +219,7 @@ impl Upstream {
                     return Some(LivePlace { upstream, number, sent_at });
                 }
                 Entry::Open => return None,
-                Entry::Full => tokio::time::timeout_at(deadline.into(), moved).await.ok()?,
+                Entry::Full => tokio::time::timeout_at(deadline, moved).await.ok()?,
             }
         }
     }

@@ -83,7 +83,7 @@ impl HandlerSink {
         }
         // The call too, not only what it returns: a handler may panic before its first await.
         let call = AssertUnwindSafe(async { handler(event.clone()).await }).catch_unwind();
-        match tokio::time::timeout_at(batch.deadline.into(), call).await {
+        match tokio::time::timeout_at(batch.deadline, call).await {
             Ok(Ok(Ok(()))) => Outcome::Delivered,
             Ok(Ok(Err(HandlerError::Retry(error)))) => Outcome::Retry { error },
             Ok(Ok(Err(HandlerError::Reject(error)))) => Outcome::Rejected { error, detail: None },

@@ -28,7 +28,7 @@ where
                 Outcome::Untried
             } else {
                 let answer = send(index, event);
-                let answer = tokio::time::timeout_at(batch.deadline.into(), answer).await;
+                let answer = tokio::time::timeout_at(batch.deadline, answer).await;
                 answer.unwrap_or_else(|_| down("no answer in time"))
             };
             stopped |= outcome != Outcome::Delivered;

@@ -140,10 +140,7 @@ impl Random {
         usize::try_from(self.0 % end as u64).unwrap()
     }
 
-    fn pick<'a, T: ?Sized + ToOwned>(&mut self, of: &'a [T]) -> &'a T
-    where
-        T: Sized,
-    {
+    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }
 }

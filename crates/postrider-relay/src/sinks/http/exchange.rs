@@ -161,7 +161,7 @@ impl Exchange {
     ) -> Outcome {
         let place = self.place(call.dialect.place(&target));
         let deadline = call.batch.deadline;
-        let free = tokio::time::timeout_at(deadline.into(), place.free.acquire()).await;
+        let free = tokio::time::timeout_at(deadline, place.free.acquire()).await;
         let Ok(Ok(_free)) = free else { return Outcome::Untried };
         if call.gave_up(&target.host) {
             return Outcome::Untried;

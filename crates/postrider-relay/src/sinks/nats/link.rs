@@ -73,7 +73,7 @@ impl Server {
             })?;
         }
         let until = deadline.min(Instant::now() + timeout);
-        let client = tokio::time::timeout_at(until.into(), options.connect(&self.servers[..]))
+        let client = tokio::time::timeout_at(until, options.connect(&self.servers[..]))
             .await
             .map_err(|_| self.lost("no answer in time", "url", false))?
             .map_err(|error| self.refused(&error))?;

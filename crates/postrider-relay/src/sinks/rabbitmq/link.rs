@@ -55,7 +55,7 @@ impl Server {
             let runtime = lapin::runtime::default_runtime()?;
             Connection::connect_uri_with_config(self.uri.clone(), properties, tls, runtime).await
         };
-        let connection = tokio::time::timeout_at(until.into(), connecting)
+        let connection = tokio::time::timeout_at(until, connecting)
             .await
             .map_err(|_| Lost::silent(&format!("{} does not answer", self.address())))?
             .map_err(|error| Lost::from(error).at(&self.address()))?;
@@ -137,7 +137,7 @@ impl Link {
             channel.confirm_select(ConfirmSelectOptions::default()).await?;
             Ok(channel)
         };
-        match tokio::time::timeout_at(deadline.into(), opening).await {
+        match tokio::time::timeout_at(deadline, opening).await {
             Ok(opened) => opened.map_err(|error: lapin::Error| Lost::from(error)),
             Err(_) => Err(Lost::silent("the broker opens no channel")),
         }
@@ -166,7 +166,7 @@ impl Link {
             let (kind, arguments) = (ExchangeKind::Direct, FieldTable::default());
             channel.exchange_declare(name.into(), kind, passive, arguments).await
         };
-        let found = tokio::time::timeout_at(until.into(), looking).await;
+        let found = tokio::time::timeout_at(until, looking).await;
         match found.map_err(|_| Lost::silent("the broker does not answer"))? {
             Ok(()) => {
                 let mut exchanges = locked(&self.exchanges);

@@ -97,16 +97,16 @@ impl Server {
     ) -> Result<Vec<Value>, Outcome> {
         let late = || down("no answer in time".to_owned());
         let until = deadline.min(Instant::now() + self.timeout);
-        let connected = tokio::time::timeout_at(until.into(), self.connected()).await;
+        let connected = tokio::time::timeout_at(until, self.connected()).await;
         let (number, connection) =
             connected.map_err(|_| late())?.map_err(|error| refused(&error))?;
         let until = deadline.min(Instant::now() + self.timeout);
         let answer = match connection {
             AnyConnection::Single(mut connection) => {
-                tokio::time::timeout_at(until.into(), pipeline.query_async(&mut connection)).await
+                tokio::time::timeout_at(until, pipeline.query_async(&mut connection)).await
             }
             AnyConnection::Cluster(mut connection) => {
-                tokio::time::timeout_at(until.into(), pipeline.query_async(&mut connection)).await
+                tokio::time::timeout_at(until, pipeline.query_async(&mut connection)).await
             }
         };
         match answer {
