@@ -167,7 +167,8 @@ fn rewind(state: &mut State, mut backup: Database) {
         table.open.clear();
         for ((of, number), known) in &mut state.checker.known {
             if of == outbox {
-                known.dead = table.dead.contains(number);
+                let was_dead = std::mem::replace(&mut known.dead, table.dead.contains(number));
+                known.revived |= was_dead && !known.dead;
             }
         }
     }

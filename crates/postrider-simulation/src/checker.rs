@@ -24,6 +24,8 @@ pub(crate) struct Known {
     pub(crate) taken_back: bool,
     pub(crate) received: u32,
     pub(crate) dead: bool,
+    /// Its dead letter was taken back: what followed it may be on its way already.
+    pub(crate) revived: bool,
     /// Who got the answer that it was delivered: the registration, if nothing excuses a repeat.
     pub(crate) answered: Option<String>,
     /// Repeats that have a cause of their own.
@@ -35,7 +37,8 @@ pub(crate) struct Known {
 impl Known {
     /// Committed, and neither received nor dead.
     fn is_due(&self) -> bool {
-        self.commit.is_some() && !self.taken_back && self.received == 0 && !self.dead
+        let gone = self.taken_back || self.dead || self.revived;
+        self.commit.is_some() && self.received == 0 && !gone
     }
 }
 

@@ -50,7 +50,7 @@ impl SimulatedStore {
         if cursor.observed_at.is_some_and(|at| at.elapsed() < HORIZON_EVERY) {
             return Ok(self.world.state().database.starts);
         }
-        let name = outbox.name().to_owned();
+        let (name, looked_at) = (outbox.name().to_owned(), Instant::now());
         let (last_id, starts, timeline) = self
             .call(|state, _| {
                 let (starts, timeline) = (state.database.starts, state.timeline);
@@ -74,7 +74,7 @@ impl SimulatedStore {
             }
             HorizonKind::List | HorizonKind::OneWriter => cursor.horizon.observe(last_id, writers),
         }
-        cursor.observed_at = Some(Instant::now());
+        cursor.observed_at = Some(looked_at);
         Ok(starts)
     }
 

@@ -173,12 +173,15 @@ impl World {
         work: impl FnOnce(&mut State, Time) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let faulty = self.scenario.store_faults;
+        let session = self.state().database.starts;
         self.travel(process, faulty).await;
         let now = self.now();
         let answer = {
             let mut state = self.state();
             let fails = faulty && state.faults && state.random.random_bool(STORE_ERRORS);
-            match fails || now < state.away_until {
+            // A session ends with the server that it was made with.
+            let ended = state.database.starts != session;
+            match fails || ended || now < state.away_until {
                 true => None,
                 false => Some(work(&mut state, now)),
             }

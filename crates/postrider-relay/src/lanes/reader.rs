@@ -26,6 +26,8 @@ const HISTORY_FRESH: Duration = Duration::from_millis(100);
 /// Rows in flight after a crash, recorded before they are sent: the next crash then leaves few
 /// suspects.
 const CAREFUL_ROWS: u32 = 500;
+/// With nothing to send for this long, a crash is forgotten.
+const CALM_WAIT: Duration = Duration::from_secs(60);
 /// Rows of one read while events are sent alone.
 const SUSPECT_ROWS: u32 = 100;
 /// From this many crashes in a row on, what was in flight is sent one by one.
@@ -402,7 +404,7 @@ impl Reader {
         let crashed = |lane: &&Lane| lane.crash_count > 0;
         self.careful = self.owned.iter().filter(crashed).map(|lane| lane.lane).collect();
         // After so many rows, none of those in flight then was the cause.
-        self.calm_in = self.config().lane_limits.load_rows_max;
+        self.calm_in = self.config().lane_limits.load_rows_max.max(4 * CAREFUL_ROWS as usize);
         let suspected = |lane: &&Lane| lane.crash_count >= SUSPECT_CRASHES;
         let flights =
             self.owned.iter().filter(suspected).filter_map(|l| Some((l.lane, l.flight_to?)));
@@ -462,7 +464,10 @@ impl Reader {
             self.suspected = LaneSet::NONE;
             self.session.board().suspect(LaneSet::NONE);
         }
-        let idle = self.poll > POLL_FIRST && !board_loaded(self.careful);
+        // What is due soon may be what kills the process.
+        let due_soon = |at: Instant| at <= Instant::now() + CALM_WAIT;
+        let waits = self.session.board().next_due().is_some_and(due_soon);
+        let idle = self.poll > POLL_FIRST && !waits && !board_loaded(self.careful);
         let calm = self.suspected.is_empty() && (self.calm_in == 0 || idle);
         if calm && !self.careful.is_empty() {
             let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);

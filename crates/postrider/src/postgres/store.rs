@@ -370,6 +370,8 @@ pub(super) async fn observe_horizon(
     if cursor.observed_at.is_some_and(|at| at.elapsed() < HORIZON_EVERY) {
         return Ok(());
     }
+    // From before the answers: they may lie here for as long as this process was stopped.
+    let looked_at = Instant::now();
     // Two statements: the second's view of the locks is newer than the first's of the ids.
     let (last_id, started_at, is_standby): (i64, DateTime<Utc>, bool) =
         sqlx::query_as(outbox.sql(include_str!("sql/horizon_last_id.sql")))
@@ -384,7 +386,7 @@ pub(super) async fn observe_horizon(
             .fetch_all(&mut *session)
             .await?;
     cursor.horizon.observe(last_id, writers.into_iter().collect::<BTreeSet<_>>());
-    cursor.observed_at = Some(Instant::now());
+    cursor.observed_at = Some(looked_at);
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
+use tokio::time::Instant;
 
 use super::claim::pairs;
 use super::desk::audit;
@@ -118,7 +119,7 @@ impl Lanes for SqliteStore {
         cursor: &mut Cursor,
     ) -> Result<LaneRead> {
         let (last_id, found) = loop {
-            let low = cursor.low;
+            let (low, looked_at) = (cursor.low, Instant::now());
             let (last_id, found): (i64, String) =
                 sqlx::query_as(outbox.sql(include_str!("sql/lanes_find.sql")))
                     .bind(low)
@@ -129,6 +130,7 @@ impl Lanes for SqliteStore {
                     .await
                     .on(self)?;
             cursor.notice_last_id(last_id)?;
+            cursor.observed_at = Some(looked_at);
             // Otherwise ids went back, and this search began behind some of them.
             if cursor.low == low {
                 break (last_id, found);
