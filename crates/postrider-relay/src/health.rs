@@ -12,7 +12,9 @@ use tokio::time::Instant;
 
 use crate::breaker::{Asker, Breaker};
 use crate::destinations::KnownDestination;
-use crate::live_calls::{LiveCall, LiveCalls};
+#[cfg(feature = "gateway")]
+use crate::live_calls::LiveCall;
+use crate::live_calls::LiveCalls;
 use crate::preset::Preset;
 use crate::sink::{Outcome, Sink};
 

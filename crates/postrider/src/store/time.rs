@@ -1,14 +1,19 @@
 //! Times that every table, message and person can hold: the years 1 to 9999. What a database holds
 //! beyond them becomes the nearest one, so that one odd row never fails the read of its neighbours.
 
-use chrono::{DateTime, NaiveDate, Utc};
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+use chrono::NaiveDate;
+use chrono::{DateTime, Utc};
 
 /// The first microsecond of the year 1, since 1970.
+#[cfg(feature = "postgres")]
 const FIRST_MICROS: i64 = -62_135_596_800_000_000;
 /// The last microsecond of the year 9999, since 1970.
+#[cfg(feature = "postgres")]
 const LAST_MICROS: i64 = 253_402_300_799_999_999;
 
 /// The time so many microseconds after 1970, or the nearest that is allowed.
+#[cfg(feature = "postgres")]
 pub(crate) fn from_micros(micros: i64) -> DateTime<Utc> {
     let micros = micros.clamp(FIRST_MICROS, LAST_MICROS);
     DateTime::from_timestamp_micros(micros).unwrap_or_default()
@@ -32,6 +37,7 @@ pub(crate) fn from_parts(
 mod tests {
     use super::*;
 
+    #[cfg(feature = "postgres")]
     #[test]
     fn what_lies_beyond_is_the_nearest_time() {
         assert_eq!(from_micros(i64::MAX).to_rfc3339(), "9999-12-31T23:59:59.999999+00:00");
