@@ -9,6 +9,7 @@
 mod actors;
 mod checker;
 mod database;
+mod lanes;
 mod run;
 mod scenario;
 mod sink;
