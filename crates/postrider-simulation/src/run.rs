@@ -314,4 +314,4 @@ fn tuned(world: &World, config: OutboxConfig) -> OutboxConfig {
 }
 
 /// The claim modes.
-pub const MODES: [ClaimMode; 2] = [ClaimMode::Rows, ClaimMode::Lanes];
+pub const MODES: [ClaimMode; 2] = [ClaimMode::Lanes, ClaimMode::Rows];
