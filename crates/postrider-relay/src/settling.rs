@@ -1,6 +1,7 @@
 //! Writing settlements: delivered, failed and deferred events each in transactions of their own, so
 //! that one bad row undoes nothing else. A write is repeated until it is done or no longer ours.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -171,11 +172,10 @@ impl Settler {
     }
 
     async fn write(&self, outbox: &Outbox, lease: &Lease, work: &Work) -> Result<()> {
-        // All of it first; what fails comes back in halves and before what is not written yet: a
-        // fan-out gives the copies their ids, in this order.
-        let mut todo: Vec<Range<usize>> = std::iter::once(0..work.len()).collect();
+        // All of it first; what fails comes back in halves.
+        let mut todo: VecDeque<Range<usize>> = std::iter::once(0..work.len()).collect();
         let (mut wait, mut refusals) = (REPEAT_WAIT.0, 0);
-        while let Some(range) = todo.pop().filter(|range| !range.is_empty()) {
+        while let Some(range) = todo.pop_front().filter(|range| !range.is_empty()) {
             let started = Instant::now();
             match work.write(range.clone(), self.store.as_ref(), outbox, lease).await {
                 Ok(settled) => {
@@ -201,7 +201,15 @@ impl Settler {
                             refusals = 0;
                         }
                         _ => {
-                            todo.extend(halves(range, &error).into_iter().rev());
+                            match work {
+                                // In place: this gives the copies their ids, in this order.
+                                Work::FannedOut(..) => halves(range, &error)
+                                    .into_iter()
+                                    .rev()
+                                    .for_each(|half| todo.push_front(half)),
+                                // To the end: a row that somebody keeps locked holds up no other.
+                                _ => todo.extend(halves(range, &error)),
+                            }
                             self.pause(outbox, lease, &mut wait, &error).await?;
                         }
                     }
