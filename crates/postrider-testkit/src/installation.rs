@@ -215,14 +215,18 @@ impl Ran {
 }
 
 /// What a daemon wrote to standard error.
-#[derive(Debug, Clone)]
-struct Log(Arc<Mutex<String>>);
+#[derive(Debug)]
+struct Log {
+    text: Arc<Mutex<String>>,
+    /// Ends with the last line.
+    reading: tokio::task::JoinHandle<()>,
+}
 
 impl Log {
     fn follow(stderr: tokio::process::ChildStderr) -> Self {
-        let log = Self(Arc::default());
-        let text = Arc::clone(&log.0);
-        tokio::spawn(async move {
+        let text = Arc::<Mutex<String>>::default();
+        let all = Arc::clone(&text);
+        let reading = tokio::spawn(async move {
             let mut lines = BufReader::new(stderr).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 let mut text = text.lock().unwrap();
@@ -230,11 +234,11 @@ impl Log {
                 text.push('\n');
             }
         });
-        log
+        Self { text: all, reading }
     }
 
     fn text(&self) -> String {
-        self.0.lock().unwrap().clone()
+        self.text.lock().unwrap().clone()
     }
 }
 
@@ -351,6 +355,10 @@ impl Daemon {
     pub async fn exit_within(&mut self, limit: Duration) -> Option<i32> {
         let ended = tokio::time::timeout(limit, self.child.wait()).await;
         let status = ended.unwrap_or_else(|_| panic!("runs after {limit:?}:\n{}", self.log()));
+        // What it wrote last may still be on its way here.
+        if !self.log.reading.is_finished() {
+            drop(tokio::time::timeout(PATIENCE, &mut self.log.reading).await);
+        }
         status.unwrap().code()
     }
 
