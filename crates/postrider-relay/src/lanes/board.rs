@@ -277,6 +277,18 @@ impl Board {
     /// Events of these lanes are sent alone.
     pub(super) fn suspect(&mut self, lanes: LaneSet) {
         self.suspected = lanes;
+        // What is queued already goes first: those behind it must not overtake it.
+        let alone = self.alone();
+        for queue in 0..alone {
+            let queued = std::mem::take(&mut self.queues[queue]);
+            let slots = &self.slots;
+            let (moved, kept): (VecDeque<Event>, VecDeque<Event>) =
+                queued.into_iter().partition(|event| {
+                    slots.get(&event.id).is_some_and(|slot| lanes.contains(slot.lane))
+                });
+            self.queues[queue] = kept;
+            self.queues[alone].extend(moved);
+        }
     }
 
     /// Whether events of these lanes are queued or in flight.

@@ -34,7 +34,11 @@ impl Board {
             None => usize::try_from(key % self.probes() as u64).unwrap_or(0),
         };
         // A probe may be what kills the process, as well as any other.
-        let queue = if self.suspected.contains(row.lane) { self.alone() } else { queue };
+        // And while events of a lane are sent alone, what is read of it follows them.
+        let same_lane = |event: &Event| self.lane_of(event.id) == row.lane;
+        let alone =
+            self.suspected.contains(row.lane) || self.queues[self.alone()].iter().any(same_lane);
+        let queue = if alone { self.alone() } else { queue };
         self.load(row, key, queue);
     }
 

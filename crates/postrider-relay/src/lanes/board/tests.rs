@@ -468,3 +468,17 @@ fn events_of_suspected_lanes_go_alone_those_with_the_fewest_crashes_first() {
     assert_eq!(order, [4, 5, 1, 3], "within a key, in order");
     assert!(board.is_loaded([1].into_iter().collect()));
 }
+
+#[test]
+fn what_is_queued_is_not_overtaken_by_an_event_that_is_sent_alone() {
+    let (mut board, now) = (board(FailingKey::Block), Instant::now());
+    board.offer(vec![row(1, "b"), row(2, "b")], false, now);
+    board.suspect([1].into_iter().collect());
+    board.offer(vec![row(3, "b")], false, now);
+    assert_eq!(take(&mut board), [0; 0]);
+    assert_eq!(board.take_alone().map(|event| event.id), Some(1));
+    board.suspect(LaneSet::NONE);
+    board.offer(vec![row(4, "b")], false, now);
+    let order: Vec<i64> = std::iter::from_fn(|| board.take_alone()).map(|event| event.id).collect();
+    assert_eq!((order, take(&mut board)), (vec![2, 3, 4], vec![]));
+}
