@@ -111,18 +111,63 @@ impl Backup {
         }
         builder.create(&self.folder)?;
         let path = self.path();
-        if std::fs::metadata(&path).is_ok_and(|found| found.len() >= self.bytes_max) {
+        let found = std::fs::symlink_metadata(&path).ok();
+        // Through a link, payloads would be appended to a file that somebody else chose.
+        if found.as_ref().is_some_and(|found| !found.is_file()) {
+            let what = format!("`{}` is not a regular file; remove it", path.display());
+            return Err(io::Error::other(what));
+        }
+        if found.is_some_and(|found| found.len() >= self.bytes_max) {
             let now = Utc::now().format("%Y%m%dT%H%M%S%.6f");
             std::fs::rename(&path, self.folder.join(format!("dead-letters-{now}.jsonl")))?;
         }
         let created = !path.exists();
         let file = options.open(&path)?;
+        #[cfg(unix)]
+        keep_private(&file);
         if created {
             // The name itself must survive a crash as well.
             File::open(&self.folder)?.sync_all()?;
         }
         Ok(file)
     }
+}
+
+/// Takes a file that others can read away from them: it has payloads in it. Where that is refused,
+/// the event in the file is worth more than its mode.
+#[cfg(unix)]
+fn keep_private(file: &File) {
+    use std::os::unix::fs::PermissionsExt;
+    let shared = |found: &std::fs::Metadata| found.permissions().mode() & 0o077 != 0;
+    if file.metadata().is_ok_and(|found| shared(&found))
+        && let Err(error) = file.set_permissions(std::fs::Permissions::from_mode(0o600))
+    {
+        tracing::warn!(%error, "others can read the backup file; set its mode to 0600");
+    }
+}
+
+/// Checks that not every user can replace what a backup in that folder holds. One that does not
+/// exist yet is made with mode 0700.
+///
+/// # Errors
+/// If it is a symbolic link, or every user can write to it.
+pub fn check_folder(folder: &Path) -> io::Result<()> {
+    // Without a slash at its end, which would follow a link.
+    let folder: PathBuf = folder.components().collect();
+    let Ok(found) = std::fs::symlink_metadata(&folder) else { return Ok(()) };
+    if found.is_symlink() {
+        return Err(io::Error::other("is a symbolic link; name the folder that it leads to"));
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = found.permissions().mode() & 0o7777;
+        if mode & 0o002 != 0 {
+            let what = format!("can be written by every user (mode {mode:04o}); `chmod o-w` it");
+            return Err(io::Error::other(what));
+        }
+    }
+    Ok(())
 }
 
 fn ends_within_a_line(file: &mut File) -> io::Result<bool> {

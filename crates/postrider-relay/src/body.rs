@@ -30,7 +30,9 @@ pub(crate) enum Escape {
     None,
     /// As JSON, with quotes: `{"name": {{ payload.name }}}`. The whole must be JSON too.
     Json,
-    /// As text of Slack, in which `<!channel>` would call everybody.
+    /// As text of Discord: a value does not end the block of code that it is in.
+    Discord,
+    /// The same for Slack, in which `<!channel>` would call everybody too.
     Slack,
 }
 
@@ -58,12 +60,18 @@ impl Body {
         environment.set_debug(true);
         environment.set_auto_escape_callback(move |_| match escape {
             Escape::Json => AutoEscape::Json,
-            Escape::None | Escape::Slack => AutoEscape::None,
+            Escape::None | Escape::Discord | Escape::Slack => AutoEscape::None,
         });
-        if escape == Escape::Slack {
-            environment.set_formatter(|output, state, value| {
-                let plain = value.is_safe() || !value.to_string().contains(['&', '<', '>']);
-                let escaped = if plain { value.clone() } else { Value::from(slack(value)) };
+        let chat: Option<fn(&str) -> String> = match escape {
+            Escape::None | Escape::Json => None,
+            Escape::Discord => Some(fenced),
+            Escape::Slack => Some(slack),
+        };
+        if let Some(chat) = chat {
+            environment.set_formatter(move |output, state, value| {
+                let text = value.to_string();
+                let plain = value.is_safe() || !text.contains(['&', '<', '>', '`']);
+                let escaped = if plain { value.clone() } else { Value::from(chat(&text)) };
                 minijinja::escape_formatter(output, state, &escaped)
             });
         }
@@ -144,7 +152,7 @@ fn variable(name: &str, view: &EventView<'_>) -> Result<Value, String> {
         "content_hash" => event.content_hash.as_deref().map_or(Value::from(()), Value::from),
         "created_at" => Value::from(event.created_at.to_rfc3339()),
         "headers" => Value::from(Serde(view.headers()?)),
-        "payload" => match view.payload() {
+        "payload" => match view.payload()? {
             Some(json) => Value::from(Serde(json)),
             None => Value::from(event.payload.as_str()),
         },
@@ -152,8 +160,13 @@ fn variable(name: &str, view: &EventView<'_>) -> Result<Value, String> {
     })
 }
 
-fn slack(value: &Value) -> String {
-    value.to_string().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+/// With a zero-width space after each of several backticks: three in a row would end a block of code.
+fn fenced(text: &str) -> String {
+    text.replace("``", "`\u{200b}`\u{200b}")
+}
+
+fn slack(text: &str) -> String {
+    fenced(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

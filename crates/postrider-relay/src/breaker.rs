@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use crate::destinations::{BreakerState, KnownDestination};
+use crate::failed_calls::FailedCalls;
 use crate::health::{HealthView, Turn, Wait};
 use crate::policy::RETRY_AFTER_MAX;
 use crate::sink::Outcome;
@@ -20,6 +21,9 @@ const RECENT_SECONDS: u64 = 10;
 /// Between two deferred events of a destination: a million of them are not claimed and deferred
 /// again as fast as the store can do it, at the expense of the destinations that are up.
 const DEFERRAL_SPACING: Duration = Duration::from_millis(1);
+/// Wait before the first probe by a caller. It doubles with each that fails, up to half of the time
+/// between two probes, so that a caller who asks at all goes before the events.
+const CALLER_PROBE_AFTER: Duration = Duration::from_secs(1);
 
 /// Calls of the last seconds, in a bucket per second.
 #[derive(Debug)]
@@ -65,6 +69,9 @@ struct Open {
     /// to a probe closes it.
     by_share: bool,
     next_probe_at: Instant,
+    /// For callers whose call has not failed yet.
+    next_caller_probe_at: Instant,
+    caller_wait: Duration,
     probe: Option<i64>,
     last_probe: Option<i64>,
     /// Other events than the last probe are known to wait.
@@ -77,6 +84,8 @@ struct Open {
 pub(crate) struct Asker {
     /// Row id of an event. Callers that are no events have numbers below zero.
     pub(crate) id: i64,
+    /// What is asked: a caller and the event that repeats the call ask the same.
+    pub(crate) call: i64,
     /// When its previous try ended without delivery, on the database's clock.
     pub(crate) last_failed_at: Option<DateTime<Utc>>,
 }
@@ -96,6 +105,8 @@ pub(crate) struct Breaker {
     recent: Recent,
     window: Window,
     in_flight: u32,
+    /// Where callers share the destination with the relay.
+    failed_calls: Option<FailedCalls>,
     pub(crate) heard_at: Instant,
 }
 
@@ -114,8 +125,15 @@ impl Breaker {
             recent: Recent::new(now),
             window: Window::unlimited(),
             in_flight: 0,
+            failed_calls: None,
             heard_at: now,
         }
+    }
+
+    /// Remembers which calls failed: for a destination that callers share with the relay.
+    #[must_use]
+    pub(crate) fn with_callers(self) -> Self {
+        Self { failed_calls: Some(FailedCalls::default()), ..self }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -161,10 +179,16 @@ impl Breaker {
         self.clock = answered_at.map(|at| (at, now));
         let probed = self.end_probe(asker.id);
         match outcome {
-            Outcome::Down { retry_after, .. } => self.went_down(asker, *retry_after, sent_at, now),
+            Outcome::Down { retry_after, .. } => {
+                self.postpone_caller_probe(asker, probed, *retry_after, now);
+                self.went_down(asker, *retry_after, sent_at, now)
+            }
             Outcome::Delivered | Outcome::Rejected { .. } | Outcome::Retry { .. } => {
                 if *outcome == Outcome::Delivered {
                     self.last_success_at = self.last_success_at.max(answered_at);
+                }
+                if let Some(calls) = &mut self.failed_calls {
+                    calls.answered(asker.call, now);
                 }
                 self.answered(probed, now)
             }
@@ -202,41 +226,70 @@ impl Breaker {
         now: Instant,
     ) -> Option<Turn> {
         self.down_since.get_or_insert(now);
-        self.recent.count(1, 1, now);
+        // Who asks to be left alone speaks of all calls.
+        let calls = self.failed_calls.as_mut().filter(|_| retry_after.is_none());
+        let is_broken = calls.map(|calls| calls.failed(asker.call, now));
         // It took others since: this is about the event, and no reason to slow the others down.
         let poison = matches!((asker.last_failed_at, self.last_success_at),
             (Some(failed), Some(success)) if success > failed);
-        if self.adaptive && !poison {
+        let is_broken = is_broken.is_some_and(|is_broken| is_broken || poison);
+        if self.adaptive && !poison && !is_broken {
             self.window.shrink(self.in_flight, sent_at, now);
         }
         // A few events that always time out are not an outage of their destination.
-        let new = !self.down_ids.contains(&asker.id);
+        let new = !is_broken && !self.down_ids.contains(&asker.call);
         if self.is_open() || new {
             self.down_streak = self.down_streak.saturating_add(1);
         }
-        let asked = retry_after.map_or(Duration::ZERO, |wait| wait.min(RETRY_AFTER_MAX));
+        let asked = asked_wait(retry_after);
         let next_probe_at = now + self.probe_every.max(asked);
         if let Some(open) = &mut self.open {
             open.next_probe_at = open.next_probe_at.max(next_probe_at);
             open.others_wait |= open.last_probe != Some(asker.id);
             return None;
         }
+        // Nor are calls that fail whenever they are made, however many.
+        if is_broken {
+            return None;
+        }
+        self.recent.count(1, 1, now);
         if new {
-            self.down_ids.push(asker.id);
+            self.down_ids.push(asker.call);
         }
         let in_a_row = self.down_ids.len() >= OPEN_AFTER;
         if !in_a_row && !self.recent.mostly_down(now) {
             return None;
         }
+        let caller_wait = CALLER_PROBE_AFTER.min(self.probe_every);
         self.open = Some(Open {
             by_share: !in_a_row,
             next_probe_at,
+            next_caller_probe_at: now + caller_wait.max(asked),
+            caller_wait,
             probe: None,
             last_probe: None,
             others_wait: true,
             last_deferred_until: now,
         });
         Some(Turn::WentDown)
+    }
+
+    /// While it is open: a call failed, which may have been the probe of a caller.
+    fn postpone_caller_probe(
+        &mut self,
+        asker: Asker,
+        probed: bool,
+        retry_after: Option<Duration>,
+        now: Instant,
+    ) {
+        let Some(open) = &mut self.open else { return };
+        let mut wait = asked_wait(retry_after);
+        if probed && asker.id < 0 {
+            let longer = (open.caller_wait * 2).min(self.probe_every / 2);
+            open.caller_wait = open.caller_wait.max(longer);
+            wait = wait.max(open.caller_wait);
+        }
+        open.next_caller_probe_at = open.next_caller_probe_at.max(now + wait);
     }
 
     fn answered(&mut self, probed: bool, now: Instant) -> Option<Turn> {
@@ -277,6 +330,20 @@ impl Breaker {
         open.probe = Some(chosen);
         open.last_probe = Some(chosen);
         Some(chosen)
+    }
+
+    /// While it is open: makes the call of a caller the probe, if it is time for one. Callers go before
+    /// events, which may be the very calls that fail. A call that failed itself waits as events do.
+    #[cfg(feature = "gateway")]
+    pub(crate) fn appoint_caller(&mut self, call: i64, now: Instant) -> bool {
+        let failed = self.failed_calls.as_ref().is_some_and(|calls| calls.contains(call));
+        let Some(open) = &mut self.open else { return false };
+        let due_at = if failed { open.next_probe_at } else { open.next_caller_probe_at };
+        let is_due = open.probe.is_none() && now >= due_at;
+        if is_due {
+            open.probe = Some(call);
+        }
+        is_due
     }
 
     /// The probe is back, or never left. Answers whether this was it.
@@ -350,4 +417,9 @@ impl Breaker {
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight == 0
     }
+}
+
+/// The wait that a destination asked for, as far as it is honoured.
+fn asked_wait(retry_after: Option<Duration>) -> Duration {
+    retry_after.map_or(Duration::ZERO, |wait| wait.min(RETRY_AFTER_MAX))
 }

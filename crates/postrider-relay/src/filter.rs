@@ -142,7 +142,7 @@ fn variable(name: &str, view: &EventView<'_>) -> Result<Value, String> {
             Value::Map(headers.collect::<HashMap<_, _>>().into())
         }
         // A payload that is no JSON is a text, in which nothing can be selected.
-        _ => view.payload().map_or_else(|| event.payload.as_str().into(), value_of),
+        _ => view.payload()?.map_or_else(|| event.payload.as_str().into(), value_of),
     })
 }
 

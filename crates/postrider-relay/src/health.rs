@@ -74,8 +74,12 @@ pub struct Health {
     adaptive: bool,
     /// Where all events go to, if that is one destination.
     only: Option<String>,
+    /// What all destinations are reached through.
+    server: Option<String>,
     /// With plain counting of attempts, an outage is seen and told, and holds nothing back.
     plain_counting: bool,
+    /// Where callers share the destinations: which call an event repeats.
+    call_of: Option<fn(&Event) -> Option<i64>>,
     breakers: Mutex<HashMap<String, Breaker>>,
     /// Breakers that are open, and those with a window: without any, nothing needs to be asked.
     open: AtomicUsize,
@@ -93,7 +97,9 @@ impl Health {
             probe_every,
             adaptive: false,
             only: None,
+            server: None,
             plain_counting: false,
+            call_of: None,
             breakers: Mutex::default(),
             open: AtomicUsize::new(0),
             limited: AtomicUsize::new(0),
@@ -102,12 +108,19 @@ impl Health {
         }
     }
 
-    /// For one destination that others than the relay call as well, each call by itself.
-    pub fn of_one(destination: &str, preset: &Preset) -> Self {
+    /// For destinations that callers share with the relay, each call by itself; `only`, where that is
+    /// one. `call_of` tells which call an event repeats, by the number that its callers have.
+    #[cfg(feature = "gateway")]
+    pub(crate) fn of_calls(
+        only: Option<&str>,
+        preset: &Preset,
+        call_of: fn(&Event) -> Option<i64>,
+    ) -> Self {
         Self {
             adaptive: true,
-            only: Some(destination.to_owned()),
+            only: only.map(str::to_owned),
             plain_counting: preset.outage_spends_attempts,
+            call_of: Some(call_of),
             ..Self::new(preset.idle_poll)
         }
     }
@@ -117,6 +130,7 @@ impl Health {
         Self {
             adaptive: sink.enters_each(),
             only: sink.only_destination().map(str::to_owned),
+            server: sink.server().map(str::to_owned),
             plain_counting: preset.outage_spends_attempts,
             ..Self::new(preset.idle_poll)
         }
@@ -133,7 +147,8 @@ impl Health {
         sent_at: Instant,
         now: Instant,
     ) -> Option<Turn> {
-        let asker = Asker { id: event.id, last_failed_at: event.last_failed_at };
+        let call = self.call_of.and_then(|call_of| call_of(event)).unwrap_or(event.id);
+        let asker = Asker { id: event.id, call, last_failed_at: event.last_failed_at };
         self.record_for(
             destination,
             asker,
@@ -154,7 +169,7 @@ impl Health {
         sent_at: Instant,
         now: Instant,
     ) {
-        let asker = Asker { id, last_failed_at: None };
+        let asker = Asker { id, call: id, last_failed_at: None };
         let turn = self.record_for(destination, asker, outcome, None, (sent_at, now));
         let (destination, outcome) = (destination.to_owned(), outcome.clone());
         self.live_calls.add(LiveCall { destination, outcome, turn });
@@ -192,7 +207,7 @@ impl Health {
     pub(crate) fn all_delivered(
         &self,
         destination: &str,
-        events: &[Event],
+        events: &[&Event],
         took: Duration,
         now: Instant,
     ) -> bool {
@@ -215,6 +230,7 @@ impl Health {
         if !breakers.contains_key(destination) {
             make_room(breakers)?;
             let new = Breaker::new(self.probe_every, self.adaptive, now);
+            let new = if self.call_of.is_some() { new.with_callers() } else { new };
             breakers.insert(destination.to_owned(), new);
         }
         breakers.get_mut(destination)
@@ -232,10 +248,24 @@ impl Health {
         self.lock().iter().map(known).collect()
     }
 
-    /// While the only destination of the sink is down: how long a claim would find nothing to send.
+    /// While everything that the sink has is down: how long a claim would find nothing to send.
     pub fn rest(&self, now: Instant) -> Option<Duration> {
-        let only = self.only.as_deref().filter(|_| self.holds_back())?;
-        Some(self.view(only, now)).filter(|view| view.open).map(|view| view.probe_in)
+        let all = [&self.server, &self.only].into_iter().flatten().filter(|_| self.holds_back());
+        let mut down = all.map(|name| self.view(name, now)).filter(|view| view.open);
+        down.next().map(|view| view.probe_in)
+    }
+
+    /// What all destinations are reached through, while it is down.
+    pub(crate) fn down_server(&self) -> Option<&str> {
+        let server = self.server.as_deref().filter(|_| self.holds_back())?;
+        self.lock().get(server).is_some_and(Breaker::is_open).then_some(server)
+    }
+
+    /// What all destinations are reached through, if it was down and is not known to be well again.
+    pub(crate) fn ailing_server(&self) -> Option<&str> {
+        let server = self.server.as_deref()?;
+        let ailing = self.lock().get(server).is_some_and(|breaker| !breaker.is_healthy());
+        ailing.then_some(server)
     }
 
     /// How many destinations are down.
@@ -261,6 +291,13 @@ impl Health {
     /// Which of these events is sent to a destination that is down, as a probe.
     pub fn appoint(&self, destination: &str, ids: &[i64], now: Instant) -> Option<i64> {
         self.lock().get_mut(destination)?.appoint(ids, now)
+    }
+
+    /// Whether the call of a caller is sent to a destination that is down, as a probe.
+    #[cfg(feature = "gateway")]
+    pub(crate) fn appoint_caller(&self, destination: &str, call: i64, now: Instant) -> bool {
+        let mut breakers = self.lock();
+        breakers.get_mut(destination).is_some_and(|breaker| breaker.appoint_caller(call, now))
     }
 
     /// The probe is back, or was never sent.

@@ -16,6 +16,7 @@ pub mod config;
 mod courier;
 mod dead_batch;
 mod destinations;
+mod failed_calls;
 mod fan_out;
 #[cfg(feature = "filters")]
 mod filter;
@@ -73,7 +74,7 @@ pub use preset::{Backoff, Preset};
 pub use rate::RateLimit;
 pub use relay::{Relay, RelayError};
 pub use routes::{RouteSettings, Router};
-pub use sink::{Batch, Outcome, Sink, SinkError};
+pub use sink::{Batch, Cause, Outcome, Sink, SinkError};
 pub use trace::TraceSettings;
 pub use trouble::TROUBLE_KIND;
 pub use view::EventView;

@@ -11,7 +11,7 @@ use postrider::store::DeadReason;
 
 use crate::health::HealthView;
 use crate::preset::Preset;
-use crate::sink::Outcome;
+use crate::sink::{Cause, Outcome};
 
 /// Crashes that an event survives alone in flight. With the two that made it a suspect, five
 /// relays died holding it.
@@ -131,9 +131,9 @@ pub fn decide(
             attempted: false,
         },
         Outcome::Retry { error } => spend(error, None, event, preset, random),
-        Outcome::Down { error, retry_after, .. } => {
+        Outcome::Down { error, retry_after, cause, .. } => {
             let asked = retry_after.map(|wait| wait.min(RETRY_AFTER_MAX));
-            if charged(event, health, preset) {
+            if charged(*cause, event, health, preset) {
                 return spend(error, asked, event, preset, random);
             }
             // Due again at the next probe, or at the next idle poll: when the destination is back,
@@ -152,14 +152,15 @@ pub fn decide(
     }
 }
 
-/// Whether an outage is charged to this event: the destination delivered something else since this
-/// event's previous try (it is the event, not the destination), or nothing at all for too long.
-fn charged(event: &Event, health: &HealthView, preset: &Preset) -> bool {
+/// Whether an outage is charged to this event: the event may be the cause and the destination
+/// delivered something else since its previous try, or nothing was delivered for too long.
+fn charged(cause: Cause, event: &Event, health: &HealthView, preset: &Preset) -> bool {
+    let others_passed = matches!(
+        (event.last_failed_at, health.last_success_at),
+        (Some(failed), Some(success)) if success > failed
+    );
     preset.outage_spends_attempts
-        || matches!(
-            (event.last_failed_at, health.last_success_at),
-            (Some(failed), Some(success)) if success > failed
-        )
+        || (cause == Cause::Unknown && others_passed)
         || health.down_for.is_some_and(|time| time >= preset.outage_max)
 }
 

@@ -2,6 +2,8 @@
 //!
 //! The alert leaves by channels that need no database: the dispatcher lives in this process.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -20,13 +22,16 @@ pub(crate) struct Reachability {
     silent_since: Option<Instant>,
     /// People were told that it does not answer.
     told: bool,
+    /// Whether the last question had no answer, for whoever asks this process.
+    fails: Arc<AtomicBool>,
     alerts: Alerts,
 }
 
 impl Reachability {
     /// Nothing is known of it yet.
     pub(crate) fn new(kind: String, server: String, silent_max: Duration, alerts: Alerts) -> Self {
-        Self { kind, server, silent_max, silent_since: None, told: false, alerts }
+        let fails = Arc::default();
+        Self { kind, server, silent_max, silent_since: None, told: false, fails, alerts }
     }
 
     /// The store, as the heartbeat sees it.
@@ -34,9 +39,16 @@ impl Reachability {
         Self::new("store-unreachable".to_owned(), "The store".to_owned(), silent_max, alerts)
     }
 
+    /// Keeps `fails` up to date.
+    pub(crate) fn shown_by(mut self, fails: Arc<AtomicBool>) -> Self {
+        self.fails = fails;
+        self
+    }
+
     /// It answered.
     pub(crate) fn answered(&mut self) {
         self.silent_since = None;
+        self.fails.store(false, Ordering::Relaxed);
         if std::mem::take(&mut self.told) {
             let title = format!("{} answers again", self.server);
             tracing::info!(kind = self.kind, "{title}");
@@ -46,6 +58,7 @@ impl Reachability {
 
     /// It was asked then, and did not answer; this is why.
     pub(crate) fn failed(&mut self, asked_at: Instant, error: &str) {
+        self.fails.store(true, Ordering::Relaxed);
         let silent = self.silent_since.get_or_insert(asked_at).elapsed();
         if silent < self.silent_max {
             return;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use postrider::store::{ClaimMode, Database, SchemaState, Serving, Share};
@@ -29,6 +30,7 @@ use crate::sink::Sink;
 use crate::supervisor::{self, Supervisor};
 use crate::telemetry;
 use crate::trace::{self, TraceSettings};
+use crate::trouble::Trouble;
 use crate::upkeep::Upkeep;
 use crate::waker::Waker;
 
@@ -64,6 +66,7 @@ pub struct Relay {
     alert_settings: AlertSettings,
     book: Arc<AlertBook>,
     destinations: Arc<DestinationBook>,
+    heartbeat_fails: Arc<AtomicBool>,
     traces: Option<TraceSettings>,
     waker: Waker,
 }
@@ -81,6 +84,7 @@ impl Relay {
             alert_settings: AlertSettings::default(),
             book: Arc::default(),
             destinations: Arc::default(),
+            heartbeat_fails: Arc::default(),
             traces: None,
             waker: Waker::default(),
         }
@@ -130,6 +134,12 @@ impl Relay {
     /// How the destinations of its sinks are doing.
     pub fn destination_book(&self) -> Arc<DestinationBook> {
         Arc::clone(&self.destinations)
+    }
+
+    /// Whether the last heartbeat could not be written: a store that can be read may be full, or
+    /// read-only.
+    pub fn heartbeat_fails(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.heartbeat_fails)
     }
 
     /// Wakes the relay after an append in the same process.
@@ -198,7 +208,8 @@ impl Relay {
         let beating = {
             let (heart, store) = (Arc::clone(&heart), Arc::clone(&self.store));
             let (config, stop) = (self.config.clone(), stop_heart.clone());
-            let answers = Reachability::of_store(config.unreachable_after, alerts.clone());
+            let answers = Reachability::of_store(config.unreachable_after, alerts.clone())
+                .shown_by(Arc::clone(&self.heartbeat_fails));
             tokio::spawn(async move {
                 heart.run(store.as_ref(), &config, registered, answers, &stop).await
             })
@@ -259,6 +270,7 @@ impl Relay {
         for (config, observations) in observed {
             telemetry::start(config.outbox.name());
             telemetry::start_sink(config.outbox.name(), config.sink.name());
+            let trouble = Trouble::new(config.outbox.name(), alerts.clone(), Arc::clone(&heart));
             let supervisor = Supervisor {
                 config,
                 settler: Settler {
@@ -267,6 +279,7 @@ impl Relay {
                     safety_net: Arc::clone(&safety_net),
                     observations: Arc::clone(&observations),
                     waker: self.waker.clone(),
+                    trouble: Arc::new(trouble),
                     abort: abort.clone(),
                 },
                 heart: Arc::clone(&heart),

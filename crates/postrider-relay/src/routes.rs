@@ -124,6 +124,24 @@ impl Router {
         self.fill(self.pick(view)?, view, encode)
     }
 
+    /// The destination of an event and of all others that share their fate; see
+    /// [`Template::fill_kind`].
+    ///
+    /// # Errors
+    /// As [`Router::resolve`].
+    pub fn resolve_kind<'a>(&'a self, view: &EventView<'a>) -> Result<Cow<'a, str>, Outcome> {
+        let template = &self.templates[self.pick(view)?];
+        template.fill_kind(view).map_err(|error| Outcome::NoRoute { error })
+    }
+
+    /// The destination of every event, where there is only one.
+    pub fn only(&self) -> Option<&str> {
+        match self.templates.as_slice() {
+            [only] if self.routes.is_empty() => only.fixed(),
+            _ => None,
+        }
+    }
+
     /// The destination by the template that [`Router::pick`] chose.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ use crate::courier::{Carried, Courier, Manner};
 use crate::heart::{Heart, Held};
 use crate::settling::Settler;
 use crate::telemetry;
-use crate::trouble::Trouble;
+use crate::trouble::Step;
 use crate::waker::Waker;
 
 /// After a batch, polling starts over at this and doubles up to the idle poll.
@@ -47,7 +47,6 @@ pub(crate) struct Rows {
     /// Rows are held that nobody works on any more: a batch panicked, or could not be settled
     /// before the stop deadline.
     pub(crate) abandoned: AtomicBool,
-    pub(crate) trouble: Arc<Trouble>,
 }
 
 /// How many batches may be in flight.
@@ -152,7 +151,7 @@ impl Rows {
             drop(in_flight);
             // Nothing else may be in flight: whatever this relay then holds is the lost claim's.
             let Ok(_all) = tokio::time::timeout(CLAIM_REPEAT.1, places.all()).await else {
-                self.trouble.still_waiting();
+                self.settler.trouble.still_waiting();
                 return Some(POLL_FIRST);
             };
             self.release_lost(state).await;
@@ -176,7 +175,7 @@ impl Rows {
             Ok(claimed) => {
                 state.answer_lost = false;
                 state.claim_repeat = CLAIM_REPEAT.0;
-                self.trouble.succeeded();
+                self.settler.trouble.succeeded(Step::Claim);
                 if claimed.events.is_empty() {
                     return Some(state.next_poll(self.config.preset.idle_poll));
                 }
@@ -200,7 +199,7 @@ impl Rows {
                     StoreError::HistoryChanged(_) => self.courier.report_changed_history(&error),
                     _ => {}
                 }
-                self.trouble.failed(&error);
+                self.settler.trouble.failed(Step::Claim, &error);
                 // A deadlock is an answer: the claim was rolled back, and nothing is ours.
                 state.answer_lost = !matches!(error, StoreError::Busy(_));
                 match error {
@@ -238,7 +237,7 @@ impl Rows {
         tasks.spawn(async move {
             let work = AssertUnwindSafe(pipeline.work(&held, events, manner));
             if work.catch_unwind().await.is_err() {
-                pipeline.trouble.panicked();
+                pipeline.settler.trouble.panicked();
                 pipeline.abandoned.store(true, Ordering::SeqCst);
             }
             drop(in_flight);
@@ -322,7 +321,7 @@ impl Rows {
             }
             Err(error) => {
                 tracing::warn!(outbox = outbox.name(), %error, "lost claim not given back yet");
-                self.trouble.failed(&error);
+                self.settler.trouble.failed(Step::Claim, &error);
                 tokio::time::sleep(CLAIM_REPEAT.0).await;
             }
         }

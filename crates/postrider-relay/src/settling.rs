@@ -22,6 +22,7 @@ use crate::monitor::Observations;
 use crate::policy::Settlement;
 use crate::safety_net::SafetyNet;
 use crate::telemetry::{self, label};
+use crate::trouble::{Step, Trouble};
 use crate::waker::Waker;
 
 /// Waits between repeats of a write double from the first to the second.
@@ -38,6 +39,8 @@ pub(crate) struct Settler {
     pub(crate) observations: Arc<Observations>,
     /// For the outboxes of branches.
     pub(crate) waker: Waker,
+    /// Of the outbox that is settled.
+    pub(crate) trouble: Arc<Trouble>,
     /// The stop deadline has passed: give up what cannot be written.
     pub(crate) abort: CancellationToken,
 }
@@ -130,6 +133,7 @@ impl Settler {
         }
         if !dead.is_empty() {
             self.safety_net.bury(&config.outbox, lease, dead, self).await?;
+            self.trouble.succeeded(Step::Settle);
         }
         Ok(())
     }
@@ -168,6 +172,7 @@ impl Settler {
             }
             self.pause(&config.outbox, lease, &mut wait, &error).await?;
         }
+        self.trouble.succeeded(Step::Settle);
         Ok(())
     }
 
@@ -187,6 +192,7 @@ impl Settler {
                     metrics::counter!(telemetry::FENCED, label::OUTBOX => outbox.name().to_owned())
                         .increment(missing);
                     self.measure_age(outbox, work.delivered(range));
+                    self.trouble.succeeded(Step::Settle);
                     (wait, refusals) = (REPEAT_WAIT.0, 0);
                 }
                 Err(StoreError::LeaseLost) => {
@@ -198,6 +204,7 @@ impl Settler {
                     match work.delivered(range.clone()) {
                         [row] if refusals >= REFUSALS_MAX => {
                             self.set_aside(outbox, lease, row, &error).await?;
+                            self.trouble.succeeded(Step::Settle);
                             refusals = 0;
                         }
                         _ => {
@@ -277,6 +284,7 @@ impl Settler {
         error: &StoreError,
     ) -> Result<()> {
         tracing::warn!(outbox = outbox.name(), %error, "settle failed; repeating");
+        self.trouble.failed(Step::Settle, error);
         tokio::select! {
             biased;
             () = self.abort.cancelled() => return Err(StoreError::LeaseLost),
@@ -285,7 +293,11 @@ impl Settler {
         *wait = (*wait * 2).min(REPEAT_WAIT.1);
         match self.heart.is_current(lease) {
             true => Ok(()),
-            false => Err(StoreError::LeaseLost),
+            false => {
+                // There is nothing left to settle that could fail.
+                self.trouble.succeeded(Step::Settle);
+                Err(StoreError::LeaseLost)
+            }
         }
     }
 }

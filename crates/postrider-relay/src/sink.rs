@@ -163,12 +163,26 @@ pub enum Outcome {
         retry_after: Option<Duration>,
         /// It refused our credentials: somebody must act.
         credentials: bool,
+        /// Whether the event itself may be the reason.
+        cause: Cause,
     },
     /// Not tried: cut off by the deadline, or behind a failure.
     Untried,
     /// Nothing had to be sent: what the event is for has happened without it. It is settled as
     /// delivered, and says nothing about how the destination is doing.
     Needless,
+}
+
+/// What a [`Outcome::Down`] may be caused by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The event, perhaps: where its destination took others since its previous try, the event
+    /// pays for this one with an attempt.
+    Unknown,
+    /// Its destination, whatever the event: a full queue, a refused connection.
+    Destination,
+    /// What all destinations of the sink are reached through ([`Sink::server`]), whatever the event.
+    Server,
 }
 
 impl Outcome {
@@ -191,13 +205,19 @@ pub trait Sink: Send + Sync + 'static {
     /// Name in the configuration, metrics and messages.
     fn name(&self) -> &str;
 
-    /// What an outage is about: events with the same destination share their fate. A host, a
-    /// broker; never anything with as many values as there are events.
+    /// What an outage is about: events with the same destination share their fate. A host, a queue,
+    /// a topic; never anything with as many values as there are events.
     fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str>;
 
     /// The destination of all events, where there is only one. While it is down, the relay claims
     /// nothing but probes; otherwise it must look through the events for those of the others.
     fn only_destination(&self) -> Option<&str> {
+        None
+    }
+
+    /// What all destinations are reached through, where a sink has several: a broker. While it is
+    /// down ([`Cause::Server`]), so are they.
+    fn server(&self) -> Option<&str> {
         None
     }
 

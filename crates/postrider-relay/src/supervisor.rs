@@ -28,7 +28,6 @@ use crate::rows::Rows;
 use crate::settling::Settler;
 use crate::telemetry;
 use crate::trace::Tracer;
-use crate::trouble::Trouble;
 use crate::waker::Waker;
 
 /// Probe intervals that an event of a destination that is down waits at most, where nobody tells it
@@ -67,12 +66,10 @@ impl Supervisor {
     pub(crate) async fn run(self, stop: CancellationToken) -> bool {
         let mut rolls = self.heart.rolls();
         let name = self.config.outbox.name();
-        let trouble = Trouble::new(name, self.alerts.clone(), Arc::clone(&self.heart));
-        let trouble = Arc::new(trouble);
         let (mut clean, mut panicked) = (true, false);
         while let Some(mode) = self.next_mode(&mut rolls, &stop).await {
             let ended = stop.child_token();
-            let pipeline = self.pipeline(mode.claim, &trouble, panicked, ended.clone());
+            let pipeline = self.pipeline(mode.claim, panicked, ended.clone());
             let pipeline = tokio::spawn(pipeline);
             let mut pipeline = tokio_util::task::AbortOnDropHandle::new(pipeline);
             tracing::info!(outbox = self.config.outbox.name(), claim = %mode.claim, "working");
@@ -91,7 +88,7 @@ impl Supervisor {
             };
             (clean, panicked) = (*ended.as_ref().unwrap_or(&false), ended.is_err());
             if panicked {
-                let wait = trouble.panicked();
+                let wait = self.settler.trouble.panicked();
                 tracing::error!(outbox = name, ?wait, "the pipeline panicked; starting it again");
                 stop.run_until_cancelled(tokio::time::sleep(wait)).await;
             }
@@ -180,7 +177,6 @@ impl Supervisor {
     fn pipeline(
         &self,
         claim: ClaimMode,
-        trouble: &Arc<Trouble>,
         panicked: bool,
         stop: CancellationToken,
     ) -> impl Future<Output = bool> + Send + 'static {
@@ -209,7 +205,6 @@ impl Supervisor {
         let (config, settler) = (self.config.clone(), self.settler.clone());
         let (heart, waker) = (Arc::clone(&self.heart), self.waker.clone());
         let (alone, suspects_every) = (Arc::clone(&self.alone), self.suspects_every);
-        let trouble = Arc::clone(trouble);
         async move {
             match claim {
                 ClaimMode::Rows => {
@@ -223,7 +218,6 @@ impl Supervisor {
                         alone,
                         suspects_every,
                         abandoned,
-                        trouble,
                     };
                     let rows = Arc::new(rows);
                     tokio::select! {
@@ -233,7 +227,7 @@ impl Supervisor {
                     }
                 }
                 ClaimMode::Lanes => {
-                    let lanes = Lanes { config, courier, settler, heart, waker, alone, trouble };
+                    let lanes = Lanes { config, courier, settler, heart, waker, alone };
                     let lanes = Arc::new(lanes);
                     tokio::select! {
                         biased;

@@ -123,11 +123,30 @@ impl Template {
         view: &EventView<'a>,
         encode: Encode,
     ) -> Result<Cow<'a, str>, String> {
+        self.fill_with(view, encode, |_| None)
+    }
+
+    /// Puts the event in, without what is different in each event (`{aggregate_id}` and the other
+    /// ids stay as they are written): a name for all events that share their fate.
+    ///
+    /// # Errors
+    /// Names the field that the event does not have.
+    pub fn fill_kind<'a>(&'a self, view: &EventView<'a>) -> Result<Cow<'a, str>, String> {
+        self.fill_with(view, verbatim, Field::placeholder)
+    }
+
+    fn fill_with<'a>(
+        &'a self,
+        view: &EventView<'a>,
+        encode: Encode,
+        stand_in: fn(&Field) -> Option<&'static str>,
+    ) -> Result<Cow<'a, str>, String> {
         if let Some(fixed) = self.fixed() {
             return Ok(Cow::Borrowed(fixed));
         }
         // `topic = "{aggregate_type}"` is the usual case: nothing is copied.
         if let [Part::Field(field)] = self.parts.as_slice()
+            && stand_in(field).is_none()
             && let Some(value) = field.of_event(view)
             && let Cow::Borrowed(value) = encode(value)
         {
@@ -137,7 +156,10 @@ impl Template {
         for part in &self.parts {
             match part {
                 Part::Text(text) => filled.push_str(text),
-                Part::Field(field) => filled.push_str(&encode(&field.value(view)?)),
+                Part::Field(field) => match stand_in(field) {
+                    Some(text) => filled.push_str(text),
+                    None => filled.push_str(&encode(&field.value(view)?)),
+                },
             }
         }
         Ok(Cow::Owned(filled))
@@ -162,6 +184,17 @@ impl Field {
         })
     }
 
+    /// How it is written, where its values are as many as there are events.
+    fn placeholder(&self) -> Option<&'static str> {
+        match self {
+            Self::Id => Some("{id}"),
+            Self::EventId => Some("{event_id}"),
+            Self::AggregateId => Some("{aggregate_id}"),
+            Self::RequestId => Some("{request_id}"),
+            Self::EventType | Self::AggregateType | Self::Header(_) | Self::Payload(_) => None,
+        }
+    }
+
     fn value<'v>(&self, view: &'v EventView<'_>) -> Result<Cow<'v, str>, String> {
         if let Some(value) = self.of_event(view) {
             return Ok(Cow::Borrowed(value));
@@ -175,9 +208,9 @@ impl Field {
             },
             Self::Payload(path) => {
                 let name = format!("payload.{}", path.join("."));
-                let Some(payload) = view.payload() else {
-                    return Err(format!("{{{name}}}: the payload is not JSON"));
-                };
+                let wrong = |why: &str| format!("{{{name}}}: {why}");
+                let payload = view.payload().map_err(|why| wrong(&why))?;
+                let payload = payload.ok_or_else(|| wrong("the payload is not JSON"))?;
                 match path.iter().try_fold(payload, |value, key| child(value, key)) {
                     None | Some(Value::Null) => lacks(&name),
                     Some(Value::String(text)) => Ok(Cow::Borrowed(text)),

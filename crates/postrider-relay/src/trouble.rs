@@ -1,6 +1,6 @@
-//! Notices that the work on one outbox does not get on: claims or reads that fail again and again, a
-//! pipeline that panics. Raises one alert while that lasts, which also makes `/readyz` fail, and
-//! tells the others with the heartbeat, so that `doctor` names it.
+//! Notices that the work on one outbox makes no progress: claims, reads or settles that fail
+//! repeatedly, a pipeline that panics. Raises one alert while that lasts, which also makes `/readyz`
+//! fail, and reports it with the heartbeat, so that `doctor` names it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,8 +14,11 @@ use crate::heart::Heart;
 /// The kind of these alerts is this and the outbox. Whoever asks whether a relay is ready looks for it.
 pub const TROUBLE_KIND: &str = "pipeline/";
 
-/// Failures in a row that make trouble.
+/// Panics, or failures of a claim in a row, that make trouble.
 const FAILURES_MAX: u32 = 5;
+/// Failures of a settle in a row that make trouble: more than one row may cause before it becomes a
+/// dead letter.
+const SETTLE_FAILURES_MAX: u32 = 10;
 /// Failures for this long make trouble, however few they are.
 const FAILING_MAX: Duration = Duration::from_secs(30);
 /// Without a panic for this long, earlier ones are forgotten.
@@ -31,10 +34,28 @@ pub(crate) struct Trouble {
     recent: Mutex<Recent>,
 }
 
+/// Steps fail independently: claims go on succeeding while no settle does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Step {
+    /// A claim, or a read of lanes.
+    Claim,
+    /// Room in memory for more rows of lanes.
+    Room,
+    Settle,
+}
+
+/// Failures of one step in a row.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u32,
+    since: Option<Instant>,
+}
+
 #[derive(Debug, Default)]
 struct Recent {
-    failures: u32,
-    failing_since: Option<Instant>,
+    claims: Failures,
+    room: Failures,
+    settles: Failures,
     error: String,
     panics: u32,
     panicked_at: Option<Instant>,
@@ -42,10 +63,15 @@ struct Recent {
 }
 
 impl Recent {
-    fn failed(&mut self, now: Instant) -> bool {
-        self.failures = self.failures.saturating_add(1);
-        let since = *self.failing_since.get_or_insert(now);
-        self.failures >= FAILURES_MAX || now.duration_since(since) >= FAILING_MAX
+    fn failed(&mut self, step: Step, now: Instant) -> bool {
+        let (failures, max) = match step {
+            Step::Claim => (&mut self.claims, FAILURES_MAX),
+            Step::Room => (&mut self.room, FAILURES_MAX),
+            Step::Settle => (&mut self.settles, SETTLE_FAILURES_MAX),
+        };
+        failures.count = failures.count.saturating_add(1);
+        let since = *failures.since.get_or_insert(now);
+        failures.count >= max || now.duration_since(since) >= FAILING_MAX
     }
 
     fn panicked(&mut self, now: Instant) -> bool {
@@ -55,11 +81,16 @@ impl Recent {
         self.panics >= FAILURES_MAX
     }
 
-    /// Whether nothing is wrong any more.
-    fn succeeded(&mut self, now: Instant) -> bool {
-        (self.failures, self.failing_since) = (0, None);
+    /// Returns whether nothing is wrong any more.
+    fn succeeded(&mut self, step: Step, now: Instant) -> bool {
+        match step {
+            Step::Claim => self.claims = Failures::default(),
+            Step::Room => self.room = Failures::default(),
+            Step::Settle => self.settles = Failures::default(),
+        }
         self.forget_old_panics(now);
-        self.panics == 0
+        let failing = [&self.claims, &self.room, &self.settles];
+        self.panics == 0 && failing.iter().all(|failures| failures.count == 0)
     }
 
     fn forget_old_panics(&mut self, now: Instant) {
@@ -74,14 +105,27 @@ impl Trouble {
         Self { outbox: outbox.to_owned(), alerts, heart, recent: Mutex::default() }
     }
 
-    /// A claim or a read failed. That the database is away is another alert's matter.
-    pub(crate) fn failed(&self, error: &StoreError) {
+    /// Records a failure. An unreachable database has an alert of its own.
+    pub(crate) fn failed(&self, step: Step, error: &StoreError) {
         if matches!(error, StoreError::Unavailable(_) | StoreError::LeaseLost) {
             return;
         }
+        self.record(step, error.to_string());
+    }
+
+    /// No new rows are read because so many wait for their time.
+    pub(crate) fn no_room(&self, waiting: usize) {
+        let error = format!(
+            "{waiting} keys wait for their time or for a destination that is down, and no new rows \
+             are read until some of them are done; claim mode `rows` has no such limit"
+        );
+        self.record(Step::Room, error);
+    }
+
+    fn record(&self, step: Step, error: String) {
         let mut recent = self.lock();
-        recent.error = error.to_string();
-        if recent.failed(Instant::now()) {
+        recent.error = error;
+        if recent.failed(step, Instant::now()) {
             let error = recent.error.clone();
             self.raise(&mut recent, error);
         }
@@ -90,7 +134,7 @@ impl Trouble {
     /// Nothing could be tried since the last failure: a batch in flight does not end.
     pub(crate) fn still_waiting(&self) {
         let mut recent = self.lock();
-        if recent.failing_since.is_some_and(|since| since.elapsed() >= FAILING_MAX) {
+        if recent.claims.since.is_some_and(|since| since.elapsed() >= FAILING_MAX) {
             let error = recent.error.clone();
             self.raise(&mut recent, error);
         }
@@ -105,10 +149,9 @@ impl Trouble {
         (RESTART.0 * 2_u32.saturating_pow(recent.panics.min(16) - 1)).min(RESTART.1)
     }
 
-    /// A claim or a read succeeded.
-    pub(crate) fn succeeded(&self) {
+    pub(crate) fn succeeded(&self, step: Step) {
         let mut recent = self.lock();
-        if recent.succeeded(Instant::now()) && std::mem::take(&mut recent.raised) {
+        if recent.succeeded(step, Instant::now()) && std::mem::take(&mut recent.raised) {
             self.heart.note_trouble(&self.outbox, None);
             let name = &self.outbox;
             self.alerts
@@ -145,11 +188,22 @@ mod tests {
     #[test]
     fn five_failures_in_a_row_are_trouble_and_a_success_ends_it() {
         let (mut recent, now) = (Recent::default(), Instant::now());
-        let raised: Vec<_> = (0..5).map(|_| recent.failed(now)).collect();
+        let raised: Vec<_> = (0..5).map(|_| recent.failed(Step::Claim, now)).collect();
         assert_eq!(raised, [false, false, false, false, true]);
-        assert!(recent.succeeded(now));
-        assert!(!recent.failed(now), "counted from the beginning");
-        assert!(recent.failed(now + FAILING_MAX), "few, but for a long time");
+        assert!(recent.succeeded(Step::Claim, now));
+        assert!(!recent.failed(Step::Claim, now), "counted from the beginning");
+        assert!(recent.failed(Step::Claim, now + FAILING_MAX), "few, but for a long time");
+    }
+
+    #[test]
+    fn claims_that_succeed_do_not_hide_settles_that_fail() {
+        let (mut recent, now) = (Recent::default(), Instant::now());
+        for _ in 1..SETTLE_FAILURES_MAX {
+            assert!(!recent.failed(Step::Settle, now));
+            assert!(!recent.succeeded(Step::Claim, now), "settles still fail");
+        }
+        assert!(recent.failed(Step::Settle, now));
+        assert!(recent.succeeded(Step::Settle, now));
     }
 
     #[test]
@@ -157,8 +211,8 @@ mod tests {
         let (mut recent, now) = (Recent::default(), Instant::now());
         let raised: Vec<_> = (0..5).map(|_| recent.panicked(now)).collect();
         assert_eq!(raised, [false, false, false, false, true]);
-        assert!(!recent.succeeded(now), "claims succeed between two panics");
-        assert!(recent.succeeded(now + CALM_AFTER));
+        assert!(!recent.succeeded(Step::Claim, now), "claims succeed between two panics");
+        assert!(recent.succeeded(Step::Claim, now + CALM_AFTER));
         assert!(!recent.panicked(now + CALM_AFTER));
     }
 }

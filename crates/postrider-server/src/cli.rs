@@ -18,7 +18,7 @@ pub(crate) use bench::{
     ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BenchRelayArgs, BlockedKeysArgs,
     BufferBenchArgs, BulkRetryArgs, DestinationsArgs, DrainArgs, EventArgs, GatewayBenchArgs,
     HeldXminArgs, InboxBenchArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, PageBenchArgs,
-    RelayArgs, ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
+    ProducersArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
 };
 pub(crate) use buffer::BufferCommand;
 pub(crate) use chaos::{ChaosApiArgs, ChaosCommand, ChaosRelayArgs, N19Args, StormArgs, StormSink};

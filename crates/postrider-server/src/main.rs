@@ -32,7 +32,7 @@ async fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            eprintln!("postrider: {failure}");
+            eprintln!("postrider: {}", output::visible(&failure.to_string()));
             if let Some(hint) = failure.hint() {
                 eprintln!("{hint}");
             }

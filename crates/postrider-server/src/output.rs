@@ -1,6 +1,7 @@
 //! What goes to the terminal: tables and JSON on standard output, the log on standard error.
 
-use std::io::{IsTerminal, Write};
+use std::borrow::Cow;
+use std::io::{self, IsTerminal, Write};
 
 use postrider::store::Counted;
 use serde::Serialize;
@@ -8,29 +9,78 @@ use tracing_subscriber::EnvFilter;
 
 use crate::commands::Failure;
 
+/// The server's remarks on statements of our own, such as `DROP … IF EXISTS`, and messages that
+/// RabbitMQ returned, payload included: what becomes of their events is told as for every sink.
+const QUIET: &str = "sqlx::postgres::notice=warn,lapin::returned_messages=error";
+
 pub(crate) fn start_log(filter: &str, json: bool) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter)
+    let filter = EnvFilter::try_new(format!("{filter},{QUIET}"))
         .map_err(|error| format!("--log {filter}: {error}; use error, warn, info or debug"))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal());
     match json {
         true => log.json().init(),
-        false => log.init(),
+        false => log.with_writer(|| OneLine(io::stderr())).init(),
     }
     Ok(())
 }
 
+/// Keeps each entry of the text log on a line of its own. A line end in an error, which may be a
+/// destination's answer, would let it write entries of its own. Escape sequences in values are taken
+/// care of by the log's formatter; those that are left are its colours.
+struct OneLine<W>(W);
+
+impl<W: Write> Write for OneLine<W> {
+    fn write(&mut self, entry: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(entry);
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        let line = escaped(line, |c| c.is_control() && !matches!(c, '\x1b' | '\t'));
+        // At once: lines of two threads must not mix.
+        self.0.write_all(format!("{line}\n").as_bytes())?;
+        Ok(entry.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+fn escaped(text: &str, unwanted: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&unwanted) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match unwanted(c) {
+            true => escaped.extend(c.escape_default()),
+            false => escaped.push(c),
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// The text without what a terminal would carry out: an event, or a destination's answer, may hold
+/// escape sequences. Line ends and tabs stay.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c.is_control() && !matches!(c, '\n' | '\t'))
+}
+
 /// Prints text; a closed pipe is an error like any other.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)
+    let mut out = io::stdout().lock();
+    out.write_all(visible(text).as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)
 }
 
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(std::io::Error::other);
-    print(&format!("{}\n", text.map_err(Failure::Output)?))
+    let text = serde_json::to_string_pretty(value).map_err(io::Error::other);
+    let mut text = text.map_err(Failure::Output)?;
+    // JSON itself escapes those below U+0020 only.
+    for c in ('\u{7f}'..='\u{9f}').filter(|c| text.contains(*c)).collect::<Vec<_>>() {
+        text = text.replace(c, &format!("\\u{:04x}", u32::from(c)));
+    }
+    print(&format!("{text}\n"))
 }
 
 /// A table with aligned columns. Numbers go to the right.
@@ -44,7 +94,9 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        // A line end in a cell would look like another row.
+        let shown = |cell: &String| escaped(cell, char::is_control).into_owned();
+        self.rows.push(cells.iter().map(shown).collect());
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -127,5 +179,15 @@ mod tests {
         assert_eq!(age(3_700), "1 h 1 min");
         assert_eq!(brief("a\nb", 9), "a b");
         assert_eq!(brief("abcdef", 4), "abc…");
+    }
+
+    #[test]
+    fn nothing_steers_a_terminal_and_no_value_makes_a_line_of_the_log() {
+        let hostile = "a\x1b]0;owned\x07\u{9b}2Jb\r\nERROR forged\tc\n";
+        assert_eq!(visible(hostile), "a\\u{1b}]0;owned\\u{7}\\u{9b}2Jb\\r\nERROR forged\tc\n");
+        let mut log = Vec::new();
+        OneLine(&mut log).write_all(b"\x1b[31mERROR\x1b[0m no\r\nINFO forged\x0e\n").unwrap();
+        let expected = "\x1b[31mERROR\x1b[0m no\\r\\nINFO forged\\u{e}\n";
+        assert_eq!(String::from_utf8(log).unwrap(), expected);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider::Event;
-use postrider_relay::{Batch, Outcome, Sink, SinkError};
+use postrider_relay::{Batch, Cause, Outcome, Sink, SinkError};
 use rand::RngExt;
 use tokio::time::sleep;
 
@@ -30,7 +30,12 @@ pub(crate) struct SimulatedSink {
 
 impl SimulatedSink {
     fn down(error: &str) -> Outcome {
-        Outcome::Down { error: error.to_owned(), retry_after: None, credentials: false }
+        Outcome::Down {
+            error: error.to_owned(),
+            retry_after: None,
+            credentials: false,
+            cause: Cause::Unknown,
+        }
     }
 
     /// What becomes of one event at its destination.

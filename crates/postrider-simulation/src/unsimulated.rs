@@ -1,5 +1,6 @@
 //! What no relay needs while it works, or only reads for people: refused, or empty.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -52,8 +53,17 @@ impl Upkeep for SimulatedStore {
         .await
     }
 
-    async fn move_marked(&self, outbox: &Outbox, _: u32) -> Result<Vec<MovedLetter>> {
+    async fn move_marked_within(
+        &self,
+        outbox: &Outbox,
+        _: RangeInclusive<i64>,
+        _: u32,
+    ) -> Result<Vec<MovedLetter>> {
         self.move_marked_rows(outbox).await
+    }
+
+    async fn marked_rows(&self, _: &Outbox, _: u32) -> Result<Vec<i64>> {
+        Ok(Vec::new())
     }
 
     async fn fingerprint_dead_letters(&self, _: &Outbox, _: u32) -> Result<u64> {

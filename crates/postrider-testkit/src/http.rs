@@ -148,7 +148,7 @@ async fn serve(
     });
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut stream, &mut buffer, connection).await {
-        let reply = script(&request);
+        let (reply, is_head) = (script(&request), request.method == "HEAD");
         received.send_modify(|all| {
             all.requests.push(request);
             all.now += 1;
@@ -157,7 +157,7 @@ async fn serve(
         drop(gate.subscribe().wait_for(|open| *open).await);
         // Over before the client can know: what it sends next counts by itself.
         received.send_modify(|all| all.now -= 1);
-        if answer(&mut stream, reply, &received).await.is_none() {
+        if answer(&mut stream, reply, is_head, &received).await.is_none() {
             return;
         }
     }
@@ -203,6 +203,7 @@ async fn fill(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
 async fn answer(
     stream: &mut TcpStream,
     reply: Reply,
+    is_head: bool,
     received: &watch::Sender<Received>,
 ) -> Option<()> {
     let (status, headers, body) = match reply {
@@ -229,6 +230,7 @@ async fn answer(
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
+    let body = if is_head { "" } else { &body };
     stream.write_all(format!("{head}\r\n{body}").as_bytes()).await.ok()
 }
 

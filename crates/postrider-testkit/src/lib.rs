@@ -61,6 +61,7 @@ pub mod sinks;
 mod skip;
 pub mod smtp;
 mod tls;
+mod tripwire;
 mod wait;
 
 #[cfg(feature = "browser")]
@@ -73,4 +74,5 @@ pub use private_server::PrivateServer;
 pub use proxy::FaultProxy;
 pub use skip::skip;
 pub use tls::TlsFront;
+pub use tripwire::Tripwire;
 pub use wait::{PATIENCE, eventually};

@@ -1,6 +1,6 @@
 //! What an append answers, and the order in which a batch is inserted.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use crate::NewEvent;
 
@@ -38,22 +38,17 @@ impl Appended {
 
 /// The order in which a batch is inserted: positions in `events`.
 ///
-/// Two batches that share request ids would deadlock if they took them in different orders, so they
-/// are taken sorted. But ids ascend in this order too, and the events of one key must keep theirs:
-/// the keys are sorted by their smallest request id, and within a key nothing moves.
+/// Two batches that share request ids would deadlock if they took them in different orders, so keys
+/// with request ids are sorted, behind those without. Within a key nothing moves: ids ascend in this
+/// order, and the events of a key must keep theirs. Batches that share events of a key have them in
+/// that order as well.
 pub(crate) fn insert_order(events: &[NewEvent]) -> Vec<usize> {
-    let mut smallest: HashMap<(&str, &str), &str> = HashMap::new();
-    for event in events {
-        let request_id = event.request_id.as_deref().unwrap_or_default();
-        smallest
-            .entry((&event.aggregate_type, &event.aggregate_id))
-            .and_modify(|known| *known = request_id.min(known))
-            .or_insert(request_id);
-    }
+    let key = |event: &NewEvent| (event.aggregate_type.clone(), event.aggregate_id.clone());
+    let with_ids: HashSet<_> =
+        events.iter().filter(|event| event.request_id.is_some()).map(key).collect();
     let mut order: Vec<usize> = (0..events.len()).collect();
-    order.sort_by_key(|position| {
-        let event = &events[*position];
-        smallest[&(event.aggregate_type.as_str(), event.aggregate_id.as_str())]
+    order.sort_by_cached_key(|position| {
+        Some(key(&events[*position])).filter(|k| with_ids.contains(k))
     });
     order
 }
@@ -63,9 +58,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_sorted_by_request_id_but_never_within_a_key() {
+    fn a_batch_is_sorted_by_key_but_never_within_one() {
         let event = |key: &str, request: &str| NewEvent::new("k", key, "T", "").request_id(request);
-        let events = [event("a", "9"), event("b", "5"), event("a", "1"), event("c", "3")];
-        assert_eq!(insert_order(&events), [0, 2, 3, 1], "a (1) before c (3) before b (5)");
+        let events = [event("c", "3"), event("a", "9"), event("b", "5"), event("a", "1")];
+        assert_eq!(insert_order(&events), [1, 3, 2, 0]);
+        let plain = ["y", "x", "y"].map(|key| NewEvent::new("k", key, "T", ""));
+        assert_eq!(insert_order(&plain), [0, 1, 2], "without request ids nothing moves");
     }
 }

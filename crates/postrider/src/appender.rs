@@ -2,10 +2,17 @@
 //! the HTTP endpoint. A program with a business change appends in *its* transaction instead.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+use crate::error::lost_to_another;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use crate::store::begin;
 use crate::{AppendError, Appended, NewEvent, Outbox, StoreError};
+
+/// Repeats of a transaction that another one made fail, and the wait before the first; the next one
+/// waits twice as long, then three times.
+const REPEATS_MAX: u32 = 10;
+const REPEAT_WAIT: Duration = Duration::from_millis(10);
 
 /// A pool of connections to append through.
 #[derive(Debug, Clone)]
@@ -31,7 +38,7 @@ impl Appender {
         match scheme {
             #[cfg(feature = "postgres")]
             "postgres" | "postgresql" => {
-                let options = sqlx::postgres::PgPoolOptions::new();
+                let options = crate::postgres::pool_options();
                 Ok(Self::Postgres(options.max_connections(connections_max).connect(url).await?))
             }
             #[cfg(feature = "mysql")]
@@ -42,9 +49,9 @@ impl Appender {
             #[cfg(feature = "sqlite")]
             "sqlite" => {
                 // Writers are serial; more connections would only wait for each other.
-                let options =
-                    sqlx::sqlite::SqlitePoolOptions::new().max_connections(connections_max.min(1));
                 let connect = crate::sqlite::connect_options(url)?;
+                let options = crate::sqlite::pool_options(connect.get_filename())
+                    .max_connections(connections_max.min(1));
                 Ok(Self::Sqlite(options.connect_with(connect).await?))
             }
             _ => Err(crate::connect::unknown_scheme(scheme)),
@@ -88,11 +95,29 @@ impl Appender {
         })
     }
 
-    /// Appends the events in one transaction: all or none. Answers in the order given.
+    /// Appends the events in one transaction: all or none. Answers in the order given. Repeats the
+    /// transaction if the database undid it because of another one (deadlock, serialization).
     ///
     /// # Errors
     /// As `append_all` of the store; nothing is appended then.
     pub async fn append_all(
+        &self,
+        outbox: &Outbox,
+        events: &[NewEvent],
+    ) -> Result<Vec<Appended>, AppendError> {
+        for repeat in 1..=REPEATS_MAX {
+            match self.append_once(outbox, events).await {
+                Err(AppendError::Database(error)) if lost_to_another(&error) => {
+                    tracing::debug!(%error, repeat, "the append is repeated");
+                    tokio::time::sleep(REPEAT_WAIT * repeat).await;
+                }
+                answer => return answer,
+            }
+        }
+        self.append_once(outbox, events).await
+    }
+
+    async fn append_once(
         &self,
         outbox: &Outbox,
         events: &[NewEvent],
@@ -114,7 +139,7 @@ impl Appender {
             }
             #[cfg(feature = "sqlite")]
             Self::Sqlite(pool) => {
-                let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
+                let mut tx = begin(pool, "BEGIN IMMEDIATE").await?;
                 let appended = crate::sqlite::append_all(&mut tx, outbox, events).await?;
                 tx.commit().await?;
                 Ok(appended)

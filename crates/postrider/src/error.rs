@@ -159,8 +159,21 @@ fn by_code(cause: &dyn sqlx::error::DatabaseError) -> Transience {
         // 15 PROTOCOL, which is a lost race for the WAL), the rest tells more: 517 BUSY_SNAPSHOT.
         Some(code) if code.len() < 5 => match code.parse::<i32>().map(|code| code & 0xff) {
             Ok(5 | 6 | 15) => Transience::Busy,
+            // The disk fails or is full, the file is gone: nothing that is written is at fault.
+            Ok(10 | 13 | 14) => Transience::Unavailable,
             _ => Transience::Lasting,
         },
         _ => Transience::Lasting,
     }
+}
+
+/// Whether the database undid the whole transaction because of another one: deadlock (40P01;
+/// MariaDB's is 40001), serialization failure, or MariaDB's change between snapshot and lock (1020).
+pub(crate) fn lost_to_another(error: &sqlx::Error) -> bool {
+    let Some(cause) = error.as_database_error() else { return false };
+    #[cfg(feature = "mysql")]
+    if let Some(error) = cause.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+        return matches!(error.number(), 1213 | 1020);
+    }
+    matches!(cause.code().as_deref(), Some("40001" | "40P01"))
 }

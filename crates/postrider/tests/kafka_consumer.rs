@@ -13,7 +13,10 @@ use postrider::kafka_consumer::{
 use postrider::store::{ConsumerBook, StoreKind};
 use postrider::{Event, Inbox};
 use postrider_testkit::sinks::{Destination, KafkaDestination, deliver_all, events_of_keys};
-use postrider_testkit::{FaultProxy, TestDb, eventually};
+use postrider_testkit::{FaultProxy, PATIENCE, TestDb, eventually};
+use rdkafka::ClientConfig;
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use sqlx::AssertSqlSafe;
 use sqlx::pool::PoolOptions;
 use tokio::sync::watch;
@@ -224,6 +227,7 @@ on_store!(mysql, Mysql:
 );
 // A file does not go away, and refuses to commit what is no transaction any more.
 on_store!(sqlite, Sqlite:
+    identities_that_are_not_text_are_told_apart,
     events_that_come_twice_are_applied_once_and_counted_as_ignored,
     a_poison_message_is_a_letter_and_is_handled_when_an_operator_asks,
     a_consumer_that_dies_without_a_word_is_followed_by_one_that_repeats_nothing,
@@ -251,6 +255,31 @@ async fn events_that_come_twice_are_applied_once_and_counted_as_ignored(place: P
     place.applied(251).await;
     consumer.stop().await;
     assert_eq!(place.book().await.received, 301);
+    place.topic.remove().await;
+}
+
+/// Identities of other programs may be any bytes, such as those of a UUID.
+async fn identities_that_are_not_text_are_told_apart(place: Place) {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", &place.topic.brokers);
+    let producer: BaseProducer = config.create().unwrap();
+    let ids = (128..=255_u8).map(|byte| [byte, 0, 1]);
+    for id in ids.chain([[128, 0, 1]]) {
+        let header = Header { key: "postrider-event-id", value: Some(&id) };
+        let headers = OwnedHeaders::new().insert(header);
+        let record = BaseRecord::<(), str>::to(&place.topic.topic).payload("{}").headers(headers);
+        producer.send(record).map_err(|(error, _)| error).unwrap();
+    }
+    producer.flush(PATIENCE).unwrap();
+    let consumer = place.consume().await;
+    let all = async || {
+        let books = place.db.store.consumer_books().await.unwrap();
+        books.first().is_some_and(|book| book.received == 129).then_some(())
+    };
+    eventually("all messages are received", all).await;
+    consumer.stop().await;
+    place.each_once(128).await;
+    assert_eq!(place.book().await.ignored, 1, "the one that came twice");
     place.topic.remove().await;
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use postrider::sqlite::SqliteStore;
 use postrider::store::{ClaimLimit, Cursor, Lease, RelayIdentity, Schema, Share, Store};
-use postrider::{ConnectOptions, Outbox, OutboxSpec, StoreError};
+use postrider::{Appender, ConnectOptions, NewEvent, Outbox, OutboxSpec, StoreError};
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 
 /// A folder of the test's own, removed at the end.
@@ -146,4 +146,83 @@ async fn a_lock_that_is_not_given_back_is_reported_as_busy() {
     assert!(start.elapsed() >= Duration::from_secs(4), "it waits for its turn first");
     tx.rollback().await.unwrap();
     store.claim(&outbox, &lease, LIMIT, &mut Cursor::new()).await.unwrap();
+}
+
+/// As it does on a full disk, SQLite rolls back without being asked to; the driver's own rollback then
+/// fails. (`full_disk.rs` of the binary's tests has the full disk.)
+#[tokio::test]
+async fn appends_go_on_after_sqlite_rolled_back_by_itself() {
+    let folder = Folder::new("rolled-back");
+    let file = folder.file("outbox.db");
+    let (_store, outbox, _) = store_with_relay(&file).await;
+    let appender = Appender::connect(&format!("sqlite:{}", file.display()), 1).await.unwrap();
+    let Appender::Sqlite(pool) = &appender else { unreachable!("the URL is one of SQLite") };
+    let mut tx = pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    sqlx::raw_sql("ROLLBACK").execute(&mut *tx).await.unwrap();
+    drop(tx);
+    let event = NewEvent::new("order", "1", "Placed", "{}");
+    let _ = appender.append_all(&outbox, &[event]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_is_deleted_is_noticed_and_used_again_once_it_is_back() {
+    let folder = Folder::new("deleted");
+    let (file, aside) = (folder.file("outbox.db"), folder.file("aside"));
+    let (store, outbox, lease) = store_with_relay(&file).await;
+    let appender = Appender::connect(&format!("sqlite:{}", file.display()), 1).await.unwrap();
+    let events = [NewEvent::new("order", "1", "Placed", "{}")];
+    let _ = appender.append_all(&outbox, &events).await.unwrap();
+    store.heartbeat(&lease, &[]).await.unwrap();
+    std::fs::create_dir(&aside).unwrap();
+    let move_all = |from: &Path, to: &Path| {
+        for name in ["outbox.db", "outbox.db-wal", "outbox.db-shm"] {
+            // The last connection takes the two others with it.
+            drop(std::fs::rename(from.join(name), to.join(name)));
+        }
+    };
+
+    move_all(&folder.0, &aside);
+    let error = store.heartbeat(&lease, &[]).await.unwrap_err();
+    assert!(error.to_string().contains("outbox.db"), "{error}");
+    assert!(error.to_string().contains("deleted or moved"), "{error}");
+    assert!(error.is_transient(), "it may come back");
+    let refused = appender.append_all(&outbox, &events).await.unwrap_err();
+    assert!(refused.to_string().contains("unable to open"), "{refused}");
+    assert!(!file.exists(), "no empty file is made in its place");
+
+    move_all(&aside, &folder.0);
+    store.heartbeat(&lease, &[]).await.unwrap();
+    let _ = appender.append_all(&outbox, &events).await.unwrap();
+    let rows = "SELECT count(*) FROM orders_outbox";
+    let rows: i64 =
+        sqlx::query_scalar(rows).fetch_one(&mut application(&file).await).await.unwrap();
+    assert_eq!(rows, 2);
+}
+
+#[tokio::test]
+async fn the_wal_shrinks_after_a_long_reader() {
+    let folder = Folder::new("wal");
+    let file = folder.file("outbox.db");
+    let (store, _, lease) = store_with_relay(&file).await;
+    let wal = || std::fs::metadata(folder.file("outbox.db-wal")).unwrap().len();
+    let mut reader = application(&file).await;
+    let mut reading = reader.begin().await.unwrap();
+    sqlx::query("SELECT * FROM orders_outbox").fetch_all(&mut *reading).await.unwrap();
+    let mut writer = application(&file).await;
+    for _ in 0..24 {
+        sqlx::raw_sql(
+            "INSERT INTO orders_outbox (aggregate_type, aggregate_id, event_type, payload)
+             VALUES ('order', '1', 'Placed', hex(zeroblob(524288)))",
+        )
+        .execute(&mut writer)
+        .await
+        .unwrap();
+    }
+    assert!(wal() > 20 << 20, "nothing could be copied into the file: {}", wal());
+    reading.rollback().await.unwrap();
+    // The first commit copies everything, the next one starts the WAL over.
+    for _ in 0..3 {
+        store.heartbeat(&lease, &[]).await.unwrap();
+    }
+    assert!(wal() <= 16 << 20, "{}", wal());
 }

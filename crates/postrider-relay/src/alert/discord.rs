@@ -48,7 +48,8 @@ impl Channel for DiscordChannel {
         if let Some(whole) = &message.event {
             event = serde_json::to_string(whole).map_err(|e| NotSent::for_now(e.to_string()))?;
         }
-        let whole = format!("{content}```json\n{event}\n```");
+        // A backtick of the event does not end the block of code; to JSON it stays the same.
+        let whole = format!("{content}```json\n{}\n```", event.replace('`', "\\u0060"));
         // An event that does not fit travels as an attachment, so that none of it is cut off.
         let request = if event.is_empty() || whole.chars().count() <= CONTENT_CHARS_MAX {
             let shown = if event.is_empty() { content } else { whole };

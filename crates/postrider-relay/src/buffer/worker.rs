@@ -36,7 +36,7 @@ pub(super) enum Trouble {
     Redis(#[from] BufferError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("too few replicas have the batch; it is saved when they do (wait_replicas)")]
+    #[error("too few replicas (wait_replicas), or not the disk of Redis, have the batch yet")]
     Unconfirmed,
     #[error("{0}")]
     Unsafe(String),

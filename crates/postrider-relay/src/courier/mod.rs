@@ -1,10 +1,10 @@
 //! The way of one batch: verify → hold back → deliver → decide. The same in every claim mode.
 
+mod heard;
 mod tell;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,10 +22,9 @@ use crate::config::{FailingKey, OutboxConfig};
 use crate::gate::Gate;
 use crate::health::{Health, Wait};
 use crate::heart::{Heart, Held};
-use crate::live_calls::LiveCall;
 use crate::monitor::Observations;
 use crate::policy::{Settlement, decide, examine};
-use crate::sink::{Answers, Batch, Outcome};
+use crate::sink::{Answers, Batch, Cause, Outcome};
 use crate::telemetry::{self, label};
 use crate::trace::{Spans, Tracer};
 
@@ -166,6 +165,12 @@ impl Courier {
     /// The sink's word for where the event goes. A sink that panics here, after the delivery, must
     /// not have the batch delivered over and over.
     fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
+        // While the server is down, it decides for all that is behind it.
+        let server = self.health.down_server();
+        server.map_or_else(|| self.own_destination(event), Cow::Borrowed)
+    }
+
+    fn own_destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
         let sink = &self.config.sink;
         catch_unwind(AssertUnwindSafe(|| sink.destination(event)))
             .unwrap_or_else(|_| Cow::Borrowed(sink.name()))
@@ -249,62 +254,6 @@ impl Courier {
         let settlement = decide(outcome, event, &health, &self.config.preset, rand::random());
         self.observations.tally.decided(&settlement, now);
         settlement
-    }
-
-    /// The answers that the sink did not tell one by one.
-    fn heard_all(
-        &self,
-        events: &[Event],
-        outcomes: &[Outcome],
-        gate: &Gate<'_>,
-        took: Duration,
-        sent_at: Instant,
-    ) {
-        // The usual case, in one go: a lock and a look-up for each event would cost more than all
-        // else that is done for it here.
-        if let Some(only) = self.config.sink.only_destination()
-            && gate.told_nothing()
-            && outcomes.iter().all(|outcome| *outcome == Outcome::Delivered)
-            && self.health.all_delivered(only, events, took, Instant::now())
-        {
-            self.observations.tally.all_delivered(events, Instant::now());
-            return;
-        }
-        for (event, outcome) in events.iter().zip(outcomes) {
-            if !gate.was_told(event) {
-                self.heard(&self.destination(event), event, outcome, took, sent_at);
-            }
-        }
-    }
-
-    /// An answer of a destination: its breaker hears of it, and so do people.
-    pub(crate) fn heard(
-        &self,
-        destination: &str,
-        event: &Event,
-        outcome: &Outcome,
-        took: Duration,
-        sent_at: Instant,
-    ) {
-        let now = Instant::now();
-        self.observations.tally.heard(event, outcome, now);
-        if let Some(turn) = self.health.record(destination, event, outcome, took, sent_at, now) {
-            self.tell_turn(destination, outcome, turn);
-        }
-        self.tell_credentials(destination, outcome);
-    }
-
-    /// Tells of the calls that others made to the destinations of this sink. Never ends.
-    pub(crate) async fn follow_live_calls(&self) -> Infallible {
-        loop {
-            for LiveCall { destination, outcome, turn } in self.health.live_calls.next().await {
-                self.observations.tally.heard_live(&outcome, Instant::now());
-                if let Some(turn) = turn {
-                    self.tell_turn(&destination, &outcome, turn);
-                }
-                self.tell_credentials(&destination, &outcome);
-            }
-        }
     }
 
     /// Waits until the sink's rate allows one more event. `false`: not before the deadline.
@@ -455,6 +404,7 @@ impl Courier {
                     error: format!("no answer within {:?}", self.config.deliver_timeout),
                     retry_after: None,
                     credentials: false,
+                    cause: Cause::Unknown,
                 })
             }
         }

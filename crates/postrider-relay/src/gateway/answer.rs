@@ -1,35 +1,18 @@
 //! An answer of the upstream, as it is given to callers and kept in the cache.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue};
+use http::header::{
+    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue,
+    IF_NONE_MATCH,
+};
 use serde::{Deserialize, Serialize};
 
-/// Headers that belong to one connection, to one caller, or to the page of another origin: they are
-/// of no use to the callers of a gateway, or would give the upstream a say over them.
-const NOT_KEPT: [&str; 19] = [
-    "connection",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "content-length",
-    "set-cookie",
-    "set-cookie2",
-    "clear-site-data",
-    "strict-transport-security",
-    "alt-svc",
-    "content-security-policy",
-    "access-control-allow-origin",
-    "access-control-allow-credentials",
-    "service-worker-allowed",
-    "age",
-];
+/// What an answer without a body says of the one that the caller has (RFC 9110, 15.4.5).
+const OF_NOT_MODIFIED: [&str; 6] =
+    ["cache-control", "content-location", "date", "etag", "expires", "vary"];
 /// Digits of the time that a kept answer begins with.
 pub(crate) const TIME_DIGITS: usize = 16;
 
@@ -38,33 +21,34 @@ pub(crate) const TIME_DIGITS: usize = 16;
 pub struct Answer {
     /// Status.
     pub status: StatusCode,
-    /// Headers, without those that belong to one connection or one caller.
+    /// Headers, as far as callers get them.
     pub headers: HeaderMap,
     /// Body.
     pub body: Bytes,
     /// When it was asked for, in milliseconds since 1970: of two answers, the one asked for later is
     /// the newer one.
     pub(crate) asked_at_ms: u64,
+    /// Whether the upstream lets others than the caller have it.
+    pub(crate) may_be_shared: bool,
 }
 
 /// What precedes the body of a kept answer.
 #[derive(Serialize, Deserialize)]
 struct Head {
     status: u16,
+    /// Values as Latin-1: a byte is a character.
     headers: Vec<(String, String)>,
+    kept_for_ms: u64,
 }
 
 impl Answer {
     pub(crate) fn new(
         status: StatusCode,
-        mut headers: HeaderMap,
+        headers: HeaderMap,
         body: Bytes,
         asked_at_ms: u64,
     ) -> Self {
-        for name in NOT_KEPT {
-            headers.remove(name);
-        }
-        Self { status, headers, body, asked_at_ms }
+        Self { status, headers, body, asked_at_ms, may_be_shared: true }
     }
 
     /// Bytes that it takes in a cache.
@@ -73,51 +57,98 @@ impl Answer {
         self.body.len() + headers.sum::<usize>() + 128
     }
 
-    /// Whether the upstream lets others than the caller have it.
-    pub(crate) fn may_be_shared(&self) -> bool {
-        let rules = self.headers.get_all(CACHE_CONTROL).iter();
-        let rules = rules.filter_map(|value| value.to_str().ok()).flat_map(|all| all.split(','));
-        !rules.map(str::trim).any(|rule| {
-            let name = rule.split('=').next().unwrap_or_default();
-            name.eq_ignore_ascii_case("no-store") || name.eq_ignore_ascii_case("private")
-        })
-    }
-
     /// Whole seconds since it was asked for.
     pub(crate) fn age_s(&self) -> u64 {
         now_ms().saturating_sub(self.asked_at_ms) / 1_000
     }
 
-    /// Time, head and body, for a cache that keeps bytes.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let text = |value: &HeaderValue| value.to_str().map(str::to_owned).ok();
+    /// Whether a caller who sent these headers has it already. Entity tags are compared weakly.
+    pub(crate) fn is_known_to(&self, asked: &HeaderMap) -> bool {
+        let own = self.headers.get(ETAG).and_then(|tag| tag.to_str().ok());
+        let own = own.and_then(|tag| opaque_tags(tag).next());
+        let mut known = asked.get_all(IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
+        self.status == StatusCode::OK
+            && known.any(|tags| {
+                tags.trim() == "*" || own.is_some_and(|own| opaque_tags(tags).any(|tag| tag == own))
+            })
+    }
+
+    /// The same, for a caller who has it already.
+    pub(crate) fn not_modified(&self) -> Self {
         let headers = self.headers.iter();
-        let headers = headers
-            .filter_map(|(name, value)| Some((name.as_str().to_owned(), text(value)?)))
-            .collect();
-        let head = Head { status: self.status.as_u16(), headers };
+        let headers = headers.filter(|(name, _)| OF_NOT_MODIFIED.contains(&name.as_str()));
+        let headers = headers.map(|(name, value)| (name.clone(), value.clone())).collect();
+        Self { headers, status: StatusCode::NOT_MODIFIED, body: Bytes::new(), ..self.clone() }
+    }
+
+    /// Time, head and body, for a cache that keeps bytes for so long.
+    pub(crate) fn to_bytes(&self, kept_for: Duration) -> Vec<u8> {
+        let text = |value: &HeaderValue| value.as_bytes().iter().copied().map(char::from).collect();
+        let headers = self.headers.iter();
+        let headers = headers.map(|(name, value)| (name.as_str().to_owned(), text(value)));
+        let head = Head {
+            status: self.status.as_u16(),
+            headers: headers.collect(),
+            kept_for_ms: u64::try_from(kept_for.as_millis()).unwrap_or(u64::MAX),
+        };
         let head = serde_json::to_string(&head).unwrap_or_default();
         let mut bytes = format!("{:0TIME_DIGITS$}{head}\n", self.asked_at_ms).into_bytes();
         bytes.extend_from_slice(&self.body);
         bytes
     }
 
-    /// `None` if it is no answer that this version wrote.
-    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Option<Self> {
+    /// The answer, and for how long it was to be kept. `None` if it is no answer that this version
+    /// wrote.
+    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Option<(Self, Duration)> {
         let bytes = Bytes::from(bytes);
         let asked_at_ms = std::str::from_utf8(bytes.get(..TIME_DIGITS)?).ok()?.parse().ok()?;
         let end = bytes.iter().position(|byte| *byte == b'\n')?;
         let head: Head = serde_json::from_slice(bytes.get(TIME_DIGITS..end)?).ok()?;
-        let headers = head.headers.iter().filter_map(|(name, value)| {
-            Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?))
-        });
-        Some(Self {
-            status: StatusCode::from_u16(head.status).ok()?,
-            headers: headers.collect(),
-            body: bytes.slice(end + 1..),
-            asked_at_ms,
-        })
+        let value = |text: &String| {
+            let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(c).ok()).collect();
+            HeaderValue::from_bytes(&bytes?).ok()
+        };
+        let headers = head.headers.iter();
+        let headers = headers
+            .filter_map(|(name, text)| Some((HeaderName::try_from(name).ok()?, value(text)?)));
+        let status = StatusCode::from_u16(head.status).ok()?;
+        let answer = Self::new(status, headers.collect(), bytes.slice(end + 1..), asked_at_ms);
+        Some((answer, Duration::from_millis(head.kept_for_ms)))
     }
+}
+
+/// What callers get of an answer's headers. An answer to `HEAD` keeps the length of the body that it
+/// does not have; any other is measured when it is sent.
+pub(super) fn passed_on(headers: &HeaderMap, allowed: &[HeaderName], is_head: bool) -> HeaderMap {
+    let of_connection = named_by_connection(headers);
+    let is_passed_on = |name: &HeaderName| {
+        (allowed.contains(name) || (is_head && name == CONTENT_LENGTH))
+            && !of_connection.contains(name)
+    };
+    let kept = headers.iter().filter(|(name, _)| is_passed_on(name));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Headers that belong to one connection because `Connection` names them (RFC 9110, 7.6.1).
+pub(super) fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let names = values.flat_map(|value| value.split(','));
+    names.filter_map(|name| HeaderName::try_from(name.trim()).ok()).collect()
+}
+
+/// Whether the upstream lets others than the caller have an answer with these headers.
+pub(super) fn may_be_shared(headers: &HeaderMap) -> bool {
+    let rules = headers.get_all(CACHE_CONTROL).iter();
+    let rules = rules.filter_map(|value| value.to_str().ok()).flat_map(|all| all.split(','));
+    !rules.map(str::trim).any(|rule| {
+        let name = rule.split('=').next().unwrap_or_default();
+        name.eq_ignore_ascii_case("no-store") || name.eq_ignore_ascii_case("private")
+    })
+}
+
+/// The quoted parts of entity tags, which have no quotes in them: what a weak comparison compares.
+fn opaque_tags(tags: &str) -> impl Iterator<Item = &str> {
+    tags.split('"').skip(1).step_by(2)
 }
 
 pub(crate) fn now_ms() -> u64 {
@@ -129,30 +160,57 @@ pub(crate) fn now_ms() -> u64 {
 mod tests {
     use super::*;
 
-    fn answer(headers: &[(&'static str, &'static str)]) -> Answer {
-        let header = |(name, value): &(&'static str, &'static str)| {
-            (HeaderName::from_static(name), HeaderValue::from_static(value))
+    fn headers(headers: &[(&'static str, &'static [u8])]) -> HeaderMap {
+        let header = |(name, value): &(&'static str, &'static [u8])| {
+            (HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap())
         };
-        let headers = headers.iter().map(header).collect();
-        Answer::new(StatusCode::OK, headers, Bytes::from_static(b"a\n\xff\0b"), 1_750_000_000_000)
+        headers.iter().map(header).collect()
+    }
+
+    fn answer(named: &[(&'static str, &'static [u8])]) -> Answer {
+        let body = Bytes::from_static(b"a\n\xff\0b");
+        Answer::new(StatusCode::OK, headers(named), body, 1_750_000_000_000)
     }
 
     #[test]
-    fn an_answer_survives_the_cache_without_what_belongs_to_one_caller() {
-        let kept = answer(&[("content-type", "x/y"), ("set-cookie", "a=b"), ("etag", "\"1\"")]);
-        let again = Answer::from_bytes(kept.to_bytes()).unwrap();
-        assert_eq!(again, kept);
-        assert_eq!(again.headers.len(), 2);
+    fn an_answer_survives_the_cache_whatever_its_headers_hold() {
+        let kept = answer(&[("content-type", b"x/y"), ("link", b"<\xe9>"), ("link", b"\xc3\xa9")]);
+        let minute = Duration::from_secs(60);
+        assert_eq!(Answer::from_bytes(kept.to_bytes(minute)), Some((kept, minute)));
         for broken in [&b""[..], b"x", b"0000000000000001{}\nbody", b"no time at all {}\n"] {
             assert_eq!(Answer::from_bytes(broken.to_vec()), None, "{broken:?}");
         }
     }
 
     #[test]
+    fn only_headers_on_the_list_are_passed_on() {
+        let answer = headers(&[
+            ("content-type", b"x/y"),
+            ("set-cookie", b"a=b"),
+            ("content-length", b"7"),
+            ("etag", b"\"1\""),
+            ("connection", b"close, ETag"),
+        ]);
+        let allowed = [HeaderName::from_static("content-type"), ETAG];
+        assert_eq!(passed_on(&answer, &allowed, false), headers(&[("content-type", b"x/y")]));
+        let of_head = headers(&[("content-type", b"x/y"), ("content-length", b"7")]);
+        assert_eq!(passed_on(&answer, &allowed, true), of_head);
+    }
+
+    #[test]
     fn an_answer_for_one_caller_is_not_shared() {
-        assert!(answer(&[]).may_be_shared());
-        assert!(answer(&[("cache-control", "public, max-age=0")]).may_be_shared());
-        assert!(!answer(&[("cache-control", "max-age=0, No-Store")]).may_be_shared());
-        assert!(!answer(&[("cache-control", "private=\"x\"")]).may_be_shared());
+        let shared = |rules| may_be_shared(&headers(&[("cache-control", rules)]));
+        assert!(may_be_shared(&HeaderMap::new()) && shared(b"public, max-age=0"));
+        assert!(!shared(b"max-age=0, No-Store") && !shared(b"private=\"x\""));
+    }
+
+    #[test]
+    fn a_caller_has_an_answer_whose_tag_is_among_his() {
+        let tagged = answer(&[("etag", b"W/\"a,b\"")]);
+        let has = |tags| tagged.is_known_to(&headers(&[("if-none-match", tags)]));
+        assert!(has(b"\"a,b\"") && has(b"W/\"a,b\"") && has(b"\"x\", W/\"a,b\"") && has(b"*"));
+        assert!(!has(b"\"a\"") && !has(b"") && !has(b"a,b") && !has(b"\"x\", \"y\""));
+        assert!(!tagged.is_known_to(&HeaderMap::new()));
+        assert!(!answer(&[]).is_known_to(&headers(&[("if-none-match", b"\"a,b\"")])));
     }
 }

@@ -1,14 +1,18 @@
 //! A call of the upstream: how it is recognised, saved, and read again.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::Method;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use postrider::{Event, NewEvent, limits};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use crate::sinks::http::dot_segments;
 
 /// Bytes of path and query at most.
 const TARGET_BYTES_MAX: usize = 8_192;
@@ -87,6 +91,11 @@ impl Call {
         matches!(self.method, Method::GET | Method::HEAD)
     }
 
+    /// Replaces what its target holds, so that the last one counts. What `POST` does adds up.
+    pub(crate) fn overwrites(&self) -> bool {
+        matches!(self.method, Method::PUT | Method::PATCH | Method::DELETE)
+    }
+
     /// May be made more than once, so that it can be saved, shared and answered from the cache.
     pub(crate) fn is_repeatable(&self) -> bool {
         self.is_safe() || self.idempotency_key.is_some()
@@ -99,30 +108,44 @@ impl Call {
         own.chain(key.map(|key| ("idempotency-key", key)))
     }
 
+    /// The headers to send.
+    ///
+    /// # Errors
+    /// Names the header that HTTP cannot carry.
+    pub(crate) fn header_map(&self) -> Result<HeaderMap, String> {
+        let header = |(name, value): (&str, &str)| {
+            let parsed = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
+            parsed.ok_or_else(|| {
+                format!("header `{}` has no valid name or value", name.escape_debug())
+            })
+        };
+        self.headers().map(header).collect()
+    }
+
+    /// Leaves out the other headers; the idempotency key stays.
+    pub(crate) fn retain_headers(&mut self, keep: impl Fn(&str) -> bool) {
+        self.headers.retain(|name, _| keep(name));
+    }
+
     pub(crate) fn content(&self) -> Bytes {
         self.body.clone()
     }
 
     pub(crate) fn key(&self) -> Key {
-        let mut hasher = Sha256::new();
-        // With lengths: no two calls can be written the same way.
-        let mut add = |part: &[u8]| {
-            hasher.update((part.len() as u64).to_le_bytes());
-            hasher.update(part);
-        };
-        add(self.method.as_str().as_bytes());
-        add(self.target.as_bytes());
-        add(&self.body);
-        for (name, value) in self.headers() {
-            add(name.as_bytes());
-            add(value.as_bytes());
-        }
-        Key(hasher.finalize().into())
+        let call = [self.method.as_str().as_bytes(), self.target.as_bytes(), &self.body];
+        let headers = self.headers().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
+        Key::of_parts(call.into_iter().chain(headers))
+    }
+
+    /// The same for all calls of this target.
+    pub(crate) fn target_key(&self) -> Key {
+        Key::of_parts([self.target.as_bytes()])
     }
 
     /// The event that repeats this call: aggregate = upstream and target, type = endpoint, payload =
     /// parameters. Its request id is the call's key, so that a call has one open event.
-    pub(crate) fn event(&self, gateway: &str) -> NewEvent {
+    /// `asked_at_ms` is when its caller asked for it.
+    pub(crate) fn event(&self, gateway: &str, asked_at_ms: u64) -> NewEvent {
         let key = self.key();
         let (body, body_base64) = match std::str::from_utf8(&self.body) {
             Ok("") => (None, None),
@@ -136,6 +159,7 @@ impl Call {
             idempotency_key: self.idempotency_key.clone(),
             body,
             body_base64,
+            asked_at_ms: self.overwrites().then_some(asked_at_ms),
         };
         let aggregate_id = shortened(&self.target, limits::AGGREGATE_ID_CHARS_MAX, &key);
         // Texts in a struct always serialize.
@@ -152,11 +176,11 @@ impl Call {
         endpoint.chars().take(limits::EVENT_TYPE_CHARS_MAX).collect()
     }
 
-    /// The call that an event was made of.
+    /// The call that an event was made of, and when its caller asked for it.
     ///
     /// # Errors
     /// If the payload is no call.
-    pub(crate) fn of_event(event: &Event) -> Result<Self, String> {
+    pub(crate) fn of_event(event: &Event) -> Result<(Self, u64), String> {
         let wrong = |error: &dyn std::fmt::Display| format!("the payload is no call: {error}");
         let saved: SavedCall =
             serde_json::from_str(&event.payload).map_err(|error| wrong(&error))?;
@@ -168,11 +192,23 @@ impl Call {
         };
         let call = Self::new(method, saved.target).map_err(|error| wrong(&error))?;
         let (headers, idempotency_key) = (saved.headers, saved.idempotency_key);
-        Ok(Self { headers, idempotency_key, body: body.into(), ..call })
+        let created_at_ms = u64::try_from(event.created_at.timestamp_millis()).unwrap_or_default();
+        let asked_at_ms = saved.asked_at_ms.unwrap_or(created_at_ms);
+        Ok((Self { headers, idempotency_key, body: body.into(), ..call }, asked_at_ms))
     }
 }
 
 impl Key {
+    fn of_parts<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> Self {
+        let mut hasher = Sha256::new();
+        for part in parts {
+            // With lengths: no two lists of parts can be written the same way.
+            hasher.update((part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        Self(hasher.finalize().into())
+    }
+
     /// By which a repeat of the call is recognised in the outbox.
     pub(crate) fn request_id(&self, gateway: &str) -> String {
         format!("{gateway}:{}", self.hex())
@@ -186,8 +222,33 @@ impl Key {
     /// are above.
     pub(crate) fn number(&self) -> i64 {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
-        i64::MIN | i64::from_le_bytes([a, b, c, d, e, f, g, h])
+        Self::number_from([a, b, c, d, e, f, g, h])
     }
+
+    fn number_from(bytes: [u8; 8]) -> i64 {
+        i64::MIN | i64::from_le_bytes(bytes)
+    }
+}
+
+/// The number of the call that an event repeats, by its request id.
+pub(crate) fn number_of(event: &Event) -> Option<i64> {
+    let hex = event.request_id.as_deref()?.rsplit_once(':')?.1;
+    let byte = |at: usize| u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok();
+    let mut bytes = [0; 8];
+    for (at, place) in bytes.iter_mut().enumerate() {
+        *place = byte(at)?;
+    }
+    Some(Key::number_from(bytes))
+}
+
+/// The target in an event's payload; empty where there is none.
+pub(crate) fn target_of(event: &Event) -> Cow<'_, str> {
+    #[derive(Default, Deserialize)]
+    struct Target<'a> {
+        #[serde(borrow)]
+        target: Cow<'a, str>,
+    }
+    serde_json::from_str::<Target<'_>>(&event.payload).unwrap_or_default().target
 }
 
 /// The payload of an event.
@@ -204,6 +265,9 @@ struct SavedCall {
     /// Of a body that is no text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     body_base64: Option<String>,
+    /// Of a change: when its caller asked for it, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked_at_ms: Option<u64>,
 }
 
 /// Refuses what is no path, or one that the URL's own rules would turn into another.
@@ -223,14 +287,9 @@ fn check_target(target: &str) -> Result<(), MalformedPath> {
             return Err(MalformedPath("a % is not followed by two hexadecimal digits"));
         }
     }
-    let path = target.split('?').next().unwrap_or_default();
-    let climbs = |segment: &str| {
-        let plain = segment.to_ascii_lowercase().replace("%2e", ".");
-        plain == "." || plain == ".."
-    };
-    match path.split('/').any(climbs) {
-        true => Err(MalformedPath("it has a segment . or ..")),
-        false => Ok(()),
+    match dot_segments(target) {
+        0 => Ok(()),
+        _ => Err(MalformedPath("it has a segment . or .., written out or encoded")),
     }
 }
 
@@ -258,6 +317,11 @@ mod tests {
             "/..",
             "/%2e%2E/b",
             "/.%2e",
+            "/a/..%2fb",
+            "/a/..%5Cb",
+            "/a%2F%2e%2e",
+            "/..;a=b/c",
+            "/%252e%252e/b",
             "/a b",
             "/a#b",
             "/a\\b",
@@ -269,7 +333,15 @@ mod tests {
         ] {
             assert!(Call::get(wrong).is_err(), "{wrong}");
         }
-        for right in ["/", "/a/b?c=../d&e=%20", "/a..b/...", "//a", "/a/%C3%A4", "/a?b=/.."] {
+        for right in [
+            "/",
+            "/a/b?c=../d&e=%20",
+            "/a..b/...",
+            "//a",
+            "/a/%C3%A4",
+            "/a?b=/..",
+            "/group%2Fproject;v=1",
+        ] {
             assert!(Call::get(right).is_ok(), "{right}");
         }
     }
@@ -311,6 +383,6 @@ mod tests {
             |call: &Call| shortened(call.target(), limits::AGGREGATE_ID_CHARS_MAX, &call.key());
         assert_eq!(id(&long("a")).len(), limits::AGGREGATE_ID_CHARS_MAX);
         assert_ne!(id(&long("a")), id(&long("b")));
-        assert!(long("a").event("nexon").validate().is_ok());
+        assert!(long("a").event("nexon", 1).validate().is_ok());
     }
 }

@@ -13,6 +13,8 @@
 mod answer;
 mod cache;
 mod call;
+mod changes;
+mod endpoints;
 mod flights;
 mod reply;
 mod saver;
@@ -35,6 +37,7 @@ pub use settings::GatewaySettings;
 pub use sink::GatewaySink;
 pub use upstream::Upstream;
 
+use self::answer::now_ms;
 use self::cache::Kept;
 use self::call::Key;
 use self::flights::Flights;
@@ -100,7 +103,13 @@ impl Gateway {
                 return Reply::Problem(Problem::new(StatusCode::BAD_REQUEST, detail));
             }
         }
-        self.fetch(call).await
+        let is_safe = call.is_safe();
+        match self.fetch(call).await {
+            Reply::Answer { answer, source } if is_safe && answer.is_known_to(headers) => {
+                Reply::Answer { answer: Arc::new(answer.not_modified()), source }
+            }
+            reply => reply,
+        }
     }
 
     /// Answers a call: from the cache, from the upstream, or with the word that it was saved.
@@ -112,12 +121,12 @@ impl Gateway {
         if !call.is_repeatable() {
             let upstream = &self.upstream;
             let number = call.key().number();
-            let _probe = upstream.is_down().then(|| upstream.appoint(number)).flatten();
+            let _probe = upstream.is_down(&call).then(|| upstream.appoint(&call, number)).flatten();
             let heard = Arc::clone(upstream).call_live(call, None).await;
             return self.reply(heard, None, Saved::No);
         }
-        let key = call.key();
-        let kept = self.upstream.cache.get(key, self.upstream.settings.stale_ttl).await;
+        let (key, asked_at_ms) = (call.key(), now_ms());
+        let kept = self.upstream.cache.get(key).await;
         let stale = match kept {
             Some(Kept { answer, is_fresh: true }) => {
                 self.upstream.count(telemetry::GATEWAY_HITS);
@@ -129,10 +138,10 @@ impl Gateway {
         self.upstream.count(telemetry::GATEWAY_MISSES);
         let heard = self.ask(&call, key).await;
         let saved = match (&heard, &stale) {
-            (Heard::Down { .. }, None) => self.save(&call, key).await,
+            (Heard::Down { .. }, None) => self.save(&call, key, asked_at_ms).await,
             // Whoever gets an answer need not wait for this.
             (Heard::Down { .. }, Some(_)) => {
-                tokio::spawn(self.save(&call, key));
+                tokio::spawn(self.save(&call, key, asked_at_ms));
                 Saved::No
             }
             _ => Saved::No,
@@ -151,10 +160,10 @@ impl Gateway {
             })
         };
         let unknown = || Heard::not_asked("the call ended without an answer");
-        if !upstream.is_down() {
+        if !upstream.is_down(call) {
             return fly(None).await.unwrap_or_else(unknown);
         }
-        match upstream.appoint(key.number()) {
+        match upstream.appoint(call, key.number()) {
             None => Heard::not_asked(COUNTS_AS_DOWN),
             // The probe may take as long as calls may take: who only reads need not wait for it.
             Some(probe) if call.is_safe() => {
@@ -166,13 +175,18 @@ impl Gateway {
     }
 
     /// Saves the call, which all who ask for the same share. It goes on if nobody waits for it.
-    fn save(&self, call: &Call, key: Key) -> impl Future<Output = Saved> + Send + use<> {
+    fn save(
+        &self,
+        call: &Call,
+        key: Key,
+        asked_at_ms: u64,
+    ) -> impl Future<Output = Saved> + Send + use<> {
         let (name, saver) = (self.name(), self.saver.clone());
         let (request_id, wait) = (key.request_id(name), self.upstream.settings.replay_after);
         let mut shared = true;
         let flight = self.saves.join(key, || {
             shared = false;
-            let event = call.event(name).deliver_after(wait);
+            let event = call.event(name, asked_at_ms).deliver_after(wait);
             async move { saver.save(request_id, event).await }
         });
         let upstream = Arc::clone(&self.upstream);
@@ -201,8 +215,8 @@ impl Gateway {
             let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail);
             return Some(Problem { allow: Some(allow), ..problem });
         }
-        let elsewhere = "malformed path: it does not lead below the URL of the upstream";
-        (!upstream.takes(call)).then(|| Problem::new(StatusCode::BAD_REQUEST, elsewhere))
+        let wrong = upstream.check(call).err();
+        wrong.map(|wrong| Problem::new(StatusCode::BAD_REQUEST, wrong))
     }
 
     fn reply(&self, heard: Heard, stale: Option<Arc<Answer>>, saved: Saved) -> Reply {

@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AGE, ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{
+    AGE, ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, VIA,
+};
 use http::{Response, StatusCode};
 use serde_json::json;
 
 use super::answer::Answer;
+use super::upstream::VIA_US;
 
 /// Where an answer comes from.
 const CACHE_HEADER: HeaderName = HeaderName::from_static("postrider-cache");
@@ -93,6 +96,7 @@ impl Reply {
         };
         let mut headers: HeaderMap = answer.headers.clone();
         headers.insert(CACHE_HEADER, HeaderValue::from_static(word));
+        headers.insert(VIA, HeaderValue::from_static(VIA_US));
         if source != Source::Upstream {
             headers.insert(AGE, HeaderValue::from(answer.age_s()));
         }

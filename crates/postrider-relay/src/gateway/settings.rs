@@ -1,5 +1,6 @@
 //! What a gateway is told, checked before anything is called.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Method;
@@ -14,12 +15,15 @@ const METHODS: [Method; 6] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 /// Headers of callers that are never passed on. Answers are shared, and calls are stored: what names
 /// or authorises one caller has no place in either.
-const NOT_FORWARDED: [&str; 12] = [
+const NOT_FORWARDED: [&str; 15] = [
     "authorization",
     "proxy-authorization",
     "cookie",
     "host",
     "connection",
+    "keep-alive",
+    "proxy-connection",
+    "via",
     "content-length",
     "transfer-encoding",
     "te",
@@ -28,6 +32,52 @@ const NOT_FORWARDED: [&str; 12] = [
     "expect",
     "idempotency-key",
 ];
+
+/// Headers of answers that callers get, where nothing else is said.
+const ANSWER_HEADERS: [&str; 16] = [
+    "allow",
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-location",
+    "content-range",
+    "content-type",
+    "date",
+    "etag",
+    "expires",
+    "last-modified",
+    "link",
+    "location",
+    "retry-after",
+    "vary",
+];
+/// Headers of answers that callers never get: they belong to one connection or one caller, are written
+/// by the gateway itself, or would give the upstream a say over pages of our origin.
+const NOT_ANSWERED: [&str; 20] = [
+    "age",
+    "alt-svc",
+    "clear-site-data",
+    "connection",
+    "content-length",
+    "content-security-policy",
+    "keep-alive",
+    "postrider-cache",
+    "proxy-authenticate",
+    "proxy-connection",
+    "service-worker-allowed",
+    "set-cookie",
+    "set-cookie2",
+    "strict-transport-security",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+    "www-authenticate",
+];
+/// Nor do they get those that begin so.
+const NOT_ANSWERED_PREFIX: &str = "access-control-";
 
 /// Settings of a gateway.
 #[derive(Debug, Clone)]
@@ -40,8 +90,12 @@ pub struct GatewaySettings {
     pub headers: Vec<(String, String)>,
     /// Headers of the caller that are passed on. They are part of what makes a call the same.
     pub forward_headers: Vec<String>,
+    /// Headers of answers that callers get.
+    pub answer_headers: Vec<String>,
     /// Methods that are passed on.
     pub methods: Vec<String>,
+    /// Endpoints with a breaker of their own, such as `/character/{id}`; all other calls share one.
+    pub endpoints: Vec<String>,
     /// Time for one call, waiting for a place included.
     pub timeout: Duration,
     /// Calls at the same time.
@@ -62,6 +116,8 @@ pub struct GatewaySettings {
     pub cache: CacheSettings,
     /// Forward proxy; without one, the proxies of the environment.
     pub proxy: Option<String>,
+    /// Certificates to trust beside those of the system, in PEM form.
+    pub ca: Option<PathBuf>,
 }
 
 impl GatewaySettings {
@@ -73,7 +129,9 @@ impl GatewaySettings {
             url: url.into(),
             headers: Vec::new(),
             forward_headers: texts(&["accept", "accept-language", "content-type"]),
+            answer_headers: texts(&ANSWER_HEADERS),
             methods: texts(&["GET", "HEAD"]),
+            endpoints: Vec::new(),
             timeout: Duration::from_secs(5),
             concurrency_max: 64,
             answer_bytes_max: 1_024 * 1_024,
@@ -84,6 +142,7 @@ impl GatewaySettings {
             retry_after: Duration::from_secs(60),
             cache: CacheSettings::default(),
             proxy: None,
+            ca: None,
         }
     }
 
@@ -133,6 +192,23 @@ impl GatewaySettings {
             }
         };
         self.forward_headers.iter().map(header).collect()
+    }
+
+    pub(super) fn parsed_answer_headers(&self) -> Result<Vec<HeaderName>, String> {
+        let header = |text: &String| {
+            let name = HeaderName::try_from(text)
+                .map_err(|_| format!("`answer_headers`: `{text}` cannot be a header name"))?;
+            let refused = NOT_ANSWERED.contains(&name.as_str())
+                || name.as_str().starts_with(NOT_ANSWERED_PREFIX);
+            match refused {
+                true => Err(format!(
+                    "`answer_headers`: `{name}` is not passed on to callers: answers are shared, \
+                     and this one is about a connection, one caller or our own pages"
+                )),
+                false => Ok(name),
+            }
+        };
+        self.answer_headers.iter().map(header).collect()
     }
 
     pub(super) fn check_limits(&self) -> Result<(), String> {

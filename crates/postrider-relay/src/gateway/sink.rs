@@ -9,13 +9,17 @@ use postrider::Event;
 
 use super::Source;
 use super::answer::Answer;
-use super::call::Call;
+use super::call::{Call, target_of};
+use super::changes::Precedence;
 use super::flights::Flight;
 use super::upstream::{Heard, TOO_LARGE, Upstream};
 use crate::health::Health;
 use crate::sink::{Batch, Outcome, Sink, SinkError};
 use crate::sinks::http::{Meaning, meaning};
 use crate::telemetry;
+
+const SUPERSEDED: &str = "superseded: a newer change of the same target was made after this one was \
+                          saved; retry it to make this one nevertheless";
 
 /// Repeats saved calls and puts their answers into the cache.
 pub struct GatewaySink {
@@ -46,12 +50,9 @@ impl GatewaySink {
 
     async fn replay(&self, batch: &Batch<'_>, event: &Event) -> Outcome {
         let upstream = &self.upstream;
-        let call = match Call::of_event(event) {
-            Ok(call) if upstream.takes(&call) => call,
-            Ok(_) => {
-                let error = "the path does not lead below the URL of the upstream".to_owned();
-                return Outcome::Unfit { error };
-            }
+        let saved = Call::of_event(event).and_then(|(call, at)| Ok((upstream.admit(call)?, at)));
+        let (call, asked_at_ms) = match saved {
+            Ok(saved) => saved,
             Err(error) => return Outcome::Unfit { error },
         };
         let key = call.key();
@@ -63,10 +64,16 @@ impl GatewaySink {
         if let Some(other) = upstream.calls.under_way(key) {
             return self.after(other, batch, event, &call).await;
         }
+        let Some(turn) = upstream.turn(&call, batch.deadline).await else {
+            return Outcome::Untried;
+        };
+        if let Some(outcome) = self.overtaken(&call, asked_at_ms, event).await {
+            return outcome;
+        }
         let Some(free) = upstream.free_place(batch.deadline).await else {
             return Outcome::Untried;
         };
-        let Some(place) = batch.enter(event, upstream.host()).await else {
+        let Some(place) = batch.enter(event, upstream.destination(call.target())).await else {
             return Outcome::Untried;
         };
         let flight = upstream.calls.begin(key, || {
@@ -74,11 +81,13 @@ impl GatewaySink {
             let deadline =
                 batch.deadline.min(tokio::time::Instant::now() + upstream.settings.timeout);
             async move {
+                let _turn = turn;
                 if let Some(answer) = upstream.fresh(key).await {
                     return Heard::Answer(answer, Source::Cache);
                 }
                 upstream.count(telemetry::GATEWAY_REPLAYS);
                 let heard = upstream.ask(&call, deadline).await;
+                upstream.note_change(&call, asked_at_ms, &heard).await;
                 upstream.keep(key, &heard).await;
                 heard
             }
@@ -102,6 +111,19 @@ impl GatewaySink {
             _ => place.leave(&heard.outcome()),
         }
         outcome
+    }
+
+    /// What becomes of a saved change that is not made because it was made already, or a newer one of
+    /// its target was. An operator who retries it wants it to be made.
+    async fn overtaken(&self, call: &Call, asked_at_ms: u64, event: &Event) -> Option<Outcome> {
+        if !call.overwrites() || event.redrive_count > 0 {
+            return None;
+        }
+        match self.upstream.precedence(call, asked_at_ms).await {
+            Precedence::Newest => None,
+            Precedence::Made => Some(self.needless()),
+            Precedence::Superseded => Some(Outcome::Unfit { error: SUPERSEDED.to_owned() }),
+        }
     }
 
     /// The same call is under way for a caller: not made a second time beside it, and needless if
@@ -132,7 +154,7 @@ impl GatewaySink {
 
 /// With the saved call, what its caller asked for; never what the API wants nobody to keep.
 fn keep(answer: &Answer, batch: &Batch<'_>, event: &Event) {
-    if answer.status.is_success() && answer.may_be_shared() {
+    if answer.status.is_success() && answer.may_be_shared {
         batch.keep_answer(event, &answer.body);
     }
 }
@@ -160,12 +182,14 @@ impl Sink for GatewaySink {
         self.upstream.name()
     }
 
-    fn destination<'a>(&'a self, _: &'a Event) -> Cow<'a, str> {
-        Cow::Borrowed(self.upstream.host())
+    fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
+        // Most have one destination, and need not look into the payload.
+        let only = self.upstream.only_destination();
+        Cow::Borrowed(only.unwrap_or_else(|| self.upstream.destination(&target_of(event))))
     }
 
     fn only_destination(&self) -> Option<&str> {
-        Some(self.upstream.host())
+        self.upstream.only_destination()
     }
 
     fn enters_each(&self) -> bool {

@@ -4,23 +4,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{HeaderMap, HeaderName};
-use http::{Method, StatusCode};
+use http::Method;
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, VIA};
 use reqwest::{Client, Response};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use url::Url;
 
-use super::answer::{Answer, now_ms};
-use super::cache::{Cache, Keep};
-use super::call::{Call, Key};
+use super::answer::{Answer, may_be_shared, named_by_connection, now_ms, passed_on};
+use super::cache::{Cache, Times};
+use super::call::{self, Call, Key};
+use super::changes::{Change, Changes, Precedence};
+use super::endpoints::Endpoints;
 use super::flights::Flights;
 use super::settings::GatewaySettings;
 use super::{GatewayError, Source};
 use crate::health::{Entry, Health};
 use crate::preset::Preset;
-use crate::sink::Outcome;
-use crate::sinks::http::{Meaning, asked_wait, client_for, connection_error, host_of, meaning};
+use crate::sink::{Cause, Outcome};
+use crate::sinks::http::{
+    Meaning, asked_wait, client_for, connection_error, has_content, host_of, meaning,
+};
 use crate::telemetry::{self, label};
 
 /// What a gateway calls. The relay of the same process repeats saved calls through it, so that both
@@ -28,13 +32,16 @@ use crate::telemetry::{self, label};
 pub struct Upstream {
     pub(super) settings: GatewaySettings,
     url: Url,
-    host: String,
+    endpoints: Endpoints,
     methods: Vec<Method>,
     headers: HeaderMap,
     forward_headers: Vec<HeaderName>,
+    answer_headers: Vec<HeaderName>,
     client: Client,
     places: Semaphore,
     pub(super) cache: Cache,
+    times: Times,
+    changes: Changes,
     health: Arc<Health>,
     pub(super) calls: Arc<Flights<Heard>>,
 }
@@ -75,12 +82,15 @@ impl Heard {
                 error: error.to_string(),
                 retry_after: *retry_after,
                 credentials: *credentials,
+                cause: Cause::Unknown,
             },
         }
     }
 }
 
 pub(super) const TOO_LARGE: &str = "the answer is larger than `answer_bytes_max`";
+/// How we name ourselves among those that a message passed through.
+pub(super) const VIA_US: &str = "1.1 postrider";
 pub(super) const COUNTS_AS_DOWN: &str = "it counts as down, and was not asked";
 
 impl Upstream {
@@ -97,18 +107,25 @@ impl Upstream {
         settings.check_limits()?;
         let url = settings.parsed_url()?;
         let host = host_of(&url).unwrap_or_default();
+        let endpoints = Endpoints::new(&host, &settings.endpoints)?;
         Ok(Self {
             methods: settings.parsed_methods()?,
             headers: settings.parsed_headers()?,
             forward_headers: settings.parsed_forward_headers()?,
-            client: client_for(settings.timeout, settings.proxy.as_deref(), false)?,
+            answer_headers: settings.parsed_answer_headers()?,
+            client: {
+                let (proxy, ca) = (settings.proxy.as_deref(), settings.ca.as_deref());
+                client_for(settings.timeout, proxy, false, ca)?
+            },
             places: Semaphore::new(settings.concurrency_max.min(Semaphore::MAX_PERMITS)),
-            cache: Cache::new(&settings.name, &settings.cache)?,
-            health: Arc::new(Health::of_one(&host, preset)),
+            cache: Cache::new(&settings)?,
+            times: Times::new(&settings),
+            changes: Changes::default(),
+            health: Arc::new(Health::of_calls(endpoints.only(), preset, call::number_of)),
             calls: Arc::default(),
             settings,
             url,
-            host,
+            endpoints,
         })
     }
 
@@ -117,9 +134,14 @@ impl Upstream {
         &self.settings.name
     }
 
-    /// `host:port`.
-    pub(super) fn host(&self) -> &str {
-        &self.host
+    /// What a call shares its breaker with: `host:port`, or an endpoint there.
+    pub(super) fn destination(&self, target: &str) -> &str {
+        self.endpoints.destination(target)
+    }
+
+    /// The destination of all calls, where there is only one.
+    pub(super) fn only_destination(&self) -> Option<&str> {
+        self.endpoints.only()
     }
 
     pub(super) fn health(&self) -> &Arc<Health> {
@@ -133,6 +155,7 @@ impl Upstream {
 
     /// The headers of a caller that are passed on.
     pub(super) fn forwarded(&self, headers: &HeaderMap) -> impl Iterator<Item = (&str, String)> {
+        let of_connection = named_by_connection(headers);
         let found = |name: &'_ HeaderName| {
             let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
             let values: Vec<&str> = values.collect();
@@ -140,20 +163,24 @@ impl Upstream {
         };
         self.forward_headers
             .iter()
+            .filter(|name| !of_connection.contains(name))
             .filter_map(move |name| Some((name.as_str(), found(name)?)))
             .collect::<Vec<_>>()
             .into_iter()
     }
 
-    /// Whether it counts as down.
-    pub(super) fn is_down(&self) -> bool {
-        self.health.holds_back() && self.health.view(&self.host, Instant::now()).open
+    /// Whether it counts as down for this call.
+    pub(super) fn is_down(&self, call: &Call) -> bool {
+        let destination = self.destination(call.target());
+        self.health.holds_back() && self.health.view(destination, Instant::now()).open
     }
 
     /// While it is down: makes this call the probe, if it is time for one.
-    pub(super) fn appoint(self: &Arc<Self>, number: i64) -> Option<Probe> {
-        self.health.appoint(&self.host, &[number], Instant::now())?;
-        Some(Probe { upstream: Arc::clone(self), number })
+    pub(super) fn appoint(self: &Arc<Self>, call: &Call, number: i64) -> Option<Probe> {
+        let destination = self.destination(call.target());
+        let is_probe = self.health.appoint_caller(destination, number, Instant::now());
+        let destination = destination.to_owned();
+        is_probe.then(|| Probe { upstream: Arc::clone(self), destination, number })
     }
 
     /// One call of a caller, from the question whether it is needed to the cache.
@@ -164,17 +191,21 @@ impl Upstream {
         {
             return Heard::Answer(answer, Source::Cache);
         }
-        let deadline = Instant::now() + self.settings.timeout;
+        let (deadline, asked_at_ms) = (Instant::now() + self.settings.timeout, now_ms());
+        let Some(_turn) = self.turn(&call, deadline).await else {
+            return Heard::not_asked("another change of the same target is under way");
+        };
         let Some(_free) = self.free_place(deadline).await else {
             return Heard::not_asked("all places for calls are taken; see `concurrency_max`");
         };
         let number = key.unwrap_or_else(|| call.key()).number();
-        let Some(place) = self.enter(number, deadline).await else {
+        let Some(place) = self.enter(&call, number, deadline).await else {
             return Heard::not_asked(COUNTS_AS_DOWN);
         };
         self.count(telemetry::GATEWAY_CALLS);
         let heard = self.ask(&call, deadline).await;
         place.leave(&heard.outcome());
+        self.note_change(&call, asked_at_ms, &heard).await;
         if let Some(key) = key {
             self.keep(key, &heard).await;
         }
@@ -183,22 +214,47 @@ impl Upstream {
 
     /// The answer in the cache, if it is still good.
     pub(super) async fn fresh(&self, key: Key) -> Option<Arc<Answer>> {
-        let kept = self.cache.get(key, self.settings.stale_ttl).await?;
+        let kept = self.cache.get(key).await?;
         kept.is_fresh.then_some(kept.answer)
     }
 
-    /// Puts an answer into the cache that others may have.
+    /// Puts an answer into the cache that others may have. Any other definite answer takes out what is
+    /// there: the upstream does not say that any more.
     pub(super) async fn keep(&self, key: Key, heard: &Heard) {
         let Heard::Answer(answer, Source::Upstream) = heard else { return };
-        let GatewaySettings { ttl, negative_ttl, stale_ttl, .. } = self.settings;
-        let fresh_for = match answer.status {
-            status if status.is_success() => ttl,
-            StatusCode::NOT_FOUND | StatusCode::GONE => negative_ttl,
-            _ => return,
-        };
-        let keep = Keep { fresh_for, stale_for: Keep::stale_for(answer.status, stale_ttl) };
-        if !keep.fresh_for.is_zero() && answer.may_be_shared() {
-            self.cache.put(key, answer, keep).await;
+        match self.times.keep(answer.status).filter(|_| answer.may_be_shared) {
+            Some(keep) => self.cache.put(key, answer, keep).await,
+            None => self.cache.remove(key, answer.asked_at_ms).await,
+        }
+    }
+
+    /// The turn of a change among the changes of its target; other calls need none. `None`: it did
+    /// not come in time.
+    pub(super) async fn turn(&self, call: &Call, deadline: Instant) -> Option<Turn> {
+        if !call.overwrites() {
+            return Some(None);
+        }
+        let turn = self.changes.turn(call.target_key());
+        tokio::time::timeout_at(deadline, turn).await.ok().map(Some)
+    }
+
+    /// Remembers a change that the upstream made, so that no older one overwrites it.
+    pub(super) async fn note_change(&self, call: &Call, asked_at_ms: u64, heard: &Heard) {
+        let is_made = matches!(heard, Heard::Answer(answer, Source::Upstream)
+            if answer.status.is_success());
+        if is_made && call.overwrites() {
+            let (target, change) = (call.target_key(), Change::new(call, asked_at_ms));
+            self.changes.note(target, &change);
+            self.cache.note_change(target, &change).await;
+        }
+    }
+
+    /// Whether a saved change may still be made.
+    pub(super) async fn precedence(&self, call: &Call, asked_at_ms: u64) -> Precedence {
+        let (target, change) = (call.target_key(), Change::new(call, asked_at_ms));
+        match change.beside(self.changes.newest(target).as_ref()) {
+            Precedence::Newest => change.beside(self.cache.newest_change(target).await.as_ref()),
+            known => known,
         }
     }
 
@@ -208,15 +264,22 @@ impl Upstream {
     }
 
     /// Waits until the breaker lets a call through; `None` if it does not, or not in time.
-    async fn enter(self: &Arc<Self>, number: i64, deadline: Instant) -> Option<LivePlace> {
+    async fn enter(
+        self: &Arc<Self>,
+        call: &Call,
+        number: i64,
+        deadline: Instant,
+    ) -> Option<LivePlace> {
+        let destination = self.destination(call.target());
         loop {
             let moved = self.health.moved();
             tokio::pin!(moved);
             moved.as_mut().enable();
-            match self.health.enter(&self.host, number, Instant::now()) {
+            match self.health.enter(destination, number, Instant::now()) {
                 Entry::Go => {
                     let (upstream, sent_at) = (Arc::clone(self), Instant::now());
-                    return Some(LivePlace { upstream, number, sent_at });
+                    let destination = destination.to_owned();
+                    return Some(LivePlace { upstream, destination, number, sent_at });
                 }
                 Entry::Open => return None,
                 Entry::Full => tokio::time::timeout_at(deadline, moved).await.ok()?,
@@ -229,13 +292,18 @@ impl Upstream {
         let Some(url) = self.url_of(call) else {
             return Heard::not_asked("the path makes no URL of this upstream");
         };
-        let asked_at_ms = now_ms();
-        let mut request = self.client.request(call.method().clone(), url);
-        for (name, value) in call.headers() {
-            request = request.header(name, value);
+        let Ok(mut headers) = call.header_map() else {
+            return Heard::not_asked("a header of the call cannot be sent");
+        };
+        headers.insert(VIA, HeaderValue::from_static(VIA_US));
+        let (method, body) = (call.method(), call.content());
+        if body.is_empty() && has_content(method) {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         // Ours last: a caller cannot replace credentials.
-        let request = request.headers(self.headers.clone()).body(call.content());
+        headers.extend(self.headers.clone());
+        let asked_at_ms = now_ms();
+        let request = self.client.request(method.clone(), url).headers(headers).body(body);
         let left = deadline.saturating_duration_since(Instant::now());
         let response = match request.timeout(left.max(Duration::from_millis(1))).send().await {
             Ok(response) => response,
@@ -255,8 +323,11 @@ impl Upstream {
         }
         match read(response, self.settings.answer_bytes_max).await {
             Ok(Some(body)) => {
+                let may_be_shared = may_be_shared(&headers);
+                let is_head = method == Method::HEAD;
+                let headers = passed_on(&headers, &self.answer_headers, is_head);
                 let answer = Answer::new(status, headers, body, asked_at_ms);
-                Heard::Answer(Arc::new(answer), Source::Upstream)
+                Heard::Answer(Arc::new(Answer { may_be_shared, ..answer }), Source::Upstream)
             }
             Ok(None) => Heard::TooLarge,
             Err(error) => Heard::down(connection_error(&error)),
@@ -276,9 +347,31 @@ impl Upstream {
         (url.path() == path).then_some(url)
     }
 
-    /// Whether a call leads below the URL.
-    pub(super) fn takes(&self, call: &Call) -> bool {
-        self.url_of(call).is_some()
+    /// Whether the URL and the headers of a call can be sent.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub(super) fn check(&self, call: &Call) -> Result<(), String> {
+        call.header_map()?;
+        let elsewhere = "malformed path: it does not lead below the URL of the upstream";
+        self.url_of(call).map(drop).ok_or_else(|| elsewhere.to_owned())
+    }
+
+    /// Makes a saved call what a caller could have sent. Its payload comes from the table, and whoever
+    /// may append could write any method and header into it, to be sent with our credentials.
+    ///
+    /// # Errors
+    /// Says why it is not repeated.
+    pub(super) fn admit(&self, mut call: Call) -> Result<Call, String> {
+        let method = call.method();
+        if !self.methods.contains(method) {
+            return Err(format!("the method {method} is not in `methods` of the gateway"));
+        }
+        if !call.is_repeatable() {
+            return Err(format!("a {method} without `idempotency_key` is not repeated"));
+        }
+        call.retain_headers(|name| self.forward_headers.iter().any(|known| known == name));
+        self.check(&call).map(|()| call)
     }
 
     pub(super) fn count(&self, metric: &'static str) {
@@ -301,21 +394,26 @@ async fn read(mut response: Response, bytes_max: usize) -> reqwest::Result<Optio
     Ok(Some(body.freeze()))
 }
 
+/// Held while a change is under way. Other calls have none.
+pub(super) type Turn = Option<OwnedMutexGuard<()>>;
+
 /// The right to ask an upstream that is down whether it is back. Dropped unused, it is another's.
 pub(super) struct Probe {
     upstream: Arc<Upstream>,
+    destination: String,
     number: i64,
 }
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        self.upstream.health.end_probe(&self.upstream.host, self.number);
+        self.upstream.health.end_probe(&self.destination, self.number);
     }
 }
 
 /// A place at the upstream, for a call that no event makes. Dropping it gives it back.
 struct LivePlace {
     upstream: Arc<Upstream>,
+    destination: String,
     number: i64,
     sent_at: Instant,
 }
@@ -323,13 +421,13 @@ struct LivePlace {
 impl LivePlace {
     /// The upstream answered, or is down.
     fn leave(self, outcome: &Outcome) {
-        let Upstream { health, host, .. } = self.upstream.as_ref();
-        health.record_call(host, self.number, outcome, self.sent_at, Instant::now());
+        let (health, now) = (&self.upstream.health, Instant::now());
+        health.record_call(&self.destination, self.number, outcome, self.sent_at, now);
     }
 }
 
 impl Drop for LivePlace {
     fn drop(&mut self) {
-        self.upstream.health.leave(&self.upstream.host, 1);
+        self.upstream.health.leave(&self.destination, 1);
     }
 }

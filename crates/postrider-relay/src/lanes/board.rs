@@ -24,6 +24,8 @@
 
 mod admission;
 mod intake;
+mod key;
+mod lanes;
 mod outcomes;
 mod parking;
 
@@ -32,10 +34,12 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
+use foldhash::fast::FixedState;
 use postrider::Event;
 use postrider::store::{Key, LaneSet};
 use tokio::time::Instant;
 
+use self::key::{Blocked, Parked, Slot};
 use super::LaneLimits;
 use crate::config::FailingKey;
 use crate::health::Wait;
@@ -43,84 +47,11 @@ use crate::health::Wait;
 /// A hash stands for its key: two keys that share one wait for each other, which breaks no order.
 type KeyHash = u64;
 
+/// By id or by hash of a key: several lookups for each row, so not with the standard library's hasher.
+type Fast<K, V> = HashMap<K, V, FixedState>;
+
 /// The wait for a destination that is down, at a time.
 type WaitOf = Box<dyn Fn(&Event, Instant) -> Option<Wait> + Send>;
-
-/// A row that the owner knows.
-#[derive(Debug)]
-struct Slot {
-    key: KeyHash,
-    lane: u8,
-    bytes: usize,
-    /// Of its identity: after a fail-over or a restore another event may have its id.
-    identity: u32,
-    /// Queued or in flight; otherwise a head that waits.
-    loaded: bool,
-}
-
-/// A key that waits or catches up.
-#[derive(Debug)]
-struct Blocked {
-    lane: u8,
-    /// The event that waits or is tried again. Without one the key catches up, or is parked.
-    head: Option<i64>,
-    /// No live row of the key is below this, but for those on the board.
-    from: i64,
-    /// Rows up to this one were read while catching up, and may be sent.
-    open_to: i64,
-    /// Rows that were passed over.
-    passed: u64,
-    /// One of them comes before the head: it was committed late.
-    has_earlier: bool,
-    /// Known where it is needed: to leave its rows out of reads, and to catch up.
-    name: Option<Key>,
-    /// The store leaves its rows out.
-    hidden: bool,
-    parked: Option<Parked>,
-}
-
-/// How a key is known to be stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Parked {
-    /// It is in the database since so many notes of that kind.
-    Noted(u64),
-    /// It is about to be.
-    Pending,
-}
-
-impl Blocked {
-    fn new(lane: u8, from: i64) -> Self {
-        Self {
-            lane,
-            head: None,
-            from,
-            open_to: 0,
-            passed: 0,
-            has_earlier: false,
-            name: None,
-            hidden: false,
-            parked: None,
-        }
-    }
-
-    /// Nothing of it may be sent but its head.
-    fn waits(&self) -> bool {
-        self.head.is_some() || self.parked.is_some()
-    }
-
-    /// Whether that row may be sent now: the head, what comes before it, and what a catch-up read.
-    fn lets_pass(&self, id: i64) -> bool {
-        self.parked.is_none() && id <= self.head.unwrap_or(self.open_to)
-    }
-
-    fn pass_over(&mut self, id: i64) {
-        self.from = self.from.min(id);
-        self.passed += 1;
-        self.has_earlier |= self.head.is_some_and(|head| id < head);
-        // Only where the key is parked: a head is read again with what is behind it.
-        self.head = self.head.filter(|head| *head != id);
-    }
-}
 
 /// A key that has rows to read again, from an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,7 +78,7 @@ pub(super) struct Board {
     wait: WaitOf,
     /// One per worker, then that of probes, and last the one of events that are sent alone.
     queues: Vec<VecDeque<Event>>,
-    slots: HashMap<i64, Slot>,
+    slots: Fast<i64, Slot>,
     lanes: LaneSet,
     leaving: LaneSet,
     lane_load: [usize; 64],
@@ -155,9 +86,9 @@ pub(super) struct Board {
     load_bytes: usize,
     /// Delivered since the last idle time.
     delivered_rows: usize,
-    blocked: HashMap<KeyHash, Blocked>,
+    blocked: Fast<KeyHash, Blocked>,
     /// Rows of each key that are queued or in flight.
-    loaded_of: HashMap<KeyHash, u32>,
+    loaded_of: Fast<KeyHash, u32>,
     hidden: usize,
     due: BinaryHeap<Reverse<(Instant, i64)>>,
     /// Keys that catch up, with nothing queued or in flight.
@@ -188,15 +119,15 @@ impl Board {
             hasher: BuildHasherDefault::default(),
             wait,
             queues: (0..workers + 2).map(|_| VecDeque::new()).collect(),
-            slots: HashMap::new(),
+            slots: Fast::default(),
             lanes: LaneSet::NONE,
             leaving: LaneSet::NONE,
             lane_load: [0; 64],
             load_rows: 0,
             load_bytes: 0,
             delivered_rows: 0,
-            blocked: HashMap::new(),
-            loaded_of: HashMap::new(),
+            blocked: Fast::default(),
+            loaded_of: Fast::default(),
             hidden: 0,
             due: BinaryHeap::new(),
             catching_up: BTreeSet::new(),
@@ -223,78 +154,14 @@ impl Board {
     }
 
     fn hash_identity(&self, event: &Event) -> u32 {
-        (self.hasher.hash_one(&event.event_id) >> 32) as u32
+        (FixedState::default().hash_one(&event.event_id) >> 32) as u32
     }
 
     fn hash_key(&self, key: &Key) -> KeyHash {
         self.hasher.hash_one((key.aggregate_type.as_str(), key.aggregate_id.as_str()))
     }
 
-    // Lanes.
-
-    /// The lanes that are served.
-    pub(super) fn lanes(&self) -> LaneSet {
-        self.lanes.without(self.leaving)
-    }
-
-    /// These are the relay's lanes. New ones are read from the beginning.
-    pub(super) fn serve(&mut self, lanes: LaneSet) {
-        if !lanes.without(self.lanes).is_empty() {
-            self.sweep = true;
-            self.read_from = 0;
-        }
-        self.lanes = lanes;
-    }
-
-    /// Starts nothing new in these lanes, and forgets what waits in them.
-    pub(super) fn leave(&mut self, lanes: LaneSet) {
-        self.leaving = lanes;
-        let gone = |lane: u8| lanes.contains(lane);
-        self.slots.retain(|_, slot| slot.loaded || !gone(slot.lane));
-        // Of a parked key the lane is not always known; it stays parked wherever it is.
-        self.blocked.retain(|_, blocked| blocked.parked.is_some() || !gone(blocked.lane));
-        self.hidden = self.blocked.values().filter(|blocked| blocked.hidden).count();
-        let blocked = &self.blocked;
-        self.catching_up.retain(|key| blocked.contains_key(key));
-    }
-
-    /// The lanes to be left.
-    pub(super) fn leaving(&self) -> LaneSet {
-        self.leaving
-    }
-
-    /// The lanes to be left in which nothing is in flight any more.
-    pub(super) fn left(&self) -> LaneSet {
-        self.leaving.iter().filter(|lane| self.lane_load[usize::from(*lane)] == 0).collect()
-    }
-
-    /// These lanes are somebody else's from now on.
-    pub(super) fn forget(&mut self, lanes: LaneSet) {
-        self.lanes = self.lanes.without(lanes);
-        self.leaving = self.leaving.without(lanes);
-    }
-
-    /// Events of these lanes are sent alone.
-    pub(super) fn suspect(&mut self, lanes: LaneSet) {
-        self.suspected = lanes;
-        // What is queued already goes first: those behind it must not overtake it.
-        let alone = self.alone();
-        for queue in 0..alone {
-            let queued = std::mem::take(&mut self.queues[queue]);
-            let slots = &self.slots;
-            let (moved, kept): (VecDeque<Event>, VecDeque<Event>) =
-                queued.into_iter().partition(|event| {
-                    slots.get(&event.id).is_some_and(|slot| lanes.contains(slot.lane))
-                });
-            self.queues[queue] = kept;
-            self.queues[alone].extend(moved);
-        }
-    }
-
-    /// Whether events of these lanes are queued or in flight.
-    pub(super) fn is_loaded(&self, lanes: LaneSet) -> bool {
-        lanes.iter().any(|lane| self.lane_load[usize::from(lane)] > 0)
-    }
+    // Rows out.
 
     /// The queue of events that are sent alone.
     fn alone(&self) -> usize {
@@ -305,8 +172,6 @@ impl Board {
     pub(super) fn probes(&self) -> usize {
         self.queues.len() - 2
     }
-
-    // Rows out.
 
     /// The next events of a queue, within the limits; one over-large event travels alone. Those of
     /// lanes to be left and behind a head are dropped.

@@ -25,7 +25,7 @@ use crate::config::OutboxConfig;
 use crate::courier::Courier;
 use crate::heart::Heart;
 use crate::settling::Settler;
-use crate::trouble::Trouble;
+use crate::trouble::Step;
 use crate::waker::Waker;
 pub use limits::LaneLimits;
 use session::Session;
@@ -38,7 +38,6 @@ pub(crate) struct Lanes {
     pub(crate) waker: Waker,
     /// Batches hold it shared; a suspect holds it alone, across all outboxes of the process.
     pub(crate) alone: Arc<RwLock<()>>,
-    pub(crate) trouble: Arc<Trouble>,
 }
 
 impl Lanes {
@@ -51,6 +50,8 @@ impl Lanes {
             // What is remembered is worth nothing under another lease: the lanes may be others'.
             clean = Session::new(Arc::clone(&self), held).run(&stop).await;
         }
+        // What waited in memory is forgotten.
+        self.settler.trouble.succeeded(Step::Room);
         clean
     }
 }

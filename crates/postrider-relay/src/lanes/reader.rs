@@ -1,6 +1,8 @@
 //! The one that reads: lanes in id order, heads that are due, keys that catch up. It also takes
 //! and gives back lanes.
 
+mod after_crash;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +12,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::after_crash::{CAREFUL_ROWS, SUSPECT_ROWS};
 use super::board::Board;
 use super::ownership::{fair_share, surplus};
 use super::session::Session;
 use crate::config::OutboxConfig;
 use crate::heart::Roll;
 use crate::telemetry;
+use crate::trouble::Step;
 
 /// After a read that found something, polling starts over at this and doubles up to the idle poll.
 const POLL_FIRST: Duration = Duration::from_millis(5);
@@ -23,16 +27,6 @@ const POLL_FIRST: Duration = Duration::from_millis(5);
 const REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// How long a read of lanes speaks for the history of the table: no server fails over faster.
 const HISTORY_FRESH: Duration = Duration::from_millis(100);
-/// Rows in flight after a crash, recorded before they are sent: the next crash then leaves few
-/// suspects.
-const CAREFUL_ROWS: u32 = 500;
-/// With nothing to send for this long, a crash is forgotten.
-const CALM_WAIT: Duration = Duration::from_secs(60);
-/// Rows of one read while events are sent alone.
-const SUSPECT_ROWS: u32 = 100;
-/// From this many crashes in a row on, what was in flight is sent one by one.
-const SUSPECT_CRASHES: i32 = 2;
-
 pub(super) struct Reader {
     session: Arc<Session>,
     rolls: watch::Receiver<Roll>,
@@ -84,9 +78,10 @@ impl Reader {
             wakes.mark_unchanged();
             let round = self.round(look_round).await;
             look_round = false;
+            let trouble = &self.session.pipeline.settler.trouble;
             match &round {
-                Ok(_) => self.session.pipeline.trouble.succeeded(),
-                Err(error) => self.session.pipeline.trouble.failed(error),
+                Ok(_) => trouble.succeeded(Step::Claim),
+                Err(error) => trouble.failed(Step::Claim, error),
             }
             let wait = match round {
                 Ok(Next::AtOnce) => continue,
@@ -342,8 +337,14 @@ impl Reader {
         let (lanes, known, hidden) = {
             let mut board = self.session.board();
             let down = self.session.pipeline.courier.health.rest(Instant::now()).is_some();
+            let trouble = &self.session.pipeline.settler.trouble;
+            let is_full = board.waiting() >= limits.waiting_rows_max;
+            match is_full && !down {
+                true => trouble.no_room(board.waiting()),
+                false => trouble.succeeded(Step::Room),
+            }
             if !self.has_room(&board)
-                || board.waiting() >= limits.waiting_rows_max
+                || is_full
                 // With everything down, what waits is enough to find out when it is back.
                 || (down && board.waiting() > 0)
             {
@@ -395,86 +396,6 @@ impl Reader {
                 .increment(new as u64);
         }
         Ok(full)
-    }
-
-    // After crashes.
-
-    /// Remembers which of the lanes lost their owners by death.
-    fn be_careful(&mut self) {
-        let crashed = |lane: &&Lane| lane.crash_count > 0;
-        self.careful = self.owned.iter().filter(crashed).map(|lane| lane.lane).collect();
-        // After so many rows, none of those in flight then was the cause.
-        self.calm_in = self.config().lane_limits.load_rows_max.max(4 * CAREFUL_ROWS as usize);
-        let suspected = |lane: &&Lane| lane.crash_count >= SUSPECT_CRASHES;
-        let flights =
-            self.owned.iter().filter(suspected).filter_map(|l| Some((l.lane, l.flight_to?)));
-        let flights: Vec<(u8, i64)> = flights.collect();
-        self.suspected = flights.iter().map(|(lane, _)| *lane).collect();
-        self.suspect_to = flights.iter().map(|(_, to)| *to).max().unwrap_or(0);
-        if !self.suspected.is_empty() {
-            tracing::warn!(
-                outbox = self.outbox_name(),
-                lanes = self.suspected.len(),
-                "relays died here in a row: what they had in flight is sent one by one"
-            );
-        }
-        self.session.board().suspect(self.suspected);
-    }
-
-    /// Before rows are sent in lanes that saw a crash: if there is another, they are the suspects.
-    async fn note_flight(&self, flight_to: Option<i64>) -> Result<(), StoreError> {
-        let Some(id) = flight_to.filter(|_| !self.careful.is_empty()) else { return Ok(()) };
-        let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
-        self.store().note_flight(outbox, lease, self.careful, id).await
-    }
-
-    /// Sends suspects one by one, with nothing else in flight in this process. The id is on record
-    /// while it is sent and no longer, so that the next owner knows which one it was.
-    async fn send_alone(&mut self) -> Result<(), StoreError> {
-        loop {
-            let has_alone = self.session.board().has_alone();
-            if !has_alone {
-                return Ok(());
-            }
-            // Before the record: whatever else is in flight may be what kills the process.
-            let alone = Arc::clone(&self.session.pipeline.alone).write_owned().await;
-            let event = self.session.board().take_alone();
-            let Some(event) = event else { return Ok(()) };
-            let lane = self.session.board().lane_of(event.id);
-            let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
-            let noted = self.store().note_suspect(outbox, lease, lane, Some(event.id)).await;
-            if let Err(error) = noted {
-                self.session.board().give_up(&event);
-                return Err(error);
-            }
-            tracing::warn!(outbox = outbox.name(), id = event.id, "suspect: delivered alone");
-            self.session.deliver_alone(event).await;
-            self.store().note_suspect(outbox, lease, lane, None).await?;
-            drop(alone);
-        }
-    }
-
-    /// Ends the careful time when what was in flight at the crash is behind.
-    async fn calm_down(&mut self) -> Result<(), StoreError> {
-        let board_loaded = |lanes| self.session.board().is_loaded(lanes);
-        if !self.suspected.is_empty()
-            && self.cursor.low >= self.suspect_to
-            && !board_loaded(self.suspected)
-        {
-            self.suspected = LaneSet::NONE;
-            self.session.board().suspect(LaneSet::NONE);
-        }
-        // What is due soon may be what kills the process.
-        let due_soon = |at: Instant| at <= Instant::now() + CALM_WAIT;
-        let waits = self.session.board().next_due().is_some_and(due_soon);
-        let idle = self.poll > POLL_FIRST && !waits && !board_loaded(self.careful);
-        let calm = self.suspected.is_empty() && (self.calm_in == 0 || idle);
-        if calm && !self.careful.is_empty() {
-            let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
-            self.store().clear_crashes(outbox, lease, self.careful).await?;
-            self.careful = LaneSet::NONE;
-        }
-        Ok(())
     }
 
     /// Whether more may be read: queued and in flight is limited in rows and bytes.

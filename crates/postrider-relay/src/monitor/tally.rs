@@ -66,7 +66,7 @@ impl Tally {
     }
 
     /// Events that were delivered together.
-    pub(crate) fn all_delivered(&self, events: &[Event], now: Instant) {
+    pub(crate) fn all_delivered(&self, events: &[&Event], now: Instant) {
         let retries = events.iter().filter(|event| event.retry_count > 0).count() as u64;
         self.count(now, |slot| {
             slot.all += events.len() as u64;
@@ -149,7 +149,9 @@ mod tests {
     fn attempts_count_for_five_minutes_and_failures_for_one() {
         let (tally, start) = (Tally::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        let down = Outcome::Down { error: String::new(), retry_after: None, credentials: false };
+        let cause = crate::sink::Cause::Unknown;
+        let (error, retry_after) = (String::new(), None);
+        let down = Outcome::Down { error, retry_after, credentials: false, cause };
         tally.heard(&event(0), &Outcome::Delivered, at(0));
         tally.heard(&event(2), &down, at(1));
         tally.heard(&event(2), &Outcome::Untried, at(1));

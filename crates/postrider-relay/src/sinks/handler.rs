@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use postrider::Event;
 
-use crate::sink::{Batch, Outcome, Sink, SinkError};
+use crate::sink::{Batch, Cause, Outcome, Sink, SinkError};
 
 /// How a handler fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,9 +87,12 @@ impl HandlerSink {
             Ok(Ok(Ok(()))) => Outcome::Delivered,
             Ok(Ok(Err(HandlerError::Retry(error)))) => Outcome::Retry { error },
             Ok(Ok(Err(HandlerError::Reject(error)))) => Outcome::Rejected { error, detail: None },
-            Ok(Ok(Err(HandlerError::Down(error)))) => {
-                Outcome::Down { error, retry_after: None, credentials: false }
-            }
+            Ok(Ok(Err(HandlerError::Down(error)))) => Outcome::Down {
+                error,
+                retry_after: None,
+                credentials: false,
+                cause: Cause::Unknown,
+            },
             Ok(Err(_)) => Outcome::Retry { error: "the handler panicked".to_owned() },
             Err(_) => Outcome::Retry { error: "the handler did not end in time".to_owned() },
         }

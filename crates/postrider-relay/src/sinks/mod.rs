@@ -16,7 +16,7 @@ mod rabbitmq;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(any(feature = "nats", feature = "rabbitmq"))]
-mod runs;
+mod waves;
 
 #[cfg(any(feature = "discord", feature = "slack"))]
 pub use chat::{ChatSettings, ChatSink};

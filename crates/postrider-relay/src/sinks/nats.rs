@@ -13,12 +13,13 @@ use std::time::Duration;
 use async_nats::header::{HeaderName, HeaderValue};
 use async_nats::{HeaderMap, Subject};
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use postrider::Event;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
-use self::link::{Answer, Link, Lost, Server};
-use super::runs::{all_down, down, in_runs};
+use self::link::{Answer as Word, Link, Lost, Server};
+use super::waves::{Answer, Publish, down, in_waves};
 use crate::message::{Envelope, EnvelopeSettings, Message};
 use crate::routes::{RouteSettings, Router};
 use crate::sink::{Batch, Outcome, Sink, SinkError};
@@ -29,6 +30,11 @@ use crate::view::EventView;
 const ATTRIBUTE_PREFIX: &str = "ce-";
 /// Headers that tell a stream what to do; an event that carries them must not.
 const CONTROL_PREFIX: &str = "nats-";
+/// A line of the protocol has 4,096 bytes (`max_control_line`); besides the subject it holds where the
+/// answer goes, and two sizes. A longer one makes the server close the connection.
+const SUBJECT_BYTES_MAX: usize = 3_900;
+/// Where the server takes orders (`$JS.API.…`, `$SYS.…`) and where clients await answers.
+const RESERVED_SUBJECTS: [&str; 2] = ["$", "_INBOX."];
 
 /// Settings of a NATS sink.
 #[derive(Clone)]
@@ -141,13 +147,15 @@ impl NatsSink {
         })
     }
 
-    async fn send(&self, link: &Link, letter: &Letter<'_>) -> Outcome {
+    async fn send(&self, link: &Link, letter: &Letter<'_>) -> Answer {
         let body = letter.body.as_bytes().to_vec();
-        match link.publish(letter.subject.clone(), letter.headers.clone(), body).await {
-            Answer::Stored => Outcome::Delivered,
-            Answer::Refused(error) => Outcome::Rejected { error, detail: None },
-            Answer::Lost(lost) => lost.outcome(),
-            Answer::NoStream => {
+        let word = link.publish(letter.subject.clone(), letter.headers.clone(), body).await;
+        Answer::Known(match word {
+            Word::Stored => Outcome::Delivered,
+            Word::Refused(error) => Outcome::Rejected { error, detail: None },
+            Word::Unready(error) => down(error),
+            Word::Lost(lost) => return Answer::Missing(lost.outcome()),
+            Word::NoStream => {
                 let subject = letter.subject.as_str();
                 // A fixed subject is a matter of configuration, and every event waits; one that an
                 // event names is a matter of this event.
@@ -156,7 +164,7 @@ impl NatsSink {
                     false => Outcome::Rejected { error: no_stream(subject), detail: None },
                 }
             }
-        }
+        })
     }
 }
 
@@ -166,12 +174,18 @@ impl Sink for NatsSink {
         &self.name
     }
 
-    /// Subjects are as many as there are events; the servers are one.
-    fn destination<'a>(&'a self, _event: &'a Event) -> Cow<'a, str> {
-        Cow::Borrowed(&self.server.addresses)
+    /// A stream that is full takes none of its subjects, or not this one.
+    fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
+        let subject = self.router.resolve_kind(&EventView::new(event));
+        // Without a subject there is nothing that could be down.
+        subject.unwrap_or(Cow::Borrowed(&self.name))
     }
 
     fn only_destination(&self) -> Option<&str> {
+        self.router.only()
+    }
+
+    fn server(&self) -> Option<&str> {
         Some(&self.server.addresses)
     }
 
@@ -180,23 +194,8 @@ impl Sink for NatsSink {
             return vec![Outcome::Untried; batch.events.len()];
         }
         let views: Vec<EventView<'_>> = batch.events.iter().map(EventView::new).collect();
-        let letters: Vec<_> = views.iter().map(|view| self.letter(view)).collect();
-        let link = match self.link(batch.deadline).await {
-            Ok(link) => link,
-            Err(lost) => return all_down(&lost.outcome(), batch.events.len()),
-        };
-        let (link, letters) = (&link, &letters);
-        let outcomes = in_runs(&batch, |index, _| async move {
-            match &letters[index] {
-                Ok(letter) => self.send(link, letter).await,
-                Err(outcome) => outcome.clone(),
-            }
-        });
-        let outcomes = outcomes.await;
-        if Instant::now() >= batch.deadline || !link.works() {
-            self.forget(link).await;
-        }
-        outcomes
+        let letters = views.iter().map(|view| self.letter(view)).collect();
+        in_waves(&batch, &Call { sink: self, letters, deadline: batch.deadline }).await
     }
 
     async fn check(&self) -> Result<(), SinkError> {
@@ -215,6 +214,39 @@ impl Sink for NatsSink {
         if let Some(link) = self.link.lock().await.take() {
             link.close().await;
         }
+    }
+}
+
+/// The messages of one call.
+struct Call<'a> {
+    sink: &'a NatsSink,
+    letters: Vec<Result<Letter<'a>, Outcome>>,
+    deadline: Instant,
+}
+
+impl Publish for Call<'_> {
+    async fn publish(&self, places: &[usize], apart: bool) -> Vec<Answer> {
+        let link = match apart {
+            true => self.sink.server.connect(self.deadline).await.map(Arc::new),
+            false => self.sink.link(self.deadline).await,
+        };
+        let link = match link {
+            Ok(link) => link,
+            Err(lost) => return places.iter().map(|_| Answer::Known(lost.outcome())).collect(),
+        };
+        let answers = join_all(places.iter().map(|place| async {
+            let letter = match &self.letters[*place] {
+                Ok(letter) => letter,
+                Err(outcome) => return Answer::Known(outcome.clone()),
+            };
+            let sent = timeout_at(self.deadline, self.sink.send(&link, letter)).await;
+            sent.unwrap_or_else(|_| Answer::Missing(down("no answer in time")))
+        }));
+        let answers = answers.await;
+        if Instant::now() >= self.deadline || !link.works() {
+            self.sink.forget(&link).await;
+        }
+        answers
     }
 }
 
@@ -237,10 +269,35 @@ fn headers(event: &Event, message: &Message<'_>) -> Result<HeaderMap, String> {
         let header: HeaderName = name
             .parse()
             .map_err(|error| format!("NATS does not carry a header named `{name}`: {error}"))?;
-        headers.insert(header, header_value(value));
+        let value = match name.starts_with(ATTRIBUTE_PREFIX) {
+            true => attribute_value(value),
+            false => Cow::Borrowed(value),
+        };
+        headers.insert(header, header_value(&value));
+    }
+    // As the NATS binding of CloudEvents has it: by its own name, where others use `content-type`.
+    if message.headers.iter().any(|(name, _)| name == "ce-specversion") {
+        headers.insert("ce-datacontenttype", header_value(&attribute_value(&message.content_type)));
     }
     headers.insert("Nats-Msg-Id", header_value(&event.event_id));
     Ok(headers)
+}
+
+/// An attribute of a CloudEvent in a header: what is not printable ASCII, a space, `"` and `%` are
+/// percent-encoded.
+fn attribute_value(text: &str) -> Cow<'_, str> {
+    let plain = |byte: u8| matches!(byte, b'!'..=b'~') && byte != b'"' && byte != b'%';
+    if text.bytes().all(plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut encoded = String::with_capacity(text.len() + 16);
+    for byte in text.bytes() {
+        match plain(byte) {
+            true => encoded.push(char::from(byte)),
+            false => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    Cow::Owned(encoded)
 }
 
 /// A value is one line; a line end is percent-encoded.
@@ -253,6 +310,10 @@ fn header_value(text: &str) -> HeaderValue {
 fn check_subject(subject: &str) -> Result<(), &'static str> {
     let wild = |token: &str| token == "*" || token == ">";
     match subject {
+        subject if subject.len() > SUBJECT_BYTES_MAX => Err("a subject has at most 3,900 bytes"),
+        subject if RESERVED_SUBJECTS.iter().any(|reserved| subject.starts_with(reserved)) => {
+            Err("subjects that begin with `$` or `_INBOX.` are the server's own")
+        }
         subject if subject.chars().any(|c| c.is_whitespace() || c.is_control()) => {
             Err("a subject has no spaces")
         }
@@ -274,10 +335,12 @@ mod tests {
 
     #[test]
     fn subjects_that_cannot_be_published_to_are_refused() {
-        for subject in ["", "a..b", ".a", "a b", "a.*", "a.>", "a\n"] {
+        let long = "x".repeat(SUBJECT_BYTES_MAX + 1);
+        let own = ["$JS.API.STREAM.PURGE.orders", "$SYS.x", "$x", "_INBOX.a.b"];
+        for subject in ["", "a..b", ".a", "a b", "a.*", "a.>", "a\n", &long].iter().chain(&own) {
             assert!(check_subject(subject).is_err(), "{subject:?}");
         }
-        for subject in ["a", "order.Größe", "a.b*c"] {
+        for subject in ["a", "order.Größe", "a.b*c", "a.$b", "_INBOXES", &long[1..]] {
             assert_eq!(check_subject(subject), Ok(()));
         }
     }

@@ -1,8 +1,9 @@
 //! Messages to RabbitMQ exchanges, each confirmed by the broker.
 //!
-//! Where order is kept, a key's next message is published when the one before it is confirmed: a
-//! broker may refuse a message and take the one behind it.
+//! Where order is kept, a key's next message is published when all of the wave before it are
+//! confirmed: a broker may refuse a message and take the one behind it.
 
+mod confirms;
 mod link;
 
 use std::borrow::Cow;
@@ -11,15 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lapin::options::BasicPublishOptions;
+use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
-use lapin::{BasicProperties, Channel, Confirmation};
 use postrider::Event;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use self::link::{Link, Lost};
-use super::runs::{all_down, down, in_runs};
+use self::confirms::Verdict;
+use self::link::{Link, Lost, is_refusal_of_message};
+use super::waves::{Answer, Publish, down, in_waves};
 use crate::message::{Envelope, EnvelopeSettings, Message};
 use crate::routes::{RouteSettings, Router};
 use crate::sink::{Batch, Outcome, Sink, SinkError};
@@ -28,6 +29,9 @@ use crate::view::EventView;
 
 /// Of CloudEvents attributes in AMQP headers.
 const ATTRIBUTE_PREFIX: &str = "cloudEvents:";
+/// Headers by which the broker routes a message to further queues; an event that carries them must
+/// not.
+const ROUTING_HEADERS: [&str; 2] = ["CC", "BCC"];
 /// The broker writes the message to disk before it confirms it, where the queue is durable.
 const PERSISTENT: u8 = 2;
 
@@ -74,6 +78,8 @@ pub struct RabbitSink {
     server: link::Server,
     exchange: Template,
     router: Router,
+    /// Exchange and routing key, where no event decides.
+    only_destination: Option<String>,
     envelope: Envelope,
     /// Made when first needed, and again after a loss.
     link: Mutex<Option<Arc<Link>>>,
@@ -90,11 +96,14 @@ impl RabbitSink {
         let exchange = Template::parse(&settings.exchange);
         let exchange = exchange.map_err(|error| fail(format!("`exchange`: {error}")))?;
         let router = Router::new("routing_key", settings.routing_key.as_deref(), &settings.routes);
+        let router = router.map_err(&fail)?;
         let envelope = Envelope::new(&settings.envelope).map_err(&fail)?;
+        let only = exchange.fixed().zip(router.only());
         Ok(Self {
             server: server.map_err(&fail)?,
+            only_destination: only.map(|(exchange, key)| destination(exchange, key)),
             exchange,
-            router: router.map_err(&fail)?,
+            router,
             envelope,
             link: Mutex::default(),
             settings,
@@ -139,40 +148,10 @@ impl RabbitSink {
         })
     }
 
-    /// A channel, and the letters without those whose exchange is missing.
-    async fn open(
-        &self,
-        letters: &mut [Result<Letter<'_>, Outcome>],
-        deadline: Instant,
-    ) -> Result<(Arc<Link>, Channel), Lost> {
-        let link = self.link(deadline).await?;
-        for letter in letters {
-            let Ok(Letter { exchange, .. }) = letter else { continue };
-            if !link.has_exchange(exchange.as_str(), deadline).await? {
-                *letter = Err(self.no_exchange(exchange.as_str()));
-            }
-        }
-        let channel = link.channel(deadline).await?;
-        Ok((link, channel))
-    }
-
-    async fn send(&self, channel: &Channel, letter: &Letter<'_>) -> Outcome {
-        // Mandatory: what no queue takes comes back instead of vanishing.
-        let options = BasicPublishOptions { mandatory: true, immediate: false };
-        let published = channel.basic_publish(
-            letter.exchange.clone(),
-            letter.routing_key.clone(),
-            options,
-            letter.body.as_bytes(),
-            letter.properties.clone(),
-        );
-        let confirmed = match published.await {
-            Ok(confirm) => confirm.await,
-            Err(error) => Err(error),
-        };
-        match confirmed {
-            Ok(Confirmation::Ack(None)) => Outcome::Delivered,
-            Ok(Confirmation::Ack(Some(_))) => Outcome::Rejected {
+    fn answer(&self, letter: &Letter<'_>, verdict: Verdict) -> Answer {
+        Answer::Known(match verdict {
+            Verdict::Stored => Outcome::Delivered,
+            Verdict::Returned => Outcome::Rejected {
                 error: format!(
                     "no queue of exchange `{}` takes routing key `{}`; bind one, or correct \
                      `exchange` and `routing_key` of sink `{}`",
@@ -180,12 +159,12 @@ impl RabbitSink {
                 ),
                 detail: None,
             },
-            Ok(Confirmation::Nack(_)) => {
+            Verdict::Refused => {
                 down("the broker could not take the message: a queue is full or failed")
             }
-            Ok(Confirmation::NotRequested) => down("the broker does not confirm messages"),
-            Err(error) => Lost::from(error).outcome(),
-        }
+            Verdict::Doubt(Some(error)) => return Answer::Missing(Lost::from(error).outcome()),
+            Verdict::Doubt(None) => return Answer::Missing(down("no answer in time")),
+        })
     }
 
     /// A fixed exchange that is missing is a matter of configuration, and every event waits; one
@@ -206,12 +185,23 @@ impl Sink for RabbitSink {
     }
 
     fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
-        let exchange = self.exchange.fill(&EventView::new(event), verbatim);
-        exchange.unwrap_or(Cow::Borrowed(&self.settings.name))
+        if let Some(only) = &self.only_destination {
+            return Cow::Borrowed(only);
+        }
+        let view = EventView::new(event);
+        match (self.exchange.fill_kind(&view), self.router.resolve_kind(&view)) {
+            (Ok(exchange), Ok(key)) => Cow::Owned(destination(&exchange, &key)),
+            // Without a way there is nothing that could be down.
+            _ => Cow::Borrowed(&self.settings.name),
+        }
     }
 
     fn only_destination(&self) -> Option<&str> {
-        self.exchange.fixed()
+        self.only_destination.as_deref()
+    }
+
+    fn server(&self) -> Option<&str> {
+        Some(&self.server.address)
     }
 
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
@@ -219,28 +209,8 @@ impl Sink for RabbitSink {
             return vec![Outcome::Untried; batch.events.len()];
         }
         let views: Vec<EventView<'_>> = batch.events.iter().map(EventView::new).collect();
-        let mut letters: Vec<_> = views.iter().map(|view| self.letter(view)).collect();
-        let (link, channel) = match self.open(&mut letters, batch.deadline).await {
-            Ok(opened) => opened,
-            Err(lost) => return all_down(&lost.outcome(), batch.events.len()),
-        };
-        let (letters, channel) = (&letters, &channel);
-        let outcomes = in_runs(&batch, |index, _| {
-            let letter = &letters[index];
-            async move {
-                match letter {
-                    Ok(letter) => self.send(channel, letter).await,
-                    Err(outcome) => outcome.clone(),
-                }
-            }
-        });
-        let outcomes = outcomes.await;
-        if Instant::now() >= batch.deadline || !link.works() {
-            self.forget(&link).await;
-        } else {
-            link.give_back(channel.clone());
-        }
-        outcomes
+        let letters = views.iter().map(|view| self.letter(view)).collect();
+        in_waves(&batch, &Call { sink: self, letters, deadline: batch.deadline }).await
     }
 
     async fn check(&self) -> Result<(), SinkError> {
@@ -263,6 +233,86 @@ impl Sink for RabbitSink {
     }
 }
 
+/// The messages of one call.
+struct Call<'a> {
+    sink: &'a RabbitSink,
+    letters: Vec<Result<Letter<'a>, Outcome>>,
+    deadline: Instant,
+}
+
+impl Publish for Call<'_> {
+    async fn publish(&self, places: &[usize], apart: bool) -> Vec<Answer> {
+        let link = match apart {
+            true => self.sink.server.connect(self.deadline).await.map(Arc::new),
+            false => self.sink.link(self.deadline).await,
+        };
+        let answers = match link {
+            Ok(link) => self.publish_by(&link, places).await,
+            Err(lost) => Err(lost),
+        };
+        answers
+            .unwrap_or_else(|lost| places.iter().map(|_| Answer::Known(lost.outcome())).collect())
+    }
+}
+
+impl Call<'_> {
+    /// # Errors
+    /// Why nothing was sent.
+    async fn publish_by(&self, link: &Arc<Link>, places: &[usize]) -> Result<Vec<Answer>, Lost> {
+        let (mut answers, mut letters) = (Vec::with_capacity(places.len()), Vec::new());
+        for place in places {
+            let fitting = match &self.letters[*place] {
+                Ok(letter) => self.fits(link, letter).await?.map(|()| letter),
+                Err(outcome) => Err(outcome.clone()),
+            };
+            answers.push(fitting.map(|letter| letters.push(letter)).err().map(Answer::Known));
+        }
+        if letters.is_empty() {
+            return Ok(answers.into_iter().flatten().collect());
+        }
+        let channel = link.channel(self.deadline).await?;
+        let verdicts = confirms::publish(&channel, &letters, self.deadline).await;
+        if let [Verdict::Doubt(Some(error))] = &verdicts[..]
+            && is_refusal_of_message(error)
+        {
+            let rejected = Outcome::Rejected { error: error.to_string(), detail: None };
+            let answer = |known: Option<Answer>| known.unwrap_or(Answer::Known(rejected.clone()));
+            return Ok(answers.into_iter().map(answer).collect());
+        }
+        // What still comes on a channel after a doubt belongs to this wave, not to the next.
+        if !verdicts.iter().any(|verdict| matches!(verdict, Verdict::Doubt(_))) {
+            link.give_back(channel);
+        } else if Instant::now() >= self.deadline || !link.works() {
+            self.sink.forget(link).await;
+        } else {
+            link.forget_exchanges();
+        }
+        let answer = |(letter, verdict): (&&Letter<'_>, _)| self.sink.answer(letter, verdict);
+        let mut sent = letters.iter().zip(verdicts).map(answer);
+        let answer = |known: Option<Answer>| known.or_else(|| sent.next());
+        Ok(answers.into_iter().filter_map(answer).collect())
+    }
+
+    /// Whether the broker can take this message. One that it cannot would close the channel, or the
+    /// connection, under all others.
+    ///
+    /// # Errors
+    /// Why the broker could not be asked.
+    async fn fits(&self, link: &Link, letter: &Letter<'_>) -> Result<Result<(), Outcome>, Lost> {
+        let (bytes, bytes_max) = (header_frame_bytes(&letter.properties), link.frame_bytes_max());
+        if bytes > bytes_max {
+            let error = format!(
+                "the headers of the message need {bytes} bytes; the broker takes {bytes_max} \
+                 (`frame_max`)"
+            );
+            return Ok(Err(Outcome::Unfit { error }));
+        }
+        let exchange = letter.exchange.as_str();
+        let exists = link.has_exchange(exchange, self.deadline).await?;
+        Ok(exists.then_some(()).ok_or_else(|| self.sink.no_exchange(exchange)))
+    }
+}
+
 /// A message with its way.
 struct Letter<'a> {
     exchange: ShortString,
@@ -273,7 +323,8 @@ struct Letter<'a> {
 
 fn properties(event: &Event, message: &Message<'_>) -> Result<BasicProperties, String> {
     let mut headers = FieldTable::default();
-    for (name, value) in &message.headers {
+    let plain = |name: &str| !ROUTING_HEADERS.contains(&name);
+    for (name, value) in message.headers.iter().filter(|(name, _)| plain(name)) {
         let value = AMQPValue::LongString(value.as_ref().into());
         headers.insert(short("header", name)?, value);
     }
@@ -288,6 +339,33 @@ fn properties(event: &Event, message: &Message<'_>) -> Result<BasicProperties, S
         Ok(event_type) => properties.with_type(event_type),
         Err(_) => properties,
     })
+}
+
+/// Bytes of the frame that carries a message's properties; AMQP does not split it.
+fn header_frame_bytes(properties: &BasicProperties) -> usize {
+    // Around the frame, then class, weight, size of the body and flags.
+    const FIXED: usize = 8 + 2 + 2 + 8 + 2;
+    const TIMESTAMP_AND_MODE: usize = 8 + 1;
+    let short =
+        |text: &Option<ShortString>| text.as_ref().map_or(0, |text| 1 + text.as_str().len());
+    let texts = [properties.message_id(), properties.content_type(), properties.kind()];
+    let table = properties.headers().as_ref().map_or(0, |table| {
+        let header = |(name, value): (&ShortString, &AMQPValue)| match value {
+            AMQPValue::LongString(text) => 1 + name.as_str().len() + 1 + 4 + text.len(),
+            _ => 0,
+        };
+        4 + table.inner().iter().map(header).sum::<usize>()
+    });
+    FIXED + TIMESTAMP_AND_MODE + texts.into_iter().map(short).sum::<usize>() + table
+}
+
+/// What a full or failed queue takes down: what is routed alike.
+fn destination(exchange: &str, routing_key: &str) -> String {
+    match exchange {
+        // The routing key is the name of a queue.
+        "" => routing_key.to_owned(),
+        exchange => format!("{exchange}/{routing_key}"),
+    }
 }
 
 /// AMQP writes names with a length of one byte.

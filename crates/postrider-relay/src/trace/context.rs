@@ -1,35 +1,38 @@
-//! The trace context of an event: the header `traceparent` of W3C Trace Context.
+//! The trace context of an event: the headers `traceparent` and `tracestate` of W3C Trace Context.
 
 use postrider::Event;
 use serde_json::{Map, Value};
 
-/// The header's name.
+/// The headers' names.
 const TRACEPARENT: &str = "traceparent";
+const TRACESTATE: &str = "tracestate";
 /// The flag that says: this trace is recorded.
 const SAMPLED: u8 = 1;
 
 /// Where a span belongs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) trace: u128,
     /// The producer's span; `None` where the trace begins here.
     pub(super) parent: Option<u64>,
+    /// What tracing systems along the way added.
+    pub(super) state: Option<String>,
 }
 
 /// Where the span of a delivery belongs; `None` if it is not to be recorded. The producer decides by
 /// its `sampled` flag. For events without a trace `ratio` of them, always the same ones, begin a trace
 /// that has the event's identity, so that all attempts are in it.
 pub(super) fn place(event: &Event, headers: &Map<String, Value>, ratio: f64) -> Option<Place> {
-    match find(headers) {
-        Some(text) => {
-            let (trace, parent, flags) = parse(text)?;
-            (flags & SAMPLED != 0).then_some(Place { trace, parent: Some(parent) })
+    match find(headers, TRACEPARENT).and_then(parse) {
+        Some((trace, parent, flags)) => {
+            let state = find(headers, TRACESTATE).map(str::to_owned);
+            (flags & SAMPLED != 0).then_some(Place { trace, parent: Some(parent), state })
         }
         None => {
             let id = uuid::Uuid::parse_str(&event.event_id).ok()?.as_u128();
             // 53 bits: as many as a number with a fraction keeps.
             let point = (id & ((1 << 53) - 1)) as f64 / (1_u64 << 53) as f64;
-            (point < ratio && id != 0).then_some(Place { trace: id, parent: None })
+            (point < ratio && id != 0).then_some(Place { trace: id, parent: None, state: None })
         }
     }
 }
@@ -50,8 +53,20 @@ pub(super) fn headers(event: &Event) -> Option<Map<String, Value>> {
     }
 }
 
-fn find(headers: &Map<String, Value>) -> Option<&str> {
-    let named = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(TRACEPARENT));
+/// Takes out a trace context that cannot be read, so that it is not passed on: the trace starts
+/// anew, as W3C Trace Context says. Answers whether there was one.
+pub(super) fn drop_invalid(headers: &mut Map<String, Value>) -> bool {
+    let named = |name: &str| [TRACEPARENT, TRACESTATE].iter().any(|n| name.eq_ignore_ascii_case(n));
+    let valid = find(headers, TRACEPARENT).and_then(parse).is_some();
+    let invalid = !valid && headers.keys().any(|name| named(name));
+    if invalid {
+        headers.retain(|name, _| !named(name));
+    }
+    invalid
+}
+
+fn find<'a>(headers: &'a Map<String, Value>, wanted: &str) -> Option<&'a str> {
+    let named = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
     named.and_then(|(_, value)| value.as_str())
 }
 
@@ -64,9 +79,12 @@ fn parse(text: &str) -> Option<(u128, u64, u8)> {
         part.bytes().all(digit).then_some(part)
     };
     let (version, trace, span, flags) = (hex(2)?, hex(32)?, hex(16)?, hex(2)?);
+    if version == "ff" || (version == "00" && parts.next().is_some()) {
+        return None;
+    }
     let trace = u128::from_str_radix(trace, 16).ok().filter(|trace| *trace != 0)?;
     let span = u64::from_str_radix(span, 16).ok().filter(|span| *span != 0)?;
-    (version != "ff").then_some((trace, span, u8::from_str_radix(flags, 16).ok()?))
+    Some((trace, span, u8::from_str_radix(flags, 16).ok()?))
 }
 
 #[cfg(test)]
@@ -84,6 +102,7 @@ mod tests {
             "",
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
             "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more",
             "00-00000000000000000000000000000000-b7ad6b7169203331-01",
             "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
             "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",

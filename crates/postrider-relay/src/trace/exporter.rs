@@ -170,6 +170,9 @@ fn span(span: &Span) -> Value {
     if let Some(parent) = span.parent {
         json["parentSpanId"] = format!("{parent:016x}").into();
     }
+    if let Some(state) = &span.state {
+        json["traceState"] = state.as_str().into();
+    }
     if let Some(error) = &span.error {
         json["status"] = json!({ "code": STATUS_ERROR, "message": error });
     }

@@ -16,6 +16,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use postrider::Event;
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -40,6 +41,7 @@ struct Span {
     trace: u128,
     span: u64,
     parent: Option<u64>,
+    state: Option<String>,
     name: String,
     started_at: SystemTime,
     ended_at: SystemTime,
@@ -58,7 +60,6 @@ pub(crate) struct Spans {
     originals: HashMap<i64, Option<String>>,
 }
 
-#[derive(Clone, Copy)]
 struct Begun {
     place: context::Place,
     span: u64,
@@ -74,12 +75,19 @@ impl Spans {
         let (mut begun, mut originals) = (HashMap::new(), HashMap::new());
         for event in events.iter_mut() {
             let Some(tracer) = tracer else { break };
-            let Some(headers) = context::headers(event) else { continue };
-            let Some(place) = context::place(event, &headers, tracer.ratio) else { continue };
-            let span = rand::random::<u64>().max(1);
-            let carried = context::with_parent(headers, place.trace, span);
+            let Some(mut headers) = context::headers(event) else { continue };
+            let dropped = context::drop_invalid(&mut headers);
+            let carried = match context::place(event, &headers, tracer.ratio) {
+                Some(place) => {
+                    let span = rand::random::<u64>().max(1);
+                    let carried = context::with_parent(headers, place.trace, span);
+                    begun.insert(event.id, Begun { place, span });
+                    carried
+                }
+                None if dropped => Value::Object(headers).to_string(),
+                None => continue,
+            };
             originals.insert(event.id, event.headers.replace(carried));
-            begun.insert(event.id, Begun { place, span });
         }
         Self {
             tracer: tracer.cloned(),
@@ -114,6 +122,7 @@ impl Spans {
             trace: place.trace,
             span,
             parent: place.parent,
+            state: place.state,
             name: format!("deliver {}", event.event_type),
             started_at: ended_at.checked_sub(sent_at.elapsed()).unwrap_or(ended_at),
             ended_at,

@@ -86,6 +86,10 @@ async fn a_redis_that_evicts_or_does_not_persist_is_refused() {
     let error = start(test.config()).await.unwrap_err().to_string();
     assert!(error.contains("does not persist") && error.contains("durability"), "{error}");
     start(BufferConfig { durability: Durability::Warn, ..test.config() }).await.unwrap();
+    set("save", "3600 1").await;
+    let error = start(test.config()).await.unwrap_err().to_string();
+    assert!(error.contains("snapshots only") && error.contains("durability"), "{error}");
+    start(BufferConfig { durability: Durability::Warn, ..test.config() }).await.unwrap();
 }
 
 /// Scripts look at everything before they write, so a wrong key changes nothing.

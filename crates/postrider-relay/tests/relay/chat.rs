@@ -52,6 +52,26 @@ async fn the_usual_text_says_what_happened_to_whom() {
     }
 }
 
+/// What is outside of the block would be formatted, and read as the sink's own words.
+#[tokio::test]
+async fn a_payload_does_not_leave_its_block_of_code() {
+    let receiver = Receiver::start(|_| Reply::Status(200)).await;
+    let settings = |url: &str| ChatSettings::new("team", receiver.url(url));
+    for (number, backticks) in (1..).zip(["```", "````", "`````", "``` ```", "``````"]) {
+        let payload = format!("{{\"note\":\"{backticks}\\n# Pay here\"}}");
+        let event = [Event { payload, ..held_event(number) }];
+        for sink in [ChatSink::discord(settings("/d")), ChatSink::slack(settings("/s"))] {
+            assert_eq!(deliver(&sink.unwrap(), &event).await, [Outcome::Delivered]);
+        }
+    }
+    for request in &receiver.received().requests {
+        let sent = sent(request);
+        let text = sent["content"].as_str().or(sent["text"].as_str()).unwrap();
+        assert_eq!(text.matches("```").count(), 2, "{text}");
+        assert!(text.ends_with("```"), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn texts_and_bodies_are_templates_and_routes_choose_the_webhook() {
     let receiver = Receiver::start(|_| Reply::Status(200)).await;

@@ -9,9 +9,48 @@ use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, qu
 use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 
 on_each_store!(
+    copies_of_a_key_are_in_the_order_of_their_originals,
     a_branch_that_fails_does_not_touch_the_other_and_order_is_kept_in_both,
     an_event_that_no_branch_takes_is_a_dead_letter_of_its_own_outbox,
 );
+
+/// The child's ids are given when the parent's events are settled, and many settles are under way at
+/// once. Nothing serves the child: its rows stay to be looked at.
+async fn copies_of_a_key_are_in_the_order_of_their_originals(db: TestDb) {
+    const EVENTS: usize = 30_000;
+    let folder = TempFolder::new();
+    let child = db.add_outbox(Dedupe::default()).await;
+    for outbox in [&child, &db.outbox] {
+        db.store.set_mode(outbox, ClaimMode::Lanes, "test").await.unwrap();
+    }
+    let branch = BranchSettings {
+        outbox: child.clone(),
+        event_type: None,
+        aggregate_type: None,
+        filter: None,
+    };
+    // The type tells the place, padded: it is compared as text.
+    let event =
+        |n: usize| NewEvent::new("account", format!("key-{}", n % 3), format!("{n:06}"), "{}");
+    let events: Vec<NewEvent> = (0..EVENTS).map(event).collect();
+    for batch in events.chunks(1_000) {
+        db.append(batch).await;
+    }
+    let fan_out = Arc::new(FanOut::new("branches", &[branch]).unwrap());
+    let outbox = OutboxConfig::fanned_out(db.outbox.clone(), Preset::broker(), fan_out);
+    let relay = RunningRelay::on(&db.store, quick_config(&folder), outbox);
+    let copies = format!("SELECT count(*) FROM {}", child.table());
+    let all_copied = async || (db.integer(&copies).await == EVENTS as i64).then_some(());
+    eventually("all are copied", all_copied).await;
+    relay.stop().await;
+    let inversions = format!(
+        "SELECT count(*) FROM (SELECT event_type, lag(event_type) OVER \
+         (PARTITION BY aggregate_id ORDER BY id) AS before_it FROM {}) AS copied \
+         WHERE event_type < before_it",
+        child.table()
+    );
+    assert_eq!(db.integer(&inversions).await, 0);
+}
 
 async fn a_branch_that_fails_does_not_touch_the_other_and_order_is_kept_in_both(db: TestDb) {
     let folder = TempFolder::new();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use postrider::Event;
 use postrider_relay::sinks::{HandlerError, HandlerSink};
-use postrider_relay::{Batch, OutboxConfig, Outcome, Sink};
+use postrider_relay::{Batch, Cause, OutboxConfig, Outcome, Sink};
 use postrider_testkit::conformance::steps::order;
 use postrider_testkit::relay::{RunningRelay, held_event, quick_config, quick_preset};
 use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
@@ -49,7 +49,12 @@ async fn each_answer_of_a_handler_has_its_outcome() {
         Outcome::Delivered,
         Outcome::Retry { error: error("r") },
         Outcome::Rejected { error: error("x"), detail: None },
-        Outcome::Down { error: error("d"), retry_after: None, credentials: false },
+        Outcome::Down {
+            error: error("d"),
+            retry_after: None,
+            credentials: false,
+            cause: Cause::Unknown,
+        },
         panicked.clone(),
         panicked,
         missing("Unknown"),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use postrider_relay::policy::RETRY_AFTER_MAX;
-use postrider_relay::{Health, HealthView, Outcome, Turn};
+use postrider_relay::{Cause, Health, HealthView, Outcome, Turn};
 use postrider_testkit::relay::held_event;
 use tokio::time::Instant;
 
@@ -12,11 +12,21 @@ const EVERY: Duration = Duration::from_secs(30);
 const TOOK: Duration = Duration::from_millis(10);
 
 fn down() -> Outcome {
-    Outcome::Down { error: "no".to_owned(), retry_after: None, credentials: false }
+    Outcome::Down {
+        error: "no".to_owned(),
+        retry_after: None,
+        credentials: false,
+        cause: Cause::Unknown,
+    }
 }
 
 fn down_asking(wait: Duration) -> Outcome {
-    Outcome::Down { error: "HTTP 429".to_owned(), retry_after: Some(wait), credentials: false }
+    Outcome::Down {
+        error: "HTTP 429".to_owned(),
+        retry_after: Some(wait),
+        credentials: false,
+        cause: Cause::Unknown,
+    }
 }
 
 /// The health of a sink, and a clock that moves when it is told to.

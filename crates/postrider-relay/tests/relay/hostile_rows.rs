@@ -20,7 +20,6 @@ on_each_store!(
     rows_from_before_the_guard_are_corrected_by_a_migration,
     arbitrary_values_of_an_application_stop_no_other_row,
     arbitrary_values_of_the_owner_stop_no_other_row,
-    work_that_fails_again_and_again_is_an_alert_until_it_succeeds,
 );
 
 /// Columns that an application may write.
@@ -392,38 +391,5 @@ async fn update(db: &TestDb, random: &mut Random) {
              WHERE aggregate_type = 'hostile' AND aggregate_id = '{number}'"
         );
         drop(db.try_execute(&update).await);
-    }
-}
-
-async fn work_that_fails_again_and_again_is_an_alert_until_it_succeeds(db: TestDb) {
-    for claim in [ClaimMode::Rows, ClaimMode::Lanes] {
-        db.store.set_mode(&db.outbox, claim, "olga").await.unwrap();
-        let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
-        let alerts = RecordedAlerts::new(false);
-        let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone());
-        let relay = Relay::new(db.store.clone(), quick_config(&folder)).outbox(outbox);
-        let book = relay.alert_book();
-        let relay = RunningRelay::start(relay.alert_channel(alerts.subscribed()));
-        db.append_orders(1).await;
-        sink.until_delivered(1).await;
-        eventually("it is settled", async || (db.count("").await == 0).then_some(())).await;
-        // Something that no repetition cures.
-        db.execute("ALTER TABLE orders_outbox RENAME TO orders_mislaid").await;
-        alerts.until("Outbox orders is not delivered by this relay").await;
-        let kinds = |book: &postrider_relay::alert::AlertBook| -> Vec<String> {
-            book.lists().active.into_iter().map(|alert| alert.kind).collect()
-        };
-        assert!(kinds(&book).contains(&format!("{}orders", postrider_relay::TROUBLE_KIND)));
-        let told = async || {
-            let relays = db.store.relays().await.unwrap();
-            let mut serving = relays.into_iter().flat_map(|relay| relay.serving);
-            serving.any(|serving| serving.trouble.is_some()).then_some(())
-        };
-        eventually("the heartbeat tells of it", told).await;
-        db.execute("ALTER TABLE orders_mislaid RENAME TO orders_outbox").await;
-        alerts.until_resolved("Outbox orders is delivered again").await;
-        db.append_orders(1).await;
-        sink.until_delivered(2).await;
-        relay.stop().await;
     }
 }

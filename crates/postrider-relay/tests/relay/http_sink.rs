@@ -42,7 +42,7 @@ async fn values_in_the_url_stay_in_their_place() {
     let template = receiver.url("/{aggregate_type}/{aggregate_id}?e={event_type}&n={id}");
     let sink = HttpSink::new(settings(template)).unwrap();
     for (odd, encoded) in [
-        ("../../admin", "..%2F..%2Fadmin"),
+        ("a/b\\c", "a%2Fb%5Cc"),
         ("a b+c", "a%20b%2Bc"),
         ("x?y#z&w=1", "x%3Fy%23z%26w%3D1"),
         ("Zürich", "Z%C3%BCrich"),
@@ -64,7 +64,7 @@ async fn values_in_the_url_stay_in_their_place() {
 async fn an_event_cannot_climb_out_of_its_path() {
     let receiver = Receiver::start(|_| Reply::Status(200)).await;
     let sink = HttpSink::new(settings(receiver.url("/orders/{aggregate_id}/state"))).unwrap();
-    for odd in ["..", "."] {
+    for odd in ["..", ".", "../../admin", "..\\admin", "a/../b", "..;x", "a/.", "%2e%2e/b"] {
         let event = Event { aggregate_id: odd.to_owned(), ..held_event(1) };
         let outcome = deliver(&sink, &[event]).await;
         assert!(matches!(outcome[0], Outcome::Unfit { .. }), "{odd}: {outcome:?}");
@@ -87,16 +87,70 @@ async fn identity_and_context_travel_in_headers() {
     for (name, value) in [
         ("idempotency-key", event.event_id.as_str()),
         ("postrider-event-id", &event.event_id),
-        ("postrider-event-type", "Gr%C3%B6%C3%9Fe"),
+        ("postrider-event-type", "UTF-8''Gr%C3%B6%C3%9Fe"),
         ("postrider-aggregate-type", "order"),
         ("postrider-aggregate-id", "order-1"),
         ("postrider-content-hash", "abc"),
         ("content-type", "application/json"),
         ("traceparent", "00-1"),
-        ("x-name", "Gr%C3%BC%C3%9Fe"),
+        ("x-name", "UTF-8''Gr%C3%BC%C3%9Fe"),
         ("n", "5"),
     ] {
         assert_eq!(request.header(name), [value], "{name}");
+    }
+}
+
+/// A receiver decodes what begins with the mark, and nothing else.
+#[tokio::test]
+async fn header_values_have_one_reading() {
+    let receiver = Receiver::start(|_| Reply::Status(200)).await;
+    let sink = HttpSink::new(settings(receiver.url("/"))).unwrap();
+    for (value, sent) in [
+        ("100%", "100%"),
+        ("Gr%C3%BC", "Gr%C3%BC"),
+        ("Gr\u{fc}", "UTF-8''Gr%C3%BC"),
+        ("100% Gr\u{fc}", "UTF-8''100%25%20Gr%C3%BC"),
+        ("utf-8''a", "UTF-8''utf-8%27%27a"),
+        (" a", "UTF-8''%20a"),
+        ("a\nb", "UTF-8''a%0Ab"),
+        ("", ""),
+    ] {
+        let headers = serde_json::json!({ "x-name": value }).to_string();
+        let event = Event { headers: Some(headers), ..held_event(1) };
+        assert_eq!(deliver(&sink, &[event]).await, [Outcome::Delivered], "{value}");
+        let request = receiver.received().requests.last().unwrap().clone();
+        assert_eq!(request.header("x-name"), [sent], "{value}");
+    }
+}
+
+/// Some servers answer 411 to a request whose length they are not told.
+#[tokio::test]
+async fn an_empty_payload_has_a_length() {
+    let receiver = Receiver::start(|_| Reply::Status(200)).await;
+    for (method, length) in [("POST", vec!["0"]), ("PUT", vec!["0"]), ("GET", vec![])] {
+        let settings = HttpSettings { method: method.to_owned(), ..settings(receiver.url("/")) };
+        let sink = HttpSink::new(settings).unwrap();
+        let event = Event { payload: String::new(), ..held_event(1) };
+        assert_eq!(deliver(&sink, &[event]).await, [Outcome::Delivered], "{method}");
+        let request = receiver.received().requests.last().unwrap().clone();
+        assert_eq!(request.header("content-length"), length, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_of_our_own_is_trusted_where_the_settings_name_it() {
+    let receiver = Receiver::start(|_| Reply::Status(200)).await;
+    let server = receiver.url("").replace("http://", "");
+    let front = postrider_testkit::TlsFront::before(&server).await;
+    let with = |ca| HttpSettings { ca, ..settings(format!("https://{}/", front.address())) };
+    let distrusts = HttpSink::new(with(None)).unwrap();
+    let outcome = deliver(&distrusts, &[held_event(1)]).await;
+    assert!(matches!(&outcome[0], Outcome::Down { .. }), "{outcome:?}");
+    let trusts = HttpSink::new(with(Some(front.ca()))).unwrap();
+    assert_eq!(deliver(&trusts, &[held_event(1)]).await, [Outcome::Delivered]);
+    for wrong in ["/no/such.pem", "/dev/null"] {
+        let error = HttpSink::new(with(Some(wrong.into()))).err().unwrap().to_string();
+        assert!(error.contains("`tls.ca`") && error.contains(wrong), "{error}");
     }
 }
 

@@ -34,6 +34,7 @@ mod monitor;
 mod operators;
 mod outage;
 mod pipeline;
+mod pipeline_alert;
 mod policy;
 mod policy_property;
 mod redis_sink;

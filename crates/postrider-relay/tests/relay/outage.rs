@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use postrider::{Event, NewEvent};
 use postrider_relay::sinks::{HttpSettings, HttpSink};
-use postrider_relay::{Batch, OutboxConfig, Outcome, Preset, RateLimit, Sink, SinkError};
+use postrider_relay::{Batch, Cause, OutboxConfig, Outcome, Preset, RateLimit, Sink, SinkError};
 use postrider_testkit::conformance::steps::order;
 use postrider_testkit::http::{Receiver, Reply};
 use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
@@ -254,7 +254,12 @@ impl Narrow {
         self.now.fetch_sub(1, Ordering::SeqCst);
         let outcome = if under_way > 4 {
             self.refused.fetch_add(1, Ordering::SeqCst);
-            Outcome::Down { error: "503".to_owned(), retry_after: None, credentials: false }
+            Outcome::Down {
+                error: "503".to_owned(),
+                retry_after: None,
+                credentials: false,
+                cause: Cause::Unknown,
+            }
         } else {
             self.delivered.lock().unwrap().push(event.id);
             Outcome::Delivered

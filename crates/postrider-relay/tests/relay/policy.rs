@@ -8,7 +8,7 @@ use postrider::{Event, content_hash};
 use postrider_relay::policy::{
     CRASHES_ALONE_MAX, RETRY_AFTER_MAX, SUSPECT_CRASHES, Settlement, decide, examine,
 };
-use postrider_relay::{HealthView, Outcome, Preset};
+use postrider_relay::{Cause, HealthView, Outcome, Preset};
 use postrider_testkit::relay::held_event;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -32,15 +32,21 @@ fn retry() -> Outcome {
 }
 
 fn down() -> Outcome {
-    Outcome::Down { error: "no".to_owned(), retry_after: None, credentials: false }
+    down_by(Cause::Unknown)
+}
+
+fn down_by(cause: Cause) -> Outcome {
+    Outcome::Down { error: "no".to_owned(), retry_after: None, credentials: false, cause }
 }
 
 fn down_asking(wait: Duration) -> Outcome {
-    Outcome::Down { error: "no".to_owned(), retry_after: Some(wait), credentials: false }
+    let (error, retry_after, cause) = ("no".to_owned(), Some(wait), Cause::Unknown);
+    Outcome::Down { error, retry_after, credentials: false, cause }
 }
 
 fn denied() -> Outcome {
-    Outcome::Down { error: "no".to_owned(), retry_after: None, credentials: true }
+    let (error, retry_after, cause) = ("no".to_owned(), None, Cause::Unknown);
+    Outcome::Down { error, retry_after, credentials: true, cause }
 }
 
 /// The relay's view of a destination.
@@ -151,6 +157,13 @@ fn every_outcome_has_the_consequence_that_the_specification_says() {
                 };
                 assert_eq!(decided(&down()), expected, "{case}");
                 assert_eq!(decided(&denied()), expected, "{case}: credentials are a Down too");
+                let expected = match seen {
+                    Seen::OpenTooLong => charge(),
+                    _ => Fate::Deferred(own),
+                };
+                for cause in [Cause::Destination, Cause::Server] {
+                    assert_eq!(decided(&down_by(cause)), expected, "{case}, {cause:?}");
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use postrider::Event;
 use postrider::store::DeadReason;
 use postrider_relay::policy::{RETRY_AFTER_MAX, Settlement, decide};
-use postrider_relay::{Backoff, HealthView, Outcome, Preset};
+use postrider_relay::{Backoff, Cause, HealthView, Outcome, Preset};
 use postrider_testkit::relay::held_event;
 use proptest::prelude::*;
 
@@ -26,14 +26,19 @@ fn any_outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::NoRoute { error: error() }),
         Just(Outcome::Retry { error: error() }),
         Just(Outcome::Untried),
-        (proptest::option::of(any_duration()), any::<bool>()).prop_map(
-            move |(retry_after, credentials)| Outcome::Down {
+        (proptest::option::of(any_duration()), any::<bool>(), any_cause()).prop_map(
+            move |(retry_after, credentials, cause)| Outcome::Down {
                 error: error(),
                 retry_after,
-                credentials
+                credentials,
+                cause
             }
         ),
     ]
+}
+
+fn any_cause() -> impl Strategy<Value = Cause> {
+    prop_oneof![Just(Cause::Unknown), Just(Cause::Destination), Just(Cause::Server)]
 }
 
 prop_compose! {

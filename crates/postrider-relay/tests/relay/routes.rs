@@ -183,3 +183,18 @@ fn what_is_wrong_in_itself_is_found_before_any_event() {
         }
     }
 }
+
+/// Taken for a text, in which nothing can be selected, it would pass each filter on what it lacks.
+#[test]
+fn a_payload_that_is_nested_too_deeply_passes_no_filter() {
+    let nested = |levels: usize| {
+        let payload = format!(r#"{{"blocked": {}1{}}}"#, "[".repeat(levels), "]".repeat(levels));
+        Event { payload, ..event() }
+    };
+    let filter = "!has(payload.blocked)";
+    let router = Router::new("url", Some("no"), &[filtered(filter)]).unwrap();
+    assert_eq!(resolve(&router, &nested(100)).as_deref(), Ok("no"));
+    let error = resolve(&router, &nested(200)).unwrap_err();
+    assert!(error.contains("127 levels"), "{error}");
+    assert!(fill("{payload.blocked}", &nested(200)).unwrap_err().contains("127 levels"));
+}

@@ -165,6 +165,7 @@ fn secure(topic: &KafkaDestination, mechanism: &str, password: &str) -> Option<K
             mechanism: mechanism.to_owned(),
             username: "postrider".to_owned(),
             password: password.to_owned(),
+            without_tls: false,
         }),
         ..topic.settings()
     })

@@ -5,7 +5,10 @@
 
 mod kafka_own;
 mod nats_own;
+mod partial_outage;
+mod poison;
 mod rabbitmq_own;
+mod rabbitmq_returns;
 mod relay_outage;
 
 postrider_testkit::sink_conformance!(http: postrider_testkit::sinks::HttpDestination);

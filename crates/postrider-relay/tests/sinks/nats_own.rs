@@ -2,7 +2,7 @@
 
 use postrider::Event;
 use postrider_relay::sinks::{NatsSettings, NatsSink};
-use postrider_relay::{Outcome, Sink};
+use postrider_relay::{Cause, Outcome, Sink};
 use postrider_testkit::relay::held_event;
 use postrider_testkit::sinks::{Destination, NatsDestination, deliver, events_of_keys};
 use postrider_testkit::skip;
@@ -24,8 +24,9 @@ async fn a_configured_subject_that_no_stream_takes_is_down_and_named() {
     assert!(error.contains("under-test") && error.contains("`no.such`"), "{error}");
     assert!(error.contains("`subject`"), "{error}");
     let outcomes = deliver(&sink, &events_of_keys(1, 20, 20), false).await;
-    let downs = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Down { .. })).count();
-    assert_eq!(downs, 5, "enough for a breaker; the others are not to blame: {outcomes:?}");
+    let not_charged =
+        |outcome: &Outcome| matches!(outcome, Outcome::Down { cause: Cause::Destination, .. });
+    assert!(outcomes.iter().all(not_charged), "{outcomes:?}");
     stream.remove().await;
 }
 
@@ -69,6 +70,63 @@ async fn a_message_above_the_servers_limit_is_rejected() {
     let outcomes = deliver(&sink, &[large, held_event(2)], false).await;
     assert!(matches!(outcomes[0], Outcome::Rejected { .. }), "{outcomes:?}");
     assert_eq!(outcomes[1], Outcome::Delivered);
+    stream.remove().await;
+}
+
+/// A line of the protocol has a limit; a longer one makes the server close the connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subject_longer_than_a_line_is_a_rejection_of_that_event() {
+    let Some(stream) = stream("long").await else { return };
+    let sink = sink(stream.settings());
+    let long = |id, length| Event { event_type: "x".repeat(length), ..held_event(id) };
+    let mut events = events_of_keys(1, 50, 5);
+    events[20] = long(21, 5_000);
+    // The longest that is allowed is taken by the server.
+    events[21] = long(22, 3_900 - stream.name.len() - 1);
+    events[22] = long(23, 3_900 - stream.name.len());
+    let outcomes = deliver(&sink, &events, false).await;
+    for (index, outcome) in outcomes.iter().enumerate() {
+        match index {
+            20 | 22 => assert!(matches!(outcome, Outcome::Unfit { .. }), "{index}: {outcome:?}"),
+            _ => assert_eq!(*outcome, Outcome::Delivered, "event {index}"),
+        }
+    }
+    stream.remove().await;
+}
+
+/// JetStream stores up to 64 KiB of headers.
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_larger_than_a_stream_takes_are_a_rejection_of_that_event() {
+    let Some(stream) = stream("headers").await else { return };
+    let sink = sink(stream.settings());
+    let note = |id, length| Event {
+        headers: Some(serde_json::json!({ "note": "x".repeat(length) }).to_string()),
+        ..held_event(id)
+    };
+    let outcomes =
+        deliver(&sink, &[note(1, 70_000), note(2, 2_000_000), held_event(3)], false).await;
+    assert!(matches!(outcomes[0], Outcome::Rejected { .. }), "{outcomes:?}");
+    assert!(matches!(outcomes[1], Outcome::Rejected { .. }), "{outcomes:?}");
+    assert_eq!(outcomes[2], Outcome::Delivered);
+    stream.remove().await;
+}
+
+/// Whoever can append would otherwise purge streams by `$JS.API`, or answer for others.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_cannot_name_a_subject_of_the_server() {
+    let Some(stream) = stream("own").await else { return };
+    let sink = sink(NatsSettings { subject: Some("{event_type}".to_owned()), ..stream.settings() });
+    let purge = format!("$JS.API.STREAM.PURGE.{}", stream.name);
+    let to = |id, subject: &str| Event { event_type: subject.to_owned(), ..held_event(id) };
+    let kept = to(1, &format!("{}.kept", stream.name));
+    assert_eq!(deliver(&sink, &[kept], false).await, [Outcome::Delivered]);
+    for subject in [purge.as_str(), "_INBOX.someone.1"] {
+        let outcomes = deliver(&sink, &[to(2, subject)], false).await;
+        assert!(matches!(outcomes[0], Outcome::Unfit { .. }), "{subject}: {outcomes:?}");
+    }
+    assert_eq!(stream.arrived().await.len(), 1, "nothing was purged");
+    let template = Some("$JS.{event_type}".to_owned());
+    assert!(NatsSink::new(NatsSettings { subject: template, ..stream.settings() }).is_err());
     stream.remove().await;
 }
 

@@ -2,7 +2,7 @@
 
 use postrider::Event;
 use postrider_relay::sinks::{RabbitSettings, RabbitSink};
-use postrider_relay::{Outcome, Sink};
+use postrider_relay::{Cause, Outcome, Sink};
 use postrider_testkit::TlsFront;
 use postrider_testkit::relay::held_event;
 use postrider_testkit::sinks::{Destination, RabbitDestination, deliver, events_of_keys};
@@ -24,8 +24,9 @@ async fn a_configured_exchange_that_does_not_exist_is_down_and_named() {
     assert!(error.contains("under-test") && error.contains("`no-such`"), "{error}");
     assert!(error.contains("`exchange`"), "{error}");
     let outcomes = deliver(&sink, &events_of_keys(1, 20, 20), false).await;
-    let downs = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Down { .. })).count();
-    assert_eq!(downs, 5, "enough for a breaker; the others are not to blame: {outcomes:?}");
+    let not_charged =
+        |outcome: &Outcome| matches!(outcome, Outcome::Down { cause: Cause::Destination, .. });
+    assert!(outcomes.iter().all(not_charged), "{outcomes:?}");
     exchange.remove().await;
 }
 
@@ -70,6 +71,69 @@ async fn a_routing_key_that_is_too_long_is_a_rejection_of_that_event() {
     let Outcome::Unfit { error } = &outcomes[0] else { panic!("{outcomes:?}") };
     assert!(error.contains("300 bytes") && error.contains("255"), "{error}");
     assert_eq!(outcomes[1], Outcome::Delivered);
+    exchange.remove().await;
+}
+
+fn with_header(id: i64, name: &str, value: &str) -> Event {
+    Event { headers: Some(serde_json::json!({ name: value }).to_string()), ..held_event(id) }
+}
+
+/// AMQP does not split the frame that holds the headers; a larger one closes the connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_larger_than_a_frame_are_a_rejection_of_that_event() {
+    let Some(exchange) = exchange("frame").await else { return };
+    let sink = sink(exchange.settings());
+    let mut events = events_of_keys(1, 50, 5);
+    events[20] = with_header(21, "note", &"x".repeat(200_000));
+    let outcomes = deliver(&sink, &events, false).await;
+    let Outcome::Unfit { error } = &outcomes[20] else { panic!("{:?}", outcomes[20]) };
+    let numbers: Vec<usize> =
+        error.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
+    let [bytes, bytes_max] = numbers[..] else { panic!("{error}") };
+    assert!(outcomes.iter().filter(|outcome| **outcome == Outcome::Delivered).count() == 49);
+    // To the byte: the largest that fits is taken, and one more is not.
+    let fitting = 200_000 - (bytes - bytes_max);
+    let events = [fitting, fitting + 1].map(|length| with_header(22, "note", &"x".repeat(length)));
+    let outcomes = deliver(&sink, &events, false).await;
+    assert_eq!(outcomes[0], Outcome::Delivered);
+    assert!(matches!(outcomes[1], Outcome::Unfit { .. }), "{outcomes:?}");
+    assert_eq!(exchange.arrived().await.len(), 50);
+    exchange.remove().await;
+}
+
+/// The broker closes the channel for one message, and not for the others that are on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_closes_its_channel_does_not_hold_back_the_others() {
+    let Some(exchange) = exchange("channel").await else { return };
+    let internal = exchange.add_internal_exchange().await;
+    let template = exchange.name.replace("test-", "{aggregate_type}-");
+    let sink = sink(RabbitSettings { exchange: template, ..exchange.settings() });
+    let of = internal.split_once('-').unwrap().0;
+    let mut events = events_of_keys(1, 50, 5);
+    events.iter_mut().for_each(|event| event.aggregate_type = "test".to_owned());
+    events[20].aggregate_type = of.to_owned();
+    let outcomes = deliver(&sink, &events, false).await;
+    for (index, outcome) in outcomes.iter().enumerate() {
+        match index {
+            20 => {
+                assert!(matches!(outcome, Outcome::Down { credentials: true, .. }), "{outcome:?}")
+            }
+            _ => assert_eq!(*outcome, Outcome::Delivered, "event {index}"),
+        }
+    }
+    exchange.remove().await;
+}
+
+/// Otherwise whoever can append reaches every queue of the broker.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_cannot_route_itself_to_further_queues() {
+    let Some(exchange) = exchange("carbon").await else { return };
+    let sink = sink(exchange.settings());
+    let events = [with_header(1, "CC", "x"), with_header(2, "BCC", "x"), with_header(3, "cc", "x")];
+    assert_eq!(deliver(&sink, &events, false).await, vec![Outcome::Delivered; 3]);
+    let arrived = exchange.arrived().await;
+    let kept = arrived.iter().filter(|message| message.headers.contains_key("cc")).count();
+    assert_eq!((arrived.len(), kept), (3, 1), "only the one that means nothing to the broker");
     exchange.remove().await;
 }
 

@@ -42,6 +42,8 @@ pub(crate) enum BenchCommand {
     Gateway(GatewayBenchArgs),
     /// Measure how long each page takes in Chromium, with many events in the table
     Page(PageBenchArgs),
+    /// Measure the application's transactions, without relays and beside relays that drain a backlog
+    Producers(ProducersArgs),
 }
 
 /// Where events go.
@@ -427,6 +429,31 @@ pub(crate) struct GatewayBenchArgs {
     /// Requests per second to reach; the exit code is 1 otherwise
     #[arg(long, default_value_t = 20_000, value_name = "N")]
     pub(crate) target: u32,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProducersArgs {
+    /// Events that wait when the relays start
+    #[arg(long, default_value_t = 500_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) events: u64,
+    /// Transactions per second of the application
+    #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) rate: u32,
+    /// Seconds to measure, or until the backlog is gone
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    pub(crate) seconds: u32,
+    /// Connections that append
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) writers: u32,
+    /// Relays, each with connections and a lease of its own
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) relays: u32,
+    #[command(flatten)]
+    pub(crate) event: EventArgs,
+    #[command(flatten)]
+    pub(crate) relay: RelayArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

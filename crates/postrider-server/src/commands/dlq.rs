@@ -120,7 +120,8 @@ async fn groups(opened: &Opened, args: FilterArgs, limit: u32, json: bool) -> Re
 async fn show(opened: &Opened, outbox: Option<&str>, id: i64, json: bool) -> Result<(), Failure> {
     let outbox = opened.outbox(outbox)?;
     let Some(entry) = opened.store.dead_letter(&outbox, id).await? else {
-        return Err(Failure::Usage(format!("outbox `{}` has no dead letter {id}", outbox.name())));
+        let what = format!("outbox `{}` has no dead letter {id}", outbox.name());
+        return Err(Failure::NotFound(what));
     };
     let attempts = opened.store.attempts(&outbox, &entry.event_id).await?;
     if json {

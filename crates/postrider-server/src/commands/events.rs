@@ -51,10 +51,18 @@ pub(crate) fn event_filter(args: EventFilterArgs) -> EventFilter {
 
 async fn find(opened: &Opened, outbox: &Outbox, id: &str, json: bool) -> Result<(), Failure> {
     let found = opened.store.event_by_identity(outbox, id, Duration::MAX).await?;
-    if json {
-        return output::print_json(&found);
-    }
     let name = outbox.name();
+    let unknown = found.events.is_empty() && found.dead_letters.is_empty();
+    if json {
+        output::print_json(&found)?;
+    }
+    if unknown {
+        let what = format!("outbox `{name}` has nothing of identity {id}");
+        return Err(Failure::NotFound(what));
+    }
+    if json {
+        return Ok(());
+    }
     let mut table = Table::new(&["WHERE", "TYPE", "SINCE", "LOOK AT IT WITH"]);
     for event in &found.events {
         table.row(vec![
@@ -73,10 +81,7 @@ async fn find(opened: &Opened, outbox: &Outbox, id: &str, json: bool) -> Result<
             format!("postrider dlq show {} --outbox {name}", dead.id),
         ]);
     }
-    match table.is_empty() {
-        true => output::print(&format!("outbox {name} has nothing of identity {id}\n")),
-        false => table.print(),
-    }
+    table.print()
 }
 
 fn print_list(events: &[EventRecord], limit: u32) -> Result<(), Failure> {
@@ -107,7 +112,7 @@ fn print_list(events: &[EventRecord], limit: u32) -> Result<(), Failure> {
 
 async fn show(opened: &Opened, outbox: &Outbox, id: i64, json: bool) -> Result<(), Failure> {
     let Some(event) = opened.store.event(outbox, id).await? else {
-        return Err(Failure::Usage(format!(
+        return Err(Failure::NotFound(format!(
             "outbox `{name}` has no live or archived event {id}; it may be deleted after delivery, \
              or in the dead letters (`postrider dlq list --outbox {name}`)",
             name = outbox.name()
@@ -155,7 +160,10 @@ async fn show(opened: &Opened, outbox: &Outbox, id: i64, json: bool) -> Result<(
 
 pub(crate) fn print_fields(fields: &[(&str, String)]) -> Result<(), Failure> {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    // A line of a value stands under its value: it cannot look like another field.
+    let next_line = format!("\n{:width$}  ", "");
     for (name, value) in fields {
+        let value = value.replace('\n', &next_line);
         output::print(&format!("{name:<width$}  {value}\n"))?;
     }
     Ok(())

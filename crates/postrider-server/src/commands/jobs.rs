@@ -144,7 +144,8 @@ async fn watch(
 async fn found(opened: &Opened, id: i64) -> Result<Job, Failure> {
     let job = opened.store.job(id).await?;
     job.ok_or_else(|| {
-        Failure::Usage(format!("there is no job {id}; `postrider jobs list` shows what there is"))
+        let what = format!("there is no job {id}; `postrider jobs list` shows what there is");
+        Failure::NotFound(what)
     })
 }
 

@@ -63,6 +63,9 @@ pub(crate) enum Failure {
     Listen { address: std::net::SocketAddr, error: std::io::Error },
     #[error("{0}")]
     Usage(String),
+    /// There is no such event, dead letter or job.
+    #[error("{0}")]
+    NotFound(String),
     #[error("{0}")]
     Partly(String),
     #[error("the books do not balance: {0}")]

@@ -8,13 +8,13 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use postrider::Appender;
 use postrider::store::{Database, Finding, OnSuccess, StoreKind, Verdict};
 use postrider_relay::gateway::Gateway;
-use postrider_relay::{OutboxConfig, Relay, telemetry};
+use postrider_relay::{OutboxConfig, Relay, backup, telemetry};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::RunArgs;
 use crate::commands::{Context, Failure, connect, require_schema};
-use crate::config::{Built, BuiltGateway, Config, without_password};
+use crate::config::{Built, BuiltGateway, Config, ConfigError, without_password};
 use crate::{http, output};
 
 /// How often the recorder sorts new samples of histograms into their buckets. Until then it keeps
@@ -37,6 +37,7 @@ async fn check(config: Config) -> Result<(), Failure> {
         (config.store.url.expose().to_owned(), config.store.connections_max);
     drop(http::access::Access::new(&config.server, &config.api)?);
     let built = config.build()?;
+    check_backup_folder(&built)?;
     let store = connect(&url, connections_max, false).await?;
     let outboxes: Vec<_> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
     require_schema(store.as_ref(), &outboxes).await?;
@@ -53,6 +54,14 @@ async fn check(config: Config) -> Result<(), Failure> {
         buffer.buffer.look().await?;
     }
     output::print("configuration, store and sinks are in order\n")
+}
+
+fn check_backup_folder(built: &Built) -> Result<(), Failure> {
+    let folder = &built.relay.backup_folder;
+    backup::check_folder(folder).map_err(|error| {
+        let what = format!("[relay] backup_folder: `{}` {error}", folder.display());
+        Failure::Config(ConfigError::Invalid(what))
+    })
 }
 
 /// What is wrong with adopted tables. A relay starts all the same: its outboxes are in order.
@@ -85,6 +94,7 @@ impl Daemon {
                     .to_owned(),
             ));
         }
+        check_backup_folder(&built)?;
         let store = connect(&url, connections_max, true).await?;
         let outboxes: Vec<_> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
         // The embedded store belongs to this program; a server's tables belong to their owner.
@@ -133,11 +143,13 @@ impl Daemon {
             access,
             alerts: relay.alert_book(),
             destinations: relay.destination_book(),
+            heartbeat_fails: relay.heartbeat_fails(),
             feed: http::Feed::new(api.stream_every.0, api.stream_clients_max),
             reconciler: http::Reconciler::default(),
             readiness: http::Readiness::default(),
             connections_per_address_max: server.connections_per_address_max,
             body_bytes_max: server.body_bytes_max,
+            write_timeout: server.write_timeout.0,
             import_bytes_max: api.import_bytes_max,
             request_timeout: api.request_timeout.0,
             list_budget: api.list_budget.0,

@@ -44,7 +44,7 @@ pub(super) fn buffers(
     outboxes: &BTreeMap<String, Outbox>,
 ) -> Result<Vec<BufferConfig>, ConfigError> {
     let mut seen = HashSet::new();
-    let mut buffers = Vec::new();
+    let mut buffers: Vec<BufferConfig> = Vec::new();
     for section in sections {
         let invalid = |message: String| {
             ConfigError::Invalid(format!("[[buffer]] `{}`: {message}", section.name))
@@ -52,6 +52,15 @@ pub(super) fn buffers(
         let config = section.build(outboxes).map_err(&invalid)?;
         if !seen.insert(config.buffer.name().to_owned()) {
             return Err(invalid("another buffer has this name".to_owned()));
+        }
+        let other = buffers.iter().find(|other| other.buffer.is_same_hash(&config.buffer));
+        if let Some(other) = other {
+            return Err(invalid(format!(
+                "`key` = `{}` is also the key of the buffer `{}` on this server; each buffer needs \
+                 a key of its own",
+                config.buffer.key(),
+                other.buffer.name()
+            )));
         }
         buffers.push(config);
     }

@@ -63,6 +63,7 @@ pub(crate) struct ServerSection {
     pub(crate) listen: SocketAddr,
     pub(crate) token: Option<Secret>,
     pub(crate) body_bytes_max: usize,
+    pub(crate) write_timeout: Time,
     pub(crate) connections_per_address_max: usize,
 }
 
@@ -72,6 +73,7 @@ impl Default for ServerSection {
             listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
             token: None,
             body_bytes_max: 5 * 1024 * 1024,
+            write_timeout: Time(Duration::from_secs(30)),
             connections_per_address_max: 256,
         }
     }
@@ -243,6 +245,10 @@ impl Config {
         }
         if self.server.connections_per_address_max == 0 {
             return invalid("[server] connections_per_address_max = 0: at least 1".to_owned());
+        }
+        if self.server.write_timeout.0 < Duration::from_millis(100) {
+            let timeout = self.server.write_timeout.0;
+            return invalid(format!("[server] write_timeout = {timeout:?}: at least 100ms"));
         }
         Ok(self)
     }

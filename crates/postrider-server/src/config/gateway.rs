@@ -10,6 +10,7 @@ use postrider_relay::{OutboxConfig, Preset};
 use serde::Deserialize;
 
 use super::ConfigError;
+use super::brokers::CaSection;
 use super::value::{Secret, Time};
 
 /// What `cache` says for a cache in this process.
@@ -23,7 +24,10 @@ pub(crate) struct GatewaySection {
     #[serde(default)]
     headers: BTreeMap<String, Secret>,
     forward_headers: Option<Vec<String>>,
+    answer_headers: Option<Vec<String>>,
     methods: Option<Vec<String>>,
+    #[serde(default)]
+    endpoints: Vec<String>,
     timeout: Option<Time>,
     concurrency_max: Option<usize>,
     answer_bytes_max: Option<usize>,
@@ -37,6 +41,7 @@ pub(crate) struct GatewaySection {
     cache_bytes_max: Option<u64>,
     cache_timeout: Option<Time>,
     proxy: Option<Secret>,
+    tls: Option<CaSection>,
 }
 
 /// An upstream with the outbox of its saved calls.
@@ -60,6 +65,8 @@ impl GatewaySection {
         let settings = GatewaySettings {
             headers: headers.collect(),
             forward_headers: self.forward_headers.clone().unwrap_or(default.forward_headers),
+            answer_headers: self.answer_headers.clone().unwrap_or(default.answer_headers),
+            endpoints: self.endpoints.clone(),
             methods: self.methods.clone().unwrap_or(default.methods),
             timeout: time(self.timeout, default.timeout),
             concurrency_max: self.concurrency_max.unwrap_or(default.concurrency_max),
@@ -71,6 +78,7 @@ impl GatewaySection {
             retry_after: time(self.retry_after, default.retry_after),
             cache: self.cache()?,
             proxy: self.proxy.as_ref().map(exposed),
+            ca: self.tls.as_ref().map(|tls| tls.ca.clone()),
             name: default.name,
             url: default.url,
         };

@@ -273,6 +273,13 @@ mod tests {
             ),
             ("[[buffer]]\nname='b'\nurl='redis://h'", vec!["`b`", "`table`", "`outbox`"]),
             (
+                "[[buffer]]\nname='a'\nurl='redis://h'\ntable='t'\nkey_column='k'\n\
+                 count_column='c'\n\
+                 [[buffer]]\nname='b'\nurl='redis://h:6379'\nkey='{buffer:a}'\ntable='u'\n\
+                 key_column='k'\ncount_column='c'",
+                vec!["`b`", "`key`", "{buffer:a}", "`a`"],
+            ),
+            (
                 "[[buffer]]\nname='b'\nurl='redis://h'\noutbox='o'\naggregate_type='a'\n\
                  event_type='e'",
                 vec!["`b`", "outbox = \"o\"", "[[outbox]]"],

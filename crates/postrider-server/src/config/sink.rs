@@ -11,6 +11,7 @@ use postrider_relay::{BranchSettings, FanOut, RouteSettings};
 use serde::Deserialize;
 
 use super::ConfigError;
+use super::brokers::CaSection;
 use super::value::{Secret, Time};
 
 /// `rate`, the same in every kind of sink.
@@ -51,6 +52,7 @@ pub(crate) struct HttpSection {
     #[serde(default)]
     pub(crate) signing_secrets: Vec<Secret>,
     pub(crate) proxy: Option<Secret>,
+    pub(crate) tls: Option<CaSection>,
     #[serde(default)]
     pub(crate) deny_private_addresses: bool,
     #[serde(default)]
@@ -79,6 +81,7 @@ impl HttpSection {
             body: body(&self.name, &self.body, &self.body_file)?,
             signing_secrets: self.signing_secrets.iter().map(exposed).collect(),
             proxy: self.proxy.as_ref().map(exposed),
+            ca: self.tls.as_ref().map(|tls| tls.ca.clone()),
             deny_private_addresses: self.deny_private_addresses,
             keep_response: self.keep_response,
             name: default.name,

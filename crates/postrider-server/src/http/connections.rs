@@ -1,5 +1,5 @@
 //! The listening end: a bounded number of connections, in all and per address, each with a time for
-//! its headers.
+//! its headers and for the client to take its answers.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::places::{CONNECTIONS_MAX, Full, Places};
+use super::write_timeout::WriteTimeout;
 use super::{ServerState, router};
 
 /// Time for a client to send the headers of a request, the idle time between two included:
@@ -35,6 +36,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) async fn serve(listener: TcpListener, state: ServerState, stop: CancellationToken) {
     let feeding = tokio::spawn(super::feed::run(state.clone(), stop.clone()));
     let (grace, ending) = (state.request_timeout + STOP_GRACE, state.stop.clone());
+    let write_timeout = state.write_timeout;
     let (places, open) = (Places::new(state.connections_per_address_max), TaskTracker::new());
     let app = router(state);
     let mut refusals = Refusals::default();
@@ -58,7 +60,7 @@ pub(crate) async fn serve(listener: TcpListener, state: ServerState, stop: Cance
             };
             let (app, stop) = (app.clone(), stop.clone());
             open.spawn(async move {
-                answer(stream, peer, app, stop).await;
+                answer(stream, write_timeout, peer, app, stop).await;
                 drop(place);
             });
         }
@@ -99,7 +101,13 @@ impl Refusals {
 }
 
 /// The requests of one connection, one after the other.
-async fn answer(stream: TcpStream, peer: SocketAddr, app: Router, stop: CancellationToken) {
+async fn answer(
+    stream: TcpStream,
+    write_timeout: Duration,
+    peer: SocketAddr,
+    app: Router,
+    stop: CancellationToken,
+) {
     // Head and body may be two packets: the second must not wait for the client's acknowledgement of
     // the first, which takes 40 ms. Where it cannot be set, answers are slow and nothing else.
     drop(stream.set_nodelay(true));
@@ -111,7 +119,8 @@ async fn answer(stream: TcpStream, peer: SocketAddr, app: Router, stop: Cancella
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(HEADERS_TIMEOUT);
-    let connection = server.serve_connection(TokioIo::new(stream), service);
+    let stream = TokioIo::new(WriteTimeout::new(stream, write_timeout));
+    let connection = server.serve_connection(stream, service);
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -1,15 +1,23 @@
 //! Parts of a request, with problem documents for what does not fit.
 
+use std::time::Duration;
+
+use axum::body::HttpBody as _;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header;
 use axum::http::request::Parts;
 use chrono::{DateTime, Datelike, Utc};
+use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use super::ServerState;
 use super::problem::Problem;
+
+/// Of a body that is too large, so much is taken off the connection before the answer.
+const DISCARD_BYTES_MAX: usize = 16 * 1024 * 1024;
+const DISCARD_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Fields of the path.
 pub(crate) struct InPath<T>(pub(crate) T);
@@ -33,11 +41,34 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for InQuery<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        if !is_text(parts.uri.query().unwrap_or_default()) {
+            return Err(Problem::new(400, "the query: what is percent-encoded is not UTF-8"));
+        }
         let found = Query::<T>::from_request_parts(parts, state).await;
         let refused =
             |error: QueryRejection| Problem::new(400, format!("the query: {}", error.body_text()));
         found.map(|Query(found)| Self(found)).map_err(refused)
     }
+}
+
+/// Whether the bytes that are percent-encoded in a query are UTF-8. Others would be replaced by a
+/// character that nobody asked for.
+fn is_text(query: &str) -> bool {
+    let (mut decoded, mut rest) = (Vec::with_capacity(query.len()), query.as_bytes());
+    while let [first, after @ ..] = rest {
+        let digit = |at: usize| after.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+        (decoded, rest) = match (first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                decoded.push((high * 16 + low) as u8);
+                (decoded, &after[2..])
+            }
+            _ => {
+                decoded.push(*first);
+                (decoded, after)
+            }
+        };
+    }
+    std::str::from_utf8(&decoded).is_ok()
 }
 
 /// A JSON body within the limit.
@@ -47,13 +78,21 @@ impl<T: DeserializeOwned> FromRequest<ServerState> for InBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &ServerState) -> Result<Self, Problem> {
-        require_type(&request, "application/json")?;
-        let body = read_body(request, state.body_bytes_max).await?;
-        parse(&body, "the body").map(Self)
+        read_json(request, state.body_bytes_max).await.map(Self)
     }
 }
 
-/// Reads a JSON object. Serde alone would also take a list of values, in the order of the fields.
+/// Reads a JSON body up to a limit.
+pub(crate) async fn read_json<T: DeserializeOwned>(
+    request: Request,
+    bytes_max: usize,
+) -> Result<T, Problem> {
+    require_type(&request, "application/json")?;
+    let body = read_body(request, bytes_max).await?;
+    parse(&body, "the body")
+}
+
+/// Parses a JSON object. Serde alone would also take a list of values, in the order of the fields.
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8], what: &str) -> Result<T, Problem> {
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
         return Err(Problem::new(422, format!("{what} does not fit: it is a list, not an object")));
@@ -64,13 +103,43 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8], what: &str) -> Result<T, P
     })
 }
 
+/// Reads a body up to a limit.
 pub(crate) async fn read_body(
     request: Request,
     bytes_max: usize,
 ) -> Result<axum::body::Bytes, Problem> {
-    axum::body::to_bytes(request.into_body(), bytes_max)
-        .await
-        .map_err(|_| Problem::new(413, format!("the body is larger than {bytes_max} bytes")))
+    let mut body = request.into_body();
+    let mut read = Vec::new();
+    // Where the length is announced, nothing is kept in vain.
+    let mut too_large = body.size_hint().lower() > bytes_max as u64;
+    while !too_large && let Some(frame) = body.frame().await {
+        let broken = "the body ended early, or its chunks are broken; send it again";
+        let frame = frame.map_err(|_| Problem::new(400, broken))?;
+        if let Ok(data) = frame.into_data() {
+            too_large = read.len() + data.len() > bytes_max;
+            read.extend_from_slice(&data);
+        }
+    }
+    if too_large {
+        discard(body).await;
+        return Err(Problem::new(413, format!("the body is larger than {bytes_max} bytes")));
+    }
+    Ok(read.into())
+}
+
+/// Takes what is still under way, within limits. A connection that is closed while the client sends is
+/// reset, and the client never sees the answer.
+async fn discard(mut body: axum::body::Body) {
+    let taking = async {
+        let mut bytes = 0;
+        while bytes < DISCARD_BYTES_MAX
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            bytes += frame.data_ref().map_or(0, |data| data.len());
+        }
+    };
+    // Whoever stops sending is answered then.
+    drop(tokio::time::timeout(DISCARD_TIME_MAX, taking).await);
 }
 
 pub(crate) fn require_type(request: &Request, allowed: &str) -> Result<(), Problem> {
@@ -93,7 +162,7 @@ where
 }
 
 /// Longest text of a filter, note or name.
-const TEXT_CHARS_MAX: usize = 1_000;
+pub(crate) const TEXT_CHARS_MAX: usize = 1_000;
 /// Years that every store can hold.
 const YEARS: std::ops::RangeInclusive<i32> = 1970..=9999;
 

@@ -1,12 +1,13 @@
 //! What everybody looks at: the statistics of all outboxes, asked for once for all who want them,
 //! and remembered for a while.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use postrider::StoreError;
-use postrider::store::{PauseKind, Statistics};
+use postrider::store::{PauseKind, Statistics, TypeStatistics};
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -16,10 +17,24 @@ use super::ServerState;
 use super::api::{ClaimWord, DownBody, PauseBody, TrafficBody, down, traffic};
 use super::history::{History, Reach, SAMPLE_EVERY, Sample};
 
+/// Event types that an answer names: those with most events. An application that puts an id into
+/// its types would make each answer, and each message of the stream, as large as it likes.
+const TYPES_MAX: usize = 100;
+
 /// Numbers of one event type.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct TypeState {
     event_type: String,
+    appended: i64,
+    delivered: i64,
+    dead: i64,
+}
+
+/// Numbers of the event types that are not named.
+#[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
+pub(crate) struct OtherTypes {
+    /// How many types these are.
+    types: usize,
     appended: i64,
     delivered: i64,
     dead: i64,
@@ -58,7 +73,10 @@ pub(crate) struct OutboxState {
     unresolved: i64,
     /// Age of the oldest live event in seconds.
     oldest_age_s: Option<i64>,
+    /// By event type, in the order of the names: the hundred types with most events.
     by_type: Vec<TypeState>,
+    /// All other types together. Absent: there are none.
+    other_types: Option<OtherTypes>,
     /// Absent in the first snapshot.
     rates: Option<Rates>,
     /// What all relays together tell of the last minute.
@@ -128,6 +146,7 @@ impl Feed {
         for served in &state.outboxes {
             let name = served.outbox.name();
             let statistics = state.store.statistics(&served.outbox).await?;
+            let (by_type, other_types) = by_type(&statistics);
             let mode = modes.iter().find(|(of, _)| of == name).map(|(_, mode)| mode.claim.into());
             let same = before.as_ref().and_then(|before| {
                 let passed = taken.saturating_duration_since(before.taken?);
@@ -152,7 +171,8 @@ impl Feed {
                 pending: statistics.pending,
                 unresolved: statistics.unresolved,
                 oldest_age_s: statistics.oldest_age_s,
-                by_type: by_type(statistics),
+                by_type,
+                other_types,
             });
         }
         let number = before.map_or(1, |before| before.number + 1);
@@ -200,16 +220,26 @@ impl Feed {
     }
 }
 
-fn by_type(statistics: Statistics) -> Vec<TypeState> {
-    let types = statistics.by_type.into_iter();
-    types
-        .map(|of| TypeState {
-            event_type: of.event_type,
-            appended: of.appended,
-            delivered: of.delivered,
-            dead: of.dead,
-        })
-        .collect()
+/// The types with most events, and the sum of the others.
+fn by_type(statistics: &Statistics) -> (Vec<TypeState>, Option<OtherTypes>) {
+    let mut types: Vec<&TypeStatistics> = statistics.by_type.iter().collect();
+    types.sort_by_key(|of| Reverse(of.appended));
+    let others = types.split_off(types.len().min(TYPES_MAX));
+    types.sort_by(|one, other| one.event_type.cmp(&other.event_type));
+    let named = types.into_iter().map(|of| TypeState {
+        event_type: of.event_type.clone(),
+        appended: of.appended,
+        delivered: of.delivered,
+        dead: of.dead,
+    });
+    let sum = |of: fn(&TypeStatistics) -> i64| others.iter().map(|other| of(other)).sum::<i64>();
+    let other_types = OtherTypes {
+        types: others.len(),
+        appended: sum(|of| of.appended),
+        delivered: sum(|of| of.delivered),
+        dead: sum(|of| of.dead),
+    };
+    (named.collect(), (!others.is_empty()).then_some(other_types))
 }
 
 fn rates(before: &OutboxState, now: &Statistics, seconds: f64) -> Rates {

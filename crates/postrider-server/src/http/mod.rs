@@ -5,14 +5,17 @@ pub(crate) mod api;
 mod connections;
 mod extract;
 mod feed;
+mod framing;
 mod gateway;
 mod history;
 mod page;
 mod places;
 mod problem;
 mod ready;
+mod write_timeout;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use axum::Router;
@@ -55,11 +58,14 @@ pub(crate) struct Parts {
     pub(crate) access: Access,
     pub(crate) alerts: Arc<AlertBook>,
     pub(crate) destinations: Arc<DestinationBook>,
+    /// The relay of this process could not write its last heartbeat.
+    pub(crate) heartbeat_fails: Arc<AtomicBool>,
     pub(crate) feed: Feed,
     pub(crate) reconciler: Reconciler,
     pub(crate) readiness: Readiness,
     pub(crate) connections_per_address_max: usize,
     pub(crate) body_bytes_max: usize,
+    pub(crate) write_timeout: Duration,
     pub(crate) import_bytes_max: usize,
     pub(crate) request_timeout: Duration,
     pub(crate) list_budget: Duration,
@@ -127,6 +133,7 @@ fn router(state: ServerState) -> Router {
         .merge(page::routes())
         .fallback(|| async { Problem::new(404, NOTHING_HERE) })
         .method_not_allowed_fallback(|| async { Problem::new(405, WRONG_METHOD) })
+        .layer(from_fn(framing::check))
         .layer(from_fn(access::protect))
         .with_state(state)
 }

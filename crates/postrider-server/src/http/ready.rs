@@ -1,6 +1,7 @@
 //! Whether this program can work: asked by probes, which need no token and may come in numbers.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -20,6 +21,8 @@ const READY_TIMEOUT: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 const NO_ANSWER: &str = "the database does not answer";
+const NO_WRITE: &str = "the database does not take writes: the last heartbeat of this relay failed; \
+     the log says why";
 
 /// Ready, or why not.
 type Verdict = Result<(), String>;
@@ -43,7 +46,7 @@ impl Readiness {
     }
 }
 
-/// Ready: the database answers, and its tables fit this program.
+/// Ready: the database answers and takes writes, and its tables fit this program.
 pub(super) async fn ready(State(state): State<ServerState>) -> Response {
     // A task of its own: a client that hangs up during a look would leave no answer behind, and
     // many of them would ask as often as they like.
@@ -72,9 +75,12 @@ async fn look(state: ServerState) -> Verdict {
     }
 }
 
-/// Whether every outbox is worked on. What went wrong is in the alert and in the log: it may name
-/// hosts and users.
+/// Whether the relay can write, which its heartbeat tries every second, and works on every outbox.
+/// What went wrong is in the alert and in the log: it may name hosts and users.
 fn works(state: &ServerState) -> Verdict {
+    if state.heartbeat_fails.load(Ordering::Relaxed) {
+        return Err(NO_WRITE.to_owned());
+    }
     let active = state.alerts.lists().active.into_iter();
     let troubled: Vec<String> = active
         .filter_map(|alert| Some(alert.kind.strip_prefix(TROUBLE_KIND)?.to_owned()))

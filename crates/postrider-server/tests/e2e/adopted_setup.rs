@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use postrider::store::StoreKind;
 use postrider_testkit::{Answer, eventually};
+use sha2::{Digest, Sha256};
 use toml::Table;
 
 use crate::adopted_stage::{
@@ -16,6 +17,7 @@ crate::on_stores!(postgres, mysql: {
     the_printed_statements_are_what_a_migration_runs,
     doctor_names_a_missing_trigger_and_a_migration_makes_it_again,
     an_adoption_ends_with_the_configuration_or_the_outbox_and_the_table_stays,
+    rows_of_two_databases_have_different_identities,
     a_mapping_that_does_not_fit_is_refused_with_the_cure,
     times_are_on_the_clock_of_the_table,
     delivered_rows_are_deleted_after_the_retention,
@@ -104,6 +106,46 @@ async fn an_adoption_ends_with_the_configuration_or_the_outbox_and_the_table_sta
     scene.db.store.drop_outbox(&scene.db.outbox).await.unwrap();
     scene.db.execute(&old.insert(3, None)).await;
     assert_eq!(scene.old_rows(old, "1 = 1").await, 3, "its writers do not notice");
+}
+
+/// The first part of the identity of the newest event.
+async fn newest_prefix(scene: &Scene) -> String {
+    let newest = scene.db.integer("SELECT max(id) FROM orders_outbox").await;
+    scene.db.column(newest, "CAST(event_id AS CHAR(36))").await.unwrap()[..13].to_owned()
+}
+
+/// Both tables number their rows from 1, and one receiver may get the events of both.
+async fn rows_of_two_databases_have_different_identities(place: Place) {
+    let old = old(place);
+    let Some(scene) = adopted(place, old).await else { return };
+    let Some(other) = adopted(place, old).await else { return };
+    scene.db.execute(&old.insert(1, None)).await;
+    other.db.execute(&old.insert(1, None)).await;
+    let prefix = newest_prefix(&scene).await;
+    assert_ne!(prefix, newest_prefix(&other).await);
+
+    // It is kept through the end of an adoption.
+    scene.configure(&Settings::new());
+    let _ = scene.site.run(&["migrate"]).await.exits(0);
+    scene.configure(&old.settings());
+    let _ = scene.site.run(&["migrate"]).await.exits(0);
+    scene.db.execute(&old.insert(2, None)).await;
+    assert_eq!(newest_prefix(&scene).await, prefix);
+
+    // As an older program left it: identities on their way keep their form, and doctor tells.
+    scene.db.execute("DROP TABLE postrider_adopted_ids").await;
+    let _ = scene.site.run(&["migrate"]).await.exits(0);
+    scene.db.execute(&old.insert(3, None)).await;
+    let of_name = hex(&Sha256::digest("orders"));
+    assert_eq!(newest_prefix(&scene).await, format!("{}-{}", &of_name[..8], &of_name[8..12]));
+    let told = scene.site.run(&["doctor"]).await;
+    let _ = told.shows(&["identities of adopted table", "postrider_adopted_ids"]);
+    let told = other.site.run(&["doctor"]).await;
+    assert!(!told.stdout.contains("postrider_adopted_ids"), "{told:?}");
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A change of the mapping, and what the refusal must say.

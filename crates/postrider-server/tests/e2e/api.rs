@@ -12,6 +12,7 @@ crate::on_stores!(postgres, mysql, sqlite: {
 mod on_one_store {
     crate::scene::tests!(sqlite {
         only_the_token_opens_a_guarded_endpoint,
+        an_outbox_that_cannot_be_worked_on_makes_readiness_fail,
         health_readiness_and_metrics_are_served,
     });
 }
@@ -146,6 +147,31 @@ async fn only_the_token_opens_a_guarded_endpoint(place: Place) {
     assert!(!log.contains(token), "the token is not logged");
     scene.configure(&Settings::new());
     scene.reconcile().await;
+}
+
+async fn an_outbox_that_cannot_be_worked_on_makes_readiness_fail(place: Place) {
+    let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
+    let daemon = scene.site.start().await;
+    assert_eq!(daemon.get("/readyz").await.unwrap().status, 200);
+    scene.db.execute("ALTER TABLE orders_outbox RENAME COLUMN headers TO mislaid").await;
+    let unready = eventually("the daemon is not ready", async || {
+        let answer = daemon.get("/readyz").await.unwrap();
+        (answer.status != 200).then_some(answer)
+    });
+    let unready = unready.await;
+    assert_eq!(unready.status, 503, "{unready:?}");
+    let detail = unready.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("outbox orders"), "{detail}");
+    eventually("doctor names the relay", async || {
+        let doctor = scene.site.run(&["doctor"]).await;
+        (doctor.code == Some(1) && doctor.stdout.contains("makes no progress")).then_some(())
+    })
+    .await;
+    scene.db.execute("ALTER TABLE orders_outbox RENAME COLUMN mislaid TO headers").await;
+    daemon.ready().await;
+    let events = scene.append_orders(3).await;
+    scene.received(&events).await;
+    daemon.stop().await;
 }
 
 async fn health_readiness_and_metrics_are_served(place: Place) {

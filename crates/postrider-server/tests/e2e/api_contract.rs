@@ -62,7 +62,7 @@ async fn schemathesis_finds_no_fault_and_no_answer_that_is_not_in_the_document(p
     // The stream does not end, and lines of JSON are not what it can make up.
     command.args(["--exclude-path", "/api/v1/stream"]);
     command.args(["--exclude-path", "/api/v1/dead-letters/import"]);
-    // A schema cannot say "one of these two fields", or what a time such as `30s` looks like.
+    // A schema cannot say what a time such as `30s` looks like.
     command.args(["--exclude-checks", "positive_data_acceptance"]);
     command.args(["--phases", "examples,coverage,fuzzing", "--max-examples", "30"]);
     command.args(["--seed", "1", "--no-color"]).current_dir(scene.site.folder());
@@ -107,6 +107,33 @@ async fn the_commands_of_the_page_work_as_they_stand_there(place: Place) {
         assert!(said.contains(word), "{word} is not in:\n{said}");
     }
     daemon.stop().await;
+}
+
+/// What the server refuses, the document does not allow: lengths, forms, fields that exclude one
+/// another.
+#[test]
+fn the_document_has_the_limits_that_the_server_keeps() {
+    let document: serde_json::Value = serde_json::from_str(DOCUMENT).unwrap();
+    assert_eq!(document["servers"][0]["url"], "/");
+    let event = &document["components"]["schemas"]["NewEventBody"];
+    assert_eq!(event["properties"]["event_type"]["maxLength"], 200);
+    assert_eq!(event["properties"]["aggregate_id"]["maxLength"], 255);
+    assert!(event["properties"]["deliver_after"]["pattern"].is_string(), "{event:#}");
+    assert_eq!(event["oneOf"].as_array().map(Vec::len), Some(2), "payload or payload_text");
+    let many = &document["components"]["schemas"]["OneOrMany"]["oneOf"][1];
+    assert_eq!((&many["minItems"], &many["maxItems"]), (&1.into(), &10_000.into()));
+    let filter = &document["components"]["schemas"]["DeadLetterFilterBody"]["properties"];
+    assert_eq!(filter["event_type"]["maxLength"], 1_000);
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for parameter in item["get"]["parameters"].as_array().into_iter().flatten() {
+            let schema = &parameter["schema"];
+            let free = schema["type"] == "string"
+                && schema["format"].is_null()
+                && schema["enum"].is_null()
+                && parameter["in"] == "query";
+            assert!(!free || schema["maxLength"] == 1_000, "{path}: {parameter:#}");
+        }
+    }
 }
 
 /// What a route answers is described: no answer without a schema but the empty ones.

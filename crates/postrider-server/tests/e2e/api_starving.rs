@@ -6,6 +6,7 @@ use postrider_testkit::{PATIENCE, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
+use crate::caller::with_roles;
 use crate::scene::{Place, Scene, Settings};
 
 mod on_one_store {
@@ -28,6 +29,7 @@ async fn until_closed(stream: &mut TcpStream) -> String {
 async fn a_body_that_never_ends_is_cut_off_where_no_token_is_needed(place: Place) {
     let settings = Settings::new().api("request_timeout", "300ms");
     let Some(scene) = Scene::open(place, &settings).await else { return };
+    with_roles(&scene, settings).await;
     let daemon = scene.site.start().await;
     for method in ["POST", "DELETE"] {
         let mut stream = TcpStream::connect(daemon.address()).await.unwrap();

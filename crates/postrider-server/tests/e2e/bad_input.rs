@@ -219,7 +219,12 @@ async fn a_read_only_file_is_named_with_the_right_that_is_missing() {
         let permissions = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(site.path(name), permissions).unwrap();
     };
-    mode("postrider-data/postrider.db", 0o444);
+    for name in ["postrider.db", "postrider.db-wal", "postrider.db-shm"] {
+        let name = format!("postrider-data/{name}");
+        if site.path(&name).exists() {
+            mode(&name, 0o444);
+        }
+    }
     mode("postrider-data", 0o555);
     let nobody = as_nobody(&site);
     let unprivileged = nobody.as_ref().map_or(BINARY, |script| script.to_str().unwrap());

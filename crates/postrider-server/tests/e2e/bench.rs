@@ -21,6 +21,7 @@ crate::on_stores!(postgres, mysql, sqlite: {
     an_outage_is_timed_between_the_commands_that_make_it,
     a_relay_is_killed_and_its_lanes_are_served_again,
     a_claim_is_timed_with_few_and_with_many_waiting,
+    transactions_are_timed_alone_and_beside_relays,
     answers_of_the_api_are_timed_by_kind,
     dead_letters_are_sent_again_at_a_rate_through_the_end_of_a_runner,
     an_outbox_or_table_that_exists_is_refused_and_untouched,
@@ -240,6 +241,20 @@ async fn a_claim_is_timed_with_few_and_with_many_waiting(place: Place) {
     let small = ["--store", &bench.db.url, "bench", "backlog", "--sizes", "100", "--batch", "100"];
     let _ = bench.site.run(&small).await.exits(2).says(&["--sizes 100", "larger"]);
     bench.nothing_is_left().await;
+}
+
+async fn transactions_are_timed_alone_and_beside_relays(place: Place) {
+    let Some(bench) = Bench::open(place).await else { return };
+    for claim in ["rows", "lanes"] {
+        let size = ["--events", "20000", "--batch", "10", "--rate", "2000", "--seconds", "1"];
+        let found = bench.run(&[&["producers", "--claim", claim][..], &size[..]].concat()).await;
+        assert_eq!(found["balanced"], true, "{found:#}");
+        assert!(found["delivered_per_s"].as_f64() > Some(0.0), "{found:#}");
+        for run in ["alone", "beside_relays", "beside_barest"] {
+            let [p50, p99] = ["p50_ms", "p99_ms"].map(|key| found[run][key].as_f64().unwrap());
+            assert!(0.0 < p50 && p50 <= p99, "{run}: {found:#}");
+        }
+    }
 }
 
 async fn answers_of_the_api_are_timed_by_kind(place: Place) {

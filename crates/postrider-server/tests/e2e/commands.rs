@@ -48,7 +48,7 @@ async fn a_fresh_database_is_migrated_and_the_commands_show_what_is_in_it(place:
     let plain = site.run(&["events", "list", "-o", "orders"]).await.exits(0);
     assert!(plain.stdout.contains("PENDING") && plain.stdout.contains("order/7"), "{plain:?}");
     let one = ["events", "show", "-o", "orders", "999999"];
-    let _ = site.run(&one).await.exits(2).says(&["no live or archived event 999999"]);
+    let _ = site.run(&one).await.exits(1).says(&["no live or archived event 999999"]);
 
     let daemon = site.start().await;
     scene

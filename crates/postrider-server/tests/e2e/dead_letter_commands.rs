@@ -97,7 +97,21 @@ async fn acting_on_resolved_or_unknown_dead_letters_is_refused(place: Place) {
             .exits(2)
             .says(&["nowhere", "orders"]);
     }
-    let _ = site.run(&["dlq", "show", "-o", "orders", "999"]).await.exits(2).says(&["999"]);
+    // Whatever is asked for: the command line is in order, and there is no such thing.
+    for unknown in [
+        &["dlq", "show", "-o", "orders", "999"][..],
+        &["dlq", "retry", "-o", "orders", "999"],
+        &["dlq", "resolve", "-o", "orders", "999"],
+        &["dlq", "reopen", "-o", "orders", "999"],
+        &["dlq", "edit", "-o", "orders", "999"],
+        &["events", "show", "-o", "orders", "999"],
+        &["events", "find", "-o", "orders", "00000000-0000-4000-8000-000000000999"],
+        &["jobs", "show", "999"],
+        &["jobs", "stop", "999"],
+        &["inbox", "retry", "999"],
+    ] {
+        let _ = site.run(unknown).await.exits(1).says(&["999"]);
+    }
     assert_eq!(scene.db.count("").await, 0, "no refused retry has made an event");
 
     // One that works beside one that does not: the first is done, the second is told.

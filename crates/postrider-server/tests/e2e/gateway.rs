@@ -19,6 +19,7 @@ mod on_one_store {
     crate::scene::tests!(sqlite {
         a_daemon_killed_between_call_and_cache_write_asks_again,
         what_is_no_call_is_refused_with_cause_and_cure,
+        odd_headers_are_answered_as_http_wants_it,
         who_may_not_append_may_not_call,
         metrics_count_what_callers_got,
         calls_of_callers_count_for_the_availability_and_the_list_of_sinks,
@@ -191,6 +192,10 @@ async fn what_is_no_call_is_refused_with_cause_and_cure(place: Place) {
         ("GET", "/gateway/nexn/a", 404, vec!["`nexn`", "nexon"]),
         ("GET", "/gateway/nexon/a/../../admin", 400, vec!["malformed path", ".."]),
         ("GET", "/gateway/nexon/%2e%2e/admin", 400, vec!["malformed path"]),
+        ("GET", "/gateway/nexon/..%2fadmin", 400, vec!["malformed path"]),
+        ("GET", "/gateway/nexon/a/..%5Cadmin", 400, vec!["malformed path"]),
+        ("GET", "/gateway/nexon/..;a=b/admin", 400, vec!["malformed path"]),
+        ("GET", "/gateway/nexon/%252e%252e/admin", 400, vec!["malformed path"]),
         ("GET", "/gateway/nexon/a%zz", 400, vec!["malformed path", "%"]),
         ("DELETE", "/gateway/nexon/a", 405, vec!["GET, HEAD", "methods"]),
         ("TRACE", "/gateway/nexon/a", 405, vec!["GET, HEAD"]),
@@ -216,6 +221,59 @@ async fn what_is_no_call_is_refused_with_cause_and_cure(place: Place) {
         assert!(policy.contains("sandbox"), "a page of the upstream is none of ours: {policy}");
     }
     assert_eq!(stage.saved().await, 0);
+    daemon.stop().await;
+}
+
+/// As `curl` would send them.
+async fn odd_headers_are_answered_as_http_wants_it(place: Place) {
+    let upstream = Receiver::start(|request| {
+        let headers = vec![
+            ("etag", "\"1\"".to_owned()),
+            ("connection", "x-hop".to_owned()),
+            ("x-hop", "1".to_owned()),
+            ("set-cookie", "a=b".to_owned()),
+        ];
+        Says::Full(200, headers, request.target.clone())
+    })
+    .await;
+    let Some(stage) = Stage::open(place, upstream, "answer_headers = ['etag', 'x-hop']").await
+    else {
+        return;
+    };
+    let daemon = stage.site.start().await;
+    let ask = async |method: &str, path: &str, headers: &[(&str, &str)]| {
+        let headers = [&[("host", "localhost")][..], headers].concat();
+        send(daemon.address(), method, path, &headers, "").await.unwrap()
+    };
+    for word in ["miss", "hit"] {
+        let head = ask("HEAD", "/gateway/nexon/a", &[]).await;
+        assert_eq!((head.status, head.headers["postrider-cache"].as_str()), (200, word));
+        assert_eq!(head.headers["content-length"], "5", "/v1/a");
+        assert_eq!(head.headers["via"], "1.1 postrider");
+        assert!(!head.headers.contains_key("x-hop") && !head.headers.contains_key("set-cookie"));
+    }
+    let same = ask("GET", "/gateway/nexon/a", &[("if-none-match", "\"0\", W/\"1\"")]).await;
+    assert_eq!((same.status, same.body.as_str()), (304, ""));
+    assert!(!same.headers.contains_key("content-length"), "{same:?}");
+    let hostile = [
+        ("connection", "close, accept-language"),
+        ("accept-language", "ko"),
+        ("te", "trailers"),
+        ("x-http-method-override", "DELETE"),
+        ("expect", "something"),
+        ("range", "bytes=0-1"),
+        ("accept", "text/plain"),
+    ];
+    let answer = ask("GET", "/gateway/nexon/b", &hostile).await;
+    assert_eq!((answer.status, answer.body.as_str()), (200, "/v1/b"));
+    let received = stage.upstream.received();
+    let request = received.requests.last().unwrap();
+    assert_eq!(request.header("accept"), ["text/plain"]);
+    for name in ["accept-language", "te", "x-http-method-override", "expect", "range", "connection"]
+    {
+        assert!(request.header(name).is_empty(), "{name}: {request:?}");
+    }
+    drop(received);
     daemon.stop().await;
 }
 

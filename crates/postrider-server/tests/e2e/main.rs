@@ -12,6 +12,7 @@ mod adopted;
 mod adopted_columns;
 mod adopted_import;
 mod adopted_letters;
+mod adopted_rules;
 mod adopted_setup;
 mod adopted_stage;
 mod alerting;
@@ -19,6 +20,7 @@ mod api;
 mod api_access;
 mod api_contract;
 mod api_figures;
+mod api_hostile;
 mod api_operations;
 mod api_roles;
 mod api_starving;
@@ -35,6 +37,9 @@ mod dead_letter_commands;
 mod delivery;
 mod demo;
 mod doctor;
+mod files;
+mod full_disk;
+mod fuzz;
 mod gateway;
 mod lanes;
 mod metrics;
@@ -49,6 +54,7 @@ mod scene;
 mod servers;
 mod stopping;
 mod storm;
+mod terminal;
 
 /// One test per case on each of the given stores: `on_stores!(postgres, mysql: a_case, b_case)`.
 macro_rules! on_stores {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use postrider::store::OnSuccess;
-use postrider::{AppendError, Appended, Dedupe, NewEvent};
+use postrider::{AppendError, Appended, Appender, Dedupe, NewEvent};
 
 use super::steps::order;
 use crate::{TestDb, eventually};
@@ -227,6 +227,65 @@ pub async fn a_repeat_in_a_plain_insert_behaves_as_declared(db: TestDb) {
     assert!(tx.append(&db.outbox, &order(1).request_id("r")).await.unwrap().is_duplicate());
     drop(tx);
     db.assert_balanced().await;
+}
+
+/// However many send the same event at once, each is answered.
+pub async fn the_same_event_from_many_at_once_is_new_once(db: TestDb) {
+    let appender = Appender::connect(&db.url, 10).await.unwrap();
+    for round in 0..20 {
+        let batches = (0..20).map(|_| vec![order(1).request_id(format!("r-{round}"))]);
+        let new = append_at_once(&appender, &db, batches).await;
+        assert_eq!(new, 1, "round {round}");
+    }
+    db.assert_balanced().await;
+}
+
+/// Batches that share request ids of several keys wait for each other, and none fails. Of some, the
+/// smallest request id of a key is another one than of the others. What is between the shared ones
+/// takes time.
+pub async fn overlapping_batches_from_many_at_once_are_all_answered(db: TestDb) {
+    const BETWEEN: usize = 100;
+    const PAIRS: usize = 10;
+    let appender = Appender::connect(&db.url, 10).await.unwrap();
+    for round in 0..3 {
+        let event = |key: &str, request: &str| {
+            NewEvent::new("account", key, "Moved", "{}").request_id(format!("{request}-{round}"))
+        };
+        let between = |key: &str, request: &str, batch: usize| {
+            let ids = (0..BETWEEN).map(|number| format!("{request}-{batch}-{number}"));
+            ids.map(|id| event(key, &id)).collect::<Vec<_>>()
+        };
+        let batches = (0..PAIRS).flat_map(|pair| {
+            let whole = [
+                vec![event("a", "1"), event("a", "9")],
+                between("a", "95", pair),
+                vec![event("b", "5")],
+            ];
+            let part = [vec![event("b", "5")], between("b", "55", pair), vec![event("a", "9")]];
+            [whole.concat(), part.concat()]
+        });
+        let new = append_at_once(&appender, &db, batches).await;
+        assert_eq!(new, 3 + 2 * PAIRS * BETWEEN, "round {round}");
+    }
+    db.assert_balanced().await;
+}
+
+/// Appends each batch in a transaction of its own, all at once; answers how many events were new.
+async fn append_at_once(
+    appender: &Appender,
+    db: &TestDb,
+    batches: impl Iterator<Item = Vec<NewEvent>>,
+) -> usize {
+    let appends = batches.map(|batch| {
+        let (appender, outbox) = (appender.clone(), db.outbox.clone());
+        tokio::spawn(async move { appender.append_all(&outbox, &batch).await.unwrap() })
+    });
+    let appends: Vec<_> = appends.collect();
+    let mut new = 0;
+    for append in appends {
+        new += append.await.unwrap().iter().filter(|answer| !answer.is_duplicate()).count();
+    }
+    new
 }
 
 /// `open`: while the event lives the id is taken; when it leaves, however it leaves, it is free.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use postrider::store::{
-    Cursor, DeadReason, Delivery, LaneRead, LaneSet, Lease, OnSuccess, Result, StoreKind,
+    Cursor, DeadReason, Delivery, LaneRead, LaneSet, Lease, OnSuccess, Result, Retention, StoreKind,
 };
 use postrider::{Dedupe, Event, Outbox, StoreError};
 
@@ -127,6 +127,32 @@ pub async fn a_settle_for_an_event_whose_id_came_again_changes_nothing(db: TestD
         assert_eq!(db.integer(&answers).await, 0);
         assert_eq!(db.deliver(&relay, &new, OnSuccess::Delete).await, EVENTS, "as it was read");
     }
+}
+
+/// What was archived before stays there, and the next clean-up removes just what is old.
+pub async fn an_event_whose_id_came_again_is_archived_beside_the_old_one(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    for life in 1..=2 {
+        begin_ids_again(&db).await;
+        db.append_orders(3).await;
+        let events = db.claim(&relay, 10).await;
+        assert_eq!(db.deliver(&relay, &events, OnSuccess::Archive).await, 3, "life {life}");
+        // Of different times: the clock of one database has milliseconds only.
+        let older = match db.store.kind() {
+            StoreKind::Postgres => "delivered_at - interval '2 days'",
+            StoreKind::Mysql => "delivered_at - INTERVAL 2 DAY",
+            StoreKind::Sqlite => "strftime('%Y-%m-%dT%H:%M:%fZ', delivered_at, '-2 days')",
+        };
+        if life == 1 {
+            let archive = format!("{}_archive", db.outbox.table());
+            db.execute(&format!("UPDATE {archive} SET delivered_at = {older}")).await;
+        }
+    }
+    assert_eq!(db.count("_archive").await, 6);
+    let (archive, dedupe) = (Duration::from_secs(24 * 3_600), Dedupe::default());
+    let retention = Retention { archive, resolved: archive, dedupe, chunk: 2 };
+    db.store.clean_up(&db.outbox, &retention).await.unwrap();
+    assert_eq!(db.count("_archive").await, 3, "those of the second life");
 }
 
 /// Of a batch, the events that are still themselves are settled and the others are not.

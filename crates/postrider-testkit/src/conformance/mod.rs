@@ -55,6 +55,8 @@ macro_rules! store_conformance {
             a_concurrent_repeat_is_new_when_the_first_rolls_back,
             a_repeat_in_an_older_snapshot_is_an_error_only_where_declared,
             a_repeat_in_a_plain_insert_behaves_as_declared,
+            the_same_event_from_many_at_once_is_new_once,
+            overlapping_batches_from_many_at_once_are_all_answered,
             an_open_request_id_is_free_again_when_its_event_leaves,
             an_open_request_id_that_is_freed_meanwhile_is_no_error,
         ]);
@@ -159,11 +161,13 @@ macro_rules! store_conformance {
         ]);
         $crate::store_cases!($store, history: [
             a_settle_for_an_event_whose_id_came_again_changes_nothing,
+            an_event_whose_id_came_again_is_archived_beside_the_old_one,
             of_a_batch_the_events_that_are_still_themselves_are_settled,
             ids_that_went_back_are_noticed,
             ids_that_nobody_saw_may_come_again_and_are_read_at_once,
         ]);
         $crate::store_cases!($store, upkeep: [
+            a_marked_row_that_cannot_be_moved_keeps_no_others,
             folding_the_books_keeps_the_sums,
             old_minutes_of_the_books_become_one_sum,
             the_books_balance_while_they_are_folded,
@@ -206,6 +210,7 @@ macro_rules! store_conformance {
             a_retry_drops_a_time_to_expire_that_has_passed,
             a_time_to_expire_that_nobody_can_read_is_none,
             what_was_resolved_and_cleaned_up_is_not_imported_again,
+            what_was_retried_and_cleaned_up_is_not_imported_again,
             what_was_delivered_after_all_is_not_imported,
         ]);
         $crate::store_cases!($store, search: [

@@ -287,6 +287,26 @@ pub async fn what_was_resolved_and_cleaned_up_is_not_imported_again(db: TestDb) 
     db.assert_balanced().await;
 }
 
+/// The dead letter was sent again and delivered, and cleaned up when its time had come. An export of
+/// before does not bring it back, though nothing is left of the event.
+pub async fn what_was_retried_and_cleaned_up_is_not_imported_again(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    let event = whole_event(&db, &relay).await;
+    db.bury(&relay, &event, "no").await;
+    let letter = only_letter(&db).await;
+    let exported = ImportEntry::of(letter.clone()).unwrap();
+    db.store.retry(&db.outbox, letter.id, "ann", "").await.unwrap();
+    let again = db.claim(&relay, 10).await;
+    db.deliver(&relay, &again, OnSuccess::Delete).await;
+    db.age(&format!("{}_dlq", db.outbox.table()), "resolved_at", 10 * DAY, "1 = 1").await;
+    assert_eq!(db.store.clean_up(&db.outbox, &a_week()).await.unwrap().dead_letters, 1);
+
+    assert_eq!(import(&db, &exported).await, Imported::Known);
+    assert!(db.store.was_closed(&db.outbox, &exported).await.unwrap(), "a dry run says so too");
+    assert_eq!((db.count("").await, db.count("_dlq").await), (0, 0));
+    db.assert_balanced().await;
+}
+
 fn a_week() -> Retention {
     let week = 7 * DAY;
     Retention { archive: week, resolved: week, dedupe: Dedupe::Window(week), chunk: 2 }

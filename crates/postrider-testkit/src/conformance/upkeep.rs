@@ -6,10 +6,11 @@ use std::time::Duration;
 use chrono::{TimeDelta, Utc};
 use postrider::Dedupe;
 use postrider::store::{
-    Books, Cleaned, Cursor, DlqFilter, JobState, JobWork, NewJob, OnSuccess, Retention,
+    Books, Cleaned, Cursor, DeadReason, DlqFilter, JobState, JobWork, NewJob, OnSuccess, Retention,
+    StoreKind,
 };
 
-use super::steps::{failure, order};
+use super::steps::{death, failure, order, originals};
 use crate::TestDb;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -252,4 +253,36 @@ pub async fn a_clean_up_from_several_relays_at_once_is_safe(db: TestDb) {
     }
     assert!(removed <= 40, "counted once at most: {removed}");
     assert_eq!(db.count("_archive").await, 0);
+}
+
+/// A row that the dead-letter table refuses stays where it is, and the others are moved.
+pub async fn a_marked_row_that_cannot_be_moved_keeps_no_others(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    let ids = db.append_orders(4).await;
+    let claimed = db.claim(&relay, 10).await;
+    let deaths: Vec<_> =
+        claimed.iter().map(|event| death(event, DeadReason::Rejected, "no")).collect();
+    db.store.mark_dead(&db.outbox, &relay, &deaths).await.unwrap();
+    let dlq = format!("{}_dlq", db.outbox.table());
+    let (refuse, allow) = match db.store.kind() {
+        StoreKind::Sqlite => (
+            format!(
+                "CREATE TRIGGER no_second BEFORE INSERT ON {dlq} WHEN NEW.original_id = {}
+                 BEGIN SELECT RAISE(ABORT, 'no'); END",
+                ids[1]
+            ),
+            "DROP TRIGGER no_second".to_owned(),
+        ),
+        _ => (
+            format!("ALTER TABLE {dlq} ADD CONSTRAINT no_second CHECK (original_id <> {})", ids[1]),
+            format!("ALTER TABLE {dlq} DROP CONSTRAINT no_second"),
+        ),
+    };
+    db.execute(&refuse).await;
+    let moved = db.store.move_marked(&db.outbox, 10).await.unwrap();
+    assert_eq!(originals(&moved), [ids[0], ids[2], ids[3]]);
+    assert!(db.store.move_marked(&db.outbox, 10).await.is_err(), "nothing but that one is left");
+    db.execute(&allow).await;
+    assert_eq!(originals(&db.store.move_marked(&db.outbox, 10).await.unwrap()), [ids[1]]);
+    db.assert_balanced().await;
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider::Event;
-use postrider_relay::{Batch, Outcome, Sink, SinkError};
+use postrider_relay::{Batch, Cause, Outcome, Sink, SinkError};
 use tokio::sync::watch;
 
 use crate::PATIENCE;
@@ -34,7 +34,12 @@ impl Act {
     /// The destination is down.
     pub fn down(error: &str) -> Self {
         let error = error.to_owned();
-        Self::Answer(Outcome::Down { error, retry_after: None, credentials: false })
+        Self::Answer(Outcome::Down {
+            error,
+            retry_after: None,
+            credentials: false,
+            cause: Cause::Unknown,
+        })
     }
 
     /// The event failed.

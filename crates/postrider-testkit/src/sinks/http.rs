@@ -114,9 +114,12 @@ impl Destination for HttpDestination {
     async fn remove(self) {}
 }
 
-/// The sink writes what a header cannot carry percent-encoded.
+/// The sink writes what a header cannot carry as RFC 8187 has it.
 fn arrived(request: Received) -> Arrived {
-    let decoded = |(name, value): (&String, &String)| (name.clone(), percent_decoded(value));
+    let decoded = |(name, value): (&String, &String)| match value.strip_prefix("UTF-8''") {
+        Some(encoded) => (name.clone(), percent_decoded(encoded)),
+        None => (name.clone(), value.clone()),
+    };
     Arrived {
         event_id: request.header("postrider-event-id").to_owned(),
         headers: request.headers.iter().map(decoded).collect(),

@@ -33,7 +33,7 @@ pub use kafka::KafkaDestination;
 #[cfg(feature = "nats")]
 pub use nats::NatsDestination;
 #[cfg(feature = "rabbitmq")]
-pub use rabbitmq::RabbitDestination;
+pub use rabbitmq::{RabbitDestination, RabbitQueue};
 #[cfg(feature = "redis")]
 pub use redis::RedisDestination;
 pub use steps::{deliver, deliver_all, events_of_keys, settings_name};

@@ -47,6 +47,32 @@ impl NatsDestination {
         NatsSettings::new(&settings_name(), &self.url, &subject)
     }
 
+    /// Adds a stream that refuses every message, and answers its name.
+    pub async fn add_full_stream(&self) -> String {
+        let name = format!("{}-full", self.name);
+        connect(&self.url).await.create_stream(full_stream(&name, 1)).await.unwrap();
+        let jetstream = connect(&self.url).await;
+        jetstream.publish(format!("{name}.first"), "".into()).await.unwrap().await.unwrap();
+        name
+    }
+
+    /// That stream takes messages from now on.
+    pub async fn make_room(&self, name: &str) {
+        let config = full_stream(name, 1_000_000);
+        connect(&self.url).await.update_stream(config).await.unwrap();
+    }
+
+    /// Messages in that stream, without the one that filled it.
+    pub async fn count_in(&self, name: &str) -> usize {
+        let mut stream = connect(&self.url).await.get_stream(name).await.unwrap();
+        usize::try_from(stream.info().await.unwrap().state.messages).unwrap() - 1
+    }
+
+    /// Removes that stream.
+    pub async fn remove_stream(&self, name: &str) {
+        connect(&self.url).await.delete_stream(name).await.unwrap();
+    }
+
     fn server(&self) -> &PrivateServer {
         self.server.as_ref().expect("only a private server may be disturbed")
     }
@@ -104,6 +130,16 @@ impl Destination for NatsDestination {
         if self.server.is_none() {
             connect(&self.url).await.delete_stream(&self.name).await.unwrap();
         }
+    }
+}
+
+fn full_stream(name: &str, messages_max: i64) -> stream::Config {
+    stream::Config {
+        name: name.to_owned(),
+        subjects: vec![format!("{name}.>")],
+        max_messages: messages_max,
+        discard: stream::DiscardPolicy::New,
+        ..stream::Config::default()
     }
 }
 

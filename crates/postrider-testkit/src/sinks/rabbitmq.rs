@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use lapin::options::{
-    BasicAckOptions, BasicGetOptions, ExchangeDeclareOptions, ExchangeDeleteOptions,
-    QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
+    BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeBindOptions,
+    ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions,
+    QueueDeleteOptions, QueuePurgeOptions,
 };
-use lapin::types::{AMQPValue, FieldTable};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
 use postrider::Event;
 use postrider_relay::Sink;
@@ -19,6 +20,17 @@ use crate::relay::held_event;
 use crate::{PrivateServer, skip};
 
 const VARIABLE: &str = "RABBITMQ_URL";
+
+/// The kind of queue behind an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RabbitQueue {
+    /// Lost when the broker restarts; confirms its messages at once.
+    Transient,
+    /// On disk.
+    Durable,
+    /// Replicated by Raft.
+    Quorum,
+}
 
 /// A topic exchange with one queue, which takes one event type only.
 pub struct RabbitDestination {
@@ -32,17 +44,30 @@ pub struct RabbitDestination {
 }
 
 impl RabbitDestination {
-    async fn create(url: String, server: Option<PrivateServer>) -> Self {
+    /// A fresh exchange on the shared broker, with a queue of this kind.
+    pub async fn with_queue(test: &str, queue: RabbitQueue) -> Option<Self> {
+        let Ok(url) = std::env::var(VARIABLE) else {
+            skip(test, &format!("the variable {VARIABLE} is not set"));
+            return None;
+        };
+        Some(Self::create(url, None, queue).await)
+    }
+
+    async fn create(url: String, server: Option<PrivateServer>, queue: RabbitQueue) -> Self {
         let name = format!("test-{}", uuid::Uuid::new_v4());
         let (_connection, channel) = open(&url).await;
-        let (durable, none) = (QueueDeclareOptions::durable(), FieldTable::default());
         let exchange = ExchangeDeclareOptions { durable: true, ..Default::default() };
-        let short = || name.as_str().into();
-        let topic = ExchangeKind::Topic;
-        channel.exchange_declare(short(), topic, exchange, none.clone()).await.unwrap();
-        channel.queue_declare(short(), durable, none.clone()).await.unwrap();
+        let (short, none) = (|| name.as_str().into(), FieldTable::default());
+        channel.exchange_declare(short(), ExchangeKind::Topic, exchange, none).await.unwrap();
+        let durable = queue != RabbitQueue::Transient;
+        let options = QueueDeclareOptions { durable, ..Default::default() };
+        let mut arguments = FieldTable::default();
+        if queue == RabbitQueue::Quorum {
+            arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+        }
+        channel.queue_declare(short(), options, arguments).await.unwrap();
         let key = held_event(1).event_type.into();
-        let bind = QueueBindOptions::default();
+        let (bind, none) = (QueueBindOptions::default(), FieldTable::default());
         channel.queue_bind(short(), short(), key, bind, none).await.unwrap();
         Self { url, name, server, taken: Mutex::default() }
     }
@@ -50,6 +75,69 @@ impl RabbitDestination {
     /// Settings of a sink that delivers here, with the event type as routing key.
     pub fn settings(&self) -> RabbitSettings {
         RabbitSettings::new(&settings_name(), &self.url, &self.name)
+    }
+
+    /// Adds a queue for this routing key that refuses every message: it has all that it may have.
+    pub async fn add_full_queue(&self, key: &str, messages_max: usize) {
+        let (_connection, channel) = open(&self.url).await;
+        let mut arguments = FieldTable::default();
+        let limit = i32::try_from(messages_max).unwrap();
+        arguments.insert("x-max-length".into(), AMQPValue::LongInt(limit));
+        arguments.insert("x-overflow".into(), AMQPValue::LongString("reject-publish".into()));
+        let (queue, durable) = (self.queue_of(key), QueueDeclareOptions::durable());
+        channel.queue_declare(queue.clone(), durable, arguments).await.unwrap();
+        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+        for _ in 0..messages_max {
+            let (to, options) = (queue.clone(), BasicPublishOptions::default());
+            let sent =
+                channel.basic_publish("".into(), to, options, b"", BasicProperties::default());
+            sent.await.unwrap().await.unwrap();
+        }
+        let (name, none) = (self.name.as_str().into(), FieldTable::default());
+        let bind = QueueBindOptions::default();
+        channel.queue_bind(queue, name, key.into(), bind, none).await.unwrap();
+    }
+
+    /// The queue of this routing key takes messages from now on.
+    pub async fn make_room(&self, key: &str) {
+        let (_connection, channel) = open(&self.url).await;
+        let options = QueuePurgeOptions::default();
+        channel.queue_purge(self.queue_of(key), options).await.unwrap();
+    }
+
+    /// Messages in the queue of this routing key.
+    pub async fn count_in(&self, key: &str) -> usize {
+        let (_connection, channel) = open(&self.url).await;
+        let passive = QueueDeclareOptions { passive: true, ..Default::default() };
+        let none = FieldTable::default();
+        let queue = channel.queue_declare(self.queue_of(key), passive, none).await.unwrap();
+        usize::try_from(queue.message_count()).unwrap()
+    }
+
+    /// Removes the queue of this routing key.
+    pub async fn remove_queue(&self, key: &str) {
+        let (_connection, channel) = open(&self.url).await;
+        let options = QueueDeleteOptions::default();
+        channel.queue_delete(self.queue_of(key), options).await.unwrap();
+    }
+
+    fn queue_of(&self, key: &str) -> ShortString {
+        format!("{}-{key}", self.name).into()
+    }
+
+    /// Adds an exchange that closes the channel of whoever publishes to it. It goes away with what
+    /// is bound to it, the test's own exchange.
+    pub async fn add_internal_exchange(&self) -> String {
+        let (_connection, channel) = open(&self.url).await;
+        let name = self.name.replace("test-", "internal-");
+        let options =
+            ExchangeDeclareOptions { internal: true, auto_delete: true, ..Default::default() };
+        let (kind, none) = (ExchangeKind::Topic, FieldTable::default());
+        channel.exchange_declare(name.as_str().into(), kind, options, none).await.unwrap();
+        let bound = ExchangeBindOptions::default();
+        let (from, to) = (name.as_str().into(), self.name.as_str().into());
+        channel.exchange_bind(to, from, "x".into(), bound, FieldTable::default()).await.unwrap();
+        name
     }
 
     fn server(&self) -> &PrivateServer {
@@ -63,16 +151,12 @@ impl Destination for RabbitDestination {
         Capabilities { payload_bytes_max: 4 * 1024 * 1024, recognises_repeats: false };
 
     async fn shared(test: &str) -> Option<Self> {
-        let Ok(url) = std::env::var(VARIABLE) else {
-            skip(test, &format!("the variable {VARIABLE} is not set"));
-            return None;
-        };
-        Some(Self::create(url, None).await)
+        Self::with_queue(test, RabbitQueue::Durable).await
     }
 
     async fn private(test: &str) -> Option<Self> {
         let server = PrivateServer::of("rabbitmq", VARIABLE, test).await?;
-        Some(Self::create(server.url.clone(), Some(server)).await)
+        Some(Self::create(server.url.clone(), Some(server), RabbitQueue::Durable).await)
     }
 
     fn sink(&self) -> Arc<dyn Sink> {
@@ -85,10 +169,9 @@ impl Destination for RabbitDestination {
 
     async fn arrived(&self) -> Vec<Arrived> {
         let (_connection, channel) = open(&self.url).await;
-        let get = BasicGetOptions::default();
+        let get = BasicGetOptions { no_ack: true };
         while let Some(message) = channel.basic_get(self.name.as_str().into(), get).await.unwrap() {
             let delivery = message.delivery;
-            delivery.ack(BasicAckOptions::default()).await.unwrap();
             let arrived = read_message(&delivery.properties, delivery.data);
             self.taken.lock().unwrap().push(arrived);
         }
@@ -125,15 +208,12 @@ async fn open(url: &str) -> (Connection, Channel) {
 
 fn read_message(properties: &BasicProperties, body: Vec<u8>) -> Arrived {
     let table = properties.headers().clone().unwrap_or_default();
-    let text = |value: &AMQPValue| match value {
-        AMQPValue::LongString(text) => text.to_string(),
-        other => panic!("a header is no text: {other:?}"),
+    // What is not text is the broker's own, such as a quorum queue's count of deliveries.
+    let text = |(name, value): (&ShortString, &AMQPValue)| match value {
+        AMQPValue::LongString(text) => Some((name.as_str().to_lowercase(), text.to_string())),
+        _ => None,
     };
-    let headers: BTreeMap<String, String> = table
-        .inner()
-        .iter()
-        .map(|(name, value)| (name.as_str().to_lowercase(), text(value)))
-        .collect();
+    let headers: BTreeMap<String, String> = table.inner().iter().filter_map(text).collect();
     let id = properties.message_id().as_ref().map(ToString::to_string);
     assert_eq!(id.as_ref(), headers.get("postrider-event-id"), "the message id is the event id");
     assert_eq!(*properties.delivery_mode(), Some(2), "messages are persistent");

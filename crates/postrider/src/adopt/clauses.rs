@@ -1,7 +1,7 @@
 //! The parts of the triggers and statements that depend on the mapping, in the words of either
 //! database.
 
-use super::{Column, Field, Fitted, Kind, identity_prefix};
+use super::{Column, Field, Fitted, Kind};
 use crate::event::limits::MAX_RETRIES_MAX;
 use crate::{Outbox, Status};
 
@@ -43,6 +43,8 @@ pub(crate) trait Dialect {
 pub(crate) struct Clauses<'a, D> {
     pub(crate) fitted: &'a Fitted<'a>,
     pub(crate) outbox: &'a Outbox,
+    /// The first part of identities that come from integer ids.
+    pub(crate) prefix: String,
     pub(crate) dialect: D,
 }
 
@@ -58,7 +60,7 @@ impl<D: Dialect> Clauses<'_, D> {
     pub(crate) fn identity(&self, id: &str) -> String {
         match self.fitted.has_uuid() {
             true => self.dialect.uuid_identity(id),
-            false => self.dialect.identity(id, &identity_prefix(self.outbox)),
+            false => self.dialect.identity(id, &self.prefix),
         }
     }
 
@@ -79,7 +81,7 @@ impl<D: Dialect> Clauses<'_, D> {
     pub(crate) fn identities(&self) -> String {
         match self.fitted.has_uuid() {
             true => "%".to_owned(),
-            false => format!("{}-8___-8%", identity_prefix(self.outbox)),
+            false => format!("{}-8___-8%", self.prefix),
         }
     }
 

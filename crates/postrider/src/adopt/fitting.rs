@@ -129,6 +129,15 @@ impl<'a> Fitted<'a> {
                 request.name
             ));
         }
+        let payload = &self.columns[&Field::Payload];
+        if payload.type_name == "jsonb" && self.columns.contains_key(&Field::ContentHash) {
+            return refuse(format!(
+                "table `{table}`: column `{}` is jsonb, which keeps a document and not its text, so \
+                 that no content_hash would fit; make it json or text, or leave \
+                 columns.content_hash out",
+                payload.name
+            ));
+        }
         let Some(status) = self.columns.get(&Field::Status) else { return Ok(()) };
         for (state, word) in self.adoption.states.each() {
             let fits = match &status.kind {

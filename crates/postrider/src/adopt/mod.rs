@@ -8,15 +8,18 @@ mod clauses;
 mod field;
 mod fitting;
 mod letters;
+mod rules;
 mod statements;
 
 use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
 
 pub(crate) use clauses::{Clauses, Dialect};
 pub use field::{Field, LetterField};
 pub(crate) use fitting::{Column, Fitted, Kind};
+pub(crate) use rules::{Rule, Rules};
 pub(crate) use statements::{columns_and_values, trigger};
 
 use crate::Outbox;
@@ -201,11 +204,21 @@ impl StateWords {
     }
 }
 
-/// The first part of the identities that come from a table's ids: of the outbox alone, so that the
-/// same row has the same identity at every import. A UUID of version 8 holds it before the id.
-pub(crate) fn identity_prefix(outbox: &Outbox) -> String {
-    let digest = hex(&Sha256::digest(outbox.name()));
-    format!("{}-{}", &digest[..8], &digest[8..12])
+/// A first part for the identities that come from a table's integer ids; a UUID of version 8 holds
+/// it before the id. It is made once per adoption and kept in the database, so that the same row has
+/// the same identity at every import, and rows of another database never have it.
+pub(crate) fn new_prefix() -> String {
+    as_prefix(&Uuid::new_v4().simple().to_string())
+}
+
+/// The first part that older programs used: of the outbox's name alone, and so the same
+/// in every database.
+pub(crate) fn prefix_of_name(outbox: &Outbox) -> String {
+    as_prefix(&hex(&Sha256::digest(outbox.name())))
+}
+
+fn as_prefix(digits: &str) -> String {
+    format!("{}-{}", &digits[..8], &digits[8..12])
 }
 
 /// A name that is safe to put into SQL, quoted.

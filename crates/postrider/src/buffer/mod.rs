@@ -22,7 +22,7 @@ mod moved;
 mod safety;
 mod server;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -91,6 +91,10 @@ pub struct Buffer {
     leak_guard: Duration,
     /// Replicas that were found, for the default of `wait_replicas`.
     replicas: AtomicU32,
+    /// The server says when its append-only file is on the disk.
+    waits_for_file: AtomicBool,
+    /// Time to wait for the file. It is written every second.
+    file_timeout: Duration,
     server: Server,
 }
 
@@ -123,6 +127,9 @@ impl Buffer {
         }
         Ok(Self {
             server: Server::new(&settings.url, settings.timeout)?,
+            // What the wait for replicas leaves, less a quarter for the answer.
+            file_timeout: (settings.timeout - settings.wait_timeout) * 3 / 4,
+            waits_for_file: AtomicBool::new(false),
             name: settings.name,
             key,
             wait_replicas: settings.wait_replicas,
@@ -135,6 +142,11 @@ impl Buffer {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether both name the same hash: two workers would take each other's batches.
+    pub fn is_same_hash(&self, other: &Self) -> bool {
+        self.key == other.key && self.server.overlaps(&other.server)
     }
 
     /// The hash that programs add to.
@@ -314,21 +326,35 @@ impl Buffer {
         self.server.run_one(command).await.map(drop)
     }
 
-    /// Runs a script and waits, on the same connection, until enough replicas have what it wrote.
+    /// Runs a script and waits, on the same connection, until enough replicas have what it wrote, and
+    /// the server's own file has it on the disk. A move that a crash undoes would leave its counts in
+    /// the hash, and they would be saved again.
     async fn run_and_wait(&self, command: Cmd) -> Result<(Value, bool), BufferError> {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let found = self.replicas.load(Ordering::Relaxed).min(1);
-        let wanted = self.wait_replicas.unwrap_or(found);
-        if wanted == 0 {
-            return Ok((self.server.run_one(command).await?, true));
+        let replicas = self.wait_replicas.unwrap_or(found);
+        let mut commands = vec![command];
+        if replicas > 0 {
+            let mut wait = redis::cmd("WAIT");
+            wait.arg(replicas).arg(millis(self.wait_timeout));
+            commands.push(wait);
         }
-        let mut wait = redis::cmd("WAIT");
-        wait.arg(wanted).arg(u64::try_from(self.wait_timeout.as_millis()).unwrap_or(u64::MAX));
-        let mut answers = self.server.run(&[command, wait]).await?;
-        match (answers.len(), answers.pop().map(integer)) {
-            (2, Some(Ok(reached))) => Ok((answers.remove(0), reached >= i64::from(wanted))),
-            (_, Some(Err(error))) => Err(error),
-            _ => Err(answer::strange()),
+        if self.waits_for_file.load(Ordering::Relaxed) {
+            let mut wait = redis::cmd("WAITAOF");
+            wait.arg(1).arg(0).arg(millis(self.file_timeout));
+            commands.push(wait);
         }
+        let mut answers = self.server.run(&commands).await?.into_iter();
+        let answer = answers.next().ok_or_else(answer::strange)?;
+        let mut confirmed = true;
+        for answer in answers {
+            confirmed &= match answer {
+                // Of the file: this server's, and those of replicas.
+                Value::Array(files) => files.first() == Some(&Value::Int(1)),
+                answer => integer(answer)? >= i64::from(replicas),
+            };
+        }
+        Ok((answer, confirmed))
     }
 
     fn list(&self) -> String {
@@ -392,6 +418,20 @@ mod tests {
         let mut settings = BufferSettings::new("likes", "redis://localhost");
         change(&mut settings);
         Buffer::new(settings).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_hash_is_the_same_if_key_server_and_database_are() {
+        let buffer = Buffer::new(BufferSettings::new("likes", "redis://host")).unwrap();
+        for (url, same) in [
+            ("redis://host", true),
+            ("redis://ann:secret@other,host:6379/0", true),
+            ("redis://host/1", false),
+            ("redis://host:6380", false),
+        ] {
+            let other = Buffer::new(BufferSettings::new("likes", url)).unwrap();
+            assert_eq!(buffer.is_same_hash(&other), same, "{url}");
+        }
     }
 
     #[test]

@@ -24,14 +24,20 @@ impl Buffer {
     pub async fn check(&self) -> Result<Safety, BufferError> {
         let mut exists = redis::cmd("EXISTS");
         exists.arg(self.key());
-        let mut save = redis::cmd("CONFIG");
-        save.arg("GET").arg("save");
-        let answers = self.server.run(&[exists, redis::cmd("INFO"), save]).await?;
+        let config = |name: &str| {
+            let mut config = redis::cmd("CONFIG");
+            config.arg("GET").arg(name);
+            config
+        };
+        let questions = [exists, redis::cmd("INFO"), config("save"), config("appendfsync")];
+        let answers = self.server.run(&questions).await?;
         let info = answers.get(1).and_then(text).ok_or_else(super::answer::strange)?;
-        let save = answers.get(2).and_then(saved);
+        let save = answers.get(2).and_then(setting);
+        let fsync = answers.get(3).and_then(setting);
+        self.waits_for_file.store(tells_of_file(&info, fsync.as_deref()), Ordering::Relaxed);
         let replicas = fact(&info, "connected_slaves").and_then(|n| n.parse().ok()).unwrap_or(0);
         self.replicas.store(replicas, Ordering::Relaxed);
-        Ok(judge(&info, save.as_deref()))
+        Ok(judge(&info, save.as_deref(), fsync.as_deref()))
     }
 }
 
@@ -39,8 +45,8 @@ fn fact<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-/// The value of `CONFIG GET save`; `None` where the server does not tell.
-fn saved(answer: &Value) -> Option<String> {
+/// The value of a `CONFIG GET`; `None` where the server does not tell.
+fn setting(answer: &Value) -> Option<String> {
     match answer {
         Value::Array(pair) => text(pair.get(1)?),
         Value::Map(pairs) => text(&pairs.first()?.1),
@@ -48,7 +54,16 @@ fn saved(answer: &Value) -> Option<String> {
     }
 }
 
-fn judge(info: &str, save: Option<&str>) -> Safety {
+/// Whether the server has an append-only file that it writes to the disk by itself, and says when it
+/// has (`WAITAOF`, Redis 7.2).
+fn tells_of_file(info: &str, fsync: Option<&str>) -> bool {
+    let version = fact(info, "redis_version").unwrap_or_default();
+    let mut numbers = version.split('.').map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    fact(info, "aof_enabled") == Some("1") && version >= (7, 2) && fsync != Some("no")
+}
+
+fn judge(info: &str, save: Option<&str>, fsync: Option<&str>) -> Safety {
     let mut safety = Safety::default();
     let limited = fact(info, "maxmemory").is_some_and(|bytes| bytes != "0");
     let policy = fact(info, "maxmemory_policy").unwrap_or_default();
@@ -65,9 +80,10 @@ fn judge(info: &str, save: Option<&str>) -> Safety {
                  set appendonly yes"
                     .to_owned(),
             ),
-            Some(_) => safety.doubts.push(
+            Some(_) => safety.dangers.push(
                 "Redis persists by snapshots only (appendonly no): a crash loses the counts since \
-                 the last one, and batches saved since then come back; set appendonly yes"
+                 the last one, and counts that were saved since then are saved again; set \
+                 appendonly yes"
                     .to_owned(),
             ),
             None => safety.doubts.push(
@@ -76,6 +92,13 @@ fn judge(info: &str, save: Option<&str>) -> Safety {
                     .to_owned(),
             ),
         }
+    } else if fsync != Some("always") && !tells_of_file(info, fsync) {
+        safety.doubts.push(
+            "Redis does not say when its append-only file is on the disk: if the machine crashes, \
+             counts that were saved in the second before can come back and be saved again; use \
+             Redis 7.2 or newer with appendfsync everysec, or set appendfsync always"
+                .to_owned(),
+        );
     }
     safety
 }
@@ -91,13 +114,38 @@ mod tests {
                 "# Memory\r\nmaxmemory:{memory}\r\nmaxmemory_policy:{policy}\r\naof_enabled:{aof}\r\n"
             )
         };
-        let dangers = |info: &str, save| judge(info, save).dangers.len();
-        assert_eq!(judge(&info("0", "allkeys-lru", "1"), Some("")), Safety::default());
-        assert_eq!(judge(&info("9", "volatile-lru", "1"), Some("")), Safety::default());
+        let old = |info: &str, save| judge(info, save, Some("everysec"));
+        let dangers = |info: &str, save| old(info, save).dangers.len();
+        assert_eq!(
+            judge(&info("0", "allkeys-lru", "1"), Some(""), Some("always")),
+            Safety::default()
+        );
+        assert_eq!(
+            judge(&info("9", "volatile-lru", "1"), Some(""), Some("always")),
+            Safety::default()
+        );
         assert_eq!(dangers(&info("9", "allkeys-lru", "1"), Some("")), 1);
         assert_eq!(dangers(&info("9", "allkeys-lru", "0"), Some("")), 2);
-        assert_eq!(dangers(&info("0", "noeviction", "0"), Some("3600 1")), 0);
-        assert_eq!(judge(&info("0", "noeviction", "0"), Some("3600 1")).doubts.len(), 1);
-        assert_eq!(judge(&info("0", "noeviction", "0"), None).doubts.len(), 1);
+        assert_eq!(dangers(&info("0", "noeviction", "0"), Some("3600 1")), 1, "snapshots only");
+        assert_eq!(old(&info("0", "noeviction", "0"), None).doubts.len(), 1);
+    }
+
+    #[test]
+    fn a_server_that_does_not_say_when_the_file_is_on_the_disk_is_doubted() {
+        for (version, fsync, tells) in [
+            ("7.2.4", "everysec", true),
+            ("8.0.1", "always", true),
+            ("10.0.0", "everysec", true),
+            ("7.2.4", "no", false),
+            ("7.0.15", "everysec", false),
+            ("6.2.0", "everysec", false),
+        ] {
+            let info = format!("redis_version:{version}\r\naof_enabled:1\r\n");
+            assert_eq!(tells_of_file(&info, Some(fsync)), tells, "{version} {fsync}");
+            let doubts = judge(&info, Some(""), Some(fsync)).doubts.len();
+            assert_eq!(doubts, usize::from(!tells), "{version} {fsync}");
+        }
+        let old = "redis_version:6.2.0\r\naof_enabled:1\r\n";
+        assert_eq!(judge(old, Some(""), Some("always")), Safety::default());
     }
 }

@@ -75,6 +75,21 @@ impl Server {
         self.seeds.join(",")
     }
 
+    /// Whether both URLs lead to the same data: a host and port in common, and the same database.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        let database = |server: &Self| {
+            let path = server.path.split('?').next().unwrap_or_default().trim_matches('/');
+            if path.is_empty() { "0".to_owned() } else { path.to_owned() }
+        };
+        let node = |seed: &String| match seed.contains(':') {
+            true => seed.clone(),
+            false => format!("{seed}:6379"),
+        };
+        let others: Vec<String> = other.seeds.iter().map(node).collect();
+        database(self) == database(other)
+            && self.seeds.iter().any(|seed| others.contains(&node(seed)))
+    }
+
     /// Runs commands on the node that has the slot, on one connection, in order. The first must
     /// have a key; what it answers decides whether they went to the right node.
     pub(super) async fn run(&self, commands: &[Cmd]) -> Result<Vec<Value>, BufferError> {

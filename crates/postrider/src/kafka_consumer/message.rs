@@ -8,6 +8,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use sha2::{Digest, Sha256};
 
 use crate::Incoming;
+use crate::event::hex;
 use crate::inbox::IDENTITY_CHARS_MAX;
 use crate::store::InboxLetter;
 
@@ -22,7 +23,8 @@ const CREATED_AT: &str = "ce_time";
 pub struct KafkaMessage {
     /// Identity and age of the event. A message without the header `postrider-event-id` is known by
     /// its place, `topic/partition@offset`: a repeat of the producer is then another event. Where that
-    /// is too long for an inbox, a fingerprint of the topic stands for the beginning of its name.
+    /// is too long for an inbox, a fingerprint of the topic stands for the beginning of its name. Of a
+    /// header that is not UTF-8, the identity is `sha256:` and the hash of its bytes.
     pub event: Incoming,
     /// Topic.
     pub topic: String,
@@ -41,14 +43,19 @@ pub struct KafkaMessage {
 impl KafkaMessage {
     pub(super) fn read(message: &BorrowedMessage<'_>) -> Self {
         let mut headers = BTreeMap::new();
+        let mut identity = None;
         for header in message.headers().into_iter().flat_map(Headers::iter) {
-            let value = String::from_utf8_lossy(header.value.unwrap_or_default()).into_owned();
-            headers.insert(header.key.to_owned(), value);
+            let bytes = header.value.unwrap_or_default();
+            if header.key == EVENT_ID {
+                identity = Some(identity_of_bytes(bytes));
+            }
+            headers.insert(header.key.to_owned(), String::from_utf8_lossy(bytes).into_owned());
         }
         let (topic, partition, offset) =
             (message.topic().to_owned(), message.partition(), message.offset());
+        let event_id = identity.unwrap_or_else(|| identity_of(&topic, partition, offset));
         Self {
-            event: event(&headers, || identity_of(&topic, partition, offset)),
+            event: Incoming { event_id, created_at: created_at(&headers) },
             topic,
             partition,
             offset,
@@ -65,7 +72,7 @@ impl KafkaMessage {
         Self {
             event: Incoming {
                 event_id: letter.event_id.clone(),
-                ..event(&letter.headers, String::new)
+                created_at: created_at(&letter.headers),
             },
             topic: topic.to_owned(),
             partition: partition.parse().unwrap_or(-1),
@@ -104,18 +111,24 @@ fn identity_of(topic: &str, partition: i32, offset: i64) -> String {
     if length <= IDENTITY_CHARS_MAX {
         return place;
     }
-    let fingerprint: String =
-        Sha256::digest(topic).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let fingerprint = hex(&Sha256::digest(topic)[..8]);
     let skipped = length + fingerprint.len() + 1 - IDENTITY_CHARS_MAX;
     let end: String = place.chars().skip(skipped).collect();
     format!("{fingerprint}~{end}")
 }
 
-fn event(headers: &BTreeMap<String, String>, place: impl Fn() -> String) -> Incoming {
-    let created_at = headers.get(CREATED_AT).and_then(|time| {
-        DateTime::parse_from_rfc3339(time).ok().map(|time| time.with_timezone(&Utc))
-    });
-    Incoming { event_id: headers.get(EVENT_ID).cloned().unwrap_or_else(place), created_at }
+/// Bytes that are not text are different events if they differ. Read as text with replacement
+/// characters, they would be one event, and all but the first be ignored as repeats.
+fn identity_of_bytes(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => format!("sha256:{}", hex(&Sha256::digest(bytes))),
+    }
+}
+
+fn created_at(headers: &BTreeMap<String, String>) -> Option<DateTime<Utc>> {
+    let time = DateTime::parse_from_rfc3339(headers.get(CREATED_AT)?).ok()?;
+    Some(time.with_timezone(&Utc))
 }
 
 /// The offset after the last message of each partition that is still assigned.

@@ -9,15 +9,18 @@ use sqlx::{AssertSqlSafe, Connection};
 use super::MysqlStore;
 use super::adopt_columns::columns;
 use super::adopt_dialect::Mysql;
+use super::adopt_identity::{forget_prefix, is_adopted, keep_prefix, prefix};
 use super::adopt_import::{import_letters, import_rows};
 use super::adopt_letters::{end_letters, forget_letters, mark_letters};
+use super::adopt_rules::check_rules;
 use super::append::millis;
 use super::desk::audit;
 use crate::adopt::{
-    Adoption, Clauses, Field, Fitted, Kind, columns_and_values, is_offset, trigger,
+    Adoption, Clauses, Field, Fitted, Kind, columns_and_values, is_offset, prefix_of_name, trigger,
 };
 use crate::store::{
     Adopt, AdoptCursor, AdoptImport, AdoptStep, Finding, Result, Upkeep, adoption_findings,
+    shared_identities,
 };
 use crate::{Outbox, OutboxSpec, Status, StoreError};
 
@@ -32,13 +35,15 @@ impl Adopt for MysqlStore {
         let mut text = String::new();
         for (spec, adoption) in adopting(outboxes) {
             let fitted = fit(&mut connection, adoption).await?;
+            let prefix = prefix(&mut connection, &spec.outbox).await?;
             text.push_str(include_str!("sql/adopt_outbox.sql"));
+            text.push_str(&keep_prefix(&spec.outbox, &prefix));
             let AssertSqlSafe(index) = spec.outbox.sql(include_str!("sql/adopt_index.sql"));
             text.push_str(&format!(
                 "\n{index}\n{}",
                 mark_letters(spec, adoption).unwrap_or_default()
             ));
-            for made in triggers(&clauses(&fitted, &spec.outbox)) {
+            for made in triggers(&clauses(&fitted, &spec.outbox, prefix)) {
                 // The body has semicolons of its own; these lines are for the command-line client.
                 text.push_str(&format!("\nDELIMITER //\n{}//\nDELIMITER ;\n", made.sql));
             }
@@ -58,8 +63,9 @@ impl Adopt for MysqlStore {
         let mut findings = Vec::new();
         for (spec, adoption) in adopting(outboxes) {
             let fitted = fit(&mut connection, adoption).await;
+            let prefix = prefix(&mut connection, &spec.outbox).await?;
             let wanted = fitted.as_ref().map(|fitted| {
-                let made = triggers(&clauses(fitted, &spec.outbox));
+                let made = triggers(&clauses(fitted, &spec.outbox, prefix.clone()));
                 made.into_iter().map(|made| (made.end, made.table)).collect::<Vec<_>>()
             });
             let mut there = Vec::new();
@@ -71,6 +77,10 @@ impl Adopt for MysqlStore {
             }
             let there = |name: &str, _: &str| there.iter().any(|known| known == name);
             findings.extend(adoption_findings(&spec.outbox, adoption, wanted, there));
+            let by_name = prefix == prefix_of_name(&spec.outbox);
+            if by_name && fitted.is_ok_and(|fitted| !fitted.has_uuid()) {
+                findings.push(shared_identities(&spec.outbox, adoption));
+            }
         }
         Ok(findings)
     }
@@ -110,7 +120,8 @@ impl Adopt for MysqlStore {
         }
         sqlx::raw_sql("SET @postrider_adopting = 1").execute(&mut *connection).await?;
         let fitted = fit(&mut connection, adoption).await?;
-        let clauses = clauses(&fitted, outbox);
+        let prefix = prefix(&mut connection, outbox).await?;
+        let clauses = clauses(&fitted, outbox, prefix);
         let mut tx = connection.begin().await?;
         let (step, target) = match cursor {
             AdoptCursor::Rows(after) => {
@@ -192,7 +203,8 @@ impl MysqlStore {
             return Ok(None);
         };
         let fitted = fit(&mut *self.pool.acquire().await?, adoption).await?;
-        let clauses = clauses(&fitted, outbox);
+        // By the row's own columns: no identity is needed.
+        let clauses = clauses(&fitted, outbox, String::new());
         let pieces = [
             ("adopted", adoption.table.clone()),
             ("id", clauses.id()),
@@ -208,8 +220,8 @@ fn adopting(outboxes: &[OutboxSpec]) -> impl Iterator<Item = (&OutboxSpec, &Adop
     outboxes.iter().filter_map(|spec| Some((spec, spec.adoption.as_ref()?)))
 }
 
-fn clauses<'a>(fitted: &'a Fitted<'a>, outbox: &'a Outbox) -> Clauses<'a, Mysql> {
-    Clauses { fitted, outbox, dialect: Mysql::new(&fitted.adoption.time_zone) }
+fn clauses<'a>(fitted: &'a Fitted<'a>, outbox: &'a Outbox, prefix: String) -> Clauses<'a, Mysql> {
+    Clauses { fitted, outbox, prefix, dialect: Mysql::new(&fitted.adoption.time_zone) }
 }
 
 /// Makes or renews what keeps an adopted table and its outbox in step. Answers what was done.
@@ -219,7 +231,12 @@ pub(super) async fn set_up(
     adoption: &Adoption,
 ) -> Result<Vec<String>> {
     let fitted = fit(connection, adoption).await?;
+    let prefix = prefix(connection, &spec.outbox).await?;
     sqlx::raw_sql(include_str!("sql/adopt_outbox.sql")).execute(&mut *connection).await?;
+    // Before the index, which tells that the outbox is adopted.
+    sqlx::raw_sql(AssertSqlSafe(keep_prefix(&spec.outbox, &prefix)))
+        .execute(&mut *connection)
+        .await?;
     sqlx::raw_sql(spec.outbox.sql(include_str!("sql/adopt_index.sql")))
         .execute(&mut *connection)
         .await?;
@@ -228,7 +245,7 @@ pub(super) async fn set_up(
     if let Some(mark) = mark_letters(spec, adoption) {
         sqlx::raw_sql(AssertSqlSafe(mark)).execute(&mut *connection).await?;
     }
-    let made = triggers(&clauses(&fitted, &spec.outbox));
+    let made = triggers(&clauses(&fitted, &spec.outbox, prefix));
     for end in trigger::ALL.into_iter().filter(|end| !made.iter().any(|made| made.end == *end)) {
         // A mapping that shows less than the one before.
         let drop = format!("DROP TRIGGER IF EXISTS `{}_{end}`", spec.outbox.table());
@@ -260,16 +277,7 @@ pub(super) async fn remove(
     connection: &mut MySqlConnection,
     outbox: &Outbox,
 ) -> Result<Vec<String>> {
-    // What is made first, and goes last.
-    let adopted: i64 = sqlx::query_scalar(
-        "SELECT COUNT(*) FROM information_schema.STATISTICS
-         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND INDEX_NAME = ?",
-    )
-    .bind(outbox.table())
-    .bind(format!("{}_adopted", outbox.table()))
-    .fetch_one(&mut *connection)
-    .await?;
-    if adopted == 0 {
+    if !is_adopted(connection, outbox).await? {
         return Ok(Vec::new());
     }
     end_letters(connection, outbox, None).await?;
@@ -280,6 +288,7 @@ pub(super) async fn remove(
 /// Ends an adoption together with its outbox.
 pub(super) async fn forget(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<()> {
     remove(connection, outbox).await?;
+    forget_prefix(connection, outbox).await?;
     forget_letters(connection, outbox).await
 }
 
@@ -319,12 +328,14 @@ async fn fit<'a>(connection: &mut MySqlConnection, adoption: &'a Adoption) -> Re
              \"+09:00\"; names need tables that a server may not have"
         )));
     }
-    let table = columns(connection, &adoption.table).await?;
+    let table = columns(&mut *connection, &adoption.table).await?;
     let letters = match &adoption.dead_letters {
-        Some(letters) => columns(connection, &letters.table).await?,
+        Some(letters) => columns(&mut *connection, &letters.table).await?,
         None => Vec::new(),
     };
-    Fitted::new(adoption, table, letters)
+    let fitted = Fitted::new(adoption, table, letters)?;
+    check_rules(connection, &fitted).await?;
+    Ok(fitted)
 }
 
 /// A trigger of an adoption.

@@ -77,7 +77,7 @@ pub(super) async fn forget_letters(
     Ok(())
 }
 
-async fn has_table(connection: &mut MySqlConnection, table: &str) -> Result<bool> {
+pub(super) async fn has_table(connection: &mut MySqlConnection, table: &str) -> Result<bool> {
     let tables: i64 = sqlx::query_scalar(
         "SELECT COUNT(*) FROM information_schema.TABLES
          WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?",

@@ -8,8 +8,10 @@
 mod adopt;
 mod adopt_columns;
 mod adopt_dialect;
+mod adopt_identity;
 mod adopt_import;
 mod adopt_letters;
+mod adopt_rules;
 mod append;
 mod batches;
 mod claim;
@@ -122,7 +124,7 @@ pub(crate) fn pool_options() -> MySqlPoolOptions {
         .after_release(|connection, _| {
             Box::pin(async move {
                 match tokio::time::timeout(RELEASE_TIMEOUT, connection.ping()).await {
-                    Ok(answer) => answer.map(|()| true),
+                    Ok(answer) => answer.map(|()| !connection.is_in_transaction()),
                     Err(_) => Err(sqlx::Error::Protocol("an answer without an end".to_owned())),
                 }
             })

@@ -33,6 +33,8 @@ const LETTERS: &str = include_str!("sql/migrate_outbox_4_letters.sql");
 const CHECKS: &str = include_str!("sql/migrate_outbox_4_checks.sql");
 const CORRECT: &str = include_str!("sql/migrate_outbox_4_correct.sql");
 const GUARD: &str = include_str!("sql/migrate_outbox_4_guard.sql");
+const EVENT_ID: &str = include_str!("sql/migrate_outbox_5_event_id.sql");
+const ARCHIVE: &str = include_str!("sql/migrate_outbox_5_archive.sql");
 const APPENDED: &str = include_str!("sql/migrate_trigger_1.sql");
 const FORGET: &str = include_str!("sql/migrate_dedupe_open.sql");
 const REMEMBER: &str = include_str!("sql/migrate_dedupe_window.sql");
@@ -74,7 +76,7 @@ impl Schema for MysqlStore {
                 text.push('\n');
                 text.push_str(&sql);
             };
-            let plain = [FINGERPRINT, RESPONSE, LETTERS, CHECKS];
+            let plain = [FINGERPRINT, RESPONSE, LETTERS, CHECKS, EVENT_ID, ARCHIVE];
             OUTBOX.into_iter().chain(plain).for_each(&mut add);
             // The body has semicolons of its own; these lines are for the command-line client.
             add("DELIMITER //\n");
@@ -231,6 +233,12 @@ async fn migrate_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> 
     if !has_column(connection, &format!("{}_dlq", outbox.table()), "expires_at").await? {
         sqlx::raw_sql(outbox.sql(LETTERS)).execute(&mut *connection).await?;
     }
+    if has_clock_in_event_id(connection, outbox).await? {
+        sqlx::raw_sql(outbox.sql(EVENT_ID)).execute(&mut *connection).await?;
+    }
+    if archives_ids_once(connection, outbox).await? {
+        sqlx::raw_sql(outbox.sql(ARCHIVE)).execute(&mut *connection).await?;
+    }
     if !has_trigger(connection, outbox, "appended").await? {
         sqlx::raw_sql(outbox.sql(APPENDED)).execute(&mut *connection).await?;
     }
@@ -293,6 +301,31 @@ async fn has_column(connection: &mut MySqlConnection, table: &str, column: &str)
     .fetch_one(connection)
     .await?;
     Ok(found > 0)
+}
+
+/// Whether identities are made by `UUID()` alone.
+async fn has_clock_in_event_id(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<bool> {
+    let found: i64 = sqlx::query_scalar(
+        "SELECT COUNT(*) FROM information_schema.COLUMNS
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND COLUMN_NAME = 'event_id'
+             AND COLUMN_DEFAULT = 'uuid()'",
+    )
+    .bind(outbox.table())
+    .fetch_one(connection)
+    .await?;
+    Ok(found > 0)
+}
+
+/// Whether the archive takes each id only once.
+async fn archives_ids_once(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<bool> {
+    let columns: i64 = sqlx::query_scalar(
+        "SELECT COUNT(*) FROM information_schema.STATISTICS
+         WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND INDEX_NAME = 'PRIMARY'",
+    )
+    .bind(format!("{}_archive", outbox.table()))
+    .fetch_one(connection)
+    .await?;
+    Ok(columns == 1)
 }
 
 async fn has_dlq_indexes(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<bool> {

@@ -1,6 +1,6 @@
 //! The way of every settle: lock the rows that are as they were, act on exactly these.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
@@ -13,6 +13,20 @@ use crate::{Outbox, StoreError};
 /// Bytes of the JSON with which one statement settles; the server takes packets of 16 MiB.
 const STATEMENT_BYTES_MAX: usize = 1024 * 1024;
 
+/// A row to be settled.
+pub(super) struct SettleRow<'a> {
+    id: i64,
+    event_id: &'a str,
+    /// What the statements take of it, as a JSON array: id, version, and more.
+    values: String,
+}
+
+impl<'a> SettleRow<'a> {
+    pub(super) fn new(id: i64, event_id: &'a str, values: String) -> Self {
+        Self { id, event_id, values }
+    }
+}
+
 impl MysqlStore {
     /// One transaction: locks the rows that are as they were claimed or read, then `statements` in
     /// turn on these, as JSON. With a kind of book the rows are booked first and removed last.
@@ -20,25 +34,22 @@ impl MysqlStore {
         &self,
         outbox: &Outbox,
         lease: &Lease,
-        mut rows: Vec<(i64, String)>,
+        mut rows: Vec<SettleRow<'_>>,
         book: Option<&'static str>,
         statements: &[&'static str],
     ) -> Result<Settled> {
         // In id order, as every writer of many rows locks.
-        rows.sort_unstable_by_key(|(id, _)| *id);
+        rows.sort_unstable_by_key(|row| row.id);
         let mut tx = self.begin_held(lease).await?.ok_or(StoreError::LeaseLost)?;
         let mut settled = 0;
         for batch in statement_batches(&rows) {
-            let held: Vec<LockedRow> = sqlx::query_as(outbox.sql(include_str!("sql/held.sql")))
-                .bind(json_array(batch))
-                .bind(&lease.relay_id)
-                .fetch_all(&mut *tx)
-                .await?;
+            let identities = batch.iter().map(|row| (row.id, row.event_id)).collect();
+            let held = hold(&mut tx, outbox, lease, json_array(batch), &identities).await?;
             if held.is_empty() {
                 continue;
             }
             let ids: HashSet<i64> = held.iter().map(|(id, ..)| *id).collect();
-            let batch = json_array(batch.iter().filter(|(id, _)| ids.contains(id)));
+            let batch = json_array(batch.iter().filter(|row| ids.contains(&row.id)));
             act(&mut tx, outbox, &batch, book.map(|kind| (kind, &held[..])), statements).await?;
             settled += held.len();
         }
@@ -58,13 +69,10 @@ impl MysqlStore {
         let mut rows: Vec<&Delivery> = delivered.iter().collect();
         rows.sort_unstable_by_key(|row| row.id);
         let mut tx = self.begin_held(lease).await?.ok_or(StoreError::LeaseLost)?;
-        let versions: Vec<_> =
-            rows.iter().map(|row| (row.id, row.version, &row.event_id)).collect();
-        let held: Vec<LockedRow> = sqlx::query_as(outbox.sql(include_str!("sql/held.sql")))
-            .bind(json!(versions).to_string())
-            .bind(&lease.relay_id)
-            .fetch_all(&mut *tx)
-            .await?;
+        let versions: Vec<_> = rows.iter().map(|row| [row.id, row.version]).collect();
+        let identities = rows.iter().map(|row| (row.id, row.event_id.as_str())).collect();
+        let versions = json!(versions).to_string();
+        let held = hold(&mut tx, outbox, lease, versions, &identities).await?;
         let ids: HashSet<i64> = held.iter().map(|(id, ..)| *id).collect();
         rows.retain(|row| ids.contains(&row.id));
         for (branch, child) in children.iter().enumerate() {
@@ -101,6 +109,25 @@ pub(super) fn kept(on_success: OnSuccess) -> &'static [&'static str] {
 
 /// Id, event type and time of creation: what a row adds to the books when it leaves.
 pub(super) type LockedRow = (i64, String, DateTime<Utc>);
+
+/// Locks rows and returns those that are as they were claimed or read. The others were settled before,
+/// are somebody else's, or are other events under ids that came again.
+async fn hold(
+    connection: &mut MySqlConnection,
+    outbox: &Outbox,
+    lease: &Lease,
+    versions: String,
+    identities: &HashMap<i64, &str>,
+) -> Result<Vec<LockedRow>> {
+    type Found = (i64, String, DateTime<Utc>, String);
+    let found: Vec<Found> = sqlx::query_as(outbox.sql(include_str!("sql/held.sql")))
+        .bind(versions)
+        .bind(&lease.relay_id)
+        .fetch_all(connection)
+        .await?;
+    let same = |row: &Found| identities.get(&row.0).is_some_and(|event_id| *event_id == row.3);
+    Ok(found.into_iter().filter(same).map(|(id, kind, at, _)| (id, kind, at)).collect())
+}
 
 /// Acts on locked rows: see [`MysqlStore::settle`]. The rows are given where they leave.
 pub(super) async fn act(
@@ -144,18 +171,18 @@ pub(super) fn ids_json(ids: &[i64]) -> String {
     json!(ids.iter().map(|id| [id]).collect::<Vec<_>>()).to_string()
 }
 
-fn json_array<'a>(rows: impl IntoIterator<Item = &'a (i64, String)>) -> String {
-    let rows: Vec<&str> = rows.into_iter().map(|(_, row)| row.as_str()).collect();
+fn json_array<'a>(rows: impl IntoIterator<Item = &'a SettleRow<'a>>) -> String {
+    let rows: Vec<&str> = rows.into_iter().map(|row| row.values.as_str()).collect();
     format!("[{}]", rows.join(","))
 }
 
 /// Cuts rows into statements of limited size: the errors of a thousand dead letters weigh 9 MB.
-fn statement_batches(mut rows: &[(i64, String)]) -> Vec<&[(i64, String)]> {
+fn statement_batches<'a, 'b>(mut rows: &'b [SettleRow<'a>]) -> Vec<&'b [SettleRow<'a>]> {
     let mut batches = Vec::new();
     while !rows.is_empty() {
         let mut bytes = 0;
-        let fitting = rows.iter().take_while(|(_, row)| {
-            bytes += row.len() + 1;
+        let fitting = rows.iter().take_while(|row| {
+            bytes += row.values.len() + 1;
             bytes <= STATEMENT_BYTES_MAX
         });
         let (batch, rest) = rows.split_at(fitting.count().max(1));

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use super::MysqlStore;
 use super::append::millis;
 use super::claim::{lock_fresh, lock_waiting, take, within};
-use super::settle::{ids_json, kept};
+use super::settle::{SettleRow, ids_json, kept};
 use super::time::{time, time_or_none};
 use super::writers::LIST_AGE_MAX;
 use crate::event::{fit, limits};
@@ -194,10 +194,10 @@ impl Store for MysqlStore {
     ) -> Result<Settled> {
         let answered = delivered.iter().any(|d| d.response.is_some());
         let row = |d: &Delivery| match &d.response {
-            Some(response) => json!([d.id, d.version, d.event_id, response]).to_string(),
-            None => json!([d.id, d.version, d.event_id]).to_string(),
+            Some(response) => json!([d.id, d.version, response]).to_string(),
+            None => format!("[{},{}]", d.id, d.version),
         };
-        let rows = delivered.iter().map(|d| (d.id, row(d))).collect();
+        let rows = delivered.iter().map(|d| SettleRow::new(d.id, &d.event_id, row(d))).collect();
         let mut statements = Vec::with_capacity(2);
         statements.extend(answered.then_some(include_str!("sql/settle_response.sql")));
         statements.extend(kept(on_success));
@@ -224,8 +224,8 @@ impl Store for MysqlStore {
         let rows = failed.iter().map(|f| {
             let error = fit(&f.error, limits::LAST_ERROR_CHARS_MAX);
             let (delay, took) = (millis(f.delay), millis(f.took));
-            let row = json!([f.id, f.version, f.event_id, delay, error, took, lease.relay_id]);
-            (f.id, row.to_string())
+            let row = json!([f.id, f.version, delay, error, took, lease.relay_id]);
+            SettleRow::new(f.id, &f.event_id, row.to_string())
         });
         let statements = [
             include_str!("sql/settle_failed_note.sql"),
@@ -253,7 +253,8 @@ impl Store for MysqlStore {
     ) -> Result<Settled> {
         let rows = deferred.iter().map(|d| {
             let error = d.error.as_deref().map(|error| fit(error, limits::LAST_ERROR_CHARS_MAX));
-            (d.id, json!([d.id, d.version, d.event_id, millis(d.delay), error]).to_string())
+            let row = json!([d.id, d.version, millis(d.delay), error]);
+            SettleRow::new(d.id, &d.event_id, row.to_string())
         });
         self.settle(outbox, lease, rows.collect(), None, &[include_str!("sql/release.sql")]).await
     }
@@ -331,16 +332,16 @@ impl MysqlStore {
     }
 }
 
-fn death_rows(dead: &[Death]) -> Vec<(i64, String)> {
+fn death_rows(dead: &[Death]) -> Vec<SettleRow<'_>> {
     let row = |d: &Death| {
         let message = fit(&d.message, limits::ERROR_MESSAGE_CHARS_MAX);
         let detail = d.detail.as_deref().map(|text| fit(text, limits::ERROR_DETAIL_CHARS_MAX));
         let attempted = i32::from(d.attempted);
         let kind = fingerprint(d.reason, &d.message);
         let reason = d.reason.as_str();
-        json!([d.id, d.version, d.event_id, reason, message, detail, attempted, kind]).to_string()
+        json!([d.id, d.version, reason, message, detail, attempted, kind]).to_string()
     };
-    dead.iter().map(|d| (d.id, row(d))).collect()
+    dead.iter().map(|d| SettleRow::new(d.id, &d.event_id, row(d))).collect()
 }
 
 /// Columns in the order of `claim_read.sql`.

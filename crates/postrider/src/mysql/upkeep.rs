@@ -1,5 +1,6 @@
 //! House-keeping.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -45,10 +46,17 @@ impl Upkeep for MysqlStore {
         Ok(())
     }
 
-    async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<MovedLetter>> {
+    async fn move_marked_within(
+        &self,
+        outbox: &Outbox,
+        ids: RangeInclusive<i64>,
+        chunk: u32,
+    ) -> Result<Vec<MovedLetter>> {
         let mut tx = self.begin().await?;
         let mut found: Vec<(i64, String, DateTime<Utc>, String)> =
             sqlx::query_as(outbox.sql(include_str!("sql/move_marked_find.sql")))
+                .bind(ids.start())
+                .bind(ids.end())
                 .bind(chunk)
                 .fetch_all(&mut *tx)
                 .await?;
@@ -65,6 +73,11 @@ impl Upkeep for MysqlStore {
         }
         tx.commit().await?;
         Ok(moved)
+    }
+
+    async fn marked_rows(&self, outbox: &Outbox, limit: u32) -> Result<Vec<i64>> {
+        let marked = sqlx::query_scalar(outbox.sql(include_str!("sql/marked_rows.sql")));
+        Ok(marked.bind(limit).fetch_all(&self.pool).await?)
     }
 
     async fn fingerprint_dead_letters(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {

@@ -8,15 +8,19 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use super::PostgresStore;
 use super::adopt_columns::columns;
 use super::adopt_dialect::Postgres;
+use super::adopt_identity::{forget_prefix, is_adopted, keep_prefix, prefix};
 use super::adopt_import::{import_letters, import_rows};
 use super::adopt_letters::{end_letters, forget_letters, mark_letters};
+use super::adopt_rules::check_rules;
 use super::append::millis;
 use super::desk::audit;
 use crate::adopt::{
-    Adoption, Clauses, Field, Fitted, Kind, LetterField, columns_and_values, is_offset, trigger,
+    Adoption, Clauses, Field, Fitted, Kind, LetterField, columns_and_values, is_offset,
+    prefix_of_name, trigger,
 };
 use crate::store::{
     Adopt, AdoptCursor, AdoptImport, AdoptStep, Finding, Result, Upkeep, adoption_findings,
+    shared_identities,
 };
 use crate::{Outbox, OutboxSpec, Status, StoreError};
 
@@ -30,14 +34,17 @@ impl Adopt for PostgresStore {
         let mut text = String::new();
         for (spec, adoption) in adopting(outboxes) {
             let fitted = fit(&mut connection, adoption).await?;
-            let made = parts(&clauses(&fitted, &spec.outbox));
+            let prefix = prefix(&mut connection, &spec.outbox).await?;
+            let keep = keep_prefix(&spec.outbox, &prefix);
+            let made = parts(&clauses(&fitted, &spec.outbox, prefix));
             let letters = adoption.dead_letters.as_ref().map(|letters| {
                 format!("\n--   GRANT SELECT, INSERT, UPDATE ON \"{}\" TO owner;", letters.table)
             });
             let rights = include_str!("sql/adopt_grants.sql")
                 .replace("{adopted}", &adoption.table)
                 .replace("{letters}", &letters.unwrap_or_default());
-            for part in [made.shared, made.append_trigger, mark_letters(spec, adoption), rights] {
+            let mark = mark_letters(spec, adoption);
+            for part in [made.shared, keep, made.append_trigger, mark, rights] {
                 text.push('\n');
                 text.push_str(&part);
             }
@@ -50,7 +57,10 @@ impl Adopt for PostgresStore {
         let mut findings = Vec::new();
         for (spec, adoption) in adopting(outboxes) {
             let fitted = fit(&mut connection, adoption).await;
-            let wanted = fitted.as_ref().map(|fitted| parts(&clauses(fitted, &spec.outbox)).names);
+            let prefix = prefix(&mut connection, &spec.outbox).await?;
+            let wanted = fitted
+                .as_ref()
+                .map(|fitted| parts(&clauses(fitted, &spec.outbox, prefix.clone())).names);
             let found: Vec<(String, String)> = sqlx::query_as(
                 "SELECT tgname::text, tgrelid::regclass::text FROM pg_trigger
                  WHERE NOT tgisinternal AND tgenabled <> 'D' AND pg_table_is_visible(tgrelid)",
@@ -61,6 +71,10 @@ impl Adopt for PostgresStore {
                 found.iter().any(|(trigger, of)| trigger == name && of.trim_matches('"') == table)
             };
             findings.extend(adoption_findings(&spec.outbox, adoption, wanted, there));
+            let by_name = prefix == prefix_of_name(&spec.outbox);
+            if by_name && fitted.is_ok_and(|fitted| !fitted.has_uuid()) {
+                findings.push(shared_identities(&spec.outbox, adoption));
+            }
         }
         Ok(findings)
     }
@@ -90,7 +104,8 @@ impl Adopt for PostgresStore {
         sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(IMPORT_LOCK).execute(&mut *tx).await?;
         sqlx::raw_sql("SET LOCAL postrider.adopting = 'on'").execute(&mut *tx).await?;
         let fitted = fit(&mut tx, adoption).await?;
-        let clauses = clauses(&fitted, outbox);
+        let prefix = prefix(&mut tx, outbox).await?;
+        let clauses = clauses(&fitted, outbox, prefix);
         let (step, target) = match cursor {
             AdoptCursor::Rows(after) => {
                 let step =
@@ -171,7 +186,8 @@ impl PostgresStore {
             return Ok(None);
         };
         let fitted = fit(&mut *self.pool.acquire().await?, adoption).await?;
-        let clauses = clauses(&fitted, outbox);
+        // By the row's own columns: no identity is needed.
+        let clauses = clauses(&fitted, outbox, String::new());
         let pieces = [
             ("adopted", adoption.table.clone()),
             ("id", clauses.id()),
@@ -187,8 +203,12 @@ fn adopting(outboxes: &[OutboxSpec]) -> impl Iterator<Item = (&OutboxSpec, &Adop
     outboxes.iter().filter_map(|spec| Some((spec, spec.adoption.as_ref()?)))
 }
 
-fn clauses<'a>(fitted: &'a Fitted<'a>, outbox: &'a Outbox) -> Clauses<'a, Postgres> {
-    Clauses { fitted, outbox, dialect: Postgres::new(&fitted.adoption.time_zone) }
+fn clauses<'a>(
+    fitted: &'a Fitted<'a>,
+    outbox: &'a Outbox,
+    prefix: String,
+) -> Clauses<'a, Postgres> {
+    Clauses { fitted, outbox, prefix, dialect: Postgres::new(&fitted.adoption.time_zone) }
 }
 
 /// Makes or renews what keeps an adopted table and its outbox in step. Answers what was done.
@@ -198,7 +218,9 @@ pub(super) async fn set_up(
     adoption: &Adoption,
 ) -> Result<Vec<String>> {
     let fitted = fit(connection, adoption).await?;
-    let made = parts(&clauses(&fitted, &spec.outbox));
+    let prefix = prefix(connection, &spec.outbox).await?;
+    let keep = keep_prefix(&spec.outbox, &prefix);
+    let made = parts(&clauses(&fitted, &spec.outbox, prefix));
     for name in
         trigger::ALL.into_iter().filter(|name| !made.names.iter().any(|(end, _)| end == name))
     {
@@ -207,6 +229,7 @@ pub(super) async fn set_up(
         sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut *connection).await?;
     }
     sqlx::raw_sql(AssertSqlSafe(made.shared)).execute(&mut *connection).await?;
+    sqlx::raw_sql(AssertSqlSafe(keep)).execute(&mut *connection).await?;
     let letters = adoption.dead_letters.as_ref().map(|letters| letters.table.as_str());
     end_letters(connection, &spec.outbox, letters).await?;
     sqlx::raw_sql(AssertSqlSafe(mark_letters(spec, adoption))).execute(&mut *connection).await?;
@@ -234,11 +257,7 @@ pub(super) async fn set_up(
 
 /// Ends an adoption. Answers what was done, which mostly is nothing.
 pub(super) async fn remove(connection: &mut PgConnection, outbox: &Outbox) -> Result<Vec<String>> {
-    let adopted: bool = sqlx::query_scalar("SELECT to_regproc(quote_ident($1)) IS NOT NULL")
-        .bind(format!("{}_{}", outbox.table(), trigger::APPEND))
-        .fetch_one(&mut *connection)
-        .await?;
-    if !adopted {
+    if !is_adopted(connection, outbox).await? {
         return Ok(Vec::new());
     }
     end_letters(connection, outbox, None).await?;
@@ -249,6 +268,7 @@ pub(super) async fn remove(connection: &mut PgConnection, outbox: &Outbox) -> Re
 /// Ends an adoption together with its outbox.
 pub(super) async fn forget(connection: &mut PgConnection, outbox: &Outbox) -> Result<()> {
     remove(connection, outbox).await?;
+    forget_prefix(connection, outbox).await?;
     forget_letters(connection, outbox).await
 }
 
@@ -268,12 +288,14 @@ async fn fit<'a>(connection: &mut PgConnection, adoption: &'a Adoption) -> Resul
             });
         }
     }
-    let table = columns(connection, &adoption.table).await?;
+    let table = columns(&mut *connection, &adoption.table).await?;
     let letters = match &adoption.dead_letters {
-        Some(letters) => columns(connection, &letters.table).await?,
+        Some(letters) => columns(&mut *connection, &letters.table).await?,
         None => Vec::new(),
     };
-    Fitted::new(adoption, table, letters)
+    let fitted = Fitted::new(adoption, table, letters)?;
+    check_rules(connection, &fitted).await?;
+    Ok(fitted)
 }
 
 /// What a migration makes for one adoption.

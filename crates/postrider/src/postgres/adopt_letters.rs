@@ -73,7 +73,7 @@ pub(super) async fn forget_letters(connection: &mut PgConnection, outbox: &Outbo
     Ok(())
 }
 
-async fn has_table(connection: &mut PgConnection, table: &str) -> Result<bool> {
+pub(super) async fn has_table(connection: &mut PgConnection, table: &str) -> Result<bool> {
     let found = sqlx::query_scalar("SELECT to_regclass(quote_ident($1)) IS NOT NULL").bind(table);
     Ok(found.fetch_one(connection).await?)
 }

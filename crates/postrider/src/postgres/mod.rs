@@ -7,8 +7,10 @@
 mod adopt;
 mod adopt_columns;
 mod adopt_dialect;
+mod adopt_identity;
 mod adopt_import;
 mod adopt_letters;
+mod adopt_rules;
 mod append;
 mod batches;
 mod desk;
@@ -86,7 +88,7 @@ impl PostgresStore {
         // Once without the pool, which would only say that it waited in vain.
         connect.connect().await?.close().await?;
         let kept = sessions::kept(options.connections_max);
-        let pool = PgPoolOptions::new()
+        let pool = pool_options()
             .max_connections(options.connections_max - kept)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .after_connect(|connection, _| {
@@ -101,4 +103,12 @@ impl PostgresStore {
     async fn begin(&self) -> Result<Transaction<'static, Postgres>> {
         Ok(begin(&self.pool, "BEGIN").await?)
     }
+}
+
+/// For pools of Postrider's own: a session that the driver takes for one in a transaction is closed.
+pub(crate) fn pool_options() -> PgPoolOptions {
+    PgPoolOptions::new().after_release(|connection, _| {
+        let is_free = !connection.is_in_transaction();
+        Box::pin(async move { Ok(is_free) })
+    })
 }

@@ -13,14 +13,16 @@ use crate::{Outbox, StoreError};
 
 /// Fewer rows are looked up by their ids: the transaction around them costs more than places save.
 const PLACED_ROWS_MIN: usize = 100;
+/// Ids from the first to the last per row, at most: each takes the 16 bytes of an identity.
+const IDS_PER_ROW_MAX: usize = 32;
 
 /// Rows of one version whose places are known.
 #[derive(Debug, PartialEq, Eq)]
 struct Placed<'a> {
     places: Vec<Tid>,
-    /// Ascending.
-    ids: Vec<i64>,
-    /// In the order of the ids.
+    first: i64,
+    last: i64,
+    /// One for each id from the first to the last; those between the rows have one that no row has.
     identities: Vec<Uuid>,
     version: i64,
     /// Count and sum of ids by minute and event type.
@@ -31,16 +33,25 @@ impl<'a> Placed<'a> {
     /// Cuts the rows into those with places and the others. `None`: places do not pay.
     fn cut(delivered: &'a [Delivery]) -> Option<(Self, Vec<&'a Delivery>)> {
         let version = delivered.get(delivered.len() / 2)?.version;
-        let (mut meant, others): (Vec<&Delivery>, Vec<_>) =
+        let (meant, others): (Vec<&Delivery>, Vec<_>) =
             delivered.iter().partition(|row| row.version == version && row.place.is_some());
-        meant.sort_by_key(|row| row.id);
-        let repeated = meant.windows(2).any(|two| two[0].id == two[1].id);
-        if meant.len() < PLACED_ROWS_MIN || repeated {
+        let ids = || meant.iter().map(|row| row.id);
+        let (first, last) = (ids().min()?, ids().max()?);
+        let span = usize::try_from(last.checked_sub(first)?).ok()?.checked_add(1)?;
+        if meant.len() < PLACED_ROWS_MIN || span > meant.len() * IDS_PER_ROW_MAX {
             return None;
         }
         let places = meant.iter().filter_map(|row| row.place.map(Tid)).collect();
-        let ids = meant.iter().map(|row| row.id).collect();
-        let identities = meant.iter().map(|row| identity(&row.event_id)).collect();
+        let unused = Uuid::new_v4();
+        let mut identities = vec![unused; span];
+        for row in &meant {
+            let slot = &mut identities[usize::try_from(row.id - first).ok()?];
+            if *slot != unused {
+                // Twice the same row: not for here.
+                return None;
+            }
+            *slot = identity(&row.event_id);
+        }
         let mut book: BTreeMap<_, (i64, i128)> = BTreeMap::new();
         for row in meant {
             let minute = row.created_at.duration_trunc(TimeDelta::minutes(1)).ok()?;
@@ -48,7 +59,7 @@ impl<'a> Placed<'a> {
             *count += 1;
             *sum += i128::from(row.id);
         }
-        Some((Self { places, ids, identities, version, book }, others))
+        Some((Self { places, first, last, identities, version, book }, others))
     }
 }
 
@@ -129,7 +140,8 @@ async fn delete_placed(
         .bind(&lease.relay_id)
         .bind(lease.epoch)
         .bind(&placed.places)
-        .bind(&placed.ids)
+        .bind(placed.first)
+        .bind(placed.last)
         .bind(&placed.identities)
         .bind(placed.version)
         .bind(minutes)
@@ -138,7 +150,7 @@ async fn delete_placed(
         .bind(sums)
         .execute(&mut *tx)
         .await?;
-    let rows = placed.ids.len() as u64;
+    let rows = placed.places.len() as u64;
     if deleted.rows_affected() != rows {
         tx.rollback().await?;
         return Ok(None);
@@ -209,14 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn ids_ascend_and_each_has_its_place_and_identity() {
+    fn each_row_has_its_identity_and_no_other_id_has_one_of_a_row() {
         let meant = rows((1_000..1_400).rev().filter(|id| id % 3 != 0));
         let (placed, others) = Placed::cut(&meant).unwrap();
         assert!(others.is_empty());
-        assert_eq!(placed.ids, (1_000..1_400).filter(|id| id % 3 != 0).collect::<Vec<_>>());
-        for ((id, identity), place) in placed.ids.iter().zip(placed.identities).zip(placed.places) {
-            assert_eq!(identity.as_u128(), u128::from(id.unsigned_abs()));
-            assert_eq!(place.0.get(), id.unsigned_abs());
+        assert_eq!((placed.first, placed.last, placed.places.len()), (1_000, 1_399, meant.len()));
+        for (id, identity) in (1_000..1_400).zip(placed.identities) {
+            assert_eq!(identity == Uuid::from_u128(id), id % 3 != 0, "row {id}");
+            assert!(id % 3 != 0 || identity.as_u128() > 1_400, "row {id}");
         }
     }
 
@@ -244,14 +256,16 @@ mod tests {
         meant[7].version = 5;
         meant[8].place = None;
         let (placed, others) = Placed::cut(&meant).unwrap();
-        assert_eq!((placed.ids.len(), placed.places.len()), (198, 198));
+        assert_eq!(placed.places.len(), 198);
         assert_eq!(others, [&meant[7], &meant[8]]);
     }
 
     #[test]
-    fn few_rows_and_repeated_rows_are_looked_up_by_id() {
+    fn few_rows_scattered_rows_and_repeated_rows_are_looked_up_by_id() {
         assert_eq!(Placed::cut(&[]), None);
         assert_eq!(Placed::cut(&rows(1..20)), None);
+        assert_eq!(Placed::cut(&rows((1..200).map(|n| n * 50))), None);
         assert_eq!(Placed::cut(&rows((1..200).chain([150]))), None);
+        assert_eq!(Placed::cut(&rows([i64::MIN, i64::MAX])), None);
     }
 }

@@ -1,5 +1,6 @@
 //! House-keeping.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -39,13 +40,26 @@ impl Upkeep for PostgresStore {
         Ok(())
     }
 
-    async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<MovedLetter>> {
+    async fn move_marked_within(
+        &self,
+        outbox: &Outbox,
+        ids: RangeInclusive<i64>,
+        chunk: u32,
+    ) -> Result<Vec<MovedLetter>> {
         let moved: Vec<(i64, String)> =
             sqlx::query_as(outbox.sql(include_str!("sql/move_marked.sql")))
                 .bind(i64::from(chunk))
+                .bind(ids.start())
+                .bind(ids.end())
                 .fetch_all(&self.pool)
                 .await?;
         Ok(moved.into_iter().map(MovedLetter::from).collect())
+    }
+
+    async fn marked_rows(&self, outbox: &Outbox, limit: u32) -> Result<Vec<i64>> {
+        let marked = sqlx::query_scalar(outbox.sql(include_str!("sql/marked_rows.sql")))
+            .bind(i64::from(limit));
+        Ok(marked.fetch_all(&self.pool).await?)
     }
 
     async fn fingerprint_dead_letters(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {

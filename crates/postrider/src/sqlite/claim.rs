@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
 
+use super::value::{defect, number, number_or_none, required, text, time, time_or_none};
 use super::{On, SqliteStore, json};
 use crate::store::{ClaimLimit, Cursor, Lease, Result};
-use crate::{Outbox, StoreError};
+use crate::{Event, Outbox, StoreError};
 
 /// Ids that one claim passes in its search for fresh rows, about 5 ms when none is fresh: a million
 /// rows that wait for their time may not hold up the application's writes.
@@ -128,4 +130,42 @@ impl Found {
 pub(super) fn pairs(text: &str) -> Result<Vec<(i64, u64)>> {
     serde_json::from_str(text)
         .map_err(|error| StoreError::Schema(format!("a search answered `{text}`: {error}")))
+}
+
+/// What is delivered, by its place in `claim_read.sql`.
+const TEXTS: [(usize, &str); 8] = [
+    (1, "event_id"),
+    (2, "request_id"),
+    (3, "aggregate_type"),
+    (4, "aggregate_id"),
+    (5, "event_type"),
+    (6, "payload"),
+    (7, "headers"),
+    (8, "content_hash"),
+];
+
+/// Columns in the order of `claim_read.sql`.
+pub(super) fn decode(row: &SqliteRow) -> std::result::Result<Event, sqlx::Error> {
+    Ok(Event {
+        id: row.try_get(0)?,
+        event_id: required(row, 1)?,
+        request_id: text(row, 2)?,
+        aggregate_type: required(row, 3)?,
+        aggregate_id: required(row, 4)?,
+        event_type: required(row, 5)?,
+        payload: required(row, 6)?,
+        headers: text(row, 7)?,
+        content_hash: text(row, 8)?,
+        created_at: time(row, 9)?,
+        expires_at: time_or_none(row, 10)?,
+        retry_count: number(row, 11)?,
+        max_retries: number_or_none(row, 12)?,
+        redrive_count: number(row, 13)?,
+        crash_count: number(row, 14)?,
+        last_failed_at: time_or_none(row, 15)?,
+        claimed_at: time(row, 16)?,
+        version: number(row, 17)?,
+        place: None,
+        defect: defect(row, &TEXTS)?,
+    })
 }

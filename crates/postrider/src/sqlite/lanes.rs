@@ -8,9 +8,9 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use tokio::time::Instant;
 
+use super::claim::decode;
 use super::claim::pairs;
 use super::desk::audit;
-use super::store::decode;
 use super::value::{number, required, text, time_or_none};
 use super::{On, SqliteStore, json};
 use crate::Outbox;

@@ -20,6 +20,7 @@ mod jobs;
 mod lanes;
 mod lock;
 mod pauses;
+mod pool;
 mod schema;
 mod search;
 mod store;
@@ -33,12 +34,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
-};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqliteSynchronous};
 use sqlx::{Sqlite, Transaction};
 
-use crate::store::Result;
+use crate::store::{Result, begin};
 use crate::{ConnectOptions, StoreError};
 
 pub use append::{append, append_all};
@@ -46,6 +45,7 @@ pub use inbox::{receive, receive_all, receive_dead};
 #[cfg(feature = "kafka-consumer")]
 pub(crate) use inboxes::{asked_letter, is_known, letter_failed, letter_handled};
 pub use lock::lock;
+pub(crate) use pool::pool_options;
 
 /// Rows that one transaction of the store writes at most, about 10 ms. A claim that may take more
 /// takes this many and answers that there is more; what is claimed together is settled together.
@@ -58,6 +58,9 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pages in the WAL before they are copied into the file (4 KiB each). The default of 1,000 copies
 /// after every third batch of a drain.
 const CHECKPOINT_PAGES: &str = "4000";
+/// Bytes that the WAL keeps when it starts over: those pages. Without a limit it would stay as large as
+/// a long reader made it.
+const WAL_BYTES_KEPT: &str = "16777216";
 /// Connections for reading. More would only wait for the same two cores and the same disk.
 const READERS_MAX: u32 = 4;
 /// Prepared statements kept per connection: about 50 per outbox.
@@ -100,26 +103,22 @@ impl SqliteStore {
             .row_buffer_size(ROW_BUFFER);
         let writing = common
             .clone()
-            .create_if_missing(create)
             .journal_mode(SqliteJournalMode::Wal)
             // An event that was committed must survive a power cut, like the business change that
             // was committed with it. NORMAL does not sync the WAL at commit and can lose the last
             // transactions.
             .synchronous(SqliteSynchronous::Full)
-            .pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
+            .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+            .pragma("journal_size_limit", WAL_BYTES_KEPT);
         let file: Arc<Path> = file.into();
-        let pool = SqlitePoolOptions::new()
-            .acquire_timeout(ACQUIRE_TIMEOUT)
-            // A connection to a file does not break while it lies idle.
-            .test_before_acquire(false);
+        let pool = || pool_options(&file).acquire_timeout(ACQUIRE_TIMEOUT);
         let store = Self {
-            writer: pool
-                .clone()
+            writer: pool()
                 .max_connections(1)
                 .idle_timeout(None)
                 .max_lifetime(None)
                 .connect_lazy_with(writing),
-            readers: pool
+            readers: pool()
                 .max_connections(options.connections_max.clamp(1, READERS_MAX))
                 .connect_lazy_with(common.pragma("query_only", "ON")),
             file,
@@ -153,7 +152,7 @@ impl SqliteStore {
 
     /// Every transaction that writes takes the write lock at its start.
     async fn begin(&self) -> Result<Transaction<'static, Sqlite>> {
-        self.writer.begin_with("BEGIN IMMEDIATE").await.on(self)
+        begin(&self.writer, "BEGIN IMMEDIATE").await.on(self)
     }
 }
 
@@ -167,7 +166,8 @@ pub fn connect_options(url: &str) -> Result<SqliteConnectOptions> {
         .filename(file)
         .busy_timeout(BUSY_TIMEOUT)
         .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full))
+        .synchronous(SqliteSynchronous::Full)
+        .pragma("journal_size_limit", WAL_BYTES_KEPT))
 }
 
 /// The file that a URL names, and whether it may be created.
@@ -217,12 +217,32 @@ async fn make_ready(file: &Path, create: bool) -> Result<()> {
             "correct the path in the store URL, or have the file made: `postrider migrate`, or \
              ?mode=rwc in the URL",
         )),
-        Err(_) => match file.parent() {
-            None => Ok(()),
-            Some(folder) => tokio::fs::create_dir_all(folder).await.map_err(|cause| {
-                error(cause, "its folder cannot be made: make it, or give the right to")
-            }),
-        },
+        Err(_) => {
+            if let Some(folder) = file.parent() {
+                tokio::fs::create_dir_all(folder).await.map_err(|cause| {
+                    error(cause, "its folder cannot be made: make it, or give the right to")
+                })?;
+            }
+            // Made here and by no connection: one that is opened after the file was deleted would
+            // make an empty one in its place.
+            make_private(file).await.map_err(|cause| {
+                error(cause, "the file cannot be made: give this program the right to")
+            })
+        }
+    }
+}
+
+/// Makes an empty file that only its owner can read, since it will hold payloads. SQLite gives its
+/// `-wal` and `-shm` files the same mode.
+async fn make_private(file: &Path) -> std::io::Result<()> {
+    let mut options = tokio::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    options.mode(0o600);
+    match options.open(file).await {
+        // Another program was faster, and decides.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.map(drop),
     }
 }
 
@@ -253,6 +273,11 @@ fn explain(error: sqlx::Error, file: &Path) -> StoreError {
         Some(10) => ("the disk reported an error: look into the system's log", false),
         Some(11) => ("the file is damaged: run `PRAGMA integrity_check`, restore a backup", true),
         Some(13) => ("make room on the disk: the work then goes on by itself", false),
+        Some(14) if !file.exists() => (
+            "the file was deleted or moved away while it was in use: put it back, and the work \
+             goes on by itself",
+            false,
+        ),
         Some(14) => (
             "the file or its `-wal` and `-shm` cannot be opened: look at the rights on the file \
              and its folder, and at the limit of open files",

@@ -21,7 +21,7 @@ const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
 const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2_column.sql");
 const RESPONSE: &str = include_str!("sql/migrate_outbox_3.sql");
 const LETTERS: &str = include_str!("sql/migrate_outbox_4_letters.sql");
-
+const ARCHIVE: &str = include_str!("sql/migrate_outbox_5_archive.sql");
 const CORRECT: &str = include_str!("sql/migrate_outbox_4_correct.sql");
 
 /// What later versions added and is there already. SQLite cannot add a column twice, and rows from
@@ -31,6 +31,8 @@ struct Present {
     fingerprint: bool,
     response: bool,
     letters: bool,
+    /// Of an archive that takes an id more than once.
+    archive: bool,
     guard: bool,
 }
 
@@ -41,6 +43,7 @@ fn outbox_files(spec: &OutboxSpec, has: Present) -> Vec<&'static str> {
     files.push(include_str!("sql/migrate_outbox_2.sql"));
     files.extend((!has.response).then_some(RESPONSE));
     files.extend((!has.letters).then_some(LETTERS));
+    files.extend((!has.archive).then_some(ARCHIVE));
     files.push(include_str!("sql/migrate_outbox_4_closed.sql"));
     files.extend((!has.guard).then_some(CORRECT));
     files.push(include_str!("sql/migrate_outbox_4_guard.sql"));
@@ -85,6 +88,7 @@ impl Schema for SqliteStore {
                 letters: has_column(&mut tx, &format!("{table}_dlq"), "expires_at")
                     .await
                     .on(self)?,
+                archive: !archives_ids_once(&mut tx, table).await.on(self)?,
                 guard: has_guard(&mut tx, table).await.on(self)?,
             };
             for file in outbox_files(spec, has) {
@@ -232,6 +236,15 @@ async fn has_column(
 ) -> std::result::Result<bool, sqlx::Error> {
     let select = "SELECT EXISTS (SELECT 1 FROM pragma_table_info($1) WHERE name = $2)";
     sqlx::query_scalar(select).bind(table).bind(column).fetch_one(connection).await
+}
+
+/// Whether the archive is there and takes each id only once.
+async fn archives_ids_once(
+    connection: &mut SqliteConnection,
+    table: &str,
+) -> std::result::Result<bool, sqlx::Error> {
+    let select = "SELECT count(*) = 1 FROM pragma_table_info($1) WHERE pk > 0";
+    sqlx::query_scalar(select).bind(format!("{table}_archive")).fetch_one(connection).await
 }
 
 /// Whether rows of the table were corrected, and are guarded since.

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
-use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, Sqlite, SqliteConnection, Transaction};
 use tokio::sync::mpsc;
 
-use super::value::{defect, number, number_or_none, required, text, time, time_or_none};
+use super::claim::decode;
 use super::{On, ROWS_MAX, SqliteStore, plus};
 use crate::event::{fit, limits};
 use crate::store::{
@@ -468,42 +467,4 @@ fn deaths_json(dead: &[Death]) -> Result<String> {
         })
         .collect();
     super::json(&deaths)
-}
-
-/// What is delivered, by its place in `claim_read.sql`.
-const TEXTS: [(usize, &str); 8] = [
-    (1, "event_id"),
-    (2, "request_id"),
-    (3, "aggregate_type"),
-    (4, "aggregate_id"),
-    (5, "event_type"),
-    (6, "payload"),
-    (7, "headers"),
-    (8, "content_hash"),
-];
-
-/// Columns in the order of `claim_read.sql`.
-pub(super) fn decode(row: &SqliteRow) -> std::result::Result<Event, sqlx::Error> {
-    Ok(Event {
-        id: row.try_get(0)?,
-        event_id: required(row, 1)?,
-        request_id: text(row, 2)?,
-        aggregate_type: required(row, 3)?,
-        aggregate_id: required(row, 4)?,
-        event_type: required(row, 5)?,
-        payload: required(row, 6)?,
-        headers: text(row, 7)?,
-        content_hash: text(row, 8)?,
-        created_at: time(row, 9)?,
-        expires_at: time_or_none(row, 10)?,
-        retry_count: number(row, 11)?,
-        max_retries: number_or_none(row, 12)?,
-        redrive_count: number(row, 13)?,
-        crash_count: number(row, 14)?,
-        last_failed_at: time_or_none(row, 15)?,
-        claimed_at: time(row, 16)?,
-        version: number(row, 17)?,
-        place: None,
-        defect: defect(row, &TEXTS)?,
-    })
 }

@@ -1,5 +1,6 @@
 //! House-keeping.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -49,11 +50,18 @@ impl Upkeep for SqliteStore {
         Ok(())
     }
 
-    async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<MovedLetter>> {
+    async fn move_marked_within(
+        &self,
+        outbox: &Outbox,
+        ids: RangeInclusive<i64>,
+        chunk: u32,
+    ) -> Result<Vec<MovedLetter>> {
         let mut tx = self.begin().await?;
         let moved: Vec<(i64, String)> =
             sqlx::query_as(outbox.sql(include_str!("sql/move_marked_find.sql")))
                 .bind(chunk.min(ROWS_MAX))
+                .bind(ids.start())
+                .bind(ids.end())
                 .fetch_all(&mut *tx)
                 .await
                 .on(self)?;
@@ -69,6 +77,11 @@ impl Upkeep for SqliteStore {
         self.book_and_remove(&mut tx, outbox, &ids, "dead").await?;
         tx.commit().await.on(self)?;
         Ok(moved.into_iter().map(MovedLetter::from).collect())
+    }
+
+    async fn marked_rows(&self, outbox: &Outbox, limit: u32) -> Result<Vec<i64>> {
+        let marked = sqlx::query_scalar(outbox.sql(include_str!("sql/marked_rows.sql")));
+        marked.bind(limit).fetch_all(&self.readers).await.on(self)
     }
 
     async fn fingerprint_dead_letters(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {

@@ -72,11 +72,28 @@ impl Watch for SqliteStore {
         let cure = |_: &_| "run `postrider migrate`: it makes again what is missing".to_owned();
         findings.extend(missing_parts(&expected, |part| found.contains(&part.name), cure));
         findings.push(self.look_at_rights(&expected).await);
+        #[cfg(unix)]
+        findings.extend(self.look_at_mode());
         Ok(findings)
     }
 }
 
 impl SqliteStore {
+    /// A file that every user can read, as earlier versions and other programs make it.
+    #[cfg(unix)]
+    fn look_at_mode(&self) -> Option<Finding> {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(&self.file).ok()?.permissions().mode() & 0o777;
+        let file = self.file.display();
+        (mode & 0o007 != 0).then(|| {
+            Finding::warning(
+                "file",
+                format!("every user of this machine can open {file} (mode {mode:04o})"),
+                format!("`chmod o-rwx {file}*`: it holds payloads"),
+            )
+        })
+    }
+
     /// Whether the file can be written: a write lock is taken and given back.
     async fn look_at_rights(&self, expected: &[Part]) -> Finding {
         let tables = expected.iter().filter(|part| part.made == Made::Table).count();

@@ -88,6 +88,22 @@ pub struct AdoptImport<'a> {
     pub dry_run: bool,
 }
 
+/// What `doctor` says of identities that another database may have as well.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn shared_identities(outbox: &Outbox, adoption: &Adoption) -> Finding {
+    Finding::warning(
+        format!("identities of adopted table {}", adoption.table),
+        format!(
+            "are made of the row ids and the name of outbox `{}` alone: events of another database \
+             with an outbox of this name have the same ones, and a receiver of both takes them for \
+             repeats",
+            outbox.name()
+        ),
+        "if there is such a database: when the outbox is empty, put 8 and 4 other hexadecimal \
+         digits into `prefix` in postrider_adopted_ids, and run `postrider migrate`",
+    )
+}
+
 /// What `doctor` says of one adoption: of `wanted` triggers (ends of names, tables), or why the
 /// mapping does not fit.
 #[cfg(any(feature = "postgres", feature = "mysql"))]

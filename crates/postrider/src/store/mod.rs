@@ -25,7 +25,7 @@
 
 mod adopt;
 mod batches;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "kafka-consumer"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod begin;
 mod books;
 mod claim;
@@ -52,15 +52,15 @@ pub(crate) mod time;
 mod upkeep;
 mod watch;
 
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(crate) use adopt::adoption_findings;
 pub use adopt::{Adopt, AdoptCursor, AdoptImport, AdoptStep};
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) use adopt::{adoption_findings, shared_identities};
 pub use batches::{
     Application, BATCHES_KEPT, BUFFER_NAME_CHARS_MAX, Batch, BatchBook, BatchEntry, BatchState,
     BatchTarget, Batches, EventTarget, TableTarget,
 };
 pub(crate) use batches::{IMPORT_ACTION, importable, is_unfit};
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "kafka-consumer"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) use begin::begin;
 pub use books::{BOOKS_BY_MINUTE, BookLine, Books, Statistics, TypeStatistics};
 pub(crate) use books::{BOOKS_SUMMED_AFTER, books_from_lines};

@@ -1,5 +1,6 @@
 //! House-keeping: what one relay at a time does for all.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -34,6 +35,9 @@ pub struct Retention {
 
 /// How long a dead letter that was resolved and cleaned up is known to imports.
 pub const CLOSED_LETTERS_KEPT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Marked rows that are moved one by one after a step that failed.
+const ONE_BY_ONE_MAX: u32 = 1_000;
 
 /// A row that was marked `DEAD_LETTER`, and is in the dead-letter table now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,8 +80,39 @@ pub trait Upkeep: Send + Sync {
     async fn bury(&self, relay_id: &str) -> Result<()>;
 
     /// Moves rows that were marked `DEAD_LETTER` (second rung) into the dead-letter table.
-    /// Answers what was moved, by id.
-    async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<MovedLetter>>;
+    /// Answers what was moved, by id. A row that the table refuses does not keep the others.
+    async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<MovedLetter>> {
+        let failed = match self.move_marked_within(outbox, i64::MIN..=i64::MAX, chunk).await {
+            Err(error) if !error.is_transient() => error,
+            answer => return answer,
+        };
+        let (mut moved, mut refused) = (Vec::new(), 0);
+        for id in self.marked_rows(outbox, ONE_BY_ONE_MAX).await? {
+            match self.move_marked_within(outbox, id..=id, 1).await {
+                Ok(one) => moved.extend(one),
+                Err(_) => refused += 1,
+            }
+        }
+        match moved.is_empty() {
+            true => Err(failed),
+            false => {
+                let outbox = outbox.name();
+                tracing::warn!(outbox, refused, error = %failed, "marked rows stay in the outbox");
+                Ok(moved)
+            }
+        }
+    }
+
+    /// Moves at most `chunk` marked rows with ids in that range, in one transaction.
+    async fn move_marked_within(
+        &self,
+        outbox: &Outbox,
+        ids: RangeInclusive<i64>,
+        chunk: u32,
+    ) -> Result<Vec<MovedLetter>>;
+
+    /// Ids of marked rows, at most so many.
+    async fn marked_rows(&self, outbox: &Outbox, limit: u32) -> Result<Vec<i64>>;
 
     /// Computes the fingerprints of at most `chunk` dead letters that have none: those of
     /// [`Upkeep::move_marked`], and those that an older program wrote. Answers how many.

@@ -59,14 +59,20 @@ impl Memory {
     }
 
     pub(crate) fn put(&self, key: Key, answer: &Arc<Answer>, keep: Keep) {
-        let Keep { fresh_for, stale_for } = keep;
         self.0.entry(key).and_compute_with(|known| match known {
             Some(known) if known.value().answer.asked_at_ms > answer.asked_at_ms => Op::Nop,
             _ => Op::Put(Entry {
                 answer: Arc::clone(answer),
-                fresh_until: Instant::now() + fresh_for,
-                kept_for: fresh_for.saturating_add(stale_for),
+                fresh_until: Instant::now() + keep.fresh_for,
+                kept_for: keep.total(),
             }),
+        });
+    }
+
+    pub(crate) fn remove(&self, key: Key, asked_at_ms: u64) {
+        self.0.entry(key).and_compute_with(|known| match known {
+            Some(known) if known.value().answer.asked_at_ms <= asked_at_ms => Op::Remove,
+            _ => Op::Nop,
         });
     }
 }

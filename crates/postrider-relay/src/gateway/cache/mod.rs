@@ -10,6 +10,8 @@ use http::StatusCode;
 
 use super::answer::Answer;
 use super::call::Key;
+use super::changes::Change;
+use super::settings::GatewaySettings;
 pub(super) use memory::Memory;
 pub(super) use redis::Redis;
 
@@ -48,7 +50,7 @@ impl Default for CacheSettings {
 
 pub(super) enum Cache {
     Memory(Memory),
-    Redis(Redis),
+    Redis(Box<Redis>),
 }
 
 /// How long an answer is kept.
@@ -60,9 +62,38 @@ pub(super) struct Keep {
 }
 
 impl Keep {
-    /// Only a success is worth more than nothing when it is old: a refusal is over with its time.
-    pub(super) fn stale_for(status: StatusCode, stale_ttl: Duration) -> Duration {
-        if status.is_success() { stale_ttl } else { Duration::ZERO }
+    fn total(self) -> Duration {
+        self.fresh_for.saturating_add(self.stale_for)
+    }
+}
+
+/// How long answers are kept by the settings.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    ttl: Duration,
+    negative_ttl: Duration,
+    stale_ttl: Duration,
+}
+
+impl Times {
+    pub(super) fn new(settings: &GatewaySettings) -> Self {
+        let GatewaySettings { ttl, negative_ttl, stale_ttl, .. } = *settings;
+        Self { ttl, negative_ttl, stale_ttl }
+    }
+
+    /// For an answer with this status; `None` if it is not kept. Only a success is worth more than
+    /// nothing when it is old: a refusal is over with its time.
+    pub(super) fn keep(&self, status: StatusCode) -> Option<Keep> {
+        let keep = match status {
+            status if status.is_success() => {
+                Keep { fresh_for: self.ttl, stale_for: self.stale_ttl }
+            }
+            StatusCode::NOT_FOUND | StatusCode::GONE => {
+                Keep { fresh_for: self.negative_ttl, stale_for: Duration::ZERO }
+            }
+            _ => return None,
+        };
+        (!keep.fresh_for.is_zero()).then_some(keep)
     }
 }
 
@@ -74,21 +105,22 @@ pub(super) struct Kept {
 }
 
 impl Cache {
-    pub(super) fn new(gateway: &str, settings: &CacheSettings) -> Result<Self, String> {
-        match settings {
+    pub(super) fn new(settings: &GatewaySettings) -> Result<Self, String> {
+        match &settings.cache {
             CacheSettings::Memory { entries_max, bytes_max } => {
                 Ok(Self::Memory(Memory::new(*entries_max, *bytes_max)?))
             }
             CacheSettings::Redis { url, timeout } => {
-                Ok(Self::Redis(Redis::new(gateway, url, *timeout)?))
+                let times = Times::new(settings);
+                Ok(Self::Redis(Box::new(Redis::new(&settings.name, url, *timeout, times)?)))
             }
         }
     }
 
-    pub(super) async fn get(&self, key: Key, stale_ttl: Duration) -> Option<Kept> {
+    pub(super) async fn get(&self, key: Key) -> Option<Kept> {
         match self {
             Self::Memory(memory) => memory.get(key),
-            Self::Redis(redis) => redis.get(key, stale_ttl).await,
+            Self::Redis(redis) => redis.get(key).await,
         }
     }
 
@@ -97,6 +129,30 @@ impl Cache {
         match self {
             Self::Memory(memory) => memory.put(key, answer, keep),
             Self::Redis(redis) => redis.put(key, answer, keep).await,
+        }
+    }
+
+    /// Forgets the answer, unless it was asked for after that time.
+    pub(super) async fn remove(&self, key: Key, asked_at_ms: u64) {
+        match self {
+            Self::Memory(memory) => memory.remove(key, asked_at_ms),
+            Self::Redis(redis) => redis.remove(key, asked_at_ms).await,
+        }
+    }
+
+    /// The newest change of a target, as far as processes share it.
+    pub(super) async fn newest_change(&self, target: Key) -> Option<Change> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(redis) => redis.newest_change(target).await,
+        }
+    }
+
+    /// Shares a change with other processes.
+    pub(super) async fn note_change(&self, target: Key, change: &Change) {
+        match self {
+            Self::Memory(_) => {}
+            Self::Redis(redis) => redis.note_change(target, change).await,
         }
     }
 

@@ -8,7 +8,8 @@ use redis::{Pipeline, Value};
 use tokio::time::Instant;
 
 use super::super::answer::TIME_DIGITS;
-use super::{Answer, Keep, Kept, Key};
+use super::super::changes::{self, Change};
+use super::{Answer, Keep, Kept, Key, Times};
 use crate::sink::Outcome;
 use crate::sinks::redis::connection::Server;
 use crate::telemetry::{self, label};
@@ -16,36 +17,48 @@ use crate::telemetry::{self, label};
 /// After a failure, nobody waits for the cache again for this time.
 const REST: Duration = Duration::from_secs(1);
 
-/// Keeps an answer, unless one is there that was asked for later. The time stands in front, in digits
-/// of a fixed number, so that texts compare as times do.
+/// Keeps an answer or a change, unless one is there that was asked for later. The time stands in front,
+/// in digits of a fixed number, so that texts compare as times do.
 const PUT: &str = "local known = redis.call('GETRANGE', KEYS[1], 0, ARGV[3] - 1)
 if known > string.sub(ARGV[1], 1, ARGV[3]) then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1";
 
+/// Forgets an answer, unless it was asked for later.
+const REMOVE: &str = "local known = redis.call('GETRANGE', KEYS[1], 0, ARGV[2] - 1)
+if known > ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])";
+
 pub(crate) struct Redis {
     gateway: String,
     server: Server,
     timeout: Duration,
+    times: Times,
     resting_until: Mutex<Option<Instant>>,
     /// Told once, when it begins and when it is over.
     is_down: AtomicBool,
 }
 
 impl Redis {
-    pub(crate) fn new(gateway: &str, url: &str, timeout: Duration) -> Result<Self, String> {
+    pub(crate) fn new(
+        gateway: &str,
+        url: &str,
+        timeout: Duration,
+        times: Times,
+    ) -> Result<Self, String> {
         let server =
             Server::new(url, None, None, timeout).map_err(|error| format!("`cache`: {error}"))?;
         Ok(Self {
             gateway: gateway.to_owned(),
             server,
             timeout,
+            times,
             resting_until: Mutex::new(None),
             is_down: AtomicBool::new(false),
         })
     }
 
-    pub(crate) async fn get(&self, key: Key, stale_ttl: Duration) -> Option<Kept> {
+    pub(crate) async fn get(&self, key: Key) -> Option<Kept> {
         let mut commands = Pipeline::new();
         let name = self.name(key);
         commands.cmd("GET").arg(&name).cmd("PTTL").arg(&name);
@@ -57,22 +70,40 @@ impl Redis {
         };
         // By the time that is left, not by a clock: those of two machines differ.
         let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or_default());
-        let answer = Answer::from_bytes(bytes)?;
-        let is_fresh = left > Keep::stale_for(answer.status, stale_ttl);
-        Some(Kept { answer: Arc::new(answer), is_fresh })
+        let (answer, kept_for) = Answer::from_bytes(bytes)?;
+        // By the settings of today: it may have been kept for longer.
+        let (age, keep) = (kept_for.saturating_sub(left), self.times.keep(answer.status)?);
+        let kept = Kept { answer: Arc::new(answer), is_fresh: age < keep.fresh_for };
+        (age < keep.total()).then_some(kept)
     }
 
     pub(crate) async fn put(&self, key: Key, answer: &Answer, keep: Keep) {
-        let kept_for = keep.fresh_for.saturating_add(keep.stale_for).as_millis();
+        self.put_newer(key, &answer.to_bytes(keep.total()), keep.total()).await;
+    }
+
+    pub(crate) async fn remove(&self, key: Key, asked_at_ms: u64) {
         let mut commands = Pipeline::new();
-        commands
-            .cmd("EVAL")
-            .arg(PUT)
-            .arg(1)
-            .arg(self.name(key))
-            .arg(answer.to_bytes())
-            .arg(u64::try_from(kept_for).unwrap_or(u64::MAX).max(1))
-            .arg(TIME_DIGITS);
+        let asked = format!("{asked_at_ms:0TIME_DIGITS$}");
+        commands.cmd("EVAL").arg(REMOVE).arg(1).arg(self.name(key)).arg(asked).arg(TIME_DIGITS);
+        self.run(&commands).await;
+    }
+
+    pub(crate) async fn newest_change(&self, target: Key) -> Option<Change> {
+        let mut commands = Pipeline::new();
+        commands.cmd("GET").arg(self.name(target));
+        let Value::BulkString(text) = self.run(&commands).await?.pop()? else { return None };
+        Change::from_text(std::str::from_utf8(&text).ok()?)
+    }
+
+    pub(crate) async fn note_change(&self, target: Key, change: &Change) {
+        self.put_newer(target, change.to_text().as_bytes(), changes::REMEMBERED_FOR).await;
+    }
+
+    async fn put_newer(&self, key: Key, bytes: &[u8], kept_for: Duration) {
+        let kept_for_ms = u64::try_from(kept_for.as_millis()).unwrap_or(u64::MAX).max(1);
+        let mut commands = Pipeline::new();
+        commands.cmd("EVAL").arg(PUT).arg(1).arg(self.name(key));
+        commands.arg(bytes).arg(kept_for_ms).arg(TIME_DIGITS);
         self.run(&commands).await;
     }
 

@@ -13,7 +13,7 @@ pub(super) const CHAT: Chat = Chat {
     text: "**{{ event_type }}** {{ aggregate_type }} {{ aggregate_id }}\n\
            ```json\n{{ payload_text[:1500] }}\n```",
     text_chars_max: 2_000,
-    escape: Escape::None,
+    escape: Escape::Discord,
     // Nobody is called by what an event happens to contain.
     message: |text| json!({ "content": text, "allowed_mentions": { "parse": [] } }),
     confirmed,

@@ -121,7 +121,7 @@ impl ChatSink {
             template,
             whole: settings.body.is_some(),
             exchange: Exchange {
-                client: client_for(settings.timeout, settings.proxy.as_deref(), false)?,
+                client: client_for(settings.timeout, settings.proxy.as_deref(), false, None)?,
                 targets: Targets::new(settings.url.as_deref(), &settings.routes)?,
                 timeout: settings.timeout,
                 // The limits are per webhook and low; one after the other keeps the order, too.

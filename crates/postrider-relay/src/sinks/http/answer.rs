@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike, NaiveDateTime, Utc};
 use postrider::limits;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 
-use crate::sink::Outcome;
+use crate::sink::{Cause, Outcome};
 
 /// Bytes of an answer's body that are kept for the dead letter.
 const DETAIL_BYTES_MAX: usize = 4_096;
@@ -56,7 +56,8 @@ impl Answer {
             return Outcome::Delivered;
         }
         let error = format!("HTTP {}", self.status);
-        let down = |error, credentials| Outcome::Down { error, retry_after: asked, credentials };
+        let (retry_after, cause) = (asked, Cause::Unknown);
+        let down = |error, credentials| Outcome::Down { error, retry_after, credentials, cause };
         match meaning(self.status) {
             Meaning::Rejected => {
                 Outcome::Rejected { error, detail: Some(self.body).filter(|text| !text.is_empty()) }
@@ -123,8 +124,25 @@ fn retry_after(text: &str, now: DateTime<Utc>) -> Option<Duration> {
     if let Ok(seconds) = text.trim().parse() {
         return Some(Duration::from_secs(seconds));
     }
-    let at = DateTime::parse_from_rfc2822(text.trim()).ok()?;
-    Some((at.with_timezone(&Utc) - now).to_std().unwrap_or(Duration::ZERO))
+    let at = http_date(text.trim(), now)?;
+    Some((at - now).to_std().unwrap_or(Duration::ZERO))
+}
+
+/// A date in one of the three forms of RFC 9110, 5.6.7. The two old ones are obsolete and must still
+/// be understood.
+fn http_date(text: &str, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    if let Ok(at) = DateTime::parse_from_rfc2822(text) {
+        return Some(at.to_utc());
+    }
+    // Without the day of the week: a year of two digits may make it another one.
+    let (_, date) = text.split_once(' ')?;
+    if let Ok(at) = NaiveDateTime::parse_from_str(date, "%d-%b-%y %H:%M:%S GMT") {
+        // More than 50 years ahead means the century before.
+        let is_past = at.year() > now.year() + 50;
+        let at = if is_past { at.with_year(at.year() - 100)? } else { at };
+        return Some(at.and_utc());
+    }
+    NaiveDateTime::parse_from_str(date, "%b %e %H:%M:%S %Y").ok().map(|at| at.and_utc())
 }
 
 #[cfg(test)]
@@ -153,6 +171,13 @@ mod tests {
         let date = "Thu, 01 Jan 2026 00:01:30 GMT";
         assert_eq!(retry_after(date, now), Some(Duration::from_secs(90)));
         assert_eq!(retry_after("Wed, 31 Dec 2025 00:00:00 GMT", now), Some(Duration::ZERO));
+        for date in ["Thursday, 01-Jan-26 00:01:30 GMT", "Thu Jan  1 00:01:30 2026"] {
+            assert_eq!(retry_after(date, now), Some(Duration::from_secs(90)), "{date}");
+        }
+        for past in ["Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
+            assert_eq!(retry_after(past, now), Some(Duration::ZERO), "{past}");
+        }
         assert_eq!(retry_after("soon", now), None);
+        assert_eq!(retry_after("Thursday, soon", now), None);
     }
 }

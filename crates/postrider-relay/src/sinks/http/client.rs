@@ -1,19 +1,25 @@
 //! Clients, and what they say when nothing answers.
 
+use std::path::Path;
 use std::time::Duration;
 
-use reqwest::{Client, ClientBuilder, Proxy};
+use reqwest::{Certificate, Client, ClientBuilder, Proxy};
 use url::Url;
 
 use super::guard::{Denied, PublicAddresses};
 
-/// A client for the settings of a sink: by a proxy, or only to public addresses.
+/// A client for the settings of a sink: by a proxy, or only to public addresses. The certificates in
+/// `ca` are trusted beside those of the system.
 pub(crate) fn client_for(
     timeout: Duration,
     proxy: Option<&str>,
     deny_private_addresses: bool,
+    ca: Option<&Path>,
 ) -> Result<Client, String> {
     let mut builder = builder(timeout);
+    if let Some(ca) = ca {
+        builder = builder.tls_certs_merge(certificates(ca)?);
+    }
     if let Some(proxy) = proxy {
         if deny_private_addresses {
             return Err(
@@ -34,6 +40,17 @@ pub(crate) fn client_for(
         builder = builder.no_proxy().dns_resolver(PublicAddresses);
     }
     build(builder)
+}
+
+/// The certificates of a file in PEM form.
+fn certificates(ca: &Path) -> Result<Vec<Certificate>, String> {
+    let wrong = |error: &dyn std::fmt::Display| format!("`tls.ca` = `{}`: {error}", ca.display());
+    let pem = std::fs::read(ca).map_err(|error| wrong(&error))?;
+    let found = Certificate::from_pem_bundle(&pem).map_err(|error| wrong(&error))?;
+    match found.is_empty() {
+        true => Err(wrong(&"it holds no certificate in PEM form")),
+        false => Ok(found),
+    }
 }
 
 /// A client that follows no redirects and waits no longer than that.

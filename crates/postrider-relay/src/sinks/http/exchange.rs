@@ -17,7 +17,7 @@ use super::client::{connection_error, denied};
 use super::guard;
 use super::targets::{Target, Targets, host_of};
 use crate::policy::RETRY_AFTER_MAX;
-use crate::sink::{Batch, Outcome};
+use crate::sink::{Batch, Cause, Outcome};
 use crate::view::EventView;
 
 /// `Down` answers of one host in one call, after which the rest of the call is not tried.
@@ -194,7 +194,8 @@ impl Exchange {
             }
             Err(error) => match denied(&error) {
                 Some(denied) => refused(denied, &target),
-                None => down(connection_error(&error)),
+                None if error.is_connect() => down(connection_error(&error), Cause::Destination),
+                None => down(connection_error(&error), Cause::Unknown),
             },
         };
         entered.leave(&outcome);
@@ -281,6 +282,7 @@ impl Place {
                         error: "the destination asked to be left alone".to_owned(),
                         retry_after: Some(until - now),
                         credentials: false,
+                        cause: Cause::Destination,
                     });
                 }
             }
@@ -299,12 +301,12 @@ fn refused(denied: &guard::Denied, target: &Target<'_>) -> Outcome {
     match target.host_by_event {
         true => Outcome::Unfit { error: denied.to_string() },
         // Not this event's fault, so that it must not be lost for it.
-        false => down(denied.to_string()),
+        false => down(denied.to_string(), Cause::Destination),
     }
 }
 
-fn down(error: String) -> Outcome {
-    Outcome::Down { error, retry_after: None, credentials: false }
+fn down(error: String, cause: Cause) -> Outcome {
+    Outcome::Down { error, retry_after: None, credentials: false, cause }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -8,13 +8,14 @@ mod signature;
 mod targets;
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::Utc;
 use postrider::Event;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, RequestBuilder};
 use url::Url;
 
@@ -25,9 +26,9 @@ pub(crate) use self::answer::{Meaning, asked_wait, meaning};
 pub(crate) use self::client::{client, client_for, connection_error};
 pub(crate) use self::exchange::{Dialect, Exchange};
 pub(crate) use self::signature::Signer;
-#[cfg(feature = "gateway")]
-pub(crate) use self::targets::host_of;
 pub(crate) use self::targets::{Target, Targets};
+#[cfg(feature = "gateway")]
+pub(crate) use self::targets::{dot_segments, host_of};
 use crate::body::{Body, Escape};
 use crate::message::{Envelope, EnvelopeSettings};
 use crate::routes::RouteSettings;
@@ -37,6 +38,9 @@ use crate::view::EventView;
 
 /// CloudEvents attributes in headers start with this.
 const ATTRIBUTE_PREFIX: &str = "ce-";
+
+/// What a value begins with that a header cannot carry as it is.
+const ENCODED: &str = "UTF-8''";
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Headers of every message, whose names need not be read anew for each.
@@ -86,6 +90,8 @@ pub struct HttpSettings {
     pub signing_secrets: Vec<String>,
     /// Forward proxy; without one, the proxies of the environment.
     pub proxy: Option<String>,
+    /// Certificates to trust beside those of the system, in PEM form.
+    pub ca: Option<PathBuf>,
     /// Refuses to connect to addresses that are not public.
     pub deny_private_addresses: bool,
     /// Keeps what the destination answers with the event, where the outbox keeps delivered events.
@@ -107,6 +113,7 @@ impl HttpSettings {
             body: None,
             signing_secrets: Vec::new(),
             proxy: None,
+            ca: None,
             deny_private_addresses: false,
             keep_response: false,
         }
@@ -158,7 +165,7 @@ impl HttpSink {
             body: body.transpose()?,
             signer: Signer::new(&settings.signing_secrets)?,
             exchange: Exchange {
-                client: client_for(settings.timeout, proxy, guarded)?,
+                client: client_for(settings.timeout, proxy, guarded, settings.ca.as_deref())?,
                 targets: Targets::new(settings.url.as_deref(), &settings.routes)?,
                 timeout: settings.timeout,
                 at_once_max: settings.host_concurrency_max.max(1),
@@ -198,6 +205,9 @@ impl HttpSink {
         headers.insert(IDEMPOTENCY_KEY, header_value("idempotency-key", id));
         headers.extend(self.headers.clone());
         let body = if self.sends_body() { message.body.into_owned() } else { String::new() };
+        if body.is_empty() && has_content(&self.method) {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
         self.signer.sign(&mut headers, id, Utc::now(), &body);
         Ok((headers, body))
     }
@@ -246,6 +256,12 @@ impl Sink for HttpSink {
     async fn close(&self) {}
 }
 
+/// Whether a request by this method has content, be it empty. The client writes no length for an empty
+/// body, and some servers refuse what has none (411).
+pub(crate) fn has_content(method: &Method) -> bool {
+    matches!(*method, Method::POST | Method::PUT | Method::PATCH)
+}
+
 pub(crate) fn fixed_headers(settings: &[(String, String)]) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (name, value) in settings {
@@ -260,16 +276,22 @@ pub(crate) fn fixed_headers(settings: &[(String, String)]) -> Result<HeaderMap, 
     Ok(headers)
 }
 
-/// A header carries visible ASCII; anything else is percent-encoded. CloudEvents has a rule of its
-/// own for its attributes, so that they can be decoded whatever they hold.
+/// A header carries ASCII. Any other value is written as in RFC 8187, `UTF-8''Gr%C3%BC%C3%9Fe`, and so
+/// is one that begins like that itself: a receiver knows by the beginning what to decode. CloudEvents
+/// has a rule of its own for its attributes.
 fn header_value(name: &str, text: &str) -> HeaderValue {
-    let is_plain = match name.starts_with(ATTRIBUTE_PREFIX) {
-        true => text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'%'),
-        false => text.is_ascii(),
+    let (is_plain, mark) = match name.starts_with(ATTRIBUTE_PREFIX) {
+        true => (text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'%'), ""),
+        false => {
+            let marked = text.get(..ENCODED.len());
+            let is_marked = marked.is_some_and(|start| start.eq_ignore_ascii_case(ENCODED));
+            // White space around a value is not part of it.
+            (text.is_ascii() && text.trim() == text && !is_marked, ENCODED)
+        }
     };
     let plain = is_plain.then(|| HeaderValue::try_from(text).ok()).flatten();
     plain.unwrap_or_else(|| {
-        let encoded = percent_encoded(text);
-        HeaderValue::try_from(encoded.as_ref()).unwrap_or_else(|_| HeaderValue::from_static(""))
+        let encoded = format!("{mark}{}", percent_encoded(text));
+        HeaderValue::try_from(encoded).unwrap_or_else(|_| HeaderValue::from_static(""))
     })
 }

@@ -16,6 +16,8 @@ pub(crate) struct Targets {
     hosts: Vec<Option<String>>,
     /// Of each template of the router: the URL, where the event has no say in it.
     urls: Vec<Option<Url>>,
+    /// Of each template of the router: segments `.` and `..` that it has itself.
+    dots: Vec<usize>,
 }
 
 /// Where one event goes.
@@ -34,13 +36,14 @@ impl Targets {
     /// Names the setting that is wrong.
     pub(crate) fn new(url: Option<&str>, routes: &[RouteSettings]) -> Result<Self, String> {
         let router = Router::new("url", url, routes)?;
-        let (mut hosts, mut urls) = (Vec::new(), Vec::new());
+        let (mut hosts, mut urls, mut dots) = (Vec::new(), Vec::new(), Vec::new());
         for (setting, template) in router.templates() {
             check(template).map_err(|error| format!("{setting} {error}"))?;
             hosts.push(fixed_host(template));
             urls.push(template.fixed().and_then(|url| Url::parse(url).ok()));
+            dots.push(dot_segments(&template.outline("x")));
         }
-        Ok(Self { router, hosts, urls })
+        Ok(Self { router, hosts, urls, dots })
     }
 
     /// The URL for an event.
@@ -61,7 +64,7 @@ impl Targets {
             return Ok(target(url.clone()));
         }
         let filled = self.router.fill(picked, view, percent_encoded)?;
-        if climbs(&filled) && !climbs(&self.router.template(picked).outline("x")) {
+        if dot_segments(&filled) > self.dots[picked] {
             return unfit("the event puts `.` or `..` into the path of the URL".to_owned());
         }
         match Url::parse(&filled) {
@@ -113,10 +116,37 @@ fn check(template: &Template) -> Result<(), String> {
     }
 }
 
-/// Whether a path has segments that lead elsewhere. No encoding hides them: `%2e` means the same.
-fn climbs(url: &str) -> bool {
-    let path = url.split(['?', '#']).next().unwrap_or_default();
-    path.split('/').any(|segment| segment == "." || segment == "..")
+/// Counts the segments `.` and `..` before the query, as the most lenient server would read them: it
+/// decodes `%2f`, `%5c` and `%2e` (also where the `%` is encoded), takes `\` for `/`, and ignores
+/// parameters (`..;a=b`).
+pub(crate) fn dot_segments(url: &str) -> usize {
+    let path = lenient(url.split(['?', '#']).next().unwrap_or_default());
+    let is_dots = |segment: &&str| matches!(segment.split(';').next(), Some("." | ".."));
+    path.split(['/', '\\']).filter(is_dots).count()
+}
+
+/// Decodes the characters that a path is divided by.
+fn lenient(path: &str) -> String {
+    let (mut plain, mut rest) = (String::with_capacity(path.len()), path);
+    while let Some(at) = rest.find('%') {
+        plain.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        let code = rest.trim_start_matches("25");
+        let decoded = match code.get(..2) {
+            Some("2e" | "2E") => '.',
+            Some("2f" | "2F") => '/',
+            Some("5c" | "5C") => '\\',
+            Some("3b" | "3B") => ';',
+            _ => {
+                plain.push('%');
+                continue;
+            }
+        };
+        plain.push(decoded);
+        rest = &code[2..];
+    }
+    plain.push_str(rest);
+    plain
 }
 
 /// `host:port` of a URL.
@@ -159,5 +189,28 @@ mod tests {
         assert_eq!(host("https://{id}@h/").as_deref(), Some("h:443"));
         assert_eq!(host("http://{aggregate_type}/x"), None);
         assert_eq!(host("http://h:{aggregate_id}/x"), None);
+    }
+
+    #[test]
+    fn no_encoding_hides_a_segment_that_leads_elsewhere() {
+        for hidden in [
+            "/a/..",
+            "/a/./b",
+            "/a/..%2Fb",
+            "/a%2f..",
+            "/a/..%5cb",
+            "/a\\..",
+            "/a/..;x=1/b",
+            "/..%3B/b",
+            "/%2e%2E/b",
+            "/%252e%252e/b",
+            "/a/.%25252E%252Fb",
+            "/a%5C.",
+        ] {
+            assert_eq!(dot_segments(hidden), 1, "{hidden}");
+        }
+        for plain in ["/", "/a..b/...", "/a%2Fb", "/100%25", "/a;b=..", "/%25..", "/a?b=/../"] {
+            assert_eq!(dot_segments(plain), 0, "{plain}");
+        }
     }
 }

@@ -17,7 +17,7 @@ use super::producer::{Call, Producer, Record, Report, Trouble};
 use super::settings::Kind;
 use super::{KafkaSink, check, check_topic};
 use crate::message::Message;
-use crate::sink::{Batch, Outcome};
+use crate::sink::{Batch, Cause, Outcome};
 use crate::template::verbatim;
 use crate::view::EventView;
 
@@ -303,7 +303,8 @@ impl<'a> Delivery<'a> {
             return self.settle(index, Outcome::Untried);
         }
         self.downs += 1;
-        self.settle(index, Outcome::Down { error, retry_after: None, credentials });
+        let (retry_after, cause) = (None, Cause::Destination);
+        self.settle(index, Outcome::Down { error, retry_after, credentials, cause });
     }
 
     fn settle(&mut self, index: usize, outcome: Outcome) {

@@ -56,6 +56,8 @@ pub struct Sasl {
     pub username: String,
     /// Password.
     pub password: String,
+    /// Whether to log in without TLS, where anybody on the way can read and change what is sent.
+    pub without_tls: bool,
 }
 
 const COMPRESSIONS: [&str; 4] = ["none", "gzip", "snappy", "lz4"];
@@ -146,6 +148,11 @@ impl KafkaSettings {
         {
             let (value, allowed) = (&sasl.mechanism, MECHANISMS.join(", "));
             return Err(format!("sasl.mechanism `{value}` is unknown; allowed: {allowed}"));
+        }
+        if self.tls.is_none() && self.sasl.as_ref().is_some_and(|sasl| !sasl.without_tls) {
+            return Err("`sasl` without `tls` shows the login to everybody on the way; add \
+                        `tls = {}`, or set `without_tls = true` in `sasl`"
+                .to_owned());
         }
         if let Some(tls) = &self.tls {
             for (name, path) in [("ca", &tls.ca), ("cert", &tls.cert), ("key", &tls.key)] {
@@ -244,6 +251,7 @@ mod tests {
             mechanism: mechanism.to_owned(),
             username: "u".to_owned(),
             password: "hunter2".to_owned(),
+            without_tls: false,
         };
         let option = |name: &str| BTreeMap::from([(name.to_owned(), "nonsense".to_owned())]);
         let tls = Tls { ca: Some("/no/such.pem".into()), ..Tls::default() };
@@ -252,6 +260,8 @@ mod tests {
             (KafkaSettings { brokers: "a:1,,".to_owned(), ..settings() }, "brokers"),
             (KafkaSettings { compression: "rar".to_owned(), ..settings() }, "compression"),
             (KafkaSettings { sasl: Some(sasl("GSSAPI")), ..settings() }, "sasl.mechanism"),
+            (KafkaSettings { sasl: Some(sasl("PLAIN")), ..settings() }, "without_tls"),
+            (KafkaSettings { sasl: Some(sasl("SCRAM-SHA-512")), ..settings() }, "without_tls"),
             (KafkaSettings { tls: Some(tls), ..settings() }, "tls.ca"),
             (KafkaSettings { tls: Some(half), ..settings() }, "tls.key"),
             (KafkaSettings { options: option("acks"), ..settings() }, "options.acks"),
@@ -268,12 +278,23 @@ mod tests {
     }
 
     #[test]
+    fn a_login_without_tls_must_be_asked_for() {
+        let (mechanism, username) = ("PLAIN".to_owned(), "u".to_owned());
+        let sasl = Sasl { mechanism, username, password: "p".to_owned(), without_tls: true };
+        let settings = KafkaSettings { sasl: Some(sasl), ..settings() };
+        settings.check().unwrap();
+        let config = settings.client_config(Kind::Free, BATCH_BYTES_MAX);
+        assert_eq!(config.get("security.protocol"), Some("sasl_plaintext"));
+    }
+
+    #[test]
     fn every_kind_of_producer_waits_for_all_replicas_and_never_times_out() {
         let settings = KafkaSettings {
             sasl: Some(Sasl {
                 mechanism: "SCRAM-SHA-512".to_owned(),
                 username: "u".to_owned(),
                 password: "p".to_owned(),
+                without_tls: false,
             }),
             tls: Some(Tls::default()),
             linger: Duration::from_micros(1_500),

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::NatsSettings;
-use crate::sink::Outcome;
+use crate::sink::{Cause, Outcome};
 
 /// Acknowledgements awaited at the same time: several batches of the largest size.
 const ACKS_MAX: usize = 65_536;
@@ -122,16 +122,20 @@ impl Lost {
     }
 
     pub(super) fn outcome(&self) -> Outcome {
-        let error = self.error.clone();
-        Outcome::Down { error, retry_after: None, credentials: self.refusal }
+        let (error, cause) = (self.error.clone(), Cause::Server);
+        Outcome::Down { error, retry_after: None, credentials: self.refusal, cause }
     }
 }
 
 /// What became of a message.
 pub(super) enum Answer {
     Stored,
+    /// Its stream will never take it.
     Refused(String),
     NoStream,
+    /// Its stream does not take it now, whatever it is.
+    Unready(String),
+    /// It may have arrived.
     Lost(Lost),
 }
 
@@ -176,16 +180,23 @@ impl Link {
     async fn meaning(&self, subject: &Subject, error: &PublishError) -> Answer {
         match error.kind() {
             PublishErrorKind::MaxPayloadExceeded => Answer::Refused(error.to_string()),
+            PublishErrorKind::TimedOut => Answer::Unready("no answer in time".to_owned()),
             // Nobody answered for the subject. That may also be a stream that is just starting.
             PublishErrorKind::StreamNotFound => match self.has_stream(subject).await {
                 Ok(false) => Answer::NoStream,
-                Ok(true) => Answer::Lost(Lost::silent("the stream is not ready")),
+                Ok(true) => Answer::Unready("the stream is not ready".to_owned()),
                 Err(lost) => Answer::Lost(lost),
             },
-            _ if refusal(error) == Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM) => {
-                Answer::Refused(format!("the message is larger than its stream takes: {error}"))
-            }
-            _ => Answer::Lost(Lost::silent(error.to_string())),
+            _ => match refusal(error) {
+                Some(
+                    ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM
+                    | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM,
+                ) => {
+                    Answer::Refused(format!("the message is larger than its stream takes: {error}"))
+                }
+                Some(_) => Answer::Unready(error.to_string()),
+                None => Answer::Lost(Lost::silent(error.to_string())),
+            },
         }
     }
 

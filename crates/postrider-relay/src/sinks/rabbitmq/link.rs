@@ -12,7 +12,7 @@ use lapin::uri::AMQPUri;
 use lapin::{Channel, Connection, ConnectionProperties, ErrorKind, ExchangeKind};
 use tokio::time::Instant;
 
-use crate::sink::Outcome;
+use crate::sink::{Cause, Outcome};
 
 /// Channels that are kept for the next call.
 const IDLE_CHANNELS_MAX: usize = 8;
@@ -24,10 +24,13 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// AMQP's numbers.
 const ACCESS_REFUSED: u16 = 403;
 const NOT_FOUND: u16 = 404;
+const PRECONDITION_FAILED: u16 = 406;
 const NOT_ALLOWED: u16 = 530;
 
 /// Where the broker is.
 pub(super) struct Server {
+    /// `host:port`, for people.
+    pub(super) address: String,
     uri: AMQPUri,
     ca: Option<String>,
     timeout: Duration,
@@ -44,7 +47,8 @@ impl Server {
             std::fs::read_to_string(path)
                 .map_err(|error| format!("tls.ca `{}` cannot be read: {error}", path.display()))
         };
-        Ok(Self { uri, ca: ca.map(read).transpose()?, timeout })
+        let address = format!("{}:{}", uri.authority.host, uri.authority.port);
+        Ok(Self { address, uri, ca: ca.map(read).transpose()?, timeout })
     }
 
     pub(super) async fn connect(&self, deadline: Instant) -> Result<Link, Lost> {
@@ -57,8 +61,8 @@ impl Server {
         };
         let connection = tokio::time::timeout_at(until, connecting)
             .await
-            .map_err(|_| Lost::silent(&format!("{} does not answer", self.address())))?
-            .map_err(|error| Lost::from(error).at(&self.address()))?;
+            .map_err(|_| Lost::silent(&format!("{} does not answer", self.address)))?
+            .map_err(|error| Lost::from(error).at(&self.address))?;
         Ok(Link { connection, idle: Mutex::default(), exchanges: Mutex::default() })
     }
 
@@ -68,10 +72,6 @@ impl Server {
             true => format!("{}; check user, password and vhost in `url`", lost.error),
             false => format!("{}; check `url` and `tls`", lost.error),
         }
-    }
-
-    fn address(&self) -> String {
-        format!("{}:{}", self.uri.authority.host, self.uri.authority.port)
     }
 }
 
@@ -93,8 +93,8 @@ impl Lost {
     }
 
     pub(super) fn outcome(&self) -> Outcome {
-        let error = self.error.clone();
-        Outcome::Down { error, retry_after: None, credentials: self.refusal }
+        let (error, cause) = (self.error.clone(), Cause::Server);
+        Outcome::Down { error, retry_after: None, credentials: self.refusal, cause }
     }
 }
 
@@ -103,6 +103,11 @@ impl From<lapin::Error> for Lost {
         let refusal = matches!(protocol_error(&error), Some(ACCESS_REFUSED | NOT_ALLOWED));
         Self { error: error.to_string(), refusal }
     }
+}
+
+/// Whether the broker closed the channel for what a message is, such as larger than it takes.
+pub(super) fn is_refusal_of_message(error: &lapin::Error) -> bool {
+    protocol_error(error) == Some(PRECONDITION_FAILED)
 }
 
 fn protocol_error(error: &lapin::Error) -> Option<u16> {
@@ -128,6 +133,11 @@ impl Link {
         self.connection.status().connected()
     }
 
+    /// Bytes of a frame that the broker takes.
+    pub(super) fn frame_bytes_max(&self) -> usize {
+        usize::try_from(self.connection.configuration().frame_max()).unwrap_or(usize::MAX)
+    }
+
     pub(super) async fn channel(&self, deadline: Instant) -> Result<Channel, Lost> {
         if let Some(channel) = locked(&self.idle).pop() {
             return Ok(channel);
@@ -143,15 +153,17 @@ impl Link {
         }
     }
 
-    /// For the next call, if it still works; an exchange may be gone if not.
+    /// For the next wave, if it still works and has nothing under way.
     pub(super) fn give_back(&self, channel: Channel) {
-        if !channel.status().connected() {
-            return locked(&self.exchanges).clear();
-        }
         let mut idle = locked(&self.idle);
-        if idle.len() < IDLE_CHANNELS_MAX {
+        if idle.len() < IDLE_CHANNELS_MAX && channel.status().connected() {
             idle.push(channel);
         }
+    }
+
+    /// After an error of a channel: an exchange may be gone.
+    pub(super) fn forget_exchanges(&self) {
+        locked(&self.exchanges).clear();
     }
 
     pub(super) async fn has_exchange(&self, name: &str, until: Instant) -> Result<bool, Lost> {

@@ -1,5 +1,6 @@
 //! The connection to a server or a cluster, and what its errors mean.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use rustls::pki_types::pem::PemObject;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::sink::Outcome;
+use super::shards::Shards;
+use crate::sink::{Cause, Outcome};
 
 /// How often a cluster's client follows a slot that has moved, within the time of one answer.
 const REDIRECTS_MAX: u32 = 3;
@@ -24,6 +26,8 @@ const REDIRECTS_MAX: u32 = 3;
 pub(crate) struct Server {
     client: AnyClient,
     nodes: String,
+    /// Of a cluster.
+    shards: Option<Shards>,
     timeout: Duration,
     /// With its number, so that a failure of an older one does not end a newer one.
     connection: Mutex<(u64, Option<AnyConnection>)>,
@@ -81,12 +85,26 @@ impl Server {
                 AnyClient::Cluster(Box::new(builder.build().map_err(|_| wrong())?))
             }
         };
-        Ok(Self { client, nodes, timeout, connection: Mutex::new((0, None)) })
+        let shards = matches!(client, AnyClient::Cluster(_)).then(Shards::default);
+        Ok(Self { client, nodes, shards, timeout, connection: Mutex::new((0, None)) })
     }
 
     /// Hosts and ports, without what is secret.
     pub(crate) fn nodes(&self) -> &str {
         &self.nodes
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        self.shards.is_some()
+    }
+
+    /// What fails together with this stream: the part of a cluster that it is in, as far as known.
+    pub(super) fn part_of(&self, stream: &str) -> Cow<'_, str> {
+        let range = self.shards.as_ref().and_then(|shards| shards.range_of(stream));
+        match range {
+            Some((first, last)) => Cow::Owned(format!("{} slots {first}-{last}", self.nodes)),
+            None => Cow::Borrowed(&self.nodes),
+        }
     }
 
     /// One answer per command, or what that means for all of them.
@@ -98,8 +116,9 @@ impl Server {
         let late = || down("no answer in time".to_owned());
         let until = deadline.min(Instant::now() + self.timeout);
         let connected = tokio::time::timeout_at(until, self.connected()).await;
-        let (number, connection) =
-            connected.map_err(|_| late())?.map_err(|error| refused(&error))?;
+        let (number, connection) = connected
+            .map_err(|_| unreachable(late()))?
+            .map_err(|error| unreachable(refused(&error)))?;
         let until = deadline.min(Instant::now() + self.timeout);
         let answer = match connection {
             AnyConnection::Single(mut connection) => {
@@ -175,7 +194,11 @@ impl Server {
                 AnyConnection::Single(connected?)
             }
             AnyClient::Cluster(client) => {
-                AnyConnection::Cluster(client.get_async_connection().await?)
+                let mut connection = client.get_async_connection().await?;
+                if let Some(shards) = &self.shards {
+                    shards.read(&mut connection).await?;
+                }
+                AnyConnection::Cluster(connection)
             }
         };
         *held = (held.0 + 1, Some(connection.clone()));
@@ -251,11 +274,23 @@ pub(super) fn meaning(error: &RedisError) -> Outcome {
 fn refused(error: &RedisError) -> Outcome {
     let credentials = error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
-    Outcome::Down { error: error.to_string(), retry_after: None, credentials }
+    let (error, retry_after, cause) = (error.to_string(), None, Cause::Destination);
+    Outcome::Down { error, retry_after, credentials, cause }
+}
+
+/// Not a part of the cluster, but all of it.
+fn unreachable(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Down { error, retry_after, credentials, .. } => {
+            Outcome::Down { error, retry_after, credentials, cause: Cause::Server }
+        }
+        other => other,
+    }
 }
 
 pub(super) fn down(error: String) -> Outcome {
-    Outcome::Down { error, retry_after: None, credentials: false }
+    let (retry_after, cause) = (None, Cause::Destination);
+    Outcome::Down { error, retry_after, credentials: false, cause }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! before the answer leaves them in doubt together, and they are sent again together.
 
 pub(crate) mod connection;
+mod shards;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -216,12 +217,20 @@ impl Sink for RedisSink {
         &self.name
     }
 
-    fn destination<'a>(&'a self, _event: &'a Event) -> Cow<'a, str> {
-        Cow::Borrowed(self.server.nodes())
+    fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
+        if !self.server.is_cluster() {
+            return Cow::Borrowed(self.server.nodes());
+        }
+        let stream = self.router.resolve(&EventView::new(event), verbatim);
+        stream.map_or(Cow::Borrowed(self.server.nodes()), |stream| self.server.part_of(&stream))
     }
 
     fn only_destination(&self) -> Option<&str> {
-        Some(self.server.nodes())
+        (!self.server.is_cluster()).then(|| self.server.nodes())
+    }
+
+    fn server(&self) -> Option<&str> {
+        self.server.is_cluster().then(|| self.server.nodes())
     }
 
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {

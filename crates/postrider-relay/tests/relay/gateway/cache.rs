@@ -8,9 +8,10 @@ use postrider_relay::Sink;
 use postrider_relay::gateway::{
     CacheSettings, Call, Gateway, GatewaySettings, GatewaySink, Upstream,
 };
+use postrider_testkit::http::Reply as Says;
 use postrider_testkit::{FaultProxy, TestDb, eventually, skip};
 
-use super::{Scene, header, preset, text};
+use super::{Scene, header, hello, preset, text};
 
 mod sqlite {
     postrider_testkit::on_store!(sqlite:
@@ -19,17 +20,21 @@ mod sqlite {
         an_answer_in_redis_grows_old_and_is_given_while_the_upstream_is_down,
         a_refusal_in_redis_is_given_for_its_own_time_whatever_the_time_of_old_answers,
         redis_keeps_the_newer_of_two_answers,
+        a_definite_answer_ends_an_older_one,
+        a_definite_answer_ends_an_older_one_in_redis,
+        an_answer_in_redis_is_no_longer_stale_than_the_settings_say_now,
+        an_answer_from_redis_has_all_its_headers,
         a_cache_that_is_not_there_is_found_by_the_check,
     );
 }
 
 /// A name that no other test has: they share the server.
-fn named(settings: GatewaySettings, cache: CacheSettings) -> GatewaySettings {
+pub(super) fn named(settings: GatewaySettings, cache: CacheSettings) -> GatewaySettings {
     let name = format!("t{}", &uuid::Uuid::new_v4().simple().to_string()[..16]);
     GatewaySettings { name, cache, ..settings }
 }
 
-fn redis(test: &str) -> Option<String> {
+pub(super) fn redis(test: &str) -> Option<String> {
     let url = std::env::var("REDIS_URL").ok();
     if url.is_none() {
         skip(&format!("gateway::cache::{test}"), "the variable REDIS_URL is not set");
@@ -37,22 +42,27 @@ fn redis(test: &str) -> Option<String> {
     url
 }
 
-fn at(url: &str) -> CacheSettings {
+pub(super) fn on_redis(url: &str) -> CacheSettings {
     CacheSettings::Redis { url: url.to_owned(), timeout: Duration::from_secs(2) }
+}
+
+/// A gateway of another process before the same upstream.
+pub(super) async fn other_process(scene: &Scene, settings: GatewaySettings) -> Gateway {
+    let upstream = Arc::new(Upstream::new(settings, &preset()).unwrap());
+    let appender = Appender::connect(&scene.db.url, 1).await.unwrap();
+    Gateway::new(upstream, scene.outbox.clone(), appender)
 }
 
 async fn processes_share_their_answers_in_redis(db: TestDb) {
     let Some(url) = redis("processes_share_their_answers_in_redis") else { return };
-    let scene = Scene::with(db, |settings| named(settings, at(&url))).await;
+    let scene = Scene::with(db, |settings| named(settings, on_redis(&url))).await;
     assert_eq!(header(&scene.get("/character/1").await, "postrider-cache"), "miss");
     let settings = GatewaySettings {
         name: scene.gateway.name().to_owned(),
-        cache: at(&url),
+        cache: on_redis(&url),
         ..GatewaySettings::new("", scene.server.url("/v1"))
     };
-    let other = Arc::new(Upstream::new(settings, &preset()).unwrap());
-    let appender = Appender::connect(&scene.db.url, 1).await.unwrap();
-    let other = Gateway::new(other, scene.outbox.clone(), appender);
+    let other = other_process(&scene, settings).await;
     let answer = other.fetch(Call::get("/character/1").unwrap()).await.into_response();
     assert_eq!(header(&answer, "postrider-cache"), "hit");
     assert_eq!(text(&answer), "hello /v1/character/1");
@@ -83,9 +93,10 @@ async fn an_answer_in_redis_grows_old_and_is_given_while_the_upstream_is_down(db
     let test = "an_answer_in_redis_grows_old_and_is_given_while_the_upstream_is_down";
     let Some(url) = redis(test) else { return };
     let (ttl, stale_ttl) = (Duration::from_millis(1), Duration::from_secs(60));
-    let scene =
-        Scene::with(db, |settings| named(GatewaySettings { ttl, stale_ttl, ..settings }, at(&url)))
-            .await;
+    let scene = Scene::with(db, |settings| {
+        named(GatewaySettings { ttl, stale_ttl, ..settings }, on_redis(&url))
+    })
+    .await;
     assert_eq!(scene.get("/character/1").await.status(), 200);
     scene.says(|_| postrider_testkit::http::Reply::Close);
     eventually("the answer is old", async || {
@@ -99,7 +110,7 @@ async fn a_refusal_in_redis_is_given_for_its_own_time_whatever_the_time_of_old_a
     let Some(url) = redis(test) else { return };
     let (negative_ttl, stale_ttl) = (Duration::from_secs(60), Duration::from_secs(3_600));
     let scene = Scene::with(db, |settings| {
-        named(GatewaySettings { negative_ttl, stale_ttl, ..settings }, at(&url))
+        named(GatewaySettings { negative_ttl, stale_ttl, ..settings }, on_redis(&url))
     })
     .await;
     scene.says(|_| postrider_testkit::http::Reply::Status(404));
@@ -126,7 +137,7 @@ async fn only_key(scene: &Scene, url: &str) -> (redis::aio::MultiplexedConnectio
 /// A replay that was asked first and answered last must not undo what a caller got meanwhile.
 async fn redis_keeps_the_newer_of_two_answers(db: TestDb) {
     let Some(url) = redis("redis_keeps_the_newer_of_two_answers") else { return };
-    let scene = Scene::with(db, |settings| named(settings, at(&url))).await;
+    let scene = Scene::with(db, |settings| named(settings, on_redis(&url))).await;
     assert_eq!(scene.get("/character/1").await.status(), 200);
     let (mut connection, key) = only_key(&scene, &url).await;
     let kept: Vec<u8> = redis::cmd("GETDEL").arg(&key).query_async(&mut connection).await.unwrap();
@@ -162,4 +173,80 @@ async fn a_cache_that_is_not_there_is_found_by_the_check(db: TestDb) {
     let settings = GatewaySettings { cache: wrong, ..GatewaySettings::new("a", "http://h") };
     let error = Upstream::new(settings, &preset()).err().unwrap().to_string();
     assert!(error.contains("`cache`") && !error.contains("hush"), "{error}");
+}
+
+async fn a_definite_answer_ends_an_older_one(db: TestDb) {
+    definite_answers_end_an_older_one(db, |settings| settings).await;
+}
+
+async fn a_definite_answer_ends_an_older_one_in_redis(db: TestDb) {
+    let Some(url) = redis("a_definite_answer_ends_an_older_one_in_redis") else { return };
+    definite_answers_end_an_older_one(db, |settings| named(settings, on_redis(&url))).await;
+}
+
+/// A success that is over must not come back as an old answer when the upstream is down.
+async fn definite_answers_end_an_older_one(
+    db: TestDb,
+    cached: impl FnOnce(GatewaySettings) -> GatewaySettings,
+) {
+    let (ttl, stale_ttl) = (Duration::from_millis(1), Duration::from_secs(60));
+    let scene =
+        Scene::with(db, |settings| cached(GatewaySettings { ttl, stale_ttl, ..settings })).await;
+    let no_store = || vec![("cache-control", "no-store".to_owned())];
+    let definite = [Says::Status(404), Says::Full(200, no_store(), "for one".to_owned())];
+    for (number, says) in definite.into_iter().enumerate() {
+        let target = format!("/character/{number}");
+        scene.says(hello);
+        assert_eq!(scene.get(&target).await.status(), 200);
+        scene.says(move |_| says.clone());
+        eventually("the definite answer is there", async || {
+            (!text(&scene.get(&target).await).starts_with("hello")).then_some(())
+        })
+        .await;
+        scene.says(|_| Says::Close);
+        let answer = scene.get(&target).await;
+        assert_eq!(answer.status(), 503, "{number}: {}", text(&answer));
+    }
+}
+
+async fn an_answer_in_redis_is_no_longer_stale_than_the_settings_say_now(db: TestDb) {
+    let test = "an_answer_in_redis_is_no_longer_stale_than_the_settings_say_now";
+    let Some(url) = redis(test) else { return };
+    let (ttl, stale_ttl) = (Duration::from_millis(1), Duration::from_secs(3_600));
+    let scene = Scene::with(db, |settings| {
+        named(GatewaySettings { ttl, stale_ttl, ..settings }, on_redis(&url))
+    })
+    .await;
+    assert_eq!(scene.get("/character/1").await.status(), 200);
+    let settings = GatewaySettings {
+        name: scene.gateway.name().to_owned(),
+        cache: on_redis(&url),
+        ttl,
+        ..GatewaySettings::new("", scene.server.url("/v1"))
+    };
+    let other = other_process(&scene, settings).await;
+    let ask = async || other.fetch(Call::get("/character/1").unwrap()).await.into_response();
+    eventually("the answer is old", async || {
+        (header(&ask().await, "postrider-cache") == "miss").then_some(())
+    })
+    .await;
+    assert_eq!(scene.get("/character/1").await.status(), 200, "kept for an hour once more");
+    scene.says(|_| Says::Close);
+    eventually("it is not given any more", async || (ask().await.status() == 503).then_some(()))
+        .await;
+}
+
+async fn an_answer_from_redis_has_all_its_headers(db: TestDb) {
+    let Some(url) = redis("an_answer_from_redis_has_all_its_headers") else { return };
+    let scene = Scene::with(db, |settings| named(settings, on_redis(&url))).await;
+    let name = "attachment; filename=\"r\u{e9}sum\u{e9}.txt\"";
+    scene.says(move |_| {
+        Says::Full(200, vec![("content-disposition", name.to_owned())], "x".to_owned())
+    });
+    for word in ["miss", "hit"] {
+        let answer = scene.get("/a").await;
+        assert_eq!(header(&answer, "postrider-cache"), word);
+        let value = answer.headers().get("content-disposition").map(http::HeaderValue::as_bytes);
+        assert_eq!(value, Some(name.as_bytes()), "{word}");
+    }
 }

@@ -1,10 +1,14 @@
 //! The gateway: what callers get, what is saved, and what the relay repeats.
 
 mod answers;
+mod broken;
 mod cache;
+mod changes;
 mod faults;
+mod hostile;
 mod outages;
 mod replays;
+mod standards;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -46,10 +50,29 @@ impl Scene {
         Self::saving_to(db, &url, change).await
     }
 
+    /// While it is down, the upstream is probed as this preset says.
+    async fn probed(
+        db: TestDb,
+        preset: &Preset,
+        change: impl FnOnce(GatewaySettings) -> GatewaySettings,
+    ) -> Self {
+        let url = db.url.clone();
+        Self::build(db, &url, preset, change).await
+    }
+
     /// Calls are saved through another URL of the same database.
     async fn saving_to(
         db: TestDb,
         url: &str,
+        change: impl FnOnce(GatewaySettings) -> GatewaySettings,
+    ) -> Self {
+        Self::build(db, url, &preset(), change).await
+    }
+
+    async fn build(
+        db: TestDb,
+        url: &str,
+        preset: &Preset,
         change: impl FnOnce(GatewaySettings) -> GatewaySettings,
     ) -> Self {
         let outbox = db.add_outbox(Dedupe::Open).await;
@@ -62,7 +85,7 @@ impl Scene {
             replay_after: Duration::ZERO,
             ..GatewaySettings::new("nexon", server.url("/v1"))
         };
-        let upstream = Arc::new(Upstream::new(change(settings), &preset()).unwrap());
+        let upstream = Arc::new(Upstream::new(change(settings), preset).unwrap());
         let appender = Appender::connect(url, 4).await.unwrap();
         let gateway = Gateway::new(Arc::clone(&upstream), outbox.clone(), appender);
         Self { db, outbox, server, script, upstream, gateway, folder: TempFolder::new() }

@@ -33,6 +33,7 @@ mod numbers;
 mod outage;
 mod paced;
 mod page;
+mod producers;
 mod relays;
 mod report;
 mod scale;
@@ -95,6 +96,7 @@ async fn run(stage: &Stage, command: &BenchCommand) -> Result<Report, Failure> {
         BenchCommand::BulkRetry(args) => bulk_retry::bulk_retry(stage, args).await,
         BenchCommand::Gateway(args) => gateway::gateway(stage, args).await,
         BenchCommand::Page(args) => page::page(stage, args).await,
+        BenchCommand::Producers(args) => producers::producers(stage, args).await,
     }
 }
 
@@ -116,6 +118,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
         BenchCommand::BulkRetry(args) => (&args.output, ClaimMode::default()),
         BenchCommand::Gateway(args) => (&args.output, ClaimMode::default()),
         BenchCommand::Page(args) => (&args.output, ClaimMode::default()),
+        BenchCommand::Producers(args) => (&args.output, args.relay.claim),
     }
 }
 

@@ -246,6 +246,10 @@ impl Sink for Watched {
         self.inner.only_destination()
     }
 
+    fn server(&self) -> Option<&str> {
+        self.inner.server()
+    }
+
     fn enters_each(&self) -> bool {
         self.inner.enters_each()
     }

@@ -127,7 +127,7 @@ fn troubled(outbox: &OutboxConfig, live: &[RelayPulse]) -> Vec<Finding> {
     let finding = |(relay, trouble): (&RelayPulse, &String)| {
         Finding::wrong(
             format!("outbox {name}"),
-            format!("relay {} does not get on with it: {trouble}", relay.relay_id),
+            format!("relay {} makes no progress: {trouble}", relay.relay_id),
             "see the log of that relay; its alert ends when the work succeeds again",
         )
     };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use chrono::{TimeDelta, Utc};
 use postrider::StoreError;
 use postrider::store::{Database, Finding};
-use postrider_relay::OutboxConfig;
+use postrider_relay::{OutboxConfig, backup};
 
 /// Clocks that differ by more are told. Nothing depends on it, but people compare logs and tables.
 const CLOCK_DIFFERENCE_MAX: TimeDelta = TimeDelta::seconds(2);
@@ -37,6 +37,10 @@ fn judge_clocks(difference: TimeDelta) -> Finding {
 /// Whether the second rung of the safety net would hold.
 pub(super) fn backup_folder(folder: &Path) -> Finding {
     let subject = format!("backup folder {}", folder.display());
+    if let Err(error) = backup::check_folder(folder) {
+        let cure = "do that, or change `backup_folder` in [relay]: no relay starts with it";
+        return Finding::wrong(subject, error.to_string(), cure);
+    }
     let probe = folder.join(format!(".postrider-doctor-{}", std::process::id()));
     let there = folder.exists();
     let written = std::fs::create_dir_all(folder)

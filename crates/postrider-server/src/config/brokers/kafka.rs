@@ -45,6 +45,8 @@ struct SaslSection {
     mechanism: String,
     username: Secret,
     password: Secret,
+    #[serde(default)]
+    without_tls: bool,
 }
 
 impl KafkaSection {
@@ -63,6 +65,7 @@ impl KafkaSection {
                 mechanism: sasl.mechanism.clone(),
                 username: text(&sasl.username),
                 password: text(&sasl.password),
+                without_tls: sasl.without_tls,
             }),
             options: self.options.iter().map(|(name, value)| (name.clone(), text(value))).collect(),
             name: default.name,

@@ -29,9 +29,8 @@ pub(crate) use rabbitmq::RabbitSection;
 pub(crate) use redis::RedisSection;
 
 /// TLS itself is asked for by the URL.
-#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
 #[derive(Debug, Clone, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CaSection {
-    ca: std::path::PathBuf,
+pub(crate) struct CaSection {
+    pub(crate) ca: std::path::PathBuf,
 }

@@ -29,7 +29,9 @@ pub(crate) async fn admit(
     next: Next,
 ) -> Response {
     let access = &state.access;
-    let caller = match access.caller(request.method(), request.headers(), peer.ip()) {
+    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let calls = path.is_some_and(|path| path.starts_with(gateway::PREFIX));
+    let caller = match access.caller(request.method(), calls, request.headers(), peer.ip()) {
         Ok(caller) => caller,
         Err(problem) => {
             // Those who have no name are counted by their address.
@@ -41,9 +43,7 @@ pub(crate) async fn admit(
     };
     // Appending is what the store is for, and calling what a gateway is for; how much of it there can
     // be is limited by their connections.
-    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let appends = request.method() == Method::POST && path == Some(APPEND_PATH);
-    let calls = path.is_some_and(|path| path.starts_with(gateway::PREFIX));
     if !appends
         && !calls
         && let Err(wait) = access.limits.request(Client::Name(caller.name.clone()))
@@ -103,19 +103,28 @@ fn too_many(what: &str, wait: Duration) -> Problem {
 
 impl Access {
     /// Who it is, by token, by session, or by being on this machine while there are no tokens.
+    /// `calls`: the request is for a gateway.
     fn caller(
         &self,
         method: &Method,
+        calls: bool,
         headers: &HeaderMap,
         peer: IpAddr,
     ) -> Result<Caller, Problem> {
+        // Another site's page cannot read the answer, so that looking is harmless, and a link to us
+        // is. An upstream is called with credentials of ours, whatever the method.
+        let own_page = || match method.is_safe() && !calls {
+            true => Ok(()),
+            false => refuse_foreign_page(headers),
+        };
         let Some(tokens) = &self.tokens else {
             self.require_loopback(headers)?;
-            refuse_foreign_page(method, headers)?;
+            own_page()?;
             return Ok(Caller::local());
         };
         if let Some(given) = text(headers, header::AUTHORIZATION) {
-            let token = given.strip_prefix("Bearer ").unwrap_or_default();
+            let bearer = given.split_once(' ').filter(|(s, _)| s.eq_ignore_ascii_case("bearer"));
+            let token = bearer.map_or("", |(_, token)| token.trim_start_matches(' '));
             let holder = self.holder(token, peer)?;
             let credential = Credential::Token(holder.digest);
             return Ok(Caller {
@@ -131,7 +140,7 @@ impl Access {
         // A token that was taken away, or is over, takes its sessions along.
         let holder = tokens.by_digest(&session.token).filter(|h| !h.expired(Utc::now()));
         let holder = holder.ok_or_else(over)?;
-        refuse_foreign_page(method, headers)?;
+        own_page()?;
         if !method.is_safe() && !headers.contains_key(PAGE_HEADER) {
             let detail = format!("with a session, changes need the header `{PAGE_HEADER}: 1`");
             return Err(Problem::new(403, detail));
@@ -182,8 +191,16 @@ impl Access {
     }
 
     /// A page in a browser on this machine could be made to call us under a foreign name (DNS
-    /// rebinding); it cannot choose the Host header.
+    /// rebinding); it cannot choose the Host header. And whoever is behind a reverse proxy on this
+    /// machine is not on this machine.
     fn require_loopback(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        if let Some(name) = headers.keys().map(HeaderName::as_str).find(|name| is_of_proxy(name)) {
+            let detail = format!(
+                "the request came through a proxy (it has the header `{name}`), and without a token \
+                 only this machine is served; set `tokens_file` in [api]"
+            );
+            return Err(Problem::new(403, detail));
+        }
         match text(headers, header::HOST).is_some_and(is_loopback) {
             true => Ok(()),
             false => Err(Problem::new(
@@ -197,7 +214,7 @@ impl Access {
 
 /// Refuses what a page of another site made the browser send. Browsers say where a request comes
 /// from, and no page can change what they say; other programs say nothing.
-pub(crate) fn refuse_foreign_page(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+pub(crate) fn refuse_foreign_page(headers: &HeaderMap) -> Result<(), Problem> {
     let foreign = match text(headers, HeaderName::from_static("sec-fetch-site")) {
         Some("same-origin" | "none") => false,
         Some(_) => true,
@@ -206,8 +223,7 @@ pub(crate) fn refuse_foreign_page(method: &Method, headers: &HeaderMap) -> Resul
             host.is_none() || host != text(headers, header::HOST)
         }),
     };
-    // Another site's page cannot read the answer, so that looking is harmless. A link to us is.
-    match foreign && !method.is_safe() {
+    match foreign {
         true => Err(Problem::new(403, "a page of another site may not do this")),
         false => Ok(()),
     }
@@ -226,6 +242,11 @@ pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
 
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// Whether a proxy adds a header of that name (in lower case).
+fn is_of_proxy(name: &str) -> bool {
+    matches!(name, "forwarded" | "via" | "x-real-ip") || name.starts_with("x-forwarded-")
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -259,7 +280,7 @@ mod tests {
     }
 
     fn status(access: &Access, method: &Method, pairs: &[(&str, &str)]) -> Option<u16> {
-        let refused = access.caller(method, &headers(pairs), PEER).err()?;
+        let refused = access.caller(method, false, &headers(pairs), PEER).err()?;
         Some(refused.into_response().status().as_u16())
     }
 
@@ -273,6 +294,24 @@ mod tests {
             assert_eq!(status(&open, &Method::GET, &[("host", host)]), Some(403), "{host}");
         }
         assert_eq!(status(&open, &Method::POST, &[]), Some(403), "no host at all");
+    }
+
+    #[test]
+    fn without_a_token_nobody_behind_a_proxy_is_admitted() {
+        let (open, guarded) = (access(None), access(Some("correct-horse-battery")));
+        let here = ("host", "localhost:7070");
+        let token = ("authorization", "Bearer correct-horse-battery");
+        for (name, value) in [
+            ("forwarded", "for=192.0.2.1"),
+            ("x-forwarded-for", "192.0.2.1"),
+            ("x-forwarded-proto", "https"),
+            ("x-real-ip", "192.0.2.1"),
+            ("via", "1.1 proxy"),
+        ] {
+            let proxied = (name, value);
+            assert_eq!(status(&open, &Method::GET, &[here, proxied]), Some(403), "{name}");
+            assert_eq!(status(&guarded, &Method::GET, &[here, proxied, token]), None, "{name}");
+        }
     }
 
     #[test]
@@ -293,15 +332,22 @@ mod tests {
             let found = status(&open, &Method::POST, &[here, (name, value)]);
             assert_eq!(found, expected, "{name}: {value}");
             assert_eq!(status(&open, &Method::GET, &[here, (name, value)]), None, "looking");
+            let headers = headers(&[here, (name, value)]);
+            let call = open.caller(&Method::GET, true, &headers, PEER);
+            assert_eq!(call.is_err(), refused, "calling an upstream with {name}: {value}");
         }
     }
 
     #[test]
     fn with_a_token_only_that_token_is_admitted() {
         let guarded = access(Some("correct-horse-battery"));
-        let bearer = |value| [("authorization", value), ("host", "db.example")];
+        fn bearer(value: &str) -> [(&str, &str); 2] {
+            [("authorization", value), ("host", "db.example")]
+        }
         let get = |pairs: &[(&str, &str)]| status(&guarded, &Method::GET, pairs);
-        assert_eq!(get(&bearer("Bearer correct-horse-battery")), None);
+        for scheme in ["Bearer ", "bearer ", "BEARER   "] {
+            assert_eq!(get(&bearer(&format!("{scheme}correct-horse-battery"))), None, "{scheme}");
+        }
         assert_eq!(get(&bearer("Bearer correct-horse-batter")), Some(401));
         assert_eq!(get(&bearer("Basic correct-horse-battery")), Some(401));
         assert_eq!(get(&[]), Some(401));

@@ -3,9 +3,10 @@
 //! SHA-256 without salt or stretching is enough for a secret of 256 random bits: there is no
 //! dictionary to try.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -135,8 +136,8 @@ struct Watched {
     looked: Mutex<(Instant, Option<Stamp>)>,
 }
 
-/// What tells that a file was written.
-type Stamp = (SystemTime, u64);
+/// What tells that a file was written, replaced, or closed to us.
+type Stamp = (i64, i64, u64, u64);
 
 impl TokenBook {
     /// `None` where no token is configured at all.
@@ -155,13 +156,17 @@ impl TokenBook {
             expires_at: None,
         });
         let mut fixed: Vec<Holder> = single.into_iter().collect();
-        fixed.extend(parse(lines.unwrap_or_default(), "[api] tokens")?);
+        for holder in parse(lines.unwrap_or_default(), "[api] tokens") {
+            fixed.push(holder?);
+        }
         let mut all = fixed.clone();
         let file = match file {
             None => None,
             Some(path) => {
-                all.extend(read(path)?);
                 let looked = Mutex::new((Instant::now(), stamp(path)));
+                for holder in read(path)? {
+                    all.push(holder?);
+                }
                 Some(Watched { path: path.to_owned(), looked })
             }
         };
@@ -191,20 +196,25 @@ impl TokenBook {
         bool::from(found).then(|| holders[at as usize].clone())
     }
 
-    /// The tokens, read again where the file changed. A file that cannot be read or understood
-    /// changes nothing: those who are signed in keep working while somebody edits it.
+    /// The tokens, read again where the file changed. Only what stands in the file now counts: a
+    /// line that cannot be understood lets nobody in, and a file that cannot be read has no tokens.
+    /// Otherwise a token that was taken away would live on behind any mistake.
     fn current(&self) -> Arc<[Holder]> {
         if let Some(file) = &self.file
             && file.changed()
         {
-            match read(&file.path) {
-                Ok(read) => {
-                    let all: Vec<Holder> = self.fixed.iter().cloned().chain(read).collect();
-                    tracing::info!(tokens = all.len(), "the tokens were read again");
-                    *self.holders.write().unwrap_or_else(PoisonError::into_inner) = all.into();
+            let (mut all, mut mistakes) = (self.fixed.clone(), 0);
+            for line in read(&file.path).unwrap_or_else(|error| vec![Err(error)]) {
+                match line {
+                    Ok(holder) => all.push(holder),
+                    Err(error) => {
+                        tracing::error!(%error, "tokens that cannot be read do not work");
+                        mistakes += 1;
+                    }
                 }
-                Err(error) => tracing::error!(%error, "the tokens stay as they were"),
             }
+            tracing::info!(tokens = all.len(), mistakes, "the tokens were read again");
+            *self.holders.write().unwrap_or_else(PoisonError::into_inner) = all.into();
         }
         Arc::clone(&self.holders.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -217,7 +227,7 @@ impl Watched {
             return false;
         }
         let found = stamp(&self.path);
-        let changed = found.is_some() && found != looked.1;
+        let changed = found != looked.1;
         *looked = (Instant::now(), found);
         changed
     }
@@ -225,17 +235,18 @@ impl Watched {
 
 fn stamp(path: &Path) -> Option<Stamp> {
     let found = std::fs::metadata(path).ok()?;
-    Some((found.modified().ok()?, found.len()))
+    Some((found.ctime(), found.ctime_nsec(), found.ino(), found.len()))
 }
 
-fn read(path: &Path) -> Result<Vec<Holder>, ConfigError> {
+/// The lines of a file, each on its own.
+fn read(path: &Path) -> Result<Vec<Result<Holder, ConfigError>>, ConfigError> {
     let origin = format!("[api] tokens_file `{}`", path.display());
     let text = std::fs::read_to_string(path)
         .map_err(|error| ConfigError::Invalid(format!("{origin} cannot be read: {error}")))?;
-    parse(&text, &origin)
+    Ok(parse(&text, &origin))
 }
 
-fn parse(text: &str, origin: &str) -> Result<Vec<Holder>, ConfigError> {
+fn parse(text: &str, origin: &str) -> Vec<Result<Holder, ConfigError>> {
     let lines = text.split(['\n', ';']).map(str::trim).enumerate();
     lines
         .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))

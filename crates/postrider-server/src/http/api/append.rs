@@ -18,7 +18,7 @@ use crate::http::extract::{InPath, parse, read_body, require_type};
 use crate::http::problem::Problem;
 
 /// Events per request.
-const EVENTS_MAX: usize = 10_000;
+pub(super) const EVENTS_MAX: usize = 10_000;
 
 /// An event to append.
 #[derive(Debug, Deserialize, ToSchema)]

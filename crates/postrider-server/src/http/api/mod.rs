@@ -10,6 +10,7 @@ mod dead_letter_actions;
 mod dead_letters;
 mod events;
 mod jobs;
+mod limits;
 mod outboxes;
 mod pages;
 mod pauses;
@@ -52,6 +53,7 @@ const DOCUMENT_PATH: &str = "/api/v1/openapi.json";
                        Times are RFC 3339 in UTC. Lists are newest first; `next` leads to the next \
                        page, and `complete: false` says that there was no time to search further."
     ),
+    servers((url = "/", description = "The server that this document comes from")),
     components(schemas(Problem))
 )]
 struct Head;
@@ -156,6 +158,7 @@ pub(crate) fn document() -> String {
         }
         head.merge(part);
     }
+    limits::add(&mut head);
     let mut text = head.to_pretty_json().unwrap_or_default();
     text.push('\n');
     text

@@ -4,16 +4,19 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use axum::Json;
-use axum::extract::{ConnectInfo, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::http::ServerState;
 use crate::http::access::{COOKIE, Caller, Role, Way, cookie, refuse_foreign_page};
-use crate::http::extract::InBody;
+use crate::http::extract::read_json;
 use crate::http::problem::Problem;
+
+/// Largest body of a sign-in in bytes: whoever comes here is not known yet.
+const SIGN_IN_BYTES_MAX: usize = 4 * 1024;
 
 /// The name in the audit trail, and what it may do.
 #[derive(Debug, Serialize, ToSchema)]
@@ -67,13 +70,14 @@ pub(super) async fn sign_in(
     State(state): State<ServerState>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     headers: HeaderMap,
-    InBody(body): InBody<SignIn>,
+    request: Request,
 ) -> Result<Response, Problem> {
-    refuse_foreign_page(&Method::POST, &headers)?;
+    refuse_foreign_page(&headers)?;
     let access = &state.access;
     if access.tokens.is_none() {
         return Err(Problem::new(409, "there are no tokens: this machine needs no session"));
     }
+    let body: SignIn = read_json(request, SIGN_IN_BYTES_MAX).await?;
     let holder = access.holder(&body.token, peer.ip())?;
     let id = access.sessions.open(holder.digest, Instant::now());
     tracing::info!(name = &*holder.name, role = holder.role.as_str(), "signed in");
@@ -93,7 +97,7 @@ pub(super) async fn sign_out(
     State(state): State<ServerState>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    refuse_foreign_page(&Method::DELETE, &headers)?;
+    refuse_foreign_page(&headers)?;
     if let Some(id) = cookie(&headers) {
         state.access.sessions.close(id);
     }

@@ -37,6 +37,8 @@ struct Shell {
     build: String,
     body: Bytes,
     tag: HeaderValue,
+    /// Of each script and style: their paths tell them apart.
+    asset_tag: HeaderValue,
 }
 
 static PAGE: LazyLock<Shell> = LazyLock::new(|| {
@@ -48,9 +50,12 @@ static PAGE: LazyLock<Shell> = LazyLock::new(|| {
         .map(|asset| format!("<link rel=\"modulepreload\" href=\"{}\">\n", path(&build, asset)))
         .collect();
     let body = SHELL.replace("<!--modules-->\n", &preloads).replace("{build}", &build);
-    let tag = HeaderValue::try_from(format!("\"{}\"", hash([body.as_str()])));
-    let tag = tag.unwrap_or(HeaderValue::from_static("\"\""));
-    Shell { build, body: body.into(), tag }
+    let quoted = |hash: &str| {
+        let tag = HeaderValue::try_from(format!("\"{hash}\""));
+        tag.unwrap_or(HeaderValue::from_static("\"\""))
+    };
+    let (tag, asset_tag) = (quoted(&hash([body.as_str()])), quoted(&build));
+    Shell { build, body: body.into(), tag, asset_tag }
 });
 
 pub(super) fn routes() -> Router<ServerState> {
@@ -63,7 +68,7 @@ async fn shell(headers: HeaderMap) -> Response {
     let tags = [(header::ETAG, page.tag.clone())];
     // Kept by the browser, and asked for each time whether it still is the one.
     let cache = [(header::CACHE_CONTROL, "no-cache")];
-    if headers.get(header::IF_NONE_MATCH) == Some(&page.tag) {
+    if is_known(&headers, &page.tag) {
         return (StatusCode::NOT_MODIFIED, tags, cache).into_response();
     }
     let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
@@ -72,17 +77,31 @@ async fn shell(headers: HeaderMap) -> Response {
 
 /// A page of another version than this server's is open where a hash is wrong: after an upgrade. It
 /// has all that it needs; a new one gets the new files.
-async fn asset(InPath((build, name)): InPath<(String, String)>) -> Result<Response, Problem> {
+async fn asset(
+    InPath((build, name)): InPath<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let found = ASSETS.iter().find(|asset| asset.name == name && PAGE.build == build);
     let asset = found.ok_or_else(|| {
         Problem::new(404, "the page has no such file; after an upgrade, load the page again")
     })?;
-    let headers = [
-        (header::CONTENT_TYPE, asset.kind()),
-        (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),
-    ];
-    let tag = [(header::ETAG, format!("\"{}\"", PAGE.build))];
-    Ok((headers, tag, asset.body).into_response())
+    let cache = [(header::CACHE_CONTROL, "public, max-age=31536000, immutable")];
+    let tag = [(header::ETAG, PAGE.asset_tag.clone())];
+    if is_known(&headers, &PAGE.asset_tag) {
+        return Ok((StatusCode::NOT_MODIFIED, tag, cache).into_response());
+    }
+    Ok((tag, cache, [(header::CONTENT_TYPE, asset.kind())], asset.body).into_response())
+}
+
+/// Whether the client has what has that tag: `If-None-Match` is a list, also over several headers,
+/// and its tags may be weak, as a proxy makes them that compresses (RFC 9110, 13.1.2).
+fn is_known(headers: &HeaderMap, tag: &HeaderValue) -> bool {
+    let given = headers.get_all(header::IF_NONE_MATCH).into_iter();
+    given
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .any(|given| given == "*" || given.strip_prefix("W/").unwrap_or(given) == tag)
 }
 
 fn path(build: &str, asset: &Asset) -> String {
@@ -113,6 +132,24 @@ mod tests {
         files.sort();
         served.sort();
         assert_eq!(files, served);
+    }
+
+    #[test]
+    fn a_tag_is_found_in_a_list_and_weak_or_not() {
+        let tag = HeaderValue::from_static("\"a1\"");
+        let known = |given: &[&str]| {
+            let pair =
+                |value: &&str| (header::IF_NONE_MATCH, HeaderValue::try_from(*value).unwrap());
+            is_known(&given.iter().map(pair).collect(), &tag)
+        };
+        for given in
+            [&["\"a1\""][..], &["W/\"a1\""], &["\"b\", W/\"a1\""], &["*"], &["\"b\"", "\"a1\""]]
+        {
+            assert!(known(given), "{given:?}");
+        }
+        for given in [&[][..], &["\"b\""], &["a1"], &["w/\"a1\""], &["\"a1"]] {
+            assert!(!known(given), "{given:?}");
+        }
     }
 
     /// The policy forbids what is written into the page itself, and the browser would say nothing

@@ -9,3 +9,10 @@ CREATE TABLE IF NOT EXISTS postrider_adoptions (
     ended         BOOLEAN     NOT NULL DEFAULT FALSE,
     PRIMARY KEY (outbox, letters_table)
 ) ENGINE = InnoDB;
+
+-- The first part of the identities that come from integer ids, made at the first adoption.
+CREATE TABLE IF NOT EXISTS postrider_adopted_ids (
+    outbox VARCHAR(40) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
+    prefix VARCHAR(13) CHARACTER SET ascii COLLATE ascii_bin NOT NULL
+        CHECK (prefix REGEXP '^[0-9a-f]{8}-[0-9a-f]{4}$')
+) ENGINE = InnoDB;

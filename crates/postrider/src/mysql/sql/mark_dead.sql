@@ -1,9 +1,9 @@
 -- The dead-letter table could not take the event. The row stays where upkeep finds it.
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]',
-    reason VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[3]',
-    message VARCHAR(1000) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[4]',
-    attempted INT PATH '$[6]'
+    reason VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[2]',
+    message VARCHAR(1000) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[3]',
+    attempted INT PATH '$[5]'
 )) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 SET o.status = 'DEAD_LETTER', o.dead_reason = d.reason, o.last_error = LEFT(d.message, 500),

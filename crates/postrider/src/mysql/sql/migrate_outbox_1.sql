@@ -55,7 +55,7 @@ CREATE TABLE IF NOT EXISTS `{outbox}_keys` (
 
 -- Delivered events.
 CREATE TABLE IF NOT EXISTS `{outbox}_archive` (
-    id             BIGINT       NOT NULL PRIMARY KEY,
+    id             BIGINT       NOT NULL,
     event_id       CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     request_id     VARCHAR(255),
     aggregate_type VARCHAR(100) NOT NULL,
@@ -68,6 +68,8 @@ CREATE TABLE IF NOT EXISTS `{outbox}_archive` (
     redrive_count  INT          NOT NULL,
     created_at     DATETIME(6)  NOT NULL,
     delivered_at   DATETIME(6)  NOT NULL,
+    -- Not the id alone: after a TRUNCATE or a restore, ids come again.
+    PRIMARY KEY (id, delivered_at),
     KEY `{outbox}_archive_age` (delivered_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 

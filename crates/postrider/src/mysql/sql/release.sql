@@ -1,8 +1,8 @@
--- Ids, versions, identities, delays in ms, errors (NULL: not tried), as JSON; the rows are locked.
+-- Ids, versions, delays in ms, errors (NULL: not tried), as JSON; the rows are locked.
 -- next_retry_at is set in any case: the scan for fresh rows has passed this id already.
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
-    id BIGINT PATH '$[0]', delay_ms BIGINT PATH '$[3]',
-    error VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[4]'
+    id BIGINT PATH '$[0]', delay_ms BIGINT PATH '$[2]',
+    error VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[3]'
 )) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 SET o.status = 'PENDING',

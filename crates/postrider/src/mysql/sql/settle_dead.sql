@@ -1,4 +1,4 @@
--- Ids, versions, identities, reasons, messages, details, attempted (0 or 1), fingerprints, as JSON;
+-- Ids, versions, reasons, messages, details, attempted (0 or 1), fingerprints, as JSON;
 -- the rows are locked.
 -- A row leaves the outbox only together with its dead letter. One that is known stays as it is.
 -- A time to expire that no program can read (a zero date) is none.
@@ -13,11 +13,11 @@ SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event
     CASE WHEN o.expires_at >= '1000-01-01' THEN o.expires_at END, d.fingerprint
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]',
-    reason VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[3]',
-    message VARCHAR(1000) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[4]',
-    detail TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[5]',
-    attempted INT PATH '$[6]',
-    fingerprint VARCHAR(16) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[7]'
+    reason VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[2]',
+    message VARCHAR(1000) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[3]',
+    detail TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[4]',
+    attempted INT PATH '$[5]',
+    fingerprint VARCHAR(16) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[6]'
 )) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 ON DUPLICATE KEY UPDATE `{outbox}_dlq`.original_id = `{outbox}_dlq`.original_id

@@ -1,8 +1,8 @@
--- Ids, versions, identities, delays in ms, errors, durations in ms, relay, as JSON; the rows are
+-- Ids, versions, delays in ms, errors, durations in ms, relay, as JSON; the rows are
 -- locked. The next attempt is due on the database's clock.
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
-    id BIGINT PATH '$[0]', delay_ms BIGINT PATH '$[3]',
-    error VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[4]'
+    id BIGINT PATH '$[0]', delay_ms BIGINT PATH '$[2]',
+    error VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[3]'
 )) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 SET o.status = 'FAILED', o.retry_count = LEAST(o.retry_count + 1, 1000000), o.crash_count = 0,

@@ -10,5 +10,11 @@ CREATE TABLE IF NOT EXISTS postrider_adoptions (
     PRIMARY KEY (outbox, letters_table)
 );
 
+-- The first part of the identities that come from integer ids, made at the first adoption.
+CREATE TABLE IF NOT EXISTS postrider_adopted_ids (
+    outbox varchar(40) PRIMARY KEY,
+    prefix varchar(13) NOT NULL CHECK (prefix ~ '^[0-9a-f]{8}-[0-9a-f]{4}$')
+);
+
 -- An import asks by identity which events are in the outbox already.
 CREATE INDEX IF NOT EXISTS "{outbox}_adopted" ON "{outbox}" (event_id);

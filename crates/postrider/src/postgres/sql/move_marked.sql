@@ -1,7 +1,8 @@
--- Rows marked DEAD_LETTER, into the dead letters. An import from the backup file may have been
+-- At most $1 rows marked DEAD_LETTER, from id $2 to $3, into the dead letters. An import from the backup file may have been
 -- faster: then the dead letter is known, and the row only leaves.
 WITH marked AS (
     SELECT id FROM "{outbox}" WHERE dead_reason IS NOT NULL AND status = 'DEAD_LETTER'
+      AND id BETWEEN $2 AND $3
     ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED
 ),
 gone AS (

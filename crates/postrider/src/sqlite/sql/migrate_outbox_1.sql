@@ -73,7 +73,7 @@ CREATE INDEX IF NOT EXISTS "{outbox}_keys_age" ON "{outbox}_keys" (created_at);
 
 -- Delivered events.
 CREATE TABLE IF NOT EXISTS "{outbox}_archive" (
-    id             INTEGER PRIMARY KEY,
+    id             INTEGER NOT NULL,
     event_id       TEXT    NOT NULL,
     request_id     TEXT,
     aggregate_type TEXT    NOT NULL,
@@ -85,7 +85,9 @@ CREATE TABLE IF NOT EXISTS "{outbox}_archive" (
     created_at     TEXT    NOT NULL,
     delivered_at   TEXT    NOT NULL,
     headers        TEXT,
-    payload        TEXT    NOT NULL
+    payload        TEXT    NOT NULL,
+    -- Not the id alone: after a restore, ids come again.
+    PRIMARY KEY (id, delivered_at)
 );
 CREATE INDEX IF NOT EXISTS "{outbox}_archive_age" ON "{outbox}_archive" (delivered_at);
 

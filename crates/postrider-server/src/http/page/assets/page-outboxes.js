@@ -67,7 +67,8 @@ function outboxCard(first, signal) {
     h('div.outbox-parts', {}, about, h('div.panel', {}, types.element), work));
   let shown = '';
   card.show = (outbox) => {
-    types.rows(outbox.by_type);
+    const other = outbox.other_types;
+    types.rows(other ? [...outbox.by_type, { ...other, event_type: `${number(other.types)} other types` }] : outbox.by_type);
     const { claim, paused, down, unresolved, preset, sink, branches, archives, table: name } = outbox;
     const key = JSON.stringify([claim, paused, down, unresolved > 0, preset, sink, outbox.pending > 0, Boolean(outbox.rates?.delivered_per_s)]);
     if (key === shown) return;

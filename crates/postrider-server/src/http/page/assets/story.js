@@ -18,6 +18,9 @@ export function attemptSteps(attempts) {
 
 export const timeline = (steps) => h('ol.timeline', {}, steps);
 
+/** Levels of JSON that are indented. */
+const INDENTED_MAX = 40;
+
 /** JSON with line breaks; anything else as it is. Its tokens stay as they were written: a parser would
  *  round large numbers and drop repeated names, and what is shown here may be sent again. */
 export function pretty(text) {
@@ -27,7 +30,8 @@ export function pretty(text) {
     return text;
   }
   let depth = 0;
-  const line = () => `\n${'  '.repeat(depth)}`;
+  // Deeper levels are not indented further: 15,000 of them would be 450 MB of spaces.
+  const line = () => `\n${'  '.repeat(Math.min(depth, INDENTED_MAX))}`;
   const tokens = text.match(/"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+/g) ?? [];
   return tokens.map((token, place) => {
     const opens = token === '{' || token === '[';

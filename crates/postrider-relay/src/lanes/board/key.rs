@@ -1,0 +1,81 @@
+//! What is kept of a row, and of a key that does not flow.
+
+use postrider::store::Key;
+
+use super::KeyHash;
+
+/// A row that the owner knows.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) key: KeyHash,
+    pub(super) lane: u8,
+    pub(super) bytes: usize,
+    /// Of its identity: after a fail-over or a restore another event may have its id.
+    pub(super) identity: u32,
+    /// Queued or in flight; otherwise a head that waits.
+    pub(super) loaded: bool,
+}
+
+/// A key that waits or catches up.
+#[derive(Debug)]
+pub(super) struct Blocked {
+    pub(super) lane: u8,
+    /// The event that waits or is tried again. Without one the key catches up, or is parked.
+    pub(super) head: Option<i64>,
+    /// No live row of the key is below this, but for those on the board.
+    pub(super) from: i64,
+    /// Rows up to this one were read while catching up, and may be sent.
+    pub(super) open_to: i64,
+    /// Rows that were passed over.
+    pub(super) passed: u64,
+    /// One of them comes before the head: it was committed late.
+    pub(super) has_earlier: bool,
+    /// Known where it is needed: to leave its rows out of reads, and to catch up.
+    pub(super) name: Option<Key>,
+    /// The store leaves its rows out.
+    pub(super) hidden: bool,
+    pub(super) parked: Option<Parked>,
+}
+
+/// How a key is known to be stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Parked {
+    /// It is in the database since so many notes of that kind.
+    Noted(u64),
+    /// It is about to be.
+    Pending,
+}
+
+impl Blocked {
+    pub(super) fn new(lane: u8, from: i64) -> Self {
+        Self {
+            lane,
+            head: None,
+            from,
+            open_to: 0,
+            passed: 0,
+            has_earlier: false,
+            name: None,
+            hidden: false,
+            parked: None,
+        }
+    }
+
+    /// Nothing of it may be sent but its head.
+    pub(super) fn waits(&self) -> bool {
+        self.head.is_some() || self.parked.is_some()
+    }
+
+    /// Whether that row may be sent now: the head, what comes before it, and what a catch-up read.
+    pub(super) fn lets_pass(&self, id: i64) -> bool {
+        self.parked.is_none() && id <= self.head.unwrap_or(self.open_to)
+    }
+
+    pub(super) fn pass_over(&mut self, id: i64) {
+        self.from = self.from.min(id);
+        self.passed += 1;
+        self.has_earlier |= self.head.is_some_and(|head| id < head);
+        // Only where the key is parked: a head is read again with what is behind it.
+        self.head = self.head.filter(|head| *head != id);
+    }
+}
