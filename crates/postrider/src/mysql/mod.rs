@@ -1,5 +1,5 @@
 //! MariaDB 10.6 and newer: `append` for applications, [`MysqlStore`] for the relay and operators.
-//! MySQL 8 is untested.
+//! MySQL does not work yet: `migrate` fails there.
 //!
 //! A repeated `request_id` in a plain `INSERT` fails with error 1062, which names the key
 //! `<outbox>_keys`; only that statement is undone, and the transaction lives on. [`append`] answers

@@ -220,14 +220,9 @@ fn judge_version(version: &str) -> Finding {
             format!("{version} is too old: FOR UPDATE SKIP LOCKED came with MariaDB 10.6"),
             "use MariaDB 10.6 or newer",
         ),
-        false if numbers >= (8, 0) => Finding::warning(
-            subject,
-            format!("MySQL {version}: untested"),
-            "MariaDB 10.6 or newer is what the tests run on",
-        ),
         false => Finding::wrong(
             subject,
-            format!("MySQL {version} is too old: FOR UPDATE SKIP LOCKED came with 8.0"),
+            format!("MySQL {version} does not work yet: the tables use what only MariaDB has"),
             "use MariaDB 10.6 or newer",
         ),
     }
@@ -239,11 +234,10 @@ mod tests {
     use crate::store::Verdict;
 
     #[test]
-    fn a_server_without_skip_locked_is_found() {
+    fn a_server_that_does_not_work_is_found() {
         assert_eq!(judge_version("10.5.9-MariaDB").verdict, Verdict::Wrong);
         assert_eq!(judge_version("10.6.0-MariaDB").verdict, Verdict::Ok);
         assert_eq!(judge_version("11.4.2-MariaDB-log").verdict, Verdict::Ok);
-        assert_eq!(judge_version("5.7.44").verdict, Verdict::Wrong);
-        assert_eq!(judge_version("8.0.36").verdict, Verdict::Warning);
+        assert_eq!(judge_version("8.0.36").verdict, Verdict::Wrong);
     }
 }

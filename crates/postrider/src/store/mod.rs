@@ -121,7 +121,7 @@ pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 pub enum StoreKind {
     /// PostgreSQL 14 or newer (13 has no `CREATE OR REPLACE TRIGGER`).
     Postgres,
-    /// MariaDB 10.6 or newer; MySQL 8 is untested.
+    /// MariaDB 10.6 or newer; MySQL does not work yet.
     Mysql,
     /// SQLite 3.35 or newer.
     Sqlite,
