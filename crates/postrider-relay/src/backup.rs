@@ -367,3 +367,6 @@ fn parse(line: &[u8]) -> Result<Record, String> {
     }
     serde_json::from_str(line.record.get()).map_err(|error| format!("unknown record: {error}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,7 +103,10 @@ impl Body {
         // A field that is absent must not become an empty place in a message; in an `if` it is a
         // question, and the answer is no.
         environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
-        let variables = VARIABLES.into_iter().filter(|name| text.contains(name)).collect();
+        // By whole words: `payload_text` does not need the payload to be parsed.
+        let word = |c: char| !c.is_alphanumeric() && c != '_';
+        let is_in = |name: &&str| text.split(word).any(|found| found == *name);
+        let variables = VARIABLES.into_iter().filter(is_in).collect();
         Ok(Self { environment, escape, setting, variables })
     }
 
@@ -160,9 +163,13 @@ fn variable(name: &str, view: &EventView<'_>) -> Result<Value, String> {
     })
 }
 
-/// With a zero-width space after each of several backticks: three in a row would end a block of code.
+/// With a zero-width space between backticks, and around one at either end: three in a row would end a
+/// block of code, also where two of them are another value's.
 fn fenced(text: &str) -> String {
-    text.replace("``", "`\u{200b}`\u{200b}")
+    let apart = text.replace("``", "`\u{200b}`\u{200b}");
+    let space = |is_there: bool| if is_there { "\u{200b}" } else { "" };
+    let (before, after) = (space(apart.starts_with('`')), space(apart.ends_with('`')));
+    format!("{before}{apart}{after}")
 }
 
 fn slack(text: &str) -> String {
@@ -171,8 +178,13 @@ fn slack(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use postrider::Event;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::fuzz;
 
     fn event(payload: &str) -> Event {
         let at = chrono::DateTime::UNIX_EPOCH;
@@ -236,6 +248,26 @@ mod tests {
     }
 
     #[test]
+    fn the_text_of_a_payload_is_shown_whatever_its_depth() {
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        let shown = render("{{ payload_text[:3] }}", Escape::Discord, &deep);
+        assert_eq!(shown.as_deref(), Ok("[[["));
+        let error = render("{{ payload }}", Escape::Discord, &deep).unwrap_err();
+        assert!(error.contains("127 levels"), "{error}");
+    }
+
+    #[test]
+    fn backticks_of_several_values_do_not_end_a_block_of_code() {
+        let payload = r#"{"a": "`", "b": "``", "c": "```"}"#;
+        let template = "```{{ payload.a }}{{ payload.a }}{{ payload.a }}{{ payload.b }}\
+                        {{ payload.c }}{{ payload.a }}```";
+        for escape in [Escape::Discord, Escape::Slack] {
+            let rendered = render(template, escape, payload).unwrap();
+            assert_eq!(rendered.matches("```").count(), 2, "{rendered}");
+        }
+    }
+
+    #[test]
     fn what_the_event_lacks_is_named() {
         for (template, escape, named) in [
             ("{{ payload.discount }}", Escape::None, "payload.discount"),
@@ -260,6 +292,79 @@ mod tests {
         ] {
             let error = Body::compile("text", template, Escape::None).err().unwrap_or_default();
             assert!(error.contains(word) && error.contains("`text`"), "{template}: {error}");
+        }
+    }
+
+    const PIECES: [&str; 20] = [
+        "{{ payload }}",
+        "{{ payload.a",
+        "{{ headers.a }}",
+        "{{ payload_text[:9] }}",
+        "{{ event_type | upper }}",
+        "{{ range(",
+        "{% for x in payload %}",
+        "{% endfor %}",
+        "{% if headers.a %}",
+        "{% else %}",
+        "{% endif %}",
+        "{% raw %}",
+        "{# ",
+        " #}",
+        "}}",
+        "%}",
+        "((((((((",
+        "[[[[[[[[",
+        "not not not not ",
+        "|length|tojson",
+    ];
+
+    proptest! {
+        /// Values come out of a JSON body as they went in, and nothing else does.
+        #[test]
+        fn fuzz_bodies_of_json(values in (fuzz::json(), fuzz::json(), fuzz::text())) {
+            let (a, b, text) = values;
+            let payload = serde_json::json!({ "a": a, "b": b, "text": text });
+            let template =
+                r#"{"a": {{ payload.a }}, "text": [{{ payload.text }}], "b": {{ payload.b }}}"#;
+            let rendered = render(template, Escape::Json, &payload.to_string()).unwrap();
+            let rendered: serde_json::Value = serde_json::from_str(&rendered).unwrap();
+            prop_assert_eq!(rendered, serde_json::json!({ "a": a, "text": [text], "b": b }));
+        }
+
+        /// No value leaves the block of code that it is in, nor calls anybody.
+        #[test]
+        fn fuzz_bodies_of_chats(event in fuzz::event()) {
+            let template = "```\n{{ payload_text }}{{ event_type }}{{ aggregate_id }}\n```";
+            for escape in [Escape::Discord, Escape::Slack] {
+                let body = Body::compile("text", template, escape).unwrap();
+                let rendered = body.render(&EventView::new(&event)).unwrap();
+                prop_assert_eq!(rendered.matches("```").count(), 2, "{}", rendered);
+                prop_assert!(escape == Escape::Discord || !rendered.contains('<'));
+            }
+        }
+
+        /// A template of any text is refused or rendered. What is called JSON is JSON.
+        #[test]
+        fn fuzz_bodies(
+            parts in proptest::collection::vec(
+                prop_oneof![
+                    3 => select(PIECES.to_vec()).prop_map(str::to_owned),
+                    1 => fuzz::text(),
+                ],
+                1..8,
+            ),
+            event in fuzz::event(),
+        ) {
+            for escape in [Escape::None, Escape::Json] {
+                match Body::compile("body", &parts.concat(), escape) {
+                    Ok(body) => {
+                        let rendered = body.render(&EventView::new(&event));
+                        let json = rendered.as_deref().map(serde_json::from_str::<&RawValue>);
+                        prop_assert!(escape == Escape::None || !matches!(json, Ok(Err(_))));
+                    }
+                    Err(error) => prop_assert!(error.contains("`body`"), "{}", error),
+                }
+            }
         }
     }
 }

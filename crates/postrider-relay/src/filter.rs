@@ -166,3 +166,134 @@ fn value_of(json: &Json) -> Value {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use postrider::Event;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+    use crate::fuzz;
+
+    const LEAVES: [&str; 24] = [
+        "payload",
+        "payload.a",
+        "payload.b",
+        "payload.a.b",
+        "payload.a[0]",
+        "payload['c']",
+        "headers.a",
+        "headers['b']",
+        "event_type",
+        "request_id",
+        "aggregate_id",
+        "true",
+        "false",
+        "null",
+        "0",
+        "-1",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "1.5",
+        "1e308",
+        "2u",
+        "'a'",
+        "[1, 'a', payload.b]",
+        "{'a': payload.a}",
+    ];
+    const SHAPES: [&str; 25] = [
+        "(A == B)",
+        "(A != B)",
+        "(A > B)",
+        "(A <= B)",
+        "(A + B)",
+        "(A - B)",
+        "(A * B)",
+        "(A / B)",
+        "(A % B)",
+        "(A && B)",
+        "(A || B)",
+        "(A ? B : A)",
+        "(A in B)",
+        "(!A)",
+        "(-A)",
+        "size(A)",
+        "string(A)",
+        "int(A)",
+        "double(A)",
+        "has(payload.a)",
+        "A.contains('a')",
+        "A.startsWith(B)",
+        "A.exists(x, x == B)",
+        "A.all(x, x != B)",
+        "A.map(x, x + B).size()",
+    ];
+
+    /// Expressions by the grammar, of few levels.
+    fn expressions() -> BoxedStrategy<String> {
+        let leaf = select(LEAVES.to_vec()).prop_map(str::to_owned);
+        let inner = leaf.prop_recursive(3, 16, 2, |inner| {
+            (select(SHAPES.to_vec()), inner.clone(), inner).prop_map(|(shape, a, b)| {
+                let parts: Vec<String> =
+                    shape.split('A').map(|part| part.replace('B', &b)).collect();
+                parts.join(&a)
+            })
+        });
+        inner.boxed()
+    }
+
+    #[test]
+    fn an_expression_that_is_nested_too_deeply_is_refused() {
+        for (open, close) in [("(", ")"), ("[", "]")] {
+            let text = format!("{}1{}", open.repeat(5_000), close.repeat(5_000));
+            assert!(Filter::compile(&text).is_err(), "{open}");
+        }
+    }
+
+    proptest! {
+        /// A filter answers, or says why it cannot: never both yes and no.
+        #[test]
+        fn fuzz_filters(expression in expressions(), event in fuzz::event()) {
+            let view = EventView::new(&event);
+            let answer =
+                |text: &str| Filter::compile(text).and_then(|filter| filter.matches(&view));
+            let (yes, no) = (answer(&expression), answer(&format!("!({expression})")));
+            prop_assert!(!(yes == Ok(true) && no == Ok(true)), "{}", expression);
+            for answer in [yes, no] {
+                let why = answer.err().unwrap_or_else(|| "filter".to_owned());
+                let named = ["filter", "payload", "headers"].iter().any(|name| why.contains(name));
+                prop_assert!(named, "{}", why);
+            }
+        }
+
+        /// What is no expression is refused.
+        #[test]
+        fn fuzz_filters_that_are_damaged(
+            text in fuzz::damaged(expressions().prop_map(String::into_bytes)),
+            depth in 0..40_usize,
+        ) {
+            let text = String::from_utf8_lossy(&text);
+            let text = format!("{}{text}{}", "(".repeat(depth), ")".repeat(depth));
+            if let Err(error) = Filter::compile(&text) {
+                prop_assert!(error.starts_with("filter `"), "{}", error);
+            }
+        }
+
+        /// Numbers and texts of the payload are compared as what they are.
+        #[test]
+        fn fuzz_filters_compare(a in any::<i32>(), b in any::<i32>(), text in fuzz::text()) {
+            let event = Event {
+                payload: serde_json::json!({ "a": a, "text": text }).to_string(),
+                headers: Some(serde_json::json!({ "A": text }).to_string()),
+                ..fuzz::sample()
+            };
+            let view = EventView::new(&event);
+            let matches = |text: &str| Filter::compile(text).unwrap().matches(&view).unwrap();
+            prop_assert_eq!(matches(&format!("payload.a > {b}")), a > b);
+            prop_assert_eq!(matches(&format!("payload.a == {b}")), a == b);
+            prop_assert!(matches("payload.text == headers.a && payload.a == payload.a + 0"));
+            prop_assert!(!matches("payload.none == 1 || headers.none == 'x'"));
+        }
+    }
+}

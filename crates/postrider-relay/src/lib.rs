@@ -20,6 +20,8 @@ mod failed_calls;
 mod fan_out;
 #[cfg(feature = "filters")]
 mod filter;
+#[cfg(test)]
+mod fuzz;
 mod gate;
 #[cfg(feature = "gateway")]
 pub mod gateway;

@@ -235,3 +235,90 @@ impl Serialize for Structured<'_> {
         map.end()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+    use proptest::sample::select;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::fuzz;
+
+    fn envelope(form: Form) -> Envelope {
+        Envelope::new(&EnvelopeSettings { form, ..EnvelopeSettings::default() }).unwrap()
+    }
+
+    proptest! {
+        /// Each header is there once, ours are ours, and the event's own follow.
+        #[test]
+        fn fuzz_messages(
+            event in fuzz::event(),
+            prefix in select(vec!["ce-", "ce_", "cloudEvents:"]),
+            form in select(vec![Form::Plain, Form::CloudEventsBinary, Form::CloudEventsStructured]),
+        ) {
+            let (view, envelope) = (EventView::new(&event), envelope(form));
+            let data = Cow::Borrowed(event.payload.as_str());
+            let Ok(message) = envelope.message(&view, data, prefix) else {
+                prop_assert!(event.headers().is_err());
+                return Ok(());
+            };
+            let names: HashSet<_> = message.headers.iter().map(|(name, _)| name).collect();
+            prop_assert_eq!(names.len(), message.headers.len());
+            let find = |wanted: &str| {
+                let found = message.headers.iter().find(|(name, _)| name == wanted);
+                found.map(|(_, value)| value.as_ref())
+            };
+            prop_assert_eq!(find("postrider-event-id"), Some(event.event_id.as_str()));
+            prop_assert_eq!(find("postrider-event-type").unwrap_or_default(), &event.event_type);
+            let own = event.headers().unwrap();
+            for (name, value) in &message.headers {
+                let lower = name.to_ascii_lowercase();
+                let ours = lower.starts_with(PREFIX) || lower.starts_with(&prefix.to_lowercase());
+                prop_assert!(ours || own.get(name.as_ref()).is_some_and(|own| own == value));
+            }
+            match form {
+                Form::Plain => prop_assert_eq!(message.body.as_ref(), &event.payload),
+                Form::CloudEventsBinary => {
+                    prop_assert_eq!(message.body.as_ref(), &event.payload);
+                    let attribute = |name: &str| find(&format!("{prefix}{name}"));
+                    prop_assert_eq!(attribute("id"), Some(event.event_id.as_str()));
+                    prop_assert_eq!(attribute("type"), Some(event.event_type.as_str()));
+                }
+                Form::CloudEventsStructured => is_structured(&event, &message.body)?,
+            }
+        }
+    }
+
+    /// Attributes and payload are read back as they were.
+    fn is_structured(event: &postrider::Event, body: &str) -> Result<(), TestCaseError> {
+        #[derive(serde::Deserialize)]
+        struct Read<'a> {
+            #[serde(borrow)]
+            data: &'a RawValue,
+            #[serde(flatten)]
+            attributes: std::collections::BTreeMap<String, Value>,
+        }
+        let parsed: Result<Read<'_>, _> = serde_json::from_str(body);
+        let read = parsed.map_err(|error| TestCaseError::fail(format!("{error}: {body}")))?;
+        let attribute = |name: &str| read.attributes.get(name).and_then(Value::as_str);
+        prop_assert_eq!(attribute("specversion"), Some("1.0"));
+        prop_assert_eq!(attribute("id"), Some(event.event_id.as_str()));
+        prop_assert_eq!(attribute("type"), Some(event.event_type.as_str()));
+        prop_assert_eq!(attribute("subject"), Some(event.aggregate_id.as_str()));
+        let source = attribute("source").and_then(|source| source.strip_prefix('/'));
+        let source = fuzz::percent_decoded(source.unwrap_or_default());
+        prop_assert_eq!(source, event.aggregate_type.as_bytes());
+        match attribute("datacontenttype") {
+            Some("application/json") => prop_assert_eq!(read.data.get(), event.payload.trim()),
+            other => {
+                prop_assert_eq!(other, Some("text/plain"));
+                let text: String = serde_json::from_str(read.data.get()).unwrap_or_default();
+                prop_assert_eq!(&text, &event.payload);
+            }
+        }
+        Ok(())
+    }
+}

@@ -247,3 +247,78 @@ fn child<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+    use crate::fuzz;
+
+    /// Texts with fields that exist, fields that do not, and braces alone.
+    fn templates() -> impl Strategy<Value = String> {
+        let fields = [
+            "{id}",
+            "{event_id}",
+            "{aggregate_id}",
+            "{request_id}",
+            "{header.a}",
+            "{payload.a}",
+            "{payload.a.b.0}",
+            "{payload.}",
+            "{secret}",
+            "{{",
+            "}}",
+            "{",
+            "}",
+            "{}",
+        ];
+        let part = prop_oneof![select(fields.to_vec()).prop_map(str::to_owned), fuzz::text()];
+        vec(part, 0..5).prop_map(|parts| parts.concat())
+    }
+
+    proptest! {
+        /// A template is refused, or filled with the event's values between its own text. Nothing of a
+        /// value becomes part of a URL but as a value.
+        #[test]
+        fn fuzz_templates(text in templates(), event in fuzz::event()) {
+            let template = match Template::parse(&text) {
+                Ok(template) => template,
+                Err(error) => {
+                    prop_assert!(error.starts_with('`'), "{}", error);
+                    return Ok(());
+                }
+            };
+            prop_assert_eq!(template.text(), &text);
+            let view = EventView::new(&event);
+            let Ok(filled) = template.fill(&view, percent_encoded) else { return Ok(()) };
+            let mut rest = filled.as_ref();
+            for part in &template.parts {
+                let written = match part {
+                    Part::Text(text) => text.clone(),
+                    Part::Field(field) => {
+                        let value = field.value(&view).unwrap();
+                        let encoded = percent_encoded(&value).into_owned();
+                        prop_assert_eq!(fuzz::percent_decoded(&encoded), value.as_bytes());
+                        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~*%".contains(c);
+                        prop_assert!(encoded.chars().all(is_plain), "{}", encoded);
+                        encoded
+                    }
+                };
+                prop_assert!(rest.starts_with(&written), "{} in {}", written, filled);
+                rest = &rest[written.len()..];
+            }
+            prop_assert_eq!(rest, "");
+        }
+
+        /// Any text can be written as a template that is just that text.
+        #[test]
+        fn fuzz_templates_of_plain_text(text in fuzz::text()) {
+            let written = text.replace('{', "{{").replace('}', "}}");
+            let template = Template::parse(&written).unwrap();
+            prop_assert_eq!(template.fixed(), Some(text.as_str()));
+        }
+    }
+}

@@ -177,3 +177,25 @@ pub(crate) fn lost_to_another(error: &sqlx::Error) -> bool {
     }
     matches!(cause.code().as_deref(), Some("40001" | "40P01"))
 }
+
+/// Whether the database refused a statement for the values in it: a constraint, a type, or a limit of
+/// the server (such as the depth of JSON). Nothing else is wrong then, and nothing was written.
+pub(crate) fn refuses_values(error: &sqlx::Error) -> bool {
+    let Some(cause) = error.as_database_error() else { return false };
+    #[cfg(feature = "mysql")]
+    if let Some(error) = cause.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()
+        // A text that the column's character set does not have; a date that does not exist.
+        && matches!(error.number(), 1366 | 1292)
+    {
+        return true;
+    }
+    match cause.code().as_deref() {
+        // SQLite: too big, a constraint, another type.
+        Some(code) if code.len() < 5 => {
+            matches!(code.parse::<i32>().map(|code| code & 0xff), Ok(18..=20))
+        }
+        // Data exception, integrity constraint violation, limit of the program.
+        Some(code) => ["22", "23", "54"].iter().any(|class| code.starts_with(class)),
+        None => false,
+    }
+}

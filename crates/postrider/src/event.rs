@@ -371,3 +371,43 @@ pub(crate) fn fit(text: &str, chars_max: usize) -> Cow<'_, str> {
     }
     Cow::Owned(text.chars().filter(|c| *c != '\0').take(chars_max).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::{btree_map, vec};
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+
+    fn texts() -> impl Strategy<Value = String> {
+        let pieces = [
+            "{", "}", "[", "]", "\"a\":", ",", "\"", "\\", "\\u0000", "\\ud800", "1e999", "-",
+            "null", " ", "\u{0}", "ü", "🦀",
+        ];
+        prop_oneof![
+            vec(select(pieces.to_vec()), 0..12).prop_map(|pieces| pieces.concat()),
+            any::<String>(),
+            (0..100_000_usize).prop_map(|levels| format!("{{\"a\":{}", "[".repeat(levels))),
+        ]
+    }
+
+    proptest! {
+        /// What is appended as headers is read as headers.
+        #[test]
+        fn fuzz_headers(own in btree_map(any::<String>(), any::<String>(), 0..6)) {
+            let mut event = NewEvent::new("order", "7", "OrderPlaced", "{}");
+            event.headers = own.clone();
+            prop_assert_eq!(headers(event.headers_json().as_deref()), Ok(own));
+        }
+
+        /// A column of any text is read or refused, and is not followed to any depth.
+        #[test]
+        fn fuzz_headers_of_any_text(text in texts()) {
+            match headers(Some(&text)) {
+                Ok(_) => prop_assert_eq!(text.trim_start().chars().next(), Some('{')),
+                Err(why) => prop_assert!(why.contains("not a JSON object"), "{}", why),
+            }
+        }
+    }
+}

@@ -131,19 +131,26 @@ pub(super) fn passed_on(headers: &HeaderMap, allowed: &[HeaderName], is_head: bo
 
 /// Headers that belong to one connection because `Connection` names them (RFC 9110, 7.6.1).
 pub(super) fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
-    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let names = values.flat_map(|value| value.split(','));
-    names.filter_map(|name| HeaderName::try_from(name.trim()).ok()).collect()
+    let names = list(headers, CONNECTION);
+    names.iter().filter_map(|name| HeaderName::try_from(name.as_str()).ok()).collect()
 }
 
 /// Whether the upstream lets others than the caller have an answer with these headers.
 pub(super) fn may_be_shared(headers: &HeaderMap) -> bool {
-    let rules = headers.get_all(CACHE_CONTROL).iter();
-    let rules = rules.filter_map(|value| value.to_str().ok()).flat_map(|all| all.split(','));
-    !rules.map(str::trim).any(|rule| {
+    !list(headers, CACHE_CONTROL).iter().any(|rule| {
         let name = rule.split('=').next().unwrap_or_default();
         name.eq_ignore_ascii_case("no-store") || name.eq_ignore_ascii_case("private")
     })
+}
+
+/// The members of a header that is a list. Bytes that are not ASCII are in one of them at most, and do
+/// not take the others away.
+fn list(headers: &HeaderMap, name: HeaderName) -> Vec<String> {
+    let values = headers.get_all(name).iter();
+    let texts = values.map(|value| String::from_utf8_lossy(value.as_bytes()));
+    texts
+        .flat_map(|text| text.split(',').map(|m| m.trim().to_owned()).collect::<Vec<_>>())
+        .collect()
 }
 
 /// The quoted parts of entity tags, which have no quotes in them: what a weak comparison compares.
@@ -158,7 +165,11 @@ pub(crate) fn now_ms() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::fuzz;
 
     fn headers(headers: &[(&'static str, &'static [u8])]) -> HeaderMap {
         let header = |(name, value): &(&'static str, &'static [u8])| {
@@ -195,6 +206,8 @@ mod tests {
         assert_eq!(passed_on(&answer, &allowed, false), headers(&[("content-type", b"x/y")]));
         let of_head = headers(&[("content-type", b"x/y"), ("content-length", b"7")]);
         assert_eq!(passed_on(&answer, &allowed, true), of_head);
+        let odd = headers(&[("etag", b"\"1\""), ("connection", b"\xe9, etag")]);
+        assert_eq!(passed_on(&odd, &allowed, false), HeaderMap::new());
     }
 
     #[test]
@@ -202,6 +215,7 @@ mod tests {
         let shared = |rules| may_be_shared(&headers(&[("cache-control", rules)]));
         assert!(may_be_shared(&HeaderMap::new()) && shared(b"public, max-age=0"));
         assert!(!shared(b"max-age=0, No-Store") && !shared(b"private=\"x\""));
+        assert!(!shared(b"no-store, x=\"\xe9\""), "bytes that are not ASCII hide nothing");
     }
 
     #[test]
@@ -212,5 +226,68 @@ mod tests {
         assert!(!has(b"\"a\"") && !has(b"") && !has(b"a,b") && !has(b"\"x\", \"y\""));
         assert!(!tagged.is_known_to(&HeaderMap::new()));
         assert!(!answer(&[]).is_known_to(&headers(&[("if-none-match", b"\"a,b\"")])));
+    }
+
+    fn answers() -> impl Strategy<Value = Answer> {
+        let value = vec(any::<u8>(), 0..6)
+            .prop_filter_map("a header's value", |bytes| HeaderValue::from_bytes(&bytes).ok());
+        let name = "[a-z]{1,4}".prop_map(|name| HeaderName::try_from(name).unwrap());
+        let headers = vec((name, value), 0..4);
+        (100..1_000_u16, headers, vec(any::<u8>(), 0..32), 0..10_u64.pow(15)).prop_map(
+            |(status, headers, body, at)| {
+                let status = StatusCode::from_u16(status).unwrap();
+                Answer::new(status, headers.into_iter().collect(), body.into(), at)
+            },
+        )
+    }
+
+    proptest! {
+        /// An answer comes out of the cache as it went in. Of other bytes there is none, or one
+        /// that can be sent.
+        #[test]
+        fn fuzz_gateway_answers(
+            answer in answers(),
+            kept_for_ms in any::<u64>(),
+            edits in vec(fuzz::edit(), 1..4),
+        ) {
+            let kept_for = Duration::from_millis(kept_for_ms);
+            let mut bytes = answer.to_bytes(kept_for);
+            prop_assert_eq!(Answer::from_bytes(bytes.clone()), Some((answer, kept_for)));
+            edits.iter().for_each(|edit| edit.apply(&mut bytes));
+            let length = bytes.len();
+            if let Some((read, kept_for)) = Answer::from_bytes(bytes) {
+                prop_assert!(read.body.len() < length);
+                let again = Answer::from_bytes(read.to_bytes(kept_for));
+                prop_assert_eq!(again, Some((read, kept_for)));
+            }
+        }
+
+        /// No bytes in `Connection` or `Cache-Control` hide what else is in them.
+        #[test]
+        fn fuzz_gateway_answer_headers(
+            connection in vec(fuzz::name(), 0..4),
+            rules in fuzz::damaged(Just(b"public, max-age=60, no-store".to_vec())),
+        ) {
+            let mut own = headers(&[("a", b"1"), ("b", b"2"), ("secret", b"3")]);
+            if let Ok(value) = HeaderValue::try_from(connection.join(", ")) {
+                own.insert(CONNECTION, value);
+            }
+            if let Ok(value) = HeaderValue::from_bytes(&rules) {
+                own.insert(CACHE_CONTROL, value);
+            }
+            let allowed = [HeaderName::from_static("a"), HeaderName::from_static("b")];
+            let passed = passed_on(&own, &allowed, false);
+            prop_assert!(passed.keys().all(|name| allowed.contains(name)));
+            if own.contains_key(CONNECTION) {
+                let listed = connection.iter().flat_map(|names| names.split(','));
+                for name in listed.map(str::trim) {
+                    prop_assert!(!allowed.iter().any(|a| a.as_str().eq_ignore_ascii_case(name))
+                        || !passed.contains_key(name));
+                }
+            }
+            let text = String::from_utf8_lossy(&rules).to_ascii_lowercase();
+            let forbids = text.split(',').any(|rule| rule.trim() == "no-store");
+            prop_assert!(!forbids || !own.contains_key(CACHE_CONTROL) || !may_be_shared(&own));
+        }
     }
 }

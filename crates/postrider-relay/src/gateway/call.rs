@@ -147,6 +147,14 @@ impl Call {
     /// `asked_at_ms` is when its caller asked for it.
     pub(crate) fn event(&self, gateway: &str, asked_at_ms: u64) -> NewEvent {
         let key = self.key();
+        let aggregate_id = shortened(&self.target, limits::AGGREGATE_ID_CHARS_MAX, &key);
+        let payload = self.payload(asked_at_ms);
+        NewEvent::new(gateway, aggregate_id, self.endpoint(), payload)
+            .request_id(key.request_id(gateway))
+    }
+
+    /// What is saved of it.
+    fn payload(&self, asked_at_ms: u64) -> String {
         let (body, body_base64) = match std::str::from_utf8(&self.body) {
             Ok("") => (None, None),
             Ok(text) if !text.contains('\0') => (Some(text.to_owned()), None),
@@ -161,11 +169,8 @@ impl Call {
             body_base64,
             asked_at_ms: self.overwrites().then_some(asked_at_ms),
         };
-        let aggregate_id = shortened(&self.target, limits::AGGREGATE_ID_CHARS_MAX, &key);
         // Texts in a struct always serialize.
-        let payload = serde_json::json!(saved).to_string();
-        NewEvent::new(gateway, aggregate_id, self.endpoint(), payload)
-            .request_id(key.request_id(gateway))
+        serde_json::json!(saved).to_string()
     }
 
     /// Method and first segment of the path: of these there are few, however many calls there are.
@@ -305,7 +310,12 @@ fn shortened(text: &str, chars_max: usize, key: &Key) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
     use super::*;
+    use crate::fuzz;
 
     #[test]
     fn a_path_that_leads_elsewhere_is_refused() {
@@ -384,5 +394,71 @@ mod tests {
         assert_eq!(id(&long("a")).len(), limits::AGGREGATE_ID_CHARS_MAX);
         assert_ne!(id(&long("a")), id(&long("b")));
         assert!(long("a").event("nexon", 1).validate().is_ok());
+    }
+
+    fn calls() -> impl Strategy<Value = Call> {
+        let methods = vec![Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE];
+        let target = "(/[a-z.%0-9;=]{0,4}){1,4}(\\?[a-z=&/.]{0,9})?"
+            .prop_filter_map("a target", |target| {
+                Call::get(target.clone()).is_ok().then_some(target)
+            });
+        let body =
+            prop_oneof![fuzz::payload().prop_map(String::into_bytes), vec(any::<u8>(), 0..9)];
+        let headers = vec((fuzz::name(), fuzz::text()), 0..3);
+        (select(methods), target, body, headers, proptest::option::of(fuzz::text())).prop_map(
+            |(method, target, body, headers, key)| {
+                let call = Call::new(method, target).unwrap().body(body);
+                let call =
+                    headers.into_iter().fold(call, |call, (name, value)| call.header(&name, value));
+                match key {
+                    Some(key) => call.idempotency_key(key),
+                    None => call,
+                }
+            },
+        )
+    }
+
+    fn event_of(payload: String) -> Event {
+        Event { payload, ..fuzz::sample() }
+    }
+
+    proptest! {
+        /// A call that was saved is the same call when it is read again.
+        #[test]
+        fn fuzz_gateway_calls(call in calls(), asked_at_ms in any::<u64>()) {
+            let (read, at) = Call::of_event(&event_of(call.payload(asked_at_ms))).unwrap();
+            prop_assert_eq!(&read, &call);
+            prop_assert_eq!(read.key(), call.key());
+            prop_assert!(!call.overwrites() || at == asked_at_ms);
+        }
+
+        /// A payload that anybody may have written makes no other call than it says, and none that
+        /// leaves the upstream's path.
+        #[test]
+        fn fuzz_gateway_calls_that_are_forged(
+            payload in fuzz::damaged(calls().prop_map(|call| call.payload(1).into_bytes())),
+        ) {
+            let event = event_of(String::from_utf8_lossy(&payload).into_owned());
+            let target = target_of(&event).into_owned();
+            if let Ok((call, _)) = Call::of_event(&event) {
+                prop_assert_eq!(call.target(), target);
+                prop_assert!(Call::get(call.target()).is_ok());
+                if let Ok(headers) = call.header_map() {
+                    prop_assert!(headers.values().all(|value| !value.as_bytes().contains(&b'\n')));
+                }
+            }
+        }
+
+        /// A target that is taken leads below the base path, however it is written.
+        #[test]
+        fn fuzz_gateway_targets(target in "(/|\\.|%|2|5|e|E|f|c|;|3|b|6|\\?|a|#|\\\\|@|:){1,14}") {
+            let target = format!("/{target}");
+            let Ok(call) = Call::get(target.clone()) else { return Ok(()) };
+            let url = url::Url::parse(&format!("http://h/base{}", call.target())).unwrap();
+            prop_assert_eq!(url.host_str(), Some("h"));
+            let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+            prop_assert_eq!(url.path(), format!("/base{path}"));
+            prop_assert_eq!(url.query().unwrap_or_default(), query);
+        }
     }
 }

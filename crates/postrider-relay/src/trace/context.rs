@@ -89,7 +89,10 @@ fn parse(text: &str) -> Option<(u128, u64, u8)> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::fuzz;
 
     #[test]
     fn only_a_whole_traceparent_is_read() {
@@ -121,5 +124,53 @@ mod tests {
         let child = "00-0000000000000000000000000000000a-000000000000000b-01";
         let expected = serde_json::json!({ "traceparent": child, "tracestate": "a=b" });
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), expected);
+    }
+
+    fn written((trace, span, flags): (u128, u64, u8)) -> String {
+        format!("00-{trace:032x}-{span:016x}-{flags:02x}")
+    }
+
+    proptest! {
+        /// A trace context is read as it was written. What is read at all is written like one.
+        #[test]
+        fn fuzz_trace_contexts(
+            parts in (1..u128::MAX, 1..u64::MAX, any::<u8>()),
+            edits in proptest::collection::vec(fuzz::edit(), 0..3),
+        ) {
+            prop_assert_eq!(parse(&written(parts)), Some(parts));
+            let mut bytes = written(parts).into_bytes();
+            edits.iter().for_each(|edit| edit.apply(&mut bytes));
+            let text = String::from_utf8_lossy(&bytes);
+            if let Some(read) = parse(&text) {
+                let text = text.trim();
+                prop_assert_eq!(&text[2..55], &written(read)[2..]);
+                prop_assert!(text.len() == 55 || !text.starts_with("00"));
+            }
+        }
+
+        /// A traced message has the event's other headers as they were, and one readable context.
+        #[test]
+        fn fuzz_trace_contexts_in_headers(event in fuzz::event(), ratio in 0.0..1.0_f64) {
+            let Some(mut read) = headers(&event) else { return Ok(()) };
+            let own = event.headers().unwrap();
+            let is_context = |name: &str| {
+                [TRACEPARENT, TRACESTATE].iter().any(|context| name.eq_ignore_ascii_case(context))
+            };
+            drop_invalid(&mut read);
+            let place = place(&event, &read, ratio);
+            let carried = with_parent(read, 10, 11);
+            let traced = Event { headers: Some(carried), ..event.clone() }.headers().unwrap();
+            let without = |headers: &std::collections::BTreeMap<String, String>| {
+                let mut headers = headers.clone();
+                headers.retain(|name, _| !is_context(name));
+                headers
+            };
+            prop_assert_eq!(without(&traced), without(&own));
+            let child = traced.get(TRACEPARENT).and_then(|text| parse(text));
+            prop_assert_eq!(child, Some((10, 11, 1)));
+            if let Some(place) = place {
+                prop_assert!(place.trace != 0 && place.parent != Some(0));
+            }
+        }
     }
 }

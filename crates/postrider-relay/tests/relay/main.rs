@@ -14,6 +14,7 @@ mod buffer_storm;
 mod channels;
 mod chat;
 mod crash;
+mod exports;
 mod failures;
 mod fan_out;
 mod faults;

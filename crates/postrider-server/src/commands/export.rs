@@ -131,6 +131,8 @@ async fn preview(
     outbox: &Outbox,
     entry: &ImportEntry,
 ) -> Result<Imported, StoreError> {
+    // First: it refuses what an import would refuse, before that is looked for.
+    let was_closed = opened.store.was_closed(outbox, entry).await?;
     let live = opened.store.event(outbox, entry.original_id).await?;
     let is_it = |event_id: &str| event_id.eq_ignore_ascii_case(&entry.event_id);
     if live.is_some_and(|e| e.status != Status::Completed && is_it(&e.event_id)) {
@@ -142,10 +144,7 @@ async fn preview(
     if letters.iter().any(|letter| letter.original_id == entry.original_id) {
         return Ok(Imported::Known);
     }
-    match opened.store.was_closed(outbox, entry).await? {
-        true => Ok(Imported::Known),
-        false => Ok(Imported::Restored),
-    }
+    Ok(if was_closed { Imported::Known } else { Imported::Restored })
 }
 
 /// Files, with each folder as the backup files in it.

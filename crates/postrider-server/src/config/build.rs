@@ -62,6 +62,10 @@ impl Config {
         let mut sinks: HashMap<String, Target> = HashMap::new();
         for section in &self.sink {
             let (name, target) = target(section, &names)?;
+            if name.is_empty() {
+                let message = "[[sink]] `name` is empty; outboxes refer to a sink by its name";
+                return Err(ConfigError::Invalid(message.to_owned()));
+            }
             if sinks.insert(name.clone(), target).is_some() {
                 return Err(ConfigError::Invalid(format!(
                     "[[sink]] `{name}`: another sink has this name"

@@ -16,10 +16,19 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
+/// 100 years. A time that is much longer cannot be added to the clock.
+const TIME_MAX: Duration = Duration::from_secs(36_525 * 24 * 3_600);
+
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| {
-        format!("`{text}` is no time ({error}); write it like \"250ms\", \"30s\", \"5m\" or \"7d\"")
-    })
+    let time = humantime::parse_duration(text).map_err(|error| {
+        format!(
+            "`{text}` is not a time ({error}); write it like \"250ms\", \"30s\", \"5m\" or \"7d\""
+        )
+    })?;
+    match time <= TIME_MAX {
+        true => Ok(time),
+        false => Err(format!("`{text}` is too long; at most 36525d (100 years)")),
+    }
 }
 
 /// A value that is never printed. `env:NAME` and `file:PATH` are looked up on reading.

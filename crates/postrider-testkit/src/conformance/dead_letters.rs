@@ -275,7 +275,7 @@ fn entry_of(letter: &DeadLetter) -> ImportEntry {
 }
 
 /// A file may hold anything; what no table could hold is refused with a reason, not with an error of
-/// the database, so that the other entries go on.
+/// the database, so that the other entries go on. What only some stores hold is in the tests of exports.
 pub async fn an_import_refuses_what_no_table_could_hold(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let sound = entry_of(&one_dead_letter(&db, &relay, order(1)).await);
@@ -283,11 +283,9 @@ pub async fn an_import_refuses_what_no_table_could_hold(db: TestDb) {
     let entry = || ImportEntry { original_id: 1_000, ..sound.clone() };
     let far = "+12026-01-01T00:00:00Z".parse().unwrap();
     for (bad, word) in [
-        (ImportEntry { event_id: text("not-a-uuid"), ..entry() }, "event_id"),
+        (ImportEntry { event_id: "x".repeat(37), ..entry() }, "event_id"),
         (ImportEntry { event_type: "x".repeat(201), ..entry() }, "200 characters"),
-        (ImportEntry { payload: text("a\0b"), ..entry() }, "payload has a NUL"),
         (ImportEntry { headers: Some(text("[1]")), ..entry() }, "JSON object"),
-        (ImportEntry { headers: Some(text("{\"a\":[\"\\u0000\"]}")), ..entry() }, "headers"),
         (ImportEntry { content_hash: Some("0".repeat(65)), ..entry() }, "content_hash"),
         (ImportEntry { failed_at: far, ..entry() }, "years"),
     ] {

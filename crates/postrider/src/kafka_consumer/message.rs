@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use rdkafka::message::{BorrowedMessage, Headers, Message};
+use rdkafka::message::{Headers, Message};
 use rdkafka::{Offset, TopicPartitionList};
 use sha2::{Digest, Sha256};
 
@@ -41,7 +41,7 @@ pub struct KafkaMessage {
 }
 
 impl KafkaMessage {
-    pub(super) fn read(message: &BorrowedMessage<'_>) -> Self {
+    pub(super) fn read(message: &impl Message) -> Self {
         let mut headers = BTreeMap::new();
         let mut identity = None;
         for header in message.headers().into_iter().flat_map(Headers::iter) {
@@ -152,6 +152,12 @@ pub(super) fn offsets_after(
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+    use rdkafka::Timestamp;
+    use rdkafka::message::{Header, OwnedHeaders, OwnedMessage};
+
     use super::*;
 
     fn message(partition: i32, offset: i64) -> KafkaMessage {
@@ -215,5 +221,91 @@ mod tests {
         let read = KafkaMessage::of_letter(&letter);
         assert_eq!((read.topic.as_str(), read.partition, read.offset), ("t", 3, 17));
         assert_eq!(read.event.event_id, "e-1");
+    }
+
+    fn bytes() -> BoxedStrategy<Vec<u8>> {
+        prop_oneof![
+            2 => "[a-z0-9-]{0,8}|sha256:[0-9a-f]{2}|2026-0[1-9]-01T00:00:00Z"
+                .prop_map(String::into_bytes),
+            1 => vec(any::<u8>(), 0..8),
+            1 => (any::<u8>(), 0..400_usize).prop_map(|(byte, count)| vec![byte; count]),
+        ]
+        .boxed()
+    }
+
+    /// Headers by name, several of one name among them, with and without a value.
+    fn headers() -> impl Strategy<Value = Vec<(String, Option<Vec<u8>>)>> {
+        let name = "postrider-event-id|postrider-event-type|ce_time|[a-z]{1,3}";
+        vec((name, option::weighted(0.9, bytes())), 0..5)
+    }
+
+    fn sent(
+        headers: &[(String, Option<Vec<u8>>)],
+        key: Option<Vec<u8>>,
+        payload: Option<Vec<u8>>,
+        (partition, offset): (i32, i64),
+    ) -> OwnedMessage {
+        let written = headers.iter().fold(OwnedHeaders::new(), |written, (key, value)| {
+            written.insert(Header { key, value: value.as_deref() })
+        });
+        let topic = "t".to_owned();
+        OwnedMessage::new(
+            payload,
+            key,
+            topic,
+            Timestamp::NotAvailable,
+            partition,
+            offset,
+            Some(written),
+        )
+    }
+
+    proptest! {
+        /// A message of any bytes is read, and comes out of a dead letter as it was. Its identity is
+        /// one that an inbox takes, or its place is.
+        #[test]
+        fn fuzz_kafka_messages(
+            headers in headers(),
+            key in option::of(bytes()),
+            payload in option::of(bytes()),
+            place in (0..i32::MAX, 0..i64::MAX),
+        ) {
+            let read = KafkaMessage::read(&sent(&headers, key.clone(), payload.clone(), place));
+            prop_assert_eq!((read.partition, read.offset), place);
+            prop_assert_eq!(&read.payload, &payload.unwrap_or_default());
+            prop_assert_eq!(&read.key, &key);
+            let given = headers.iter().rfind(|(name, _)| name == EVENT_ID);
+            let given = given.map(|(_, value)| value.clone().unwrap_or_default());
+            match given.as_deref().map(std::str::from_utf8) {
+                None => prop_assert_eq!(&read.event.event_id, &read.source()),
+                Some(Ok(text)) => prop_assert_eq!(&read.event.event_id, text),
+                Some(Err(_)) => prop_assert_eq!(read.event.event_id.len(), "sha256:".len() + 64),
+            }
+            let by_place = Incoming { event_id: read.identity_by_place(), created_at: None };
+            prop_assert!(crate::inbox::identities(&[by_place]).is_ok());
+            let stored = crate::store::StoredLetter {
+                id: 1,
+                consumer: "c".to_owned(),
+                event_id: read.event.event_id.clone(),
+                source: read.source(),
+                key: read.key.clone(),
+                headers: serde_json::json!(read.headers).to_string(),
+                payload: read.payload.clone(),
+                error_message: String::new(),
+                failed_at: Utc::now(),
+                retry_asked_at: None,
+            };
+            prop_assert_eq!(KafkaMessage::of_letter(&stored.read().unwrap()), read);
+        }
+
+        /// Two messages with different identities are different events, whatever bytes they are.
+        #[test]
+        fn fuzz_kafka_messages_are_told_apart(one in bytes(), other in bytes()) {
+            let read = |bytes: &[u8]| {
+                let headers = [(EVENT_ID.to_owned(), Some(bytes.to_vec()))];
+                KafkaMessage::read(&sent(&headers, None, None, (0, 1))).event.event_id
+            };
+            prop_assert_eq!(read(&one) == read(&other), one == other);
+        }
     }
 }

@@ -17,8 +17,9 @@ use crate::store::search;
 use crate::store::{
     Attempt, AuditEntry, AuditFilter, BOOKS_BY_MINUTE, BookLine, Books, CountLimit, Counted,
     DeadLetter, DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified,
-    ImportEntry, Imported, Listed, Oldest, Page, Resent, Result, Statistics, TypeStatistics,
-    books_from_lines, edited, groups, parse_stored, refuse_acting_on, refuse_reopening, resent,
+    ImportEntry, Imported, Listed, Oldest, Page, Resent, Result, Statistics, StoreKind,
+    TypeStatistics, books_from_lines, edited, groups, parse_stored, refuse_acting_on,
+    refuse_reopening, resent,
 };
 use crate::{Outbox, Status, fingerprint};
 
@@ -245,7 +246,7 @@ impl Desk for MysqlStore {
         entry: &ImportEntry,
         operator: &str,
     ) -> Result<Imported> {
-        entry.check()?;
+        entry.check(StoreKind::Mysql)?;
         let mut tx = self.begin().await?;
         let live: Option<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_live.sql")))
             .bind(entry.original_id)
@@ -286,7 +287,7 @@ impl Desk for MysqlStore {
                 tx.rollback().await?;
                 return Ok(Imported::Known);
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(entry.refused_by(error)),
         }
         let closed: bool = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_closed.sql")))
             .bind(entry.original_id)
@@ -306,7 +307,7 @@ impl Desk for MysqlStore {
     }
 
     async fn was_closed(&self, outbox: &Outbox, entry: &ImportEntry) -> Result<bool> {
-        entry.check()?;
+        entry.check(StoreKind::Mysql)?;
         Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_closed.sql")))
             .bind(entry.original_id)
             .bind(&entry.event_id)

@@ -17,8 +17,9 @@ use crate::store::search;
 use crate::store::{
     Attempt, AuditEntry, AuditFilter, BOOKS_BY_MINUTE, BookLine, Books, CountLimit, Counted,
     DeadLetter, DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified,
-    ImportEntry, Imported, Listed, Oldest, Page, Resent, Result, Statistics, TypeStatistics,
-    books_from_lines, edited, groups, parse_stored, refuse_acting_on, refuse_reopening, resent,
+    ImportEntry, Imported, Listed, Oldest, Page, Resent, Result, Statistics, StoreKind,
+    TypeStatistics, books_from_lines, edited, groups, parse_stored, refuse_acting_on,
+    refuse_reopening, resent,
 };
 use crate::{Outbox, Status, fingerprint};
 
@@ -248,10 +249,7 @@ impl Desk for PostgresStore {
         entry: &ImportEntry,
         operator: &str,
     ) -> Result<Imported> {
-        entry.check()?;
-        if Uuid::parse_str(&entry.event_id).is_err() {
-            return Err(entry.refuse("event_id is not a UUID".to_owned()));
-        }
+        entry.check(StoreKind::Postgres)?;
         let mut tx = self.begin().await?;
         let live: Option<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_live.sql")))
             .bind(entry.original_id)
@@ -285,7 +283,8 @@ impl Desk for PostgresStore {
             .bind(fingerprint(entry.reason, &entry.error_message))
             .bind(entry.expires_at)
             .execute(&mut *tx)
-            .await?;
+            .await
+            .map_err(|error| entry.refused_by(error))?;
         if inserted.rows_affected() == 0 {
             tx.rollback().await?;
             return Ok(Imported::Known);
@@ -306,7 +305,7 @@ impl Desk for PostgresStore {
     }
 
     async fn was_closed(&self, outbox: &Outbox, entry: &ImportEntry) -> Result<bool> {
-        entry.check()?;
+        entry.check(StoreKind::Postgres)?;
         Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_closed.sql")))
             .bind(entry.original_id)
             .bind(&entry.event_id)

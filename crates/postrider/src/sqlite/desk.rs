@@ -11,12 +11,13 @@ use super::append::append;
 use super::search::{AuditSearch, DlqSearch, EventSearch, dead_letter};
 use super::value::{required, time};
 use super::{On, SqliteStore, minus, stored};
+use crate::error::refuses_values;
 use crate::event::{fit, limits};
 use crate::store::search;
 use crate::store::{
     Attempt, AuditEntry, AuditFilter, BOOKS_BY_MINUTE, BookLine, Books, CountLimit, Counted,
     DeadLetter, DeadLetterGroups, Desk, DlqFilter, Edit, EventFilter, EventRecord, Identified,
-    ImportEntry, Imported, Listed, Page, Resent, Result, Statistics, TypeStatistics,
+    ImportEntry, Imported, Listed, Page, Resent, Result, Statistics, StoreKind, TypeStatistics,
     books_from_lines, edited, groups, refuse_acting_on, refuse_reopening, resent,
 };
 use crate::{Outbox, Status, fingerprint};
@@ -249,7 +250,7 @@ impl Desk for SqliteStore {
         entry: &ImportEntry,
         operator: &str,
     ) -> Result<Imported> {
-        entry.check()?;
+        entry.check(StoreKind::Sqlite)?;
         let mut tx = self.begin().await?;
         let live: Option<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_live.sql")))
             .bind(entry.original_id)
@@ -284,8 +285,11 @@ impl Desk for SqliteStore {
             .bind(fingerprint(entry.reason, &entry.error_message))
             .bind(entry.expires_at.map(stored))
             .execute(&mut *tx)
-            .await
-            .on(self)?;
+            .await;
+        let inserted = match inserted {
+            Err(error) if refuses_values(&error) => return Err(entry.refused_by(error)),
+            answer => answer.on(self)?,
+        };
         if inserted.rows_affected() == 0 {
             tx.rollback().await.on(self)?;
             return Ok(Imported::Known);
@@ -307,7 +311,7 @@ impl Desk for SqliteStore {
     }
 
     async fn was_closed(&self, outbox: &Outbox, entry: &ImportEntry) -> Result<bool> {
-        entry.check()?;
+        entry.check(StoreKind::Sqlite)?;
         Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_is_closed.sql")))
             .bind(entry.original_id)
             .bind(&entry.event_id)

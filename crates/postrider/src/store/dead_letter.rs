@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, Datelike, Utc};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use uuid::Uuid;
 
-use super::{Counted, Result};
+use super::{Counted, Result, StoreKind};
+use crate::error::refuses_values;
 use crate::event::limits;
 use crate::{AppendError, Appended, NewEvent, StoreError};
 
@@ -234,9 +235,10 @@ impl ImportEntry {
         })
     }
 
-    /// Refuses what no table could hold, and nothing else: a file may come from anywhere, but what
-    /// an outbox held must get back.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Refuses what the outbox of this store could not hold, and nothing else: a file may come from
+    /// anywhere, but what an outbox held must get back. Whether headers are JSON is for the database
+    /// to say, because each of them has its own limits of depth, numbers and escapes.
+    pub(crate) fn check(&self, store: StoreKind) -> Result<()> {
         use limits::*;
         let fields = [
             ("event_id", Some(&self.event_id), EVENT_ID_CHARS),
@@ -246,30 +248,43 @@ impl ImportEntry {
             ("event_type", Some(&self.event_type), EVENT_TYPE_CHARS_MAX),
             ("content_hash", self.content_hash.as_ref(), CONTENT_HASH_CHARS_MAX),
             ("payload", Some(&self.payload), usize::MAX),
+            ("headers", self.headers.as_ref(), usize::MAX),
         ];
         for (field, value, max) in fields {
             let Some(value) = value else { continue };
-            if value.contains('\0') {
+            if store == StoreKind::Postgres && value.contains('\0') {
                 return Err(self.refuse(format!("{field} has a NUL")));
             }
-            if value.len() > max && value.chars().count() > max {
+            if value.len() > max && chars(value, store) > max {
                 return Err(self.refuse(format!("{field} has more than {max} characters")));
             }
         }
-        if !self.event_id.is_ascii() || self.event_id.len() != EVENT_ID_CHARS {
+        let is_identity = match store {
+            StoreKind::Postgres => Uuid::parse_str(&self.event_id).is_ok(),
+            StoreKind::Mysql => self.event_id.is_ascii(),
+            StoreKind::Sqlite => chars(&self.event_id, store) == EVENT_ID_CHARS,
+        };
+        if !is_identity {
             return Err(self.refuse("event_id is not a UUID".to_owned()));
         }
-        let headers = self.headers.as_deref().map(serde_json::from_str::<Value>).transpose();
-        if !matches!(headers, Ok(None | Some(Value::Object(_)))) {
+        // What the table of SQLite trims is less than what JSON has as white space.
+        let space = if store == StoreKind::Sqlite { &[' '][..] } else { &[' ', '\t', '\n', '\r'] };
+        let is_object = |text: &String| text.trim_start_matches(space).starts_with('{');
+        if !self.headers.as_ref().is_none_or(is_object) {
             return Err(self.refuse("headers are not a JSON object".to_owned()));
-        }
-        if headers.is_ok_and(|headers| headers.as_ref().is_some_and(has_nul)) {
-            return Err(self.refuse("headers have a NUL".to_owned()));
         }
         let times = [Some(self.failed_at), Some(self.created_at), self.expires_at];
         match times.iter().flatten().all(|time| (1..=9999).contains(&time.year())) {
             true => Ok(()),
             false => Err(self.refuse("its times are not in the years 1 to 9999".to_owned())),
+        }
+    }
+
+    /// Why the table did not take it: its values, or anything that has nothing to do with them.
+    pub(crate) fn refused_by(&self, error: sqlx::Error) -> StoreError {
+        match refuses_values(&error) {
+            true => self.refuse(format!("the database refuses its values: {error}")),
+            false => error.into(),
         }
     }
 
@@ -280,15 +295,10 @@ impl ImportEntry {
     }
 }
 
-fn has_nul(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.contains('\0'),
-        Value::Array(values) => values.iter().any(has_nul),
-        Value::Object(fields) => {
-            fields.iter().any(|(name, value)| name.contains('\0') || has_nul(value))
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
+/// Characters as the store counts them: SQLite ends a text at a NUL.
+fn chars(text: &str, store: StoreKind) -> usize {
+    let ended = text.split('\0').next().filter(|_| store == StoreKind::Sqlite);
+    ended.unwrap_or(text).chars().count()
 }
 
 /// Characters of an identity.

@@ -137,17 +137,25 @@ fn http_date(text: &str, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     // Without the day of the week: a year of two digits may make it another one.
     let (_, date) = text.split_once(' ')?;
     if let Ok(at) = NaiveDateTime::parse_from_str(date, "%d-%b-%y %H:%M:%S GMT") {
-        // More than 50 years ahead means the century before.
-        let is_past = at.year() > now.year() + 50;
-        let at = if is_past { at.with_year(at.year() - 100)? } else { at };
-        return Some(at.and_utc());
+        // The year with these two digits that is at most 50 years ahead.
+        let last = now.year() + 50;
+        let year = last - (last - at.year()).rem_euclid(100);
+        return Some(at.with_year(year)?.and_utc());
     }
     NaiveDateTime::parse_from_str(date, "%b %e %H:%M:%S %Y").ok().map(|at| at.and_utc())
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use http::HeaderValue;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
     use super::*;
+    use crate::fuzz;
+    use crate::policy::RETRY_AFTER_MAX;
 
     #[test]
     fn answers_mean_what_the_specification_says() {
@@ -177,7 +185,70 @@ mod tests {
         for past in ["Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
             assert_eq!(retry_after(past, now), Some(Duration::ZERO), "{past}");
         }
+        let far = "Thursday, 01-Jan-70 00:00:00 GMT";
+        assert_eq!(retry_after(far, now), Some(Duration::from_secs(1_388_534_400)), "2070");
         assert_eq!(retry_after("soon", now), None);
         assert_eq!(retry_after("Thursday, soon", now), None);
+    }
+
+    /// What a destination may send: a status of any number, a header and a body of any bytes.
+    fn answers() -> impl Strategy<Value = (u16, Vec<u8>, Vec<u8>)> {
+        let second = 0..4_000_000_000_i64;
+        let forms =
+            ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
+        let date = (second, select(forms.to_vec())).prop_map(|(second, form)| {
+            let at = DateTime::from_timestamp(second, 0).unwrap_or_default();
+            at.format(form).to_string().into_bytes()
+        });
+        let number = any::<u64>().prop_map(|number| number.to_string().into_bytes());
+        let sound = prop_oneof![date, number];
+        let asked = prop_oneof![2 => sound.clone(), 1 => fuzz::damaged(sound)];
+        let body = prop_oneof![
+            vec(any::<u8>(), 0..64),
+            (any::<u8>(), 0..3 * DETAIL_BYTES_MAX).prop_map(|(byte, count)| vec![byte; count]),
+        ];
+        (100..1_000_u16, asked, body)
+    }
+
+    proptest! {
+        /// The bytes of an answer that are kept are few, whatever its status, and no text in
+        /// `Retry-After` makes a wait that cannot be added to the time.
+        #[test]
+        fn fuzz_answers((status, asked, body) in answers()) {
+            let mut response = http::Response::builder().status(status);
+            if let Ok(value) = HeaderValue::from_bytes(&asked) {
+                response = response.header(RETRY_AFTER, value);
+            }
+            let response = Response::from(response.body(body.clone()).unwrap());
+            let answer = Answer::read(response, true).now_or_never().unwrap();
+            let wait = answer.retry_after();
+            let kept = answer.kept.as_ref().map(Vec::len);
+            prop_assert!(answer.body.chars().count() <= DETAIL_BYTES_MAX);
+            let is_success = (200..300).contains(&status);
+            prop_assert_eq!(kept, is_success.then_some(body.len()));
+            let begun = &body[..body.len().min(DETAIL_BYTES_MAX)];
+            prop_assert!(is_success || answer.body == String::from_utf8_lossy(begun));
+            let outcome = answer.outcome(wait);
+            prop_assert_eq!(matches!(outcome, Outcome::Delivered), is_success);
+            if let Outcome::Down { retry_after, .. } = outcome {
+                prop_assert_eq!(retry_after, wait);
+                let bounded = wait.unwrap_or_default().min(RETRY_AFTER_MAX);
+                prop_assert!(tokio::time::Instant::now().checked_add(bounded).is_some());
+            }
+        }
+
+        /// A date means the same in each of its forms, for 50 years.
+        #[test]
+        fn fuzz_answers_with_dates(ahead_s in 0..1_500_000_000_i64) {
+            let now: DateTime<Utc> = "2026-01-01T00:00:00Z".parse().unwrap();
+            let at = now + chrono::Duration::seconds(ahead_s);
+            for form in
+                ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"]
+            {
+                let text = at.format(form).to_string();
+                let wait = u64::try_from(ahead_s).map(Duration::from_secs).ok();
+                prop_assert_eq!(retry_after(&text, now), wait, "{}", text);
+            }
+        }
     }
 }

@@ -295,3 +295,59 @@ fn header_value(name: &str, text: &str) -> HeaderValue {
         HeaderValue::try_from(encoded).unwrap_or_else(|_| HeaderValue::from_static(""))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fuzz;
+
+    static SINK: LazyLock<HttpSink> = LazyLock::new(|| {
+        let headers = vec![("Authorization".to_owned(), "Bearer ours".to_owned())];
+        HttpSink::new(HttpSettings { headers, ..HttpSettings::new("s", "http://h/") }).unwrap()
+    });
+
+    proptest! {
+        /// Any value is read back by the rule that the documentation gives to receivers.
+        #[test]
+        fn fuzz_header_values(text in fuzz::text()) {
+            let value = header_value("tenant", &text);
+            let sent = value.to_str().unwrap();
+            prop_assert_eq!(sent.trim(), sent);
+            let read = match sent.strip_prefix(ENCODED) {
+                Some(encoded) => fuzz::percent_decoded(encoded),
+                None => sent.as_bytes().to_vec(),
+            };
+            prop_assert_eq!(read, text.as_bytes());
+            let attribute = header_value("ce-subject", &text);
+            prop_assert_eq!(fuzz::percent_decoded(attribute.to_str().unwrap()), text.as_bytes());
+        }
+
+        /// No event replaces our headers or the framing of a request.
+        #[test]
+        fn fuzz_header_values_of_events(
+            event in fuzz::event(),
+            forged in proptest::sample::select(vec![
+                "Authorization", "content-LENGTH", "Transfer-Encoding", "Idempotency-Key", "host",
+                "postrider-event-id", "Content-Type", "te", "expect",
+            ]),
+        ) {
+            let headers = serde_json::json!({ forged: "forged", "other": "o" }).to_string();
+            for event in [Event { headers: Some(headers), ..event.clone() }, event] {
+                let Ok((headers, body)) = SINK.prepare(&EventView::new(&event)) else { continue };
+                prop_assert_eq!(&headers["authorization"], "Bearer ours");
+                prop_assert_eq!(&headers[IDEMPOTENCY_KEY], event.event_id.as_str());
+                prop_assert_eq!(&headers[CONTENT_TYPE], "application/json");
+                prop_assert_eq!(&body, &event.payload);
+                for name in FRAMING {
+                    let is_ours = name == CONTENT_LENGTH.as_str() && body.is_empty();
+                    let expected = is_ours.then_some("0");
+                    prop_assert_eq!(headers.get(name).and_then(|v| v.to_str().ok()), expected);
+                }
+            }
+        }
+    }
+}

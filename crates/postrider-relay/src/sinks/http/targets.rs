@@ -117,35 +117,30 @@ fn check(template: &Template) -> Result<(), String> {
 }
 
 /// Counts the segments `.` and `..` before the query, as the most lenient server would read them: it
-/// decodes `%2f`, `%5c` and `%2e` (also where the `%` is encoded), takes `\` for `/`, and ignores
-/// parameters (`..;a=b`).
+/// decodes until nothing is encoded any more, takes `\` for `/`, and ignores parameters (`..;a=b`) and
+/// whatever follows a decoded `?` or `#`.
 pub(crate) fn dot_segments(url: &str) -> usize {
-    let path = lenient(url.split(['?', '#']).next().unwrap_or_default());
-    let is_dots = |segment: &&str| matches!(segment.split(';').next(), Some("." | ".."));
-    path.split(['/', '\\']).filter(is_dots).count()
+    let path = decoded(url.split(['?', '#']).next().unwrap_or_default());
+    let is_dots = |segment: &&[u8]| {
+        matches!(segment.split(|byte| b";?#".contains(byte)).next(), Some(b"." | b".."))
+    };
+    path.split(|byte| b"/\\".contains(byte)).filter(is_dots).count()
 }
 
-/// Decodes the characters that a path is divided by.
-fn lenient(path: &str) -> String {
-    let (mut plain, mut rest) = (String::with_capacity(path.len()), path);
-    while let Some(at) = rest.find('%') {
-        plain.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        let code = rest.trim_start_matches("25");
-        let decoded = match code.get(..2) {
-            Some("2e" | "2E") => '.',
-            Some("2f" | "2F") => '/',
-            Some("5c" | "5C") => '\\',
-            Some("3b" | "3B") => ';',
-            _ => {
-                plain.push('%');
-                continue;
-            }
-        };
-        plain.push(decoded);
-        rest = &code[2..];
+/// Decodes percent-encoding until there is none left, in one pass.
+fn decoded(path: &str) -> Vec<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let mut plain: Vec<u8> = Vec::with_capacity(path.len());
+    for byte in path.bytes() {
+        plain.push(byte);
+        // What was decoded may end another escape, as in `%25%32e`.
+        while let [.., b'%', high, low] = plain.as_slice()
+            && let (Some(high), Some(low)) = (digit(*high), digit(*low))
+        {
+            plain.truncate(plain.len() - 3);
+            plain.push((high << 4) | low);
+        }
     }
-    plain.push_str(rest);
     plain
 }
 
@@ -163,7 +158,11 @@ fn fixed_host(template: &Template) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
     use super::*;
+    use crate::fuzz;
 
     fn targets(url: &str) -> Result<Targets, String> {
         Targets::new(Some(url), &[])
@@ -206,11 +205,74 @@ mod tests {
             "/%252e%252e/b",
             "/a/.%25252E%252Fb",
             "/a%5C.",
+            "/a/.%25%32%65",
+            "/a/%%32e.",
+            "/a/..%3fb",
         ] {
             assert_eq!(dot_segments(hidden), 1, "{hidden}");
         }
         for plain in ["/", "/a..b/...", "/a%2Fb", "/100%25", "/a;b=..", "/%25..", "/a?b=/../"] {
             assert_eq!(dot_segments(plain), 0, "{plain}");
+        }
+    }
+
+    /// The path as a server reads it that decodes until nothing is encoded, takes `\` for `/`, ignores
+    /// parameters and follows `..`.
+    fn followed(path: &str) -> Vec<String> {
+        let mut plain = path.as_bytes().to_vec();
+        loop {
+            let decoded = fuzz::percent_decoded(&String::from_utf8_lossy(&plain));
+            if decoded == plain {
+                break;
+            }
+            plain = decoded;
+        }
+        let mut segments: Vec<String> = Vec::new();
+        for segment in String::from_utf8_lossy(&plain).split(['/', '\\']) {
+            match segment.split(';').next().unwrap_or_default() {
+                "" | "." => {}
+                ".." => drop(segments.pop()),
+                name => segments.push(name.to_owned()),
+            }
+        }
+        segments
+    }
+
+    proptest! {
+        /// Whatever an event holds, its request goes to the template's host and below its path.
+        #[test]
+        fn fuzz_urls(
+            event in fuzz::event(),
+            template in select(vec![
+                "http://h:81/base/{aggregate_id}",
+                "http://h:81/base/{aggregate_type}/{event_type}/x?{aggregate_id}",
+                "http://h:81/base/x{aggregate_type}{aggregate_id}{event_type}#f",
+                "http://h:81/base/.{aggregate_id}/%{event_type}",
+                "http://h:81/base/{header.a}/{payload.a}",
+                "http://{aggregate_id}@h:81/base/{id}/{event_id}",
+            ]),
+        ) {
+            let targets = targets(template).unwrap();
+            let view = EventView::new(&event);
+            if let Ok(target) = targets.target(&view) {
+                let url = target.url;
+                let place = (url.scheme(), url.host_str(), url.port());
+                prop_assert_eq!(place, ("http", Some("h"), Some(81)));
+                prop_assert!(!target.host_by_event);
+                let path = followed(url.path());
+                prop_assert_eq!(path.first().map(String::as_str), Some("base"), "{}", url);
+            }
+        }
+
+        /// The count of segments that lead elsewhere misses none that such a server follows.
+        #[test]
+        fn fuzz_urls_with_dots(
+            path in "(/|\\\\|\\.|;|%2e|%2F|%5C|%3b|%3f|%25|%32|%65|%45|2|5|e|x){1,8}",
+        ) {
+            let path = format!("/base/x/{path}");
+            let leads = followed(&path);
+            let stays = leads.len() >= 2 && leads[0] == "base" && leads[1] == "x";
+            prop_assert!(stays || dot_segments(&path) > 0, "{} is {:?}", path, leads);
         }
     }
 }

@@ -1,0 +1,140 @@
+//! Configurations that nobody meant: each is taken, or refused by the key that is wrong.
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use super::*;
+
+/// The default with all keys that it has as comments, each with the value that is shown there.
+pub(super) fn whole() -> String {
+    let text: String = DEFAULT
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            Some(rest) if rest.starts_with('[') || is_setting(rest) => {
+                let rest = rest.split("   ").next().unwrap();
+                let (variable, file) = ("https://example.com/", "/dev/null");
+                format!("{rest}\n").replace("env:", variable).replace("partner.json.j2", file)
+            }
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    // The outboxes that the example of a fan-out leads to.
+    let branches = ["orders_to_kafka", "large_orders"]
+        .map(|name| format!("[[outbox]]\nname = '{name}'\npreset = 'broker'\nsink = 'kafka'\n"));
+    text + &branches.concat()
+}
+
+fn is_setting(line: &str) -> bool {
+    line.split_once(" = ")
+        .is_some_and(|(key, _)| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+}
+
+/// Values that are hard on somebody: on types, arithmetic, times, URLs, templates and files.
+const VALUES: [&str; 48] = [
+    "0",
+    "1",
+    "-1",
+    "2147483648",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "0.5",
+    "-0.0",
+    "1e308",
+    "5e-324",
+    "nan",
+    "inf",
+    "-inf",
+    "true",
+    "''",
+    "' '",
+    "'x'",
+    "'ü'",
+    "'open'",
+    "'off'",
+    "\"\\u0000\"",
+    "\"a\\r\\nb: c\"",
+    "'0s'",
+    "'1ns'",
+    "'100y'",
+    "'584542046090y'",
+    "'18446744073709551615s'",
+    "'99999999999999999999y'",
+    "'-1s'",
+    "'25:61'",
+    "'0.0.0.0:80'",
+    "'127.0.0.1:0'",
+    "'http://[::1'",
+    "'http://h:99999/'",
+    "'https://user:hunter2@h/?a=b'",
+    "'//h'",
+    "'{x}'",
+    "'{{ x }}'",
+    "'{% if %}'",
+    "'((('",
+    "'; DROP TABLE x'",
+    "'/no/such'",
+    "'file:/no/such'",
+    "'env:POSTRIDER_NO_SUCH'",
+    "[]",
+    "['x', '']",
+    "{}",
+    "1979-05-27T07:32:00Z",
+];
+
+/// What is wrong with a configuration.
+fn refusal(text: &str) -> Option<String> {
+    let parsed = toml::from_str::<Config>(text).map_err(|error| malformed("file", text, &error));
+    let built = parsed.and_then(Config::validated).and_then(Config::build);
+    built.err().map(|error| error.to_string())
+}
+
+proptest! {
+    // Each case makes all sinks of the default.
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 8))]
+
+    /// A value that a key does not take is refused, by the name of the key.
+    #[test]
+    fn fuzz_configurations(at in any::<Index>(), value in select(VALUES.to_vec())) {
+        let whole = whole();
+        let mut lines: Vec<String> = whole.lines().map(str::to_owned).collect();
+        let settings: Vec<usize> = (0..lines.len()).filter(|i| is_setting(&lines[*i])).collect();
+        let line = settings[at.index(settings.len())];
+        let key = lines[line].split_once(" = ").unwrap().0.to_owned();
+        lines[line] = format!("{key} = {value}");
+        let plain = value.trim_matches(['\'', '"']);
+        if let Some(error) = refusal(&lines.join("\n")) {
+            // Of a value that does not fit in a block with a `kind`, the line of the block is named.
+            let is_placed = error.starts_with("file line ");
+            let names = error.contains(&key) || (plain.len() > 1 && error.contains(plain));
+            let names = names || is_placed;
+            prop_assert!(names, "line {}, {} = {}: {}", line + 1, key, value, error);
+        }
+    }
+
+    /// A file of any text is taken or refused. Nothing of a secret is shown.
+    #[test]
+    fn fuzz_configurations_that_are_damaged(
+        at in any::<Index>(),
+        from in any::<Index>(),
+        lost in 0..12_usize,
+        put in prop_oneof![
+            "[\\[\\]{}=\"'#.\\\\\n a-z0-9]{0,6}".prop_map(String::from),
+            (0..5_000_usize).prop_map(|levels| "[".repeat(levels)),
+            (0..5_000_usize).prop_map(|levels| "{a=".repeat(levels)),
+            any::<String>(),
+        ],
+    ) {
+        let secret = "https://user:hunter2@example.com/?hunter2=hunter2";
+        let whole = whole().replace("https://example.com/", secret);
+        let mut lines: Vec<String> = whole.lines().map(str::to_owned).collect();
+        let settings: Vec<usize> = (0..lines.len()).filter(|i| is_setting(&lines[*i])).collect();
+        let line = &mut lines[settings[at.index(settings.len())]];
+        let start = from.index(line.len() + 1);
+        let start = (start..=line.len()).find(|at| line.is_char_boundary(*at)).unwrap();
+        let end = line[start..].char_indices().nth(lost).map_or(line.len(), |(n, _)| start + n);
+        line.replace_range(start..end, &put);
+        if let Some(error) = refusal(&lines.join("\n")) {
+            prop_assert!(!error.contains("hunter2"), "{}", error);
+        }
+    }
+}
