@@ -40,7 +40,7 @@ again = understood(append_event.sync("orders", client=client, body=event))
 assert again.duplicate and again.id == appended.id, (appended, again)
 many = [NewEventBody("order", str(number), "OrderPlaced", payload_text="text") for number in range(3)]
 assert len(understood(append_event.sync("orders", client=client, body=many))) == 3
-assert understood(show_outbox.sync("orders", client=client)).appended >= 4
+assert understood(show_outbox.sync("orders", client=client)).name == "orders"
 understood(list_events.sync("orders", client=client))
 understood(find_event.sync("orders", appended.event_id, client=client))
 wrong = append_event.sync("nothing", client=client, body=event)
