@@ -53,3 +53,39 @@ provide_schemathesis() {
     fi
     export SCHEMATHESIS="$folder/bin/schemathesis"
 }
+
+# Kits that others made: Standard Webhooks and CloudEvents receive deliveries, and openapi-python-client
+# makes a client from the OpenAPI document. They go to target/foreign.
+provide_foreign() {
+    local folder="$ROOT/target/foreign" log="$ROOT/target/foreign.log"
+    # Written last: without it an installation was cut off.
+    if [[ ! -f $folder/complete ]]; then
+        note "installing standardwebhooks, cloudevents and openapi-python-client into target/foreign"
+        if ! /usr/bin/python3 -m venv --clear "$folder" >"$log" 2>&1; then
+            apt_install python3-venv || return 1
+            /usr/bin/python3 -m venv --clear "$folder" >"$log" 2>&1 || true
+        fi
+        if ! "$folder/bin/pip" install --quiet 'standardwebhooks>=1.1,<2' 'cloudevents>=2.2,<3' \
+            'openapi-python-client>=0.29,<0.30' >>"$log" 2>&1; then
+            REASON="pip install failed: $(grep -m 1 -i error "$log") (log: $log)"
+            return 1
+        fi
+        : >"$folder/complete"
+    fi
+    export FOREIGN_PYTHON="$folder/bin/python"
+}
+
+# promtool checks alert rules and metrics as Prometheus reads them.
+provide_promtool() {
+    if command -v promtool >/dev/null; then
+        PROMTOOL=$(command -v promtool)
+    else
+        newer_packages promtool promtool || return 1
+        PROMTOOL="$(newer_folder promtool)/usr/bin/promtool"
+    fi
+    if ! "$PROMTOOL" --version >/dev/null 2>&1; then
+        REASON="$PROMTOOL does not run"
+        return 1
+    fi
+    export PROMTOOL
+}

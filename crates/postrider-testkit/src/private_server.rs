@@ -38,6 +38,11 @@ impl PrivateServer {
         Some(server)
     }
 
+    /// Where its files are. Of servers that run as a user of their own, they may be elsewhere.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join(self.name)
+    }
+
     /// Stops it in good order.
     pub async fn stop(&self) {
         self.control("stop").await;

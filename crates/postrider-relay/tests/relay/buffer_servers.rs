@@ -1,5 +1,6 @@
 //! Buffers and the kinds of Redis: replicas, eviction, persistence, wrong keys.
 
+use std::path::Path;
 use std::time::Duration;
 
 use postrider::buffer::BufferError;
@@ -57,6 +58,63 @@ async fn a_batch_that_no_replica_has_is_not_saved_before_one_has_it() {
     assert_eq!(saved(&db).await, 3);
     relay.stop().await;
     test.assert_balanced(&db).await;
+}
+
+/// A machine that crashes loses what Redis has written and not brought to the disk: here a move. The
+/// counts are in the buffer again then, and would be saved once more if they had been saved before.
+#[tokio::test]
+async fn a_move_that_a_crash_of_the_machine_undoes_is_saved_once() {
+    let name = "a_move_that_a_crash_of_the_machine_undoes_is_saved_once";
+    let Some(db) = TestDb::open(StoreKind::Sqlite, name).await else { return };
+    let Some(server) = PrivateServer::of("redis-new", "REDIS_NEW_URL", name).await else { return };
+    let test = TestBuffer::on(&db, &server.url).await;
+    let set = async |name: &str, value: &str| {
+        let _: String = test.ask(&["CONFIG", "SET", name, value]).await;
+    };
+    set("appendfsync", "always").await;
+    test.buffer.increment("a", 1_000).await.unwrap();
+    // From here on nothing reaches the disk: while a snapshot is written, Redis brings no file to it.
+    set("appendfsync", "everysec").await;
+    set("no-appendfsync-on-rewrite", "yes").await;
+    set("rdb-key-save-delay", "60000000").await;
+    let _: String = test.ask(&["BGSAVE"]).await;
+    let (file, on_disk) = (server.data().join("appendonlydir"), server.data().join("on-disk"));
+    copy_folder(&file, &on_disk);
+
+    let mut settings = test.settings();
+    (settings.wait_timeout, settings.timeout) =
+        (Duration::from_millis(50), Duration::from_millis(600));
+    let folder = TempFolder::new();
+    let relay = Relay::new(db.store.clone(), quick_config(&folder));
+    let relay = RunningRelay::start(relay.buffer(test.config_of(settings)));
+    eventually("the batch has waited for the disk, or was saved", async || {
+        let stats: String = test.ask(&["INFO", "commandstats"]).await;
+        (calls(&stats, "waitaof") >= 2 || saved(&db).await > 0).then_some(())
+    })
+    .await;
+    server.kill().await;
+    std::fs::remove_dir_all(&file).unwrap();
+    std::fs::rename(&on_disk, &file).unwrap();
+    server.restart().await;
+    test.until_empty().await;
+    assert_eq!(saved(&db).await, 1_000);
+    relay.stop().await;
+    test.assert_balanced(&db).await;
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
+/// How often the server was given that command.
+fn calls(stats: &str, command: &str) -> u64 {
+    let start = format!("cmdstat_{command}:calls=");
+    let count = stats.lines().find_map(|line| line.strip_prefix(&start)?.split(',').next());
+    count.map_or(0, |count| count.parse().unwrap())
 }
 
 /// The relay says what is wrong, and only starts when it was told to accept it.

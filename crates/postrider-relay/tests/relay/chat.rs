@@ -64,11 +64,24 @@ async fn a_payload_does_not_leave_its_block_of_code() {
             assert_eq!(deliver(&sink.unwrap(), &event).await, [Outcome::Delivered]);
         }
     }
+    // A text that is cut keeps its end: without it, there is no block.
+    let long = [
+        Event { payload: format!("{}\n# Pay here", "`".repeat(1_400)), ..held_event(8) },
+        Event {
+            event_type: "x".repeat(200),
+            aggregate_id: "y".repeat(255),
+            payload: "# Pay here\n".repeat(200),
+            ..held_event(9)
+        },
+    ];
+    let discord = ChatSink::discord(settings("/d")).unwrap();
+    assert_eq!(deliver(&discord, &long).await, [Outcome::Delivered, Outcome::Delivered]);
     for request in &receiver.received().requests {
         let sent = sent(request);
         let text = sent["content"].as_str().or(sent["text"].as_str()).unwrap();
         assert_eq!(text.matches("```").count(), 2, "{text}");
         assert!(text.ends_with("```"), "{text}");
+        assert!(text.chars().count() <= 2_000, "{text}");
     }
 }
 

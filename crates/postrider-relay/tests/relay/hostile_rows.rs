@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use postrider::OutboxSpec;
 use postrider::store::{ClaimMode, DeadLetter, Page, StoreKind};
-use postrider_relay::{OutboxConfig, Relay, RelayConfig};
-use postrider_testkit::relay::{
-    RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset,
-};
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use postrider_relay::{OutboxConfig, RelayConfig};
+use postrider_testkit::relay::{RunningRelay, ScriptedSink, quick_config, quick_preset};
+use postrider_testkit::{TempFolder, TestDb, on_each_store};
 
 on_each_store!(
     a_time_that_cannot_be_read_stops_no_other_row,

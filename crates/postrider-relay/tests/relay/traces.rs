@@ -131,6 +131,53 @@ async fn events_without_a_trace_begin_one_and_all_attempts_are_in_it() {
     assert_eq!(collector.received().requests[0].target, "/custom/path");
 }
 
+/// As W3C Trace Context says: what cannot be read is not passed on, and the trace begins anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invalid_context_restarts_the_trace_and_a_valid_state_is_kept() {
+    let db = open("an_invalid_context_restarts_the_trace").await;
+    let collector = Receiver::start(|_| Reply::Status(200)).await;
+    let target = Receiver::start(|_| Reply::Status(204)).await;
+    let state = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE";
+    let with = |key: &str, parent: &str| {
+        let event = NewEvent::new("order", key, key, "{}").header("TraceParent", parent);
+        event.header("tracestate", state)
+    };
+    db.append(&[
+        with("Good", &format!("00-{TRACE}-{PARENT}-01")),
+        with("Bad", &format!("00-{TRACE}-{PARENT}")),
+        with("Zero", &format!("00-{}-{PARENT}-01", "0".repeat(32))),
+        NewEvent::new("order", "Alone", "Alone", "{}").header("tracestate", state),
+    ])
+    .await;
+    let settings = HttpSettings::new("api", target.url("/{event_type}"));
+    let sink = Arc::new(HttpSink::new(settings).unwrap());
+    let folder = TempFolder::new();
+    let relay = Relay::new(Arc::clone(&db.store), quick_config(&folder))
+        .outbox(OutboxConfig::new(db.outbox.clone(), quick_preset(), sink))
+        .traces(to(&collector.url(""), 1.0));
+    let relay = RunningRelay::start(relay);
+    eventually("each event has a span", async || (spans(&collector).len() == 4).then_some(()))
+        .await;
+    relay.stop().await;
+
+    let (found, requests) = (spans(&collector), target.received().requests.clone());
+    for name in ["Good", "Bad", "Zero", "Alone"] {
+        let span = found.iter().find(|span| span["name"] == format!("deliver {name}")).unwrap();
+        let sent = requests.iter().find(|request| request.target == format!("/{name}")).unwrap();
+        let (trace, id) = (span["traceId"].as_str().unwrap(), span["spanId"].as_str().unwrap());
+        assert_eq!(sent.header("traceparent"), [format!("00-{trace}-{id}-01")], "{name}");
+        if name == "Good" {
+            assert_eq!((trace, span["parentSpanId"].as_str()), (TRACE, Some(PARENT)));
+            assert_eq!(span["traceState"], state, "{span:#}");
+            assert_eq!(sent.header("tracestate"), [state]);
+        } else {
+            assert!(trace != TRACE && span["parentSpanId"].is_null(), "{name}: {span:#}");
+            assert!(span["traceState"].as_str().unwrap_or_default().is_empty(), "{name}: {span:#}");
+            assert!(sent.header("tracestate").is_empty(), "it belongs to the old trace: {sent:?}");
+        }
+    }
+}
+
 /// The collector is away, then silent: deliveries do not notice, and the stop ends in time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_away_slows_nothing() {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod kafka_own;
+mod nats_cloudevents;
 mod nats_own;
 mod partial_outage;
 mod poison;

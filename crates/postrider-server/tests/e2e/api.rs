@@ -8,6 +8,7 @@ use crate::scene::{Committed, Place, Scene, Settings};
 crate::on_stores!(postgres, mysql, sqlite: {
     events_are_appended_over_http_and_delivered,
     a_bad_request_is_refused_with_its_reason_and_appends_nothing,
+    overlapping_batches_of_several_keys_are_all_taken,
 });
 mod on_one_store {
     crate::scene::tests!(sqlite {
@@ -63,6 +64,63 @@ async fn events_are_appended_over_http_and_delivered(place: Place) {
     scene.drained().await;
     daemon.stop().await;
     scene.settle_up(&committed, 0).await;
+}
+
+/// Callers that send parts of the same batches in another order wait for one another; none is sent
+/// away, and an append that has nothing to do with them is taken meanwhile.
+async fn overlapping_batches_of_several_keys_are_all_taken(place: Place) {
+    const CALLERS: u64 = 20;
+    const OWN: u64 = 100;
+    let Some(scene) = Scene::open(place, &Settings::new().api("requests_per_s", 100_000)).await
+    else {
+        return;
+    };
+    let daemon = scene.site.start().await;
+    for round in 0..3 {
+        let part = |key: u64, request: &str| {
+            event(key, &format!(r#","payload":1,"request_id":"{request}-{round}""#))
+        };
+        let own = |key: u64, caller: u64| {
+            (0..OWN).map(move |number| (key, format!("{key}5-{caller}-{number}")))
+        };
+        // Of some, the smallest request id of a key is another one than of the others. What is
+        // between those that all share takes time.
+        let shared = |key: u64, request: &str| (key, request.to_owned());
+        let batch = |caller: u64| {
+            let events: Vec<(u64, String)> = match caller % 2 {
+                0 => {
+                    let first = [shared(9, "1"), shared(9, "9")].into_iter();
+                    first.chain(own(9, caller)).chain([shared(5, "5")]).collect()
+                }
+                _ => {
+                    let first = [shared(5, "5")].into_iter();
+                    first.chain(own(5, caller)).chain([shared(9, "9")]).collect()
+                }
+            };
+            let events: Vec<_> = events.iter().map(|(key, id)| part(*key, id)).collect();
+            format!("[{}]", events.join(","))
+        };
+        let address = daemon.address();
+        let json = [("content-type", "application/json")];
+        let calls = (0..CALLERS).map(|caller| {
+            let body = match caller {
+                0 => event(99, r#","payload":1"#),
+                _ => batch(caller),
+            };
+            tokio::spawn(async move { send(address, "POST", EVENTS, &json, body).await.unwrap() })
+        });
+        for call in calls.collect::<Vec<_>>() {
+            let answer = call.await.unwrap();
+            assert!(matches!(answer.status, 200 | 201), "{answer:?}");
+        }
+    }
+    let new = i64::try_from(3 * (1 + 3 + OWN * (CALLERS - 1))).unwrap();
+    eventually("all are counted", async || {
+        let statistics = scene.db.store.statistics(&scene.db.outbox).await.unwrap();
+        (statistics.appended == new).then_some(())
+    })
+    .await;
+    daemon.stop().await;
 }
 
 async fn a_bad_request_is_refused_with_its_reason_and_appends_nothing(place: Place) {

@@ -142,3 +142,28 @@ async fn recover_ends_the_batches_of_dead_workers_without_a_daemon(place: Place)
     let unknown = scene.site.run(&["buffer", "status", "--buffer", "nobody"]).await;
     unknown.exits(2).says(&["nobody", scene.test.buffer.name()]);
 }
+
+/// Two workers on one hash would save each other's counts to the wrong table.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_buffers_with_one_key_are_found_by_the_check() {
+    let site = Installation::new(BINARY, "");
+    let buffer = |name: &str, url: &str, key: &str| {
+        format!(
+            "[[buffer]]\nname = '{name}'\nurl = '{url}'\nkey = '{key}'\ntable = '{name}'\n\
+             key_column = 'post'\ncount_column = 'total'\n"
+        )
+    };
+    let likes = buffer("likes", "redis://127.0.0.1:1/", "{counts}");
+    let views = buffer("views", "redis://127.0.0.1:1", "{counts}");
+    site.configure(&format!("{likes}{views}"));
+    let refused = site.run(&["run", "--check"]).await.exits(2);
+    let _ = refused.says(&["[[buffer]] `views`", "`key` = `{counts}`", "`likes`"]);
+    for other in [
+        buffer("views", "redis://127.0.0.1:1/", "{views}"),
+        buffer("views", "redis://127.0.0.1:2/", "{counts}"),
+    ] {
+        site.configure(&format!("{likes}{other}"));
+        let checked = site.run(&["run", "--check"]).await;
+        assert!(!checked.stderr.contains("key of its own"), "{checked:?}");
+    }
+}

@@ -1,4 +1,4 @@
-//! SQLite on a disk without room.
+//! SQLite and the backup folder on a disk without room.
 //!
 //! A small disk cannot be mounted without privileges, so the daemon's files get a largest size
 //! (`RLIMIT_FSIZE`), which can be set and lifted while it runs. A write beyond it fails as one on a
@@ -6,21 +6,34 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use postrider_testkit::{Daemon, eventually};
+use postrider::NewEvent;
+use postrider_testkit::{Answer, Daemon, eventually};
 
 use crate::scene::{BINARY, Committed, Place, Scene, Settings};
 
 crate::on_stores!(sqlite: { work_goes_on_by_itself_when_there_is_room_again });
+mod on_a_server {
+    // Its database is elsewhere: only the backup folder is on the full disk.
+    crate::scene::tests!(postgres { dead_letters_are_filed_again_when_there_is_room });
+}
 
 const EVENTS: &str = "/api/v1/outboxes/orders/events";
+/// From room on the disk to work that goes on.
+const BACK_WITHIN: Duration = Duration::from_secs(5);
 
-async fn work_goes_on_by_itself_when_there_is_room_again(place: Place) {
-    let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
-    // Without this, the first write beyond the limit would kill the daemon.
+/// A daemon that a write beyond the limit does not kill.
+async fn start(scene: &Scene) -> Daemon {
     let ignoring = "trap '' XFSZ; exec \"$0\" run";
     let daemon = scene.site.with_binary("sh").serve(&["-c", ignoring, BINARY], &[]).await;
     daemon.ready().await;
+    daemon
+}
+
+async fn work_goes_on_by_itself_when_there_is_room_again(place: Place) {
+    let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
+    let daemon = start(&scene).await;
     let mut committed = vec![append(&daemon, 1).await.unwrap()];
     scene.received(&committed).await;
 
@@ -40,13 +53,64 @@ async fn work_goes_on_by_itself_when_there_is_room_again(place: Place) {
     assert!(unready.body.contains("does not take writes"), "{unready:?}");
 
     limit(&daemon, "unlimited");
+    let since = Instant::now();
     let appended = eventually("an append is taken", async || append(&daemon, 10_000).await.ok());
     committed.push(appended.await);
     daemon.ready().await;
     scene.received(&committed).await;
+    assert!(since.elapsed() < BACK_WITHIN, "{:?}", since.elapsed());
     scene.drained().await;
     daemon.stop().await;
     scene.settle_up(&committed, 0).await;
+}
+
+/// Without a dead-letter table, the file is where dead letters go. While it takes none, their rows
+/// stay; what it took in part does not spoil what follows.
+async fn dead_letters_are_filed_again_when_there_is_room(place: Place) {
+    let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
+    scene.target.answer_by(|request| match request.header("postrider-event-type") {
+        "Refused" => Answer::status(422),
+        _ => Answer::ok(),
+    });
+    let doomed = async |key: &str| {
+        scene.append_one(NewEvent::new("order", key, "Refused", "{}")).await;
+    };
+    let marked = async |count: i64| {
+        let rows = async || (scene.rows("DEAD_LETTER").await == count).then_some(());
+        eventually("the row is marked", rows).await;
+    };
+    let daemon = start(&scene).await;
+    scene.db.execute(&format!("DROP TABLE {}_dlq", scene.db.outbox.table())).await;
+    doomed("first").await;
+    daemon.reaches("postrider_outbox_backup_total", 1.0).await;
+    let file = scene.site.path("backup/dead-letters.jsonl");
+    let size = || std::fs::metadata(&file).unwrap().len();
+
+    let full = size() + 100;
+    limit(&daemon, &full.to_string());
+    doomed("second").await;
+    let good = scene.append_orders(3).await;
+    scene.received(&good).await;
+    marked(2).await;
+    assert_eq!(size(), full, "a part of it");
+
+    limit(&daemon, "unlimited");
+    let since = Instant::now();
+    doomed("third").await;
+    daemon.reaches("postrider_outbox_backup_total", 2.0).await;
+    marked(3).await;
+    assert!(since.elapsed() < BACK_WITHIN, "{:?}", since.elapsed());
+    daemon.stop().await;
+
+    let _ = scene.site.run(&["migrate"]).await.exits(0);
+    let import = ["dlq", "import", file.to_str().unwrap(), "--json"];
+    let read = scene.site.run(&import).await.exits(1).says(&["line 2"]).json();
+    assert_eq!((&read["live"], read["damaged"].as_array().unwrap().len()), (&2.into(), 1));
+    let daemon = scene.site.start().await;
+    scene.has_dead_letters(3).await;
+    scene.drained().await;
+    daemon.stop().await;
+    scene.settle_up(&good, 3).await;
 }
 
 /// Appends an event over HTTP, or answers the status.

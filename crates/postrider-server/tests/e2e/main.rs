@@ -38,6 +38,7 @@ mod delivery;
 mod demo;
 mod doctor;
 mod files;
+mod foreign;
 mod full_disk;
 mod fuzz;
 mod gateway;

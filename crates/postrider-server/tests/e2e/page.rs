@@ -76,8 +76,14 @@ async fn the_shell_is_served_to_anybody_and_its_files_never_change(place: Place)
     }
     let shell = daemon.get("/").await.unwrap();
     let tag = shell.headers["etag"].clone();
-    let again = send(daemon.address(), "GET", "/", &[("if-none-match", &tag)], "").await.unwrap();
-    assert_eq!((again.status, again.body.as_str()), (304, ""));
+    let other = "\"other\"";
+    for tags in [tag.clone(), format!("W/{tag}"), format!("{other}, {tag}"), "*".to_owned()] {
+        let asked = [("if-none-match", tags.as_str())];
+        let again = send(daemon.address(), "GET", "/", &asked, "").await.unwrap();
+        assert_eq!((again.status, again.body.as_str()), (304, ""), "{tags}");
+    }
+    let new = send(daemon.address(), "GET", "/", &[("if-none-match", other)], "").await.unwrap();
+    assert_eq!(new.status, 200);
     let files = shell.body.split("=\"/page/").skip(1).filter_map(|rest| rest.split('"').next());
     let mut count = 0;
     for file in files {

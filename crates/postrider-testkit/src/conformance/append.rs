@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider::store::{Cursor, OnSuccess};
+use postrider::store::{Cursor, OnSuccess, StoreKind};
 use postrider::{AppendError, NewEvent, content_hash, limits};
 
 use super::steps::order;
@@ -168,7 +168,9 @@ pub async fn a_plain_insert_of_the_required_columns_is_counted_and_claimed(db: T
 
     assert_eq!(claimed.len(), 2);
     for event in &claimed {
-        assert!(uuid::Uuid::parse_str(&event.event_id).is_ok(), "an identity: {}", event.event_id);
+        let identity = uuid::Uuid::parse_str(&event.event_id).expect("an identity");
+        let random = (identity.get_version_num(), identity.get_variant());
+        assert_eq!(random, (4, uuid::Variant::RFC4122), "{identity} shows no clock and no host");
         assert_eq!(event.hash_matches(), None, "no hash was given, so none is checked");
         assert_eq!((event.request_id.as_deref(), event.headers.as_deref()), (None, None));
         let clocks_apart = (event.claimed_at - event.created_at).num_seconds();
@@ -180,6 +182,59 @@ pub async fn a_plain_insert_of_the_required_columns_is_counted_and_claimed(db: T
     db.assert_balanced().await;
     assert_eq!(db.deliver(&relay, &claimed, OnSuccess::Delete).await, 2);
     db.assert_balanced().await;
+}
+
+/// Times that are in no calendar, and payloads of 16 MiB: by an INSERT and by an UPDATE.
+pub async fn values_that_the_contract_refuses_are_refused_and_its_largest_are_not(db: TestDb) {
+    let (table, kind) = (db.outbox.table(), db.store.kind());
+    let insert = async |column: &str, value: &str| {
+        let payload = if column == "payload" { value } else { "'{}'" };
+        let (name, value) = match column {
+            "payload" => (String::new(), String::new()),
+            _ => (format!(", {column}"), format!(", {value}")),
+        };
+        let sql = format!(
+            "INSERT INTO {table} (aggregate_type, aggregate_id, event_type, payload{name})
+             VALUES ('order', '1', 'OrderPlaced', {payload}{value})"
+        );
+        db.try_execute(&sql).await
+    };
+    let at = |day: &str| match kind {
+        StoreKind::Sqlite => format!("'{day}T10:00:00.000Z'"),
+        StoreKind::Postgres => format!("'{day} 10:00:00+00'"),
+        StoreKind::Mysql => format!("'{day} 10:00:00'"),
+    };
+    let columns = ["next_retry_at", "expires_at", "created_at"];
+    for column in columns {
+        for day in ["0000-01-01", "0000-12-31", "2024-02-30", "2023-02-29", "2024-04-31"] {
+            let refused = insert(column, &at(day)).await;
+            assert!(refused.is_err(), "{column} = {day}: {refused:?}");
+        }
+    }
+    // Two bytes a character: bytes are counted.
+    let payload = |bytes: u32| match kind {
+        StoreKind::Sqlite => format!("replace(hex(zeroblob({})), '0', 'ü')", bytes / 4),
+        StoreKind::Postgres | StoreKind::Mysql => format!("repeat('ü', {})", bytes / 2),
+    };
+    let refused = insert("payload", &payload(16 << 20)).await;
+    assert!(refused.is_err(), "16 MiB: {refused:?}");
+    assert_eq!(db.count("").await, 0);
+
+    for column in columns {
+        for day in ["0001-01-01", "2024-02-29", "2023-12-31"] {
+            insert(column, &at(day)).await.unwrap();
+        }
+    }
+    insert("payload", &payload((16 << 20) - 4)).await.unwrap();
+    assert_eq!(db.count("").await, 10);
+    for column in columns {
+        for day in ["0000-01-01", "2024-02-30"] {
+            let changed = format!("UPDATE {table} SET {column} = {}", at(day));
+            assert!(db.try_execute(&changed).await.is_err(), "{changed}");
+        }
+        let changed = format!("UPDATE {table} SET {column} = {}", at("2024-02-29"));
+        assert_eq!(db.execute(&changed).await, 10);
+    }
 }
 
 /// A first delivery held back waits on the database's clock.

@@ -42,6 +42,7 @@ macro_rules! store_conformance {
             columns_hold_their_full_length_of_four_byte_characters,
             an_invalid_event_is_refused_before_anything_is_written,
             a_plain_insert_of_the_required_columns_is_counted_and_claimed,
+            values_that_the_contract_refuses_are_refused_and_its_largest_are_not,
             a_held_back_event_is_not_claimable_before_its_time,
             a_wait_beyond_all_calendars_is_a_long_one,
         ]);

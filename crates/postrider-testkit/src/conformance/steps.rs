@@ -93,7 +93,14 @@ impl TestDb {
         let kind = self.store.kind();
         let on = if kind == StoreKind::Postgres { format!(" ON {table}") } else { String::new() };
         let triggers: &[&str] = match kind {
-            StoreKind::Sqlite => &["guard", "refuse", "refuse_id", "refuse_update"],
+            StoreKind::Sqlite => &[
+                "guard",
+                "refuse",
+                "refuse_id",
+                "refuse_new_value",
+                "refuse_update",
+                "refuse_value",
+            ],
             StoreKind::Postgres | StoreKind::Mysql => &["guard"],
         };
         for trigger in triggers {

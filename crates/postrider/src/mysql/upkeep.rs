@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use serde_json::json;
-use sqlx::Row;
 use sqlx::mysql::MySqlRow;
+use sqlx::{MySql, Row, Transaction};
 
 use super::MysqlStore;
 use super::append::millis;
@@ -15,7 +15,7 @@ use super::search::bind_dlq;
 use super::settle::{LockedRow, act, ids_json};
 use crate::store::{
     BOOKS_SUMMED_AFTER, CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, MovedLetter, OldestLetters,
-    Recovery, Result, Retention, Upkeep, fingerprints,
+    Recovery, Result, Retention, Upkeep, end, fingerprints,
 };
 use crate::{Dedupe, Outbox};
 
@@ -53,26 +53,8 @@ impl Upkeep for MysqlStore {
         chunk: u32,
     ) -> Result<Vec<MovedLetter>> {
         let mut tx = self.begin().await?;
-        let mut found: Vec<(i64, String, DateTime<Utc>, String)> =
-            sqlx::query_as(outbox.sql(include_str!("sql/move_marked_find.sql")))
-                .bind(ids.start())
-                .bind(ids.end())
-                .bind(chunk)
-                .fetch_all(&mut *tx)
-                .await?;
-        found.sort_unstable();
-        let (mut marked, mut moved): (Vec<LockedRow>, Vec<MovedLetter>) = Default::default();
-        for (id, event_type, created_at, event_id) in found {
-            marked.push((id, event_type, created_at));
-            moved.push(MovedLetter { original_id: id, event_id });
-        }
-        if !marked.is_empty() {
-            let ids: Vec<i64> = marked.iter().map(|(id, ..)| *id).collect();
-            let bury = [include_str!("sql/move_marked.sql")];
-            act(&mut tx, outbox, &ids_json(&ids), Some(("dead", &marked)), &bury).await?;
-        }
-        tx.commit().await?;
-        Ok(moved)
+        let moved = move_marked(&mut tx, outbox, ids, chunk).await;
+        end(tx, moved).await
     }
 
     async fn marked_rows(&self, outbox: &Outbox, limit: u32) -> Result<Vec<i64>> {
@@ -279,4 +261,32 @@ impl MysqlStore {
             }
         }
     }
+}
+
+/// Moves rows that are marked, within a transaction.
+async fn move_marked(
+    tx: &mut Transaction<'static, MySql>,
+    outbox: &Outbox,
+    ids: RangeInclusive<i64>,
+    chunk: u32,
+) -> Result<Vec<MovedLetter>> {
+    let mut found: Vec<(i64, String, DateTime<Utc>, String)> =
+        sqlx::query_as(outbox.sql(include_str!("sql/move_marked_find.sql")))
+            .bind(ids.start())
+            .bind(ids.end())
+            .bind(chunk)
+            .fetch_all(&mut **tx)
+            .await?;
+    found.sort_unstable();
+    let (mut marked, mut moved): (Vec<LockedRow>, Vec<MovedLetter>) = Default::default();
+    for (id, event_type, created_at, event_id) in found {
+        marked.push((id, event_type, created_at));
+        moved.push(MovedLetter { original_id: id, event_id });
+    }
+    if !marked.is_empty() {
+        let ids: Vec<i64> = marked.iter().map(|(id, ..)| *id).collect();
+        let statements = [include_str!("sql/move_marked.sql")];
+        act(tx, outbox, &ids_json(&ids), Some(("dead", &marked)), &statements).await?;
+    }
+    Ok(moved)
 }

@@ -12,7 +12,7 @@ use super::append::millis;
 use super::search::bind_dlq;
 use crate::store::{
     BOOKS_SUMMED_AFTER, CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, MovedLetter, OldestLetters,
-    Recovery, Result, Retention, Upkeep, fingerprints,
+    Recovery, Result, Retention, Upkeep, end, fingerprints,
 };
 use crate::{Dedupe, Outbox};
 
@@ -46,13 +46,14 @@ impl Upkeep for PostgresStore {
         ids: RangeInclusive<i64>,
         chunk: u32,
     ) -> Result<Vec<MovedLetter>> {
-        let moved: Vec<(i64, String)> =
-            sqlx::query_as(outbox.sql(include_str!("sql/move_marked.sql")))
-                .bind(i64::from(chunk))
-                .bind(ids.start())
-                .bind(ids.end())
-                .fetch_all(&self.pool)
-                .await?;
+        let mut tx = self.begin().await?;
+        let moved = sqlx::query_as(outbox.sql(include_str!("sql/move_marked.sql")))
+            .bind(i64::from(chunk))
+            .bind(ids.start())
+            .bind(ids.end())
+            .fetch_all(&mut *tx)
+            .await;
+        let moved: Vec<(i64, String)> = end(tx, moved.map_err(Into::into)).await?;
         Ok(moved.into_iter().map(MovedLetter::from).collect())
     }
 

@@ -199,11 +199,20 @@ impl Sink for ChatSink {
     async fn close(&self) {}
 }
 
-/// A text that fits, with a sign that there was more.
+/// A text that fits, with a sign that there was more. A block of code that is left open is closed:
+/// without its end, what is in it would be formatted.
 fn cut(text: &str, chars_max: usize) -> Cow<'_, str> {
+    const FENCE: &str = "```";
     if text.len() <= chars_max || text.chars().count() <= chars_max {
         return Cow::Borrowed(text);
     }
-    let kept: String = text.chars().take(chars_max - 1).collect();
-    Cow::Owned(format!("{kept}…"))
+    let kept = |end: &str| {
+        let chars = chars_max - 1 - end.chars().count();
+        format!("{}…{end}", text.chars().take(chars).collect::<String>())
+    };
+    let plain = kept("");
+    match plain.matches(FENCE).count() % 2 {
+        0 => Cow::Owned(plain),
+        _ => Cow::Owned(kept("\n```")),
+    }
 }

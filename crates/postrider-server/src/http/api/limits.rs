@@ -7,7 +7,7 @@ use postrider::limits::{
 };
 use serde_json::json;
 use utoipa::openapi::path::ParameterIn;
-use utoipa::openapi::schema::{Object, Schema};
+use utoipa::openapi::schema::{AdditionalProperties, Object, Schema};
 use utoipa::openapi::{OpenApi, RefOr};
 
 use super::append::EVENTS_MAX;
@@ -48,12 +48,13 @@ pub(super) fn add(document: &mut OpenApi) {
             }
             Schema::Object(object) if EVENTS.contains(&name.as_str()) => {
                 for (field, schema) in &mut object.properties {
+                    headers(field, schema);
                     text(Some(schema), |object| part_of_event(field, object));
                 }
-                if name == "NewEventBody" {
-                    let one =
-                        json!([{ "required": ["payload"] }, { "required": ["payload_text"] }]);
-                    object.extensions.get_or_insert_default().insert("oneOf".to_owned(), one);
+                match name.as_str() {
+                    "NewEventBody" => one_payload(object),
+                    "EditBody" => some_edit(object),
+                    _ => {}
                 }
             }
             Schema::OneOf(choice) if name == "OneOrMany" => {
@@ -65,6 +66,44 @@ pub(super) fn add(document: &mut OpenApi) {
             }
             _ => {}
         }
+    }
+}
+
+/// An event has a payload or a text, and not both; `null` is a payload, and not a text. A `oneOf` that
+/// is not hidden in a `not` would be taken for a choice of types by programs that make clients, and the
+/// fields would be lost.
+fn one_payload(event: &mut Object) {
+    let payload = json!({ "required": ["payload"] });
+    let text = json!({
+        "properties": { "payload_text": { "type": "string" } },
+        "required": ["payload_text"],
+    });
+    let rules = event.extensions.get_or_insert_default();
+    rules.insert("not".to_owned(), json!({ "not": { "oneOf": [payload, text] } }));
+}
+
+/// An edit sets something: not every field is `null` or absent.
+fn some_edit(edit: &mut Object) {
+    let absent = json!({ "type": "null" });
+    let nothing = json!({
+        "aggregate_type": absent, "aggregate_id": absent, "event_type": absent,
+        "payload": absent, "headers": { "maxProperties": 0 },
+    });
+    let rules = edit.extensions.get_or_insert_default();
+    rules.insert("not".to_owned(), json!({ "properties": nothing }));
+}
+
+/// Names and values of headers hold no NUL character.
+fn headers(field: &str, schema: &mut RefOr<Schema>) {
+    let RefOr::T(Schema::Object(object)) = schema else { return };
+    if field != "headers" {
+        return;
+    }
+    if let Some(AdditionalProperties::RefOr(value)) = object.additional_properties.as_deref_mut() {
+        text(Some(value), |value| value.pattern = Some(NO_NUL.to_owned()));
+    }
+    if let Some(Schema::Object(name)) = object.property_names.as_deref_mut() {
+        name.pattern = Some(NO_NUL.to_owned());
     }
 }
 

@@ -21,6 +21,42 @@ BEGIN
     SELECT RAISE(ABORT, 'outbox: id, retry_count, redrive_count or max_retries is out of range');
 END;
 
+-- The CHECK of the table takes any year and day that SQLite can calculate with: year 0, and 30 February
+-- for 1 March. With a modifier, strftime calculates the date anew in every version of SQLite.
+-- length() of a text counts characters, of a BLOB bytes.
+DROP TRIGGER IF EXISTS "{outbox}_refuse_value";
+CREATE TRIGGER "{outbox}_refuse_value" AFTER INSERT ON "{outbox}"
+WHEN length(CAST(NEW.payload AS BLOB)) > 16777215 OR length(CAST(NEW.headers AS BLOB)) > 16777215
+    OR NEW.created_at < '0001' OR NEW.next_retry_at < '0001' OR NEW.expires_at < '0001'
+    OR substr(NEW.created_at, 9, 2) > '28'
+        AND strftime('%Y-%m-%d', NEW.created_at, '+0 days') <> substr(NEW.created_at, 1, 10)
+    OR substr(NEW.next_retry_at, 9, 2) > '28'
+        AND strftime('%Y-%m-%d', NEW.next_retry_at, '+0 days') <> substr(NEW.next_retry_at, 1, 10)
+    OR substr(NEW.expires_at, 9, 2) > '28'
+        AND strftime('%Y-%m-%d', NEW.expires_at, '+0 days') <> substr(NEW.expires_at, 1, 10)
+BEGIN
+    SELECT RAISE(ABORT, 'outbox: a time is not in the calendar, or payload or headers have 16 MiB');
+END;
+
+-- A row that was there before keeps its values, or nobody could settle it.
+DROP TRIGGER IF EXISTS "{outbox}_refuse_new_value";
+CREATE TRIGGER "{outbox}_refuse_new_value"
+AFTER UPDATE OF payload, headers, created_at, next_retry_at, expires_at ON "{outbox}"
+WHEN NEW.payload IS NOT OLD.payload AND length(CAST(NEW.payload AS BLOB)) > 16777215
+    OR NEW.headers IS NOT OLD.headers AND length(CAST(NEW.headers AS BLOB)) > 16777215
+    OR NEW.created_at IS NOT OLD.created_at AND (NEW.created_at < '0001'
+        OR substr(NEW.created_at, 9, 2) > '28'
+            AND strftime('%Y-%m-%d', NEW.created_at, '+0 days') <> substr(NEW.created_at, 1, 10))
+    OR NEW.next_retry_at IS NOT OLD.next_retry_at AND (NEW.next_retry_at < '0001'
+        OR substr(NEW.next_retry_at, 9, 2) > '28'
+            AND strftime('%Y-%m-%d', NEW.next_retry_at, '+0 days') <> substr(NEW.next_retry_at, 1, 10))
+    OR NEW.expires_at IS NOT OLD.expires_at AND (NEW.expires_at < '0001'
+        OR substr(NEW.expires_at, 9, 2) > '28'
+            AND strftime('%Y-%m-%d', NEW.expires_at, '+0 days') <> substr(NEW.expires_at, 1, 10))
+BEGIN
+    SELECT RAISE(ABORT, 'outbox: a time is not in the calendar, or payload or headers have 16 MiB');
+END;
+
 -- The relay's columns belong to the relay: what an INSERT puts there is set back. The two other counts
 -- come with retries of dead letters and fan-out.
 DROP TRIGGER IF EXISTS "{outbox}_guard";
