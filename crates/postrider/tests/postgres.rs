@@ -146,3 +146,35 @@ async fn a_promoted_server_is_noticed_and_a_restarted_one_is_not() {
     assert!(why, "{noticed:?}");
     assert_eq!(read().await.unwrap(), 2, "from the beginning");
 }
+
+/// A restore, or a `TRUNCATE` that restarts the ids, with more rows since than there were before: the
+/// last id does not tell it, and a reader that goes on from there passes the first rows over.
+#[tokio::test]
+async fn ids_that_began_anew_are_noticed_beyond_the_old_ones() {
+    let Some(db) = TestDb::open(StoreKind::Postgres, "ids_began_anew").await else { return };
+    let relay = db.relay("relay-a").await;
+    db.append_orders(3).await;
+    let (mut reader, mut claimer) = (Cursor::new(), Cursor::new());
+    let read = async |cursor: &mut Cursor| {
+        cursor.observed_at = None;
+        let found = db.store.read_lanes(&db.outbox, LaneSet::ALL, &[], &[], limit(100), cursor);
+        let ids = |row: &postrider::store::LaneRow| row.event.id;
+        found.await.map(|found| found.rows.iter().map(ids).collect::<Vec<_>>())
+    };
+    assert_eq!(read(&mut reader).await.unwrap(), [1, 2, 3]);
+    let claimed = db.store.claim(&db.outbox, &relay, limit(100), &mut claimer).await.unwrap();
+    assert_eq!(claimed.events.len(), 3);
+    db.execute("SELECT setval('orders_outbox_id_seq', 10)").await;
+    assert!(read(&mut reader).await.is_ok(), "a counter that goes on is the same");
+
+    db.execute("TRUNCATE orders_outbox RESTART IDENTITY").await;
+    let again = db.append_orders(20).await;
+    let noticed = read(&mut reader).await;
+    assert!(matches!(noticed, Err(StoreError::HistoryChanged(_))), "{noticed:?}");
+    assert_eq!(read(&mut reader).await.unwrap(), again);
+    claimer.observed_at = None;
+    let noticed = db.store.claim(&db.outbox, &relay, limit(100), &mut claimer).await;
+    assert!(matches!(noticed, Err(StoreError::HistoryChanged(_))), "{:?}", noticed.err());
+    let claimed = db.store.claim(&db.outbox, &relay, limit(100), &mut claimer).await.unwrap();
+    assert_eq!(claimed.events.len(), 20);
+}
