@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use postrider::adopt::{Adoption, Field, StateWords};
 use postrider::store::{ClaimLimit, Cursor, Delivery, LaneSet, OnSuccess, Share, StoreKind};
-use postrider::{ConnectOptions, Dedupe, StoreError, connect};
+use postrider::{ConnectOptions, Dedupe, OutboxSpec, StoreError, connect};
 use postrider_testkit::{FaultProxy, PrivateServer, TestDb, eventually};
 
 const SESSIONS: &str = "FROM pg_stat_activity
@@ -177,4 +178,57 @@ async fn ids_that_began_anew_are_noticed_beyond_the_old_ones() {
     assert!(matches!(noticed, Err(StoreError::HistoryChanged(_))), "{:?}", noticed.err());
     let claimed = db.store.claim(&db.outbox, &relay, limit(100), &mut claimer).await.unwrap();
     assert_eq!(claimed.events.len(), 20);
+}
+
+/// A writer has its own table and is about to reach the outbox through the trigger, while a migration
+/// ends the adoption, or begins it: the migration waits for the writer, and neither fails.
+#[tokio::test]
+async fn a_migration_of_an_adopted_table_fails_no_writer() {
+    let Some(db) = TestDb::open(StoreKind::Postgres, "migration_and_writer").await else { return };
+    db.execute(
+        "CREATE TABLE letters (id bigserial PRIMARY KEY, kind text NOT NULL, about text NOT NULL,
+         what text NOT NULL, body text NOT NULL)",
+    )
+    .await;
+    let columns = [
+        (Field::Id, "id"),
+        (Field::AggregateType, "kind"),
+        (Field::AggregateId, "about"),
+        (Field::EventType, "what"),
+        (Field::Payload, "body"),
+    ];
+    let adoption = Adoption {
+        table: "letters".to_owned(),
+        time_zone: "UTC".to_owned(),
+        columns: columns.map(|(field, column)| (field, column.to_owned())).into(),
+        constants: Default::default(),
+        states: StateWords::default(),
+        dead_letters: None,
+        keep_delivered: false,
+    };
+    let spec = |adoption: Option<&Adoption>| OutboxSpec {
+        adoption: adoption.cloned(),
+        ..OutboxSpec::new(db.outbox.clone())
+    };
+    db.store.migrate(&[spec(Some(&adoption))]).await.unwrap();
+    let pool = sqlx::PgPool::connect(&db.url).await.unwrap();
+    for next in [None, Some(&adoption), None] {
+        let mut writer = pool.begin().await.unwrap();
+        sqlx::raw_sql("LOCK TABLE letters IN ROW EXCLUSIVE MODE")
+            .execute(&mut *writer)
+            .await
+            .unwrap();
+        let (store, next) = (Arc::clone(&db.store), spec(next));
+        let migration = tokio::spawn(async move { store.migrate(&[next]).await });
+        let waiting = format!("SELECT count(*) {SESSIONS} AND wait_event_type = 'Lock'");
+        eventually("the migration waits for the writer", async || {
+            (db.integer(&waiting).await > 0).then_some(())
+        })
+        .await;
+        let insert = "INSERT INTO letters (kind, about, what, body) VALUES ('a', '1', 'T', '{}')";
+        sqlx::raw_sql(insert).execute(&mut *writer).await.unwrap();
+        writer.commit().await.unwrap();
+        migration.await.unwrap().unwrap();
+    }
+    assert_eq!(db.count("").await, 2, "the first and the last insert were adopted ones");
 }
