@@ -316,8 +316,8 @@ impl Upkeep {
     }
 }
 
-/// When a planned clean-up is due. A clock that ran ahead by months and was set back leaves a plan that
-/// is as far away.
+/// When a planned clean-up is due. A clock that ran ahead by months and was set back leaves a plan
+/// that is as far away.
 fn not_later(planned_at: DateTime<Utc>, config: &RelayConfig, now: DateTime<Utc>) -> DateTime<Utc> {
     planned_at.min(next_clean_up(config, now))
 }

@@ -98,9 +98,9 @@ impl StoreError {
         matches!(self, Self::Unavailable(_) | Self::Busy(_) | Self::File { lasting: false, .. })
     }
 
-    /// Whether what was written may be the cause: a value that does not fit, a rule or a trigger that
-    /// refuses it. A table, column or right that is missing, a full disk, or a server that only reads
-    /// refuses every other row as well.
+    /// Whether what was written may be the cause: a value that does not fit, a rule or a trigger
+    /// that refuses it. A table, column or right that is missing, a full disk, or a server that
+    /// only reads refuses every other row as well.
     pub fn may_be_the_rows_fault(&self) -> bool {
         match self {
             Self::Database(sqlx::Error::Database(cause)) => refuses_the_value(&**cause),

@@ -148,8 +148,8 @@ async fn a_promoted_server_is_noticed_and_a_restarted_one_is_not() {
     assert_eq!(read().await.unwrap(), 2, "from the beginning");
 }
 
-/// A restore, or a `TRUNCATE` that restarts the ids, with more rows since than there were before: the
-/// last id does not tell it, and a reader that goes on from there passes the first rows over.
+/// A restore, or a `TRUNCATE` that restarts the ids, with more rows since than there were before:
+/// the last id does not tell it, and a reader that goes on from there passes the first rows over.
 #[tokio::test]
 async fn ids_that_began_anew_are_noticed_beyond_the_old_ones() {
     let Some(db) = TestDb::open(StoreKind::Postgres, "ids_began_anew").await else { return };
@@ -180,8 +180,9 @@ async fn ids_that_began_anew_are_noticed_beyond_the_old_ones() {
     assert_eq!(claimed.events.len(), 20);
 }
 
-/// A writer has its own table and is about to reach the outbox through the trigger, while a migration
-/// ends the adoption, or begins it: the migration waits for the writer, and neither fails.
+/// A writer has its own table and is about to reach the outbox through the trigger, while a
+/// migration ends the adoption, or begins it: the migration waits for the writer, and neither
+/// fails.
 #[tokio::test]
 async fn a_migration_of_an_adopted_table_fails_no_writer() {
     let Some(db) = TestDb::open(StoreKind::Postgres, "migration_and_writer").await else { return };

@@ -87,9 +87,9 @@ pub async fn a_copy_that_fails_undoes_the_others_and_the_settle(db: TestDb) {
     assert_eq!((db.count("").await, rows(&db, &targets[0]).await), (1, 0));
 }
 
-/// A request id that the branch remembers is that of another event: the parent is the one to recognise
-/// repeats. Two outboxes that lead to one branch may use the same, and a parent may forget before the
-/// branch does. None of the copies is passed over, however they come.
+/// A request id that the branch remembers is that of another event: the parent is the one to
+/// recognise repeats. Two outboxes that lead to one branch may use the same, and a parent may
+/// forget before the branch does. None of the copies is passed over, however they come.
 pub async fn a_copy_is_made_although_the_branch_remembers_its_request_id(db: TestDb) {
     let [branch, other] = children(&db).await;
     let relay = db.relay("relay-a").await;

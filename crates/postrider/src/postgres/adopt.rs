@@ -222,8 +222,8 @@ async fn served_tables(connection: &mut PgConnection, outbox: &Outbox) -> Result
 }
 
 /// Locks the tables of others whose trigger a migration makes or drops, before anything of the
-/// outboxes. A writer locks its table first and the outbox after it: in the other order it could lose
-/// a deadlock against the migration.
+/// outboxes. A writer locks its table first and the outbox after it: in the other order it could
+/// lose a deadlock against the migration.
 pub(super) async fn lock_tables(
     connection: &mut PgConnection,
     outboxes: &[OutboxSpec],

@@ -114,12 +114,12 @@ impl Cursor {
         Ok(())
     }
 
-    /// Takes note of what the ids are counted with. Another counter begins anew, and the last id may be
-    /// beyond the old one when it is looked at again: only the counter tells then.
+    /// Takes note of what the ids are counted with. Another counter begins anew, and the last id
+    /// may be beyond the old one when it is looked at again: only the counter tells then.
     ///
     /// # Errors
-    /// [`StoreError::HistoryChanged`] if ids that the caller may remember can be given out again. The
-    /// cursor starts from nothing.
+    /// [`StoreError::HistoryChanged`] if ids that the caller may remember can be given out again.
+    /// The cursor starts from nothing.
     pub fn notice_counter(&mut self, counter: i64) -> Result<()> {
         if self.counter.replace(counter).is_none_or(|before| before == counter) {
             return Ok(());

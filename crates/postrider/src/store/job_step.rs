@@ -19,8 +19,8 @@ const WINDOW_ROWS: i64 = 10_000;
 /// of 4 MiB would hold up the server.
 const STEP_BYTES_MAX: i64 = 8 * 1024 * 1024;
 
-/// Archived events with the same id that one step takes: with a whole chunk before them they are still
-/// no more than MariaDB tells the ids of at once.
+/// Archived events with the same id that one step takes: with a whole chunk before them they are
+/// still no more than MariaDB tells the ids of at once.
 const TWINS_MAX: i64 = 400;
 
 /// An entry that a job acts on: its id, and the identity of the event.
@@ -269,7 +269,8 @@ async fn replay(
 }
 
 /// Completes the last id of a step that was cut, and names each event once. Ids come again after a
-/// `TRUNCATE` or a restore, so several archived events may have one; the cursor passes them together.
+/// `TRUNCATE` or a restore, so several archived events may have one; the cursor passes them
+/// together.
 async fn whole_ids(
     tx: &mut dyn JobTransaction,
     filter: &EventFilter,

@@ -67,16 +67,16 @@ impl From<&Event> for Delivery {
     }
 }
 
-/// Refuses a fan-out that made fewer copies than it has events: a copy that the child passed over would
-/// be lost. A request id that two events of one batch share is told apart when the settle is repeated
-/// with fewer rows.
+/// Refuses a fan-out that made fewer copies than it has events: a copy that the child passed over
+/// would be lost. A request id that two events of one batch share is told apart when the settle is
+/// repeated with fewer rows.
 pub(crate) fn check_copies(child: &Outbox, events: usize, copied: u64) -> Result<()> {
     if u64::try_from(events) == Ok(copied) {
         return Ok(());
     }
     Err(StoreError::Schema(format!(
-        "outbox {} took {copied} of {events} copies, so none is kept; if this repeats, a trigger of \
-         that outbox is altered: run `postrider migrate`",
+        "outbox {} took {copied} of {events} copies, so none is kept; if this repeats, a trigger \
+         of that outbox is altered: run `postrider migrate`",
         child.name()
     )))
 }
