@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use postrider::store::{ORIGINAL_HEADER, REPLAY_HEADER};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -10,6 +11,9 @@ use crate::view::EventView;
 
 /// Our headers start with this; an event cannot replace them.
 const PREFIX: &str = "postrider-";
+/// Headers of an event that operators' actions write: which replay it is a copy of, which event it
+/// is an edited copy of.
+const MARKS: [&str; 2] = [REPLAY_HEADER, ORIGINAL_HEADER];
 /// The standard of the two forms that are not plain.
 const SPECVERSION: &str = "1.0";
 const STRUCTURED: &str = "application/cloudevents+json; charset=UTF-8";
@@ -124,7 +128,7 @@ impl Envelope {
                 let start = name.get(..prefix.len());
                 start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
             };
-            if !ours(PREFIX)
+            if (!ours(PREFIX) || MARKS.contains(&name.as_str()))
                 && !ours(attribute_prefix)
                 && !name.eq_ignore_ascii_case("content-type")
             {

@@ -28,7 +28,8 @@ use crate::waker::Waker;
 /// Waits between repeats of a write double from the first to the second.
 const REPEAT_WAIT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
-/// Times that the database refuses one row before it is set aside.
+/// Times that the database refuses one row, for a reason that may lie in it, before it is set
+/// aside.
 const REFUSALS_MAX: u32 = 5;
 
 #[derive(Clone)]
@@ -200,7 +201,7 @@ impl Settler {
                     return Err(StoreError::LeaseLost);
                 }
                 Err(error) => {
-                    refusals += u32::from(range.len() == 1 && !error.is_transient());
+                    refusals += u32::from(range.len() == 1 && error.may_be_the_rows_fault());
                     match work.delivered(range.clone()) {
                         [row] if refusals >= REFUSALS_MAX => {
                             self.set_aside(outbox, lease, row, &error).await?;

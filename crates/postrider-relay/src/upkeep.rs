@@ -111,6 +111,7 @@ impl Upkeep {
             if marked.due() {
                 self.log("moving marked rows", self.move_marked(&led).await);
             }
+            clean_up_at = not_later(clean_up_at, &self.config, Utc::now());
             if Utc::now() >= clean_up_at {
                 let mut cleaned = self.clean_up(&led).await;
                 if roll.leader {
@@ -315,6 +316,12 @@ impl Upkeep {
     }
 }
 
+/// When a planned clean-up is due. A clock that ran ahead by months and was set back leaves a plan
+/// that is as far away.
+fn not_later(planned_at: DateTime<Utc>, config: &RelayConfig, now: DateTime<Utc>) -> DateTime<Utc> {
+    planned_at.min(next_clean_up(config, now))
+}
+
 /// The next time that the clock of the configured zone shows the clean-up time.
 fn next_clean_up(config: &RelayConfig, now: DateTime<Utc>) -> DateTime<Utc> {
     let tomorrow = now + chrono::Duration::days(1);
@@ -348,6 +355,17 @@ mod tests {
         assert!(!wakes.is_quiet("a", Duration::from_millis(20)), "counted from the last row");
         wakes.attend(&dead[..1]);
         assert!(!wakes.is_quiet("b", Duration::ZERO), "b is buried");
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_does_not_put_the_clean_up_off() {
+        let config = RelayConfig::default();
+        let at = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
+        let due = |planned, now| not_later(at(planned), &config, at(now));
+        let tonight = at("2026-01-01T02:00:00Z");
+        assert_eq!(due("2026-01-01T02:00:00Z", "2025-12-31T12:00:00Z"), tonight, "as planned");
+        assert_eq!(due("2026-01-01T02:00:00Z", "2026-01-01T02:00:01Z"), tonight, "due now");
+        assert_eq!(due("2027-06-01T02:00:00Z", "2025-12-31T12:00:00Z"), tonight, "set back");
     }
 
     #[test]

@@ -97,6 +97,37 @@ impl StoreError {
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Busy(_) | Self::File { lasting: false, .. })
     }
+
+    /// Whether what was written may be the cause: a value that does not fit, a rule or a trigger
+    /// that refuses it. A table, column or right that is missing, a full disk, or a server that
+    /// only reads refuses every other row as well.
+    pub fn may_be_the_rows_fault(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Database(cause)) => refuses_the_value(&**cause),
+            Self::Database(sqlx::Error::Encode(_) | sqlx::Error::InvalidArgument(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+/// By the classes of SQLSTATE (22 data, 23 rules, 54 limits, P0 and 45 what a trigger raises), and
+/// the numbers of MariaDB and SQLite that have no class of their own.
+fn refuses_the_value(cause: &dyn sqlx::error::DatabaseError) -> bool {
+    #[cfg(feature = "mysql")]
+    if let Some(error) = cause.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+        // Row too large, packet too large, incorrect value.
+        if matches!(error.number(), 1118 | 1153 | 1366) {
+            return true;
+        }
+    }
+    match cause.code().as_deref() {
+        // The low byte of SQLite's numbers: 18 TOOBIG, 19 CONSTRAINT, 20 MISMATCH.
+        Some(code) if code.len() < 5 => {
+            code.parse::<i32>().is_ok_and(|code| matches!(code & 0xff, 18..=20))
+        }
+        Some(code) => ["22", "23", "45", "54", "P0"].iter().any(|class| code.starts_with(class)),
+        None => false,
+    }
 }
 
 impl From<sqlx::Error> for StoreError {

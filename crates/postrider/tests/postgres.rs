@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use postrider::adopt::{Adoption, Field, StateWords};
 use postrider::store::{ClaimLimit, Cursor, Delivery, LaneSet, OnSuccess, Share, StoreKind};
-use postrider::{ConnectOptions, Dedupe, StoreError, connect};
+use postrider::{ConnectOptions, Dedupe, OutboxSpec, StoreError, connect};
 use postrider_testkit::{FaultProxy, PrivateServer, TestDb, eventually};
 
 const SESSIONS: &str = "FROM pg_stat_activity
@@ -145,4 +146,90 @@ async fn a_promoted_server_is_noticed_and_a_restarted_one_is_not() {
     let why = matches!(&noticed, Err(StoreError::HistoryChanged(why)) if why.contains("timeline"));
     assert!(why, "{noticed:?}");
     assert_eq!(read().await.unwrap(), 2, "from the beginning");
+}
+
+/// A restore, or a `TRUNCATE` that restarts the ids, with more rows since than there were before:
+/// the last id does not tell it, and a reader that goes on from there passes the first rows over.
+#[tokio::test]
+async fn ids_that_began_anew_are_noticed_beyond_the_old_ones() {
+    let Some(db) = TestDb::open(StoreKind::Postgres, "ids_began_anew").await else { return };
+    let relay = db.relay("relay-a").await;
+    db.append_orders(3).await;
+    let (mut reader, mut claimer) = (Cursor::new(), Cursor::new());
+    let read = async |cursor: &mut Cursor| {
+        cursor.observed_at = None;
+        let found = db.store.read_lanes(&db.outbox, LaneSet::ALL, &[], &[], limit(100), cursor);
+        let ids = |row: &postrider::store::LaneRow| row.event.id;
+        found.await.map(|found| found.rows.iter().map(ids).collect::<Vec<_>>())
+    };
+    assert_eq!(read(&mut reader).await.unwrap(), [1, 2, 3]);
+    let claimed = db.store.claim(&db.outbox, &relay, limit(100), &mut claimer).await.unwrap();
+    assert_eq!(claimed.events.len(), 3);
+    db.execute("SELECT setval('orders_outbox_id_seq', 10)").await;
+    assert!(read(&mut reader).await.is_ok(), "a counter that goes on is the same");
+
+    db.execute("TRUNCATE orders_outbox RESTART IDENTITY").await;
+    let again = db.append_orders(20).await;
+    let noticed = read(&mut reader).await;
+    assert!(matches!(noticed, Err(StoreError::HistoryChanged(_))), "{noticed:?}");
+    assert_eq!(read(&mut reader).await.unwrap(), again);
+    claimer.observed_at = None;
+    let noticed = db.store.claim(&db.outbox, &relay, limit(100), &mut claimer).await;
+    assert!(matches!(noticed, Err(StoreError::HistoryChanged(_))), "{:?}", noticed.err());
+    let claimed = db.store.claim(&db.outbox, &relay, limit(100), &mut claimer).await.unwrap();
+    assert_eq!(claimed.events.len(), 20);
+}
+
+/// A writer has its own table and is about to reach the outbox through the trigger, while a
+/// migration ends the adoption, or begins it: the migration waits for the writer, and neither
+/// fails.
+#[tokio::test]
+async fn a_migration_of_an_adopted_table_fails_no_writer() {
+    let Some(db) = TestDb::open(StoreKind::Postgres, "migration_and_writer").await else { return };
+    db.execute(
+        "CREATE TABLE letters (id bigserial PRIMARY KEY, kind text NOT NULL, about text NOT NULL,
+         what text NOT NULL, body text NOT NULL)",
+    )
+    .await;
+    let columns = [
+        (Field::Id, "id"),
+        (Field::AggregateType, "kind"),
+        (Field::AggregateId, "about"),
+        (Field::EventType, "what"),
+        (Field::Payload, "body"),
+    ];
+    let adoption = Adoption {
+        table: "letters".to_owned(),
+        time_zone: "UTC".to_owned(),
+        columns: columns.map(|(field, column)| (field, column.to_owned())).into(),
+        constants: Default::default(),
+        states: StateWords::default(),
+        dead_letters: None,
+        keep_delivered: false,
+    };
+    let spec = |adoption: Option<&Adoption>| OutboxSpec {
+        adoption: adoption.cloned(),
+        ..OutboxSpec::new(db.outbox.clone())
+    };
+    db.store.migrate(&[spec(Some(&adoption))]).await.unwrap();
+    let pool = sqlx::PgPool::connect(&db.url).await.unwrap();
+    for next in [None, Some(&adoption), None] {
+        let mut writer = pool.begin().await.unwrap();
+        sqlx::raw_sql("LOCK TABLE letters IN ROW EXCLUSIVE MODE")
+            .execute(&mut *writer)
+            .await
+            .unwrap();
+        let (store, next) = (Arc::clone(&db.store), spec(next));
+        let migration = tokio::spawn(async move { store.migrate(&[next]).await });
+        let waiting = format!("SELECT count(*) {SESSIONS} AND wait_event_type = 'Lock'");
+        eventually("the migration waits for the writer", async || {
+            (db.integer(&waiting).await > 0).then_some(())
+        })
+        .await;
+        let insert = "INSERT INTO letters (kind, about, what, body) VALUES ('a', '1', 'T', '{}')";
+        sqlx::raw_sql(insert).execute(&mut *writer).await.unwrap();
+        writer.commit().await.unwrap();
+        migration.await.unwrap().unwrap();
+    }
+    assert_eq!(db.count("").await, 2, "the first and the last insert were adopted ones");
 }

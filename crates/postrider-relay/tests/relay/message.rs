@@ -62,6 +62,20 @@ fn plain_is_the_payload_as_it_is() {
 }
 
 #[test]
+fn a_receiver_sees_that_an_operator_sent_a_copy() {
+    let headers = r#"{"postrider-replay": "4", "postrider-original-event-id": "e-1",
+        "postrider-else": "forged"}"#;
+    let copy = Event { headers: Some(headers.to_owned()), ..event() };
+    for form in [Form::Plain, Form::CloudEventsBinary, Form::CloudEventsStructured] {
+        let (_, _, headers) = message(of(form), &copy);
+        for (name, value) in [("postrider-replay", "4"), ("postrider-original-event-id", "e-1")] {
+            assert!(headers.contains(&(name.to_owned(), value.to_owned())), "{form:?} {headers:?}");
+        }
+        assert!(headers.iter().all(|(_, value)| value != "forged"), "{headers:?}");
+    }
+}
+
+#[test]
 fn a_binary_cloud_event_has_its_attributes_in_headers() {
     let (body, content_type, headers) = message(of(Form::CloudEventsBinary), &event());
     assert_eq!((body, content_type.as_str()), (event().payload, "application/json"));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use postrider::Event;
-use postrider::store::StoreKind;
-use postrider_relay::{Batch, OutboxConfig, Outcome, Relay, Sink, SinkError};
+use postrider::store::{OnSuccess, StoreKind};
+use postrider_relay::{Batch, OutboxConfig, Outcome, Preset, Relay, Sink, SinkError};
 use postrider_testkit::conformance::steps::order;
 use postrider_testkit::relay::{
     Act, RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset,
@@ -15,6 +15,7 @@ use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 
 on_each_store!(
     a_row_that_cannot_be_settled_holds_up_no_other,
+    a_table_that_is_missing_for_a_while_makes_no_dead_letters,
     a_dead_letter_that_cannot_be_marked_is_marked_later,
     a_sink_that_panics_when_asked_where_to_is_no_reason_to_deliver_twice,
 );
@@ -64,6 +65,29 @@ async fn a_row_that_cannot_be_settled_holds_up_no_other(db: TestDb) {
     until_rows(&db, 0).await;
     relay.stop().await;
     assert_eq!(sink.log().delivered().len(), 8, "each once: only the settle was repeated");
+    db.assert_balanced().await;
+}
+
+/// Delivered events wait for the archive, however often their settle fails: none is at fault, and
+/// none may end as a dead letter that somebody would send again.
+async fn a_table_that_is_missing_for_a_while_makes_no_dead_letters(db: TestDb) {
+    db.execute("ALTER TABLE orders_outbox_archive RENAME TO hidden_archive").await;
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
+    let (preset, pager) = (quick_preset(), RecordedAlerts::new(false));
+    let preset = Preset { on_success: OnSuccess::Archive, ..preset };
+    let outbox = OutboxConfig::new(db.outbox.clone(), preset, sink.clone());
+    db.append(&[1, 2, 3].map(order)).await;
+    let relay = Relay::new(Arc::clone(&db.store), quick_config(&folder))
+        .outbox(outbox)
+        .alert_channel(pager.subscribed());
+    let relay = RunningRelay::start(relay);
+    sink.until_delivered(3).await;
+    pager.until("its work fails repeatedly").await;
+    db.execute("ALTER TABLE hidden_archive RENAME TO orders_outbox_archive").await;
+    until_rows(&db, 0).await;
+    relay.stop().await;
+    assert_eq!((db.count("_archive").await, db.count("_dlq").await), (3, 0));
+    assert_eq!(sink.log().delivered().len(), 3, "each once: only the settle was repeated");
     db.assert_balanced().await;
 }
 

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use postrider::store::{
-    Cursor, DeadReason, Delivery, LaneRead, LaneSet, Lease, OnSuccess, Result, Retention, StoreKind,
+    Cursor, DeadReason, Delivery, EventFilter, JobState, JobWork, LaneRead, LaneSet, Lease, NewJob,
+    OnSuccess, Result, Retention, StoreKind,
 };
-use postrider::{Dedupe, Event, Outbox, StoreError};
+use postrider::{Dedupe, Event, JobRunner, NewEvent, Outbox, StoreError};
 
 use super::steps::{death, deferral, failure, rows};
 use crate::{TestDb, eventually};
@@ -215,4 +216,47 @@ pub async fn ids_that_nobody_saw_may_come_again_and_are_read_at_once(db: TestDb)
     assert_eq!(ids(&read(&db, &seen, &mut cursor).await.unwrap()), again);
     claimer.observed_at = None;
     assert_eq!(super::steps::ids(&db.claim_on(&relay, 100, &mut claimer).await), again);
+}
+
+/// The archive holds other events under the ids of those that a replay asks for: each that fits is
+/// sent once, no other is, and the audit trail names what was sent. Steps of one entry end between
+/// two events with the same id.
+pub async fn a_replay_sends_what_fits_of_events_whose_ids_came_again(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    let lives = [["Paid", "Placed", "Paid"], ["Paid", "Paid", "Shipped"]];
+    for (life, kinds) in lives.iter().enumerate() {
+        begin_ids_again(&db).await;
+        let event = |(n, kind): (usize, &&str)| NewEvent::new("order", format!("{n}"), *kind, "{}");
+        db.append(&kinds.iter().enumerate().map(event).collect::<Vec<_>>()).await;
+        let claimed = db.claim(&relay, 10).await;
+        assert_eq!(claimed.iter().map(|event| event.id).collect::<Vec<_>>(), [1, 2, 3]);
+        db.deliver(&relay, &claimed, OnSuccess::Archive).await;
+        let hour = Duration::from_secs(3_600);
+        assert_eq!(
+            db.age("orders_outbox_archive", "delivered_at", hour, "1 = 1").await,
+            3 * (life as u64 + 1)
+        );
+    }
+    let filter = EventFilter { event_type: Some("Paid".to_owned()), ..EventFilter::default() };
+    let job = NewJob {
+        work: JobWork::Replay { filter, into: None },
+        operator: "ann".to_owned(),
+        note: String::new(),
+        rate: None,
+        canary: None,
+        request_key: None,
+    };
+    let made = db.store.create_job(&db.outbox, &job).await.unwrap();
+    let runner = JobRunner::new(db.store.clone(), vec![db.outbox.clone()], "test-host").chunk(1);
+    let done = runner.run(made.id, &mut |_| {}).await.unwrap().unwrap();
+    assert_eq!((done.state, done.done_count), (JobState::Done, 4), "{:?}", done.reason);
+    let copies = db.claim(&relay, 10).await;
+    let mut sent: Vec<_> =
+        copies.iter().map(|event| (&*event.event_type, &*event.event_id)).collect();
+    sent.sort_unstable();
+    sent.dedup();
+    assert_eq!(sent.len(), 4, "each once: {sent:?}");
+    assert!(sent.iter().all(|(kind, _)| *kind == "Paid"), "{sent:?}");
+    let trail = db.trail().await;
+    assert_eq!(trail.iter().filter(|entry| entry.action == "event.replay").count(), 4);
 }

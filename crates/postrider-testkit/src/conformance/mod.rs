@@ -125,7 +125,7 @@ macro_rules! store_conformance {
             copies_go_where_their_branches_lead_and_keep_their_identity,
             a_repeated_or_fenced_fan_out_copies_nothing_more,
             a_copy_that_fails_undoes_the_others_and_the_settle,
-            a_request_id_that_a_branch_remembers_is_not_copied_again,
+            a_copy_is_made_although_the_branch_remembers_its_request_id,
         ]);
         $crate::store_cases!($store, lanes: [
             free_lanes_are_taken_up_to_the_limit,
@@ -166,6 +166,7 @@ macro_rules! store_conformance {
             of_a_batch_the_events_that_are_still_themselves_are_settled,
             ids_that_went_back_are_noticed,
             ids_that_nobody_saw_may_come_again_and_are_read_at_once,
+            a_replay_sends_what_fits_of_events_whose_ids_came_again,
         ]);
         $crate::store_cases!($store, upkeep: [
             a_marked_row_that_cannot_be_moved_keeps_no_others,

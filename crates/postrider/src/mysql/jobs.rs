@@ -238,17 +238,13 @@ impl Step<'_> {
     async fn insert(
         &mut self,
         sql: AssertSqlSafe<String>,
-        mark: Option<String>,
+        values: Vec<String>,
         entries: &[Entry],
     ) -> Result<Vec<Entry>> {
         if entries.is_empty() {
             return Ok(Vec::new());
         }
-        let mut query = sqlx::query(sql);
-        if let Some(mark) = mark {
-            query = query.bind(mark);
-        }
-        let query = query.bind(ids_json(&ids(entries)));
+        let query = values.into_iter().fold(sqlx::query(sql), |query, value| query.bind(value));
         let (inserted, told) = told_ids(&mut self.tx, query).await?;
         inserted?;
         if told.len() != entries.len() {
@@ -345,13 +341,14 @@ impl JobTransaction for Step<'_> {
 
     async fn retry_all(&mut self, letters: &[Entry]) -> Result<Vec<Entry>> {
         let sql = self.outbox.sql(include_str!("sql/dlq_retry_all.sql"));
-        self.insert(sql, None, letters).await
+        self.insert(sql, vec![ids_json(&ids(letters))], letters).await
     }
 
     async fn replay_all(&mut self, job_id: i64, archived: &[Entry]) -> Result<Vec<Entry>> {
         let into = self.into.unwrap_or(self.outbox);
         let sql = self.outbox.sql_to(into, include_str!("sql/replay.sql"));
-        self.insert(sql, Some(job_id.to_string()), archived).await
+        let values = vec![job_id.to_string(), json!(archived).to_string()];
+        self.insert(sql, values, archived).await
     }
 
     async fn resolve_all(

@@ -7,7 +7,7 @@ use serde_json::json;
 use sqlx::mysql::MySqlConnection;
 
 use super::MysqlStore;
-use crate::store::{Delivery, Lease, OnSuccess, Result, Settled};
+use crate::store::{Delivery, Lease, OnSuccess, Result, Settled, check_copies};
 use crate::{Outbox, StoreError};
 
 /// Bytes of the JSON with which one statement settles; the server takes packets of 16 MiB.
@@ -77,19 +77,24 @@ impl MysqlStore {
         rows.retain(|row| ids.contains(&row.id));
         for (branch, child) in children.iter().enumerate() {
             let taken = rows.iter().filter(|row| row.goes_to(branch));
-            let mut taken: Vec<i64> = taken.map(|row| row.id).collect();
-            let known: Vec<i64> =
+            let taken: Vec<i64> = taken.map(|row| row.id).collect();
+            if taken.is_empty() {
+                continue;
+            }
+            let known: HashSet<i64> =
                 sqlx::query_scalar(outbox.sql_to(child, include_str!("sql/fan_out_known.sql")))
                     .bind(ids_json(&taken))
                     .fetch_all(&mut *tx)
-                    .await?;
-            taken.retain(|id| !known.contains(id));
-            if !taken.is_empty() {
-                sqlx::query(outbox.sql_to(child, include_str!("sql/fan_out_copy.sql")))
-                    .bind(ids_json(&taken))
-                    .execute(&mut *tx)
-                    .await?;
-            }
+                    .await?
+                    .into_iter()
+                    .collect();
+            let marked: Vec<_> =
+                taken.iter().map(|id| [*id, i64::from(known.contains(id))]).collect();
+            let copied = sqlx::query(outbox.sql_to(child, include_str!("sql/fan_out_copy.sql")))
+                .bind(json!(marked).to_string())
+                .execute(&mut *tx)
+                .await?;
+            check_copies(child, taken.len(), copied.rows_affected())?;
         }
         let all: Vec<i64> = rows.iter().map(|row| row.id).collect();
         let leaving = Some(("delivered", &held[..]));

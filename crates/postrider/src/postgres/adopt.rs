@@ -211,6 +211,41 @@ fn clauses<'a>(
     Clauses { fitted, outbox, prefix, dialect: Postgres::new(&fitted.adoption.time_zone) }
 }
 
+/// Tables on which the outbox has its trigger.
+async fn served_tables(connection: &mut PgConnection, outbox: &Outbox) -> Result<Vec<String>> {
+    let on = sqlx::query_scalar(
+        "SELECT tgrelid::regclass::text FROM pg_trigger
+         WHERE tgname = $1 AND tgenabled <> 'D' AND pg_table_is_visible(tgrelid)",
+    );
+    let name = format!("{}_{}", outbox.table(), trigger::APPEND);
+    Ok(on.bind(name).fetch_all(connection).await?)
+}
+
+/// Locks the tables of others whose trigger a migration makes or drops, before anything of the
+/// outboxes. A writer locks its table first and the outbox after it: in the other order it could
+/// lose a deadlock against the migration.
+pub(super) async fn lock_tables(
+    connection: &mut PgConnection,
+    outboxes: &[OutboxSpec],
+) -> Result<()> {
+    for spec in outboxes {
+        let wanted = spec.adoption.as_ref().map(|adoption| adoption.table.as_str());
+        let on = served_tables(connection, &spec.outbox).await?;
+        let is_wanted = |table: &String| Some(table.trim_matches('"')) == wanted;
+        for table in on.iter().filter(|table| !is_wanted(table)) {
+            let lock = format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
+            sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut *connection).await?;
+        }
+        let Some(table) = wanted.filter(|_| !on.iter().any(is_wanted)) else { continue };
+        let there = sqlx::query_scalar("SELECT to_regclass(quote_ident($1)) IS NOT NULL");
+        if there.bind(table).fetch_one(&mut *connection).await? {
+            let lock = format!("LOCK TABLE \"{table}\" IN SHARE ROW EXCLUSIVE MODE");
+            sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut *connection).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes or renews what keeps an adopted table and its outbox in step. Answers what was done.
 pub(super) async fn set_up(
     connection: &mut PgConnection,
@@ -235,13 +270,7 @@ pub(super) async fn set_up(
     sqlx::raw_sql(AssertSqlSafe(mark_letters(spec, adoption))).execute(&mut *connection).await?;
     // Touched only where that changes something: it waits for every open transaction on the table,
     // and all writers wait behind it.
-    let on: Vec<String> = sqlx::query_scalar(
-        "SELECT tgrelid::regclass::text FROM pg_trigger
-         WHERE tgname = $1 AND tgenabled <> 'D' AND pg_table_is_visible(tgrelid)",
-    )
-    .bind(format!("{}_{}", spec.outbox.table(), trigger::APPEND))
-    .fetch_all(&mut *connection)
-    .await?;
+    let on = served_tables(connection, &spec.outbox).await?;
     for other in on.iter().filter(|table| table.trim_matches('"') != adoption.table) {
         let drop =
             format!("DROP TRIGGER \"{}_{}\" ON {other}", spec.outbox.table(), trigger::APPEND);

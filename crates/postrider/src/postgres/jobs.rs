@@ -313,6 +313,7 @@ impl JobTransaction for Step<'_> {
         let into = self.into.unwrap_or(self.outbox);
         Ok(sqlx::query_as(self.outbox.sql_to(into, include_str!("sql/replay.sql")))
             .bind(ids(archived))
+            .bind(archived.iter().map(|(_, event)| event.as_str()).collect::<Vec<_>>())
             .bind(job_id.to_string())
             .fetch_all(&mut *self.tx)
             .await?)

@@ -6,14 +6,18 @@ use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::{PostgresStore, adopt};
+use crate::error::lost_to_another;
 use crate::store::{
     LANES, Result, Schema, SchemaState, ServerFacts, Upkeep, leave_newer_tables, schema_verdict,
     versions,
 };
-use crate::{Dedupe, Outbox, OutboxSpec};
+use crate::{Dedupe, Outbox, OutboxSpec, StoreError};
 
 /// One process migrates at a time; the number is arbitrary and only ours.
 const MIGRATION_LOCK: i64 = 0x706f_7374_7269;
+
+/// Times that a migration is tried which loses deadlocks against relays.
+const TRIES_MAX: u32 = 5;
 
 /// Days for which archive partitions exist ahead of time.
 pub(super) const PARTITION_DAYS_AHEAD: i64 = 3;
@@ -53,74 +57,16 @@ fn outbox_files(spec: &OutboxSpec) -> Vec<&'static str> {
 #[async_trait]
 impl Schema for PostgresStore {
     async fn migrate(&self, outboxes: &[OutboxSpec]) -> Result<Vec<String>> {
-        let mut done = Vec::new();
-        let mut tx = self.begin().await?;
-        // "already exists, skipping" is what a second run is for.
-        sqlx::raw_sql("SET LOCAL client_min_messages = warning; SET LOCAL lock_timeout = '30s'")
-            .execute(&mut *tx)
-            .await?;
-        sqlx::query("SELECT pg_advisory_xact_lock($1)")
-            .bind(MIGRATION_LOCK)
-            .execute(&mut *tx)
-            .await?;
-        let found = found_version(&mut tx).await?;
-        if found.is_some_and(|(version, _)| version > versions::SCHEMA) {
-            let wanted: Vec<Outbox> = outboxes.iter().map(|spec| spec.outbox.clone()).collect();
-            let known = known_outboxes(&mut tx).await?;
-            return leave_newer_tables(schema_verdict(found, &known, &wanted));
-        }
-        // Functions keep the path they are made with; a temporary table must not come first in it.
-        sqlx::raw_sql(
-            "SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true)",
-        )
-        .execute(&mut *tx)
-        .await?;
-        for file in SHARED {
-            sqlx::raw_sql(file).execute(&mut *tx).await?;
-        }
-        sqlx::raw_sql("DELETE FROM postrider_schema").execute(&mut *tx).await?;
-        sqlx::query("INSERT INTO postrider_schema (version, oldest_relay) VALUES ($1, $2)")
-            .bind(versions::SCHEMA)
-            .bind(versions::OLDEST_RELAY)
-            .execute(&mut *tx)
-            .await?;
-        done.push(format!("shared tables at version {}", versions::SCHEMA));
-        for spec in outboxes {
-            for file in outbox_files(spec) {
-                sqlx::raw_sql(spec.outbox.sql(file)).execute(&mut *tx).await?;
+        let mut tries = 1;
+        let done = loop {
+            match self.make_tables(outboxes).await {
+                // A settle locks the outbox first and the adopted table after it.
+                Err(StoreError::Busy(error)) if lost_to_another(&error) && tries < TRIES_MAX => {
+                    tries += 1;
+                }
+                done => break done?,
             }
-            sqlx::query(
-                "INSERT INTO postrider_outboxes (name, table_name, version, claim)
-                 VALUES ($1, $2, $3, $4)
-                 ON CONFLICT (name) DO UPDATE
-                 SET table_name = excluded.table_name, version = excluded.version",
-            )
-            .bind(spec.outbox.name())
-            .bind(spec.outbox.table())
-            .bind(versions::SCHEMA)
-            .bind(spec.claim.as_str())
-            .execute(&mut *tx)
-            .await?;
-            sqlx::query(
-                "INSERT INTO postrider_lanes (outbox, lane)
-                 SELECT $1, lane FROM generate_series(0, $2 - 1) AS lane ON CONFLICT DO NOTHING",
-            )
-            .bind(spec.outbox.name())
-            .bind(i32::from(LANES))
-            .execute(&mut *tx)
-            .await?;
-            done.push(format!(
-                "outbox {} (table {}) at version {}",
-                spec.outbox.name(),
-                spec.outbox.table(),
-                versions::SCHEMA
-            ));
-            done.extend(match &spec.adoption {
-                Some(adoption) => adopt::set_up(&mut tx, spec, adoption).await?,
-                None => adopt::remove(&mut tx, &spec.outbox).await?,
-            });
-        }
-        tx.commit().await?;
+        };
         for spec in outboxes {
             self.add_archive_partitions(&spec.outbox).await?;
             while self.fingerprint_dead_letters(&spec.outbox, FINGERPRINT_CHUNK).await? > 0 {}
@@ -202,6 +148,31 @@ impl Schema for PostgresStore {
     }
 }
 
+/// Names an outbox and its lanes in the shared tables.
+async fn record_outbox(connection: &mut PgConnection, spec: &OutboxSpec) -> Result<()> {
+    sqlx::query(
+        "INSERT INTO postrider_outboxes (name, table_name, version, claim)
+         VALUES ($1, $2, $3, $4)
+         ON CONFLICT (name) DO UPDATE
+         SET table_name = excluded.table_name, version = excluded.version",
+    )
+    .bind(spec.outbox.name())
+    .bind(spec.outbox.table())
+    .bind(versions::SCHEMA)
+    .bind(spec.claim.as_str())
+    .execute(&mut *connection)
+    .await?;
+    sqlx::query(
+        "INSERT INTO postrider_lanes (outbox, lane)
+         SELECT $1, lane FROM generate_series(0, $2 - 1) AS lane ON CONFLICT DO NOTHING",
+    )
+    .bind(spec.outbox.name())
+    .bind(i32::from(LANES))
+    .execute(&mut *connection)
+    .await?;
+    Ok(())
+}
+
 /// `version` and `oldest_relay` of the shared tables, where there are any.
 async fn found_version(connection: &mut PgConnection) -> Result<Option<(i32, i32)>> {
     let present: bool = sqlx::query_scalar("SELECT to_regclass('postrider_schema') IS NOT NULL")
@@ -221,6 +192,61 @@ async fn known_outboxes(connection: &mut PgConnection) -> Result<Vec<(String, St
 }
 
 impl PostgresStore {
+    /// Makes or updates all tables, in one transaction.
+    async fn make_tables(&self, outboxes: &[OutboxSpec]) -> Result<Vec<String>> {
+        let mut done = Vec::new();
+        let mut tx = self.begin().await?;
+        // "already exists, skipping" is what a second run is for.
+        sqlx::raw_sql("SET LOCAL client_min_messages = warning; SET LOCAL lock_timeout = '30s'")
+            .execute(&mut *tx)
+            .await?;
+        sqlx::query("SELECT pg_advisory_xact_lock($1)")
+            .bind(MIGRATION_LOCK)
+            .execute(&mut *tx)
+            .await?;
+        let found = found_version(&mut tx).await?;
+        if found.is_some_and(|(version, _)| version > versions::SCHEMA) {
+            let wanted: Vec<Outbox> = outboxes.iter().map(|spec| spec.outbox.clone()).collect();
+            let known = known_outboxes(&mut tx).await?;
+            return leave_newer_tables(schema_verdict(found, &known, &wanted));
+        }
+        // Functions keep the path they are made with; a temporary table must not come first in it.
+        sqlx::raw_sql(
+            "SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true)",
+        )
+        .execute(&mut *tx)
+        .await?;
+        adopt::lock_tables(&mut tx, outboxes).await?;
+        for file in SHARED {
+            sqlx::raw_sql(file).execute(&mut *tx).await?;
+        }
+        sqlx::raw_sql("DELETE FROM postrider_schema").execute(&mut *tx).await?;
+        sqlx::query("INSERT INTO postrider_schema (version, oldest_relay) VALUES ($1, $2)")
+            .bind(versions::SCHEMA)
+            .bind(versions::OLDEST_RELAY)
+            .execute(&mut *tx)
+            .await?;
+        done.push(format!("shared tables at version {}", versions::SCHEMA));
+        for spec in outboxes {
+            for file in outbox_files(spec) {
+                sqlx::raw_sql(spec.outbox.sql(file)).execute(&mut *tx).await?;
+            }
+            record_outbox(&mut tx, spec).await?;
+            done.push(format!(
+                "outbox {} (table {}) at version {}",
+                spec.outbox.name(),
+                spec.outbox.table(),
+                versions::SCHEMA
+            ));
+            done.extend(match &spec.adoption {
+                Some(adoption) => adopt::set_up(&mut tx, spec, adoption).await?,
+                None => adopt::remove(&mut tx, &spec.outbox).await?,
+            });
+        }
+        tx.commit().await?;
+        Ok(done)
+    }
+
     /// Makes the archive's partitions for the coming days. Today's is only made while nothing of
     /// today is in the catch-all partition, because a partition may not overlap with its rows.
     pub(super) async fn add_archive_partitions(&self, outbox: &Outbox) -> Result<()> {

@@ -20,7 +20,7 @@ use crate::error::{Transience, transience};
 use crate::event::{fit, limits};
 use crate::store::{
     Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
-    OnSuccess, RelayIdentity, RelayPulse, Result, Serving, Settled, Store, StoreKind,
+    OnSuccess, RelayIdentity, RelayPulse, Result, Serving, Settled, Store, StoreKind, check_copies,
     parse_serving, serving_text,
 };
 use crate::{Event, Outbox, StoreError, fingerprint};
@@ -224,12 +224,15 @@ impl Store for PostgresStore {
         for (branch, child) in children.iter().enumerate() {
             let taken = delivered.iter().filter(|row| row.goes_to(branch));
             let ids: Vec<i64> = taken.map(|row| row.id).collect();
-            if !ids.is_empty() {
-                sqlx::query(outbox.sql_to(child, include_str!("sql/fan_out_copy.sql")))
-                    .bind(ids)
-                    .execute(&mut *tx)
-                    .await?;
+            if ids.is_empty() {
+                continue;
             }
+            let taken = ids.len();
+            let copied = sqlx::query(outbox.sql_to(child, include_str!("sql/fan_out_copy.sql")))
+                .bind(ids)
+                .execute(&mut *tx)
+                .await?;
+            check_copies(child, taken, copied.rows_affected())?;
         }
         // Without the lease nothing is committed, the copies included.
         let settled = settle_each(&mut *tx, outbox, lease, &delivered, on_success).await?;
@@ -373,13 +376,14 @@ pub(super) async fn observe_horizon(
     // From before the answers: they may lie here for as long as this process was stopped.
     let looked_at = Instant::now();
     // Two statements: the second's view of the locks is newer than the first's of the ids.
-    let (last_id, started_at, is_standby): (i64, DateTime<Utc>, bool) =
+    let (last_id, started_at, is_standby, counter): (i64, DateTime<Utc>, bool, i64) =
         sqlx::query_as(outbox.sql(include_str!("sql/horizon_last_id.sql")))
             .fetch_one(&mut *session)
             .await?;
     if !is_standby && !cursor.knows_server(started_at) {
         cursor.notice_server(started_at, timeline(session).await?)?;
     }
+    cursor.notice_counter(counter)?;
     cursor.notice_last_id(last_id)?;
     let writers: Vec<String> =
         sqlx::query_scalar(outbox.sql(include_str!("sql/horizon_writers.sql")))

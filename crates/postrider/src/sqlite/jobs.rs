@@ -314,7 +314,7 @@ impl JobTransaction for Step<'_> {
     async fn replay_all(&mut self, job_id: i64, archived: &[Entry]) -> Result<Vec<Entry>> {
         let into = self.into.unwrap_or(self.outbox);
         Ok(sqlx::query_as(self.outbox.sql_to(into, include_str!("sql/replay.sql")))
-            .bind(json(&ids(archived))?)
+            .bind(json(archived)?)
             .bind(job_id.to_string())
             .fetch_all(&mut *self.tx)
             .await?)

@@ -13,7 +13,7 @@ use super::{On, ROWS_MAX, SqliteStore, plus};
 use crate::event::{fit, limits};
 use crate::store::{
     Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
-    OnSuccess, RelayIdentity, RelayPulse, Result, Serving, Settled, Store, StoreKind,
+    OnSuccess, RelayIdentity, RelayPulse, Result, Serving, Settled, Store, StoreKind, check_copies,
     parse_serving, serving_text,
 };
 use crate::{Event, Outbox, StoreError, fingerprint};
@@ -199,11 +199,12 @@ impl Store for SqliteStore {
             for (branch, child) in children.iter().enumerate() {
                 let takes = |row: &&Delivery| row.goes_to(branch) && held.contains(&row.id);
                 let taken: Vec<i64> = delivered.iter().filter(takes).map(|row| row.id).collect();
-                sqlx::query(outbox.sql_to(child, include_str!("sql/fan_out_copy.sql")))
-                    .bind(super::json(&taken)?)
-                    .execute(&mut *tx)
-                    .await
-                    .on(self)?;
+                if taken.is_empty() {
+                    continue;
+                }
+                let copy = outbox.sql_to(child, include_str!("sql/fan_out_copy.sql"));
+                let copied = sqlx::query(copy).bind(super::json(&taken)?).execute(&mut *tx).await;
+                check_copies(child, taken.len(), copied.on(self)?.rows_affected())?;
             }
             rows += self.leave(&mut tx, outbox, &ids, on_success).await?;
             tx.commit().await.on(self)?;

@@ -66,6 +66,8 @@ pub struct Cursor {
     seen_id: i64,
     /// When the server started and its timeline, where the store can tell.
     server: Option<(DateTime<Utc>, Option<String>)>,
+    /// What the ids are counted with, where the store can tell.
+    counter: Option<i64>,
 }
 
 impl Cursor {
@@ -81,6 +83,7 @@ impl Cursor {
             last_id: 0,
             seen_id: 0,
             server: None,
+            counter: None,
         }
     }
 
@@ -109,6 +112,27 @@ impl Cursor {
             self.horizon.go_back_to(self.seen_id);
         }
         Ok(())
+    }
+
+    /// Takes note of what the ids are counted with. Another counter begins anew, and the last id
+    /// may be beyond the old one when it is looked at again: only the counter tells then.
+    ///
+    /// # Errors
+    /// [`StoreError::HistoryChanged`] if ids that the caller may remember can be given out again.
+    /// The cursor starts from nothing.
+    pub fn notice_counter(&mut self, counter: i64) -> Result<()> {
+        if self.counter.replace(counter).is_none_or(|before| before == counter) {
+            return Ok(());
+        }
+        let seen = self.seen_id;
+        self.start_over();
+        self.counter = Some(counter);
+        match seen {
+            0 => Ok(()),
+            _ => Err(StoreError::HistoryChanged(format!(
+                "its ids began anew, and rows up to {seen} were read; it was truncated or restored"
+            ))),
+        }
     }
 
     /// Whether the server is the one of the last call, by the time at which it started.

@@ -1,7 +1,7 @@
 //! One step of a bulk job: what happens, in which order, the same on every store. The statements are
 //! each store's own.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use async_trait::async_trait;
 use chrono::TimeDelta;
@@ -18,6 +18,10 @@ const WINDOW_ROWS: i64 = 10_000;
 /// Bytes of payload that one step sends again; a larger one goes alone. A transaction of 500 entries
 /// of 4 MiB would hold up the server.
 const STEP_BYTES_MAX: i64 = 8 * 1024 * 1024;
+
+/// Archived events with the same id that one step takes: with a whole chunk before them they are
+/// still no more than MariaDB tells the ids of at once.
+const TWINS_MAX: i64 = 400;
 
 /// An entry that a job acts on: its id, and the identity of the event.
 pub(crate) type Entry = (i64, String);
@@ -250,6 +254,7 @@ async fn replay(
     let filter = EventFilter { status: None, delivered_until, ..to_replay(filter) };
     let found = tx.archived(&filter, job.cursor, to, limit).await?;
     let (found, more) = within_bytes(found, limit);
+    let found = whole_ids(tx, &filter, found, more).await?;
     let copies = tx.replay_all(job.id, &found).await?;
     let done = copies.len();
     let ids: HashMap<&str, i64> = copies.iter().map(|(id, event)| (event.as_str(), *id)).collect();
@@ -261,6 +266,25 @@ async fn replay(
     tx.audit_all(&job.operator, "event.replay", &lines).await?;
     let fresh = copies.into_iter().map(|(id, _)| id).collect();
     Ok(acted(found.len(), found.last().map(|(id, _)| *id).filter(|_| more), done, fresh))
+}
+
+/// Completes the last id of a step that was cut, and names each event once. Ids come again after a
+/// `TRUNCATE` or a restore, so several archived events may have one; the cursor passes them
+/// together.
+async fn whole_ids(
+    tx: &mut dyn JobTransaction,
+    filter: &EventFilter,
+    mut found: Vec<Entry>,
+    cut: bool,
+) -> Result<Vec<Entry>> {
+    if let Some(last) = found.last().map(|(id, _)| *id).filter(|_| cut) {
+        let twins = tx.archived(filter, last - 1, last, TWINS_MAX).await?;
+        found.retain(|(id, _)| *id != last);
+        found.extend(twins.into_iter().map(|(entry, _)| entry));
+    }
+    let mut seen = HashSet::new();
+    found.retain(|entry| seen.insert(entry.clone()));
+    Ok(found)
 }
 
 /// What a replay looks for: originals, unless it asks for copies of an earlier one.

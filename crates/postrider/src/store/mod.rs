@@ -98,6 +98,7 @@ pub use schema::{Schema, SchemaState, ServerFacts, versions};
 pub(crate) use schema::{leave_newer_tables, schema_verdict};
 pub use serving::{Ages, DownDestination, Serving, Traffic};
 pub(crate) use serving::{parse_serving, serving_text};
+pub(crate) use settle::check_copies;
 pub use settle::{BRANCHES_MAX, Death, Deferral, Delivery, Failure, OnSuccess, Settled};
 pub(crate) use upkeep::fingerprints;
 pub use upkeep::{CLOSED_LETTERS_KEPT, Cleaned, MovedLetter, Recovery, Retention, Upkeep};

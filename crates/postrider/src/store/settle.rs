@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::DeadReason;
+use super::{DeadReason, Result};
 use crate::event::Event;
+use crate::{Outbox, StoreError};
 
 /// A delivered event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +65,20 @@ impl From<&Event> for Delivery {
             response: None,
         }
     }
+}
+
+/// Refuses a fan-out that made fewer copies than it has events: a copy that the child passed over
+/// would be lost. A request id that two events of one batch share is told apart when the settle is
+/// repeated with fewer rows.
+pub(crate) fn check_copies(child: &Outbox, events: usize, copied: u64) -> Result<()> {
+    if u64::try_from(events) == Ok(copied) {
+        return Ok(());
+    }
+    Err(StoreError::Schema(format!(
+        "outbox {} took {copied} of {events} copies, so none is kept; if this repeats, a trigger \
+         of that outbox is altered: run `postrider migrate`",
+        child.name()
+    )))
 }
 
 /// Branches of a fan-out at most.

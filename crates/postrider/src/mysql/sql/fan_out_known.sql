@@ -1,7 +1,8 @@
--- Of the ids (JSON), those whose request id the child remembers: copied before, and now again by a
--- replay. The child's trigger would fail; a statement that asks its table cannot also fire it.
+-- Of the ids (JSON), those whose request id the child remembers. It belongs to another event: of another
+-- parent, or of a time that the parent has forgotten. The copy must not be refused as its repeat, so it
+-- counts as sent again. A statement of its own: one that asks the child's table cannot also fire its
+-- trigger.
 SELECT o.id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 STRAIGHT_JOIN `{child}_keys` AS k ON k.request_id = o.request_id
-WHERE o.redrive_count = 0

@@ -1,11 +1,19 @@
--- $1 ids in the archive, $2 the mark. Identity, request id and hash stay; the trigger lets it pass
--- because redrive_count is above zero.
+-- $1 ids in the archive, $2 their identities, $3 the mark. Identity, request id and hash stay; the
+-- trigger lets it pass because redrive_count is above zero. After a TRUNCATE or a restore several
+-- archived events have the same id, so an id alone does not say which one is meant.
 INSERT INTO "{child}" (
     event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
     content_hash, redrive_count
 )
-SELECT event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
-    coalesce(headers, '{}') || jsonb_build_object('postrider-replay', $2::text), content_hash,
-    least(greatest(redrive_count, 0), 999999) + 1
-FROM "{outbox}_archive" WHERE id = ANY ($1) ORDER BY id
+SELECT o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
+    coalesce(o.headers, '{}') || jsonb_build_object('postrider-replay', $3::text), o.content_hash,
+    least(greatest(o.redrive_count, 0), 999999) + 1
+FROM "{outbox}_archive" AS o
+WHERE o.id = ANY ($1)
+  AND (o.id, o.event_id) IN (SELECT d.id, d.event_id FROM unnest($1, $2::text[]::uuid[]) AS d (id, event_id))
+  AND o.delivered_at = (
+      SELECT max(a.delivered_at) FROM "{outbox}_archive" AS a
+      WHERE a.id = o.id AND a.event_id = o.event_id
+  )
+ORDER BY o.id
 RETURNING id, event_id::text

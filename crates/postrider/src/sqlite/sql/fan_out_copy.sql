@@ -1,9 +1,14 @@
 -- $1 ids that settle_find.sql found. A copy has the identity and the time of its original, and a life
--- of its own.
+-- of its own. A request id that the child remembers belongs to another event: of another parent, or of
+-- a time that the parent has forgotten. The copy must not be passed over as its repeat, so it counts as
+-- sent again.
 INSERT INTO "{child}" (
     event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers, content_hash,
     redrive_count, max_retries, expires_at, created_at
 )
 SELECT o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers,
-    o.content_hash, o.redrive_count, o.max_retries, o.expires_at, o.created_at
+    o.content_hash,
+    CASE WHEN EXISTS (SELECT 1 FROM "{child}_keys" AS k WHERE k.request_id = o.request_id)
+        THEN max(o.redrive_count, 1) ELSE o.redrive_count END,
+    o.max_retries, o.expires_at, o.created_at
 FROM "{outbox}" AS o WHERE o.id IN (SELECT value FROM json_each($1)) ORDER BY o.id

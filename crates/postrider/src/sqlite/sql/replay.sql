@@ -1,11 +1,18 @@
--- $1 ids in the archive, $2 the mark. Identity, request id and hash stay; the trigger lets it pass
--- because redrive_count is above zero.
+-- $1 ids in the archive with their identities, $2 the mark. Identity, request id and hash stay; the
+-- trigger lets it pass because redrive_count is above zero. After a restore several archived events
+-- have the same id, so an id alone does not say which one is meant.
 INSERT INTO "{child}" (
     event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
     content_hash, redrive_count
 )
-SELECT event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
-    json_set(coalesce(headers, '{}'), '$."postrider-replay"', $2), content_hash,
-    min(max(redrive_count, 0), 999999) + 1
-FROM "{outbox}_archive" WHERE id IN (SELECT value FROM json_each($1)) ORDER BY id
+SELECT o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
+    json_set(coalesce(o.headers, '{}'), '$."postrider-replay"', $2), o.content_hash,
+    min(max(o.redrive_count, 0), 999999) + 1
+FROM json_each($1) AS d
+CROSS JOIN "{outbox}_archive" AS o ON o.id = d.value ->> 0 AND o.event_id = d.value ->> 1
+WHERE o.delivered_at = (
+    SELECT max(a.delivered_at) FROM "{outbox}_archive" AS a
+    WHERE a.id = o.id AND a.event_id = o.event_id
+)
+ORDER BY d.key
 RETURNING id, event_id
