@@ -7,7 +7,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header;
 use axum::http::request::Parts;
-use chrono::{DateTime, Datelike, Utc};
+use chrono::{DateTime, Utc};
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
@@ -163,8 +163,12 @@ where
 
 /// Longest text of a filter, note or name.
 pub(crate) const TEXT_CHARS_MAX: usize = 1_000;
-/// Years that every store can hold.
-const YEARS: std::ops::RangeInclusive<i32> = 1970..=9999;
+/// Between these are the times that every store can hold.
+const TIME_FIRST: DateTime<Utc> = DateTime::UNIX_EPOCH;
+const TIME_LAST: DateTime<Utc> = match DateTime::from_timestamp(253_402_300_799, 0) {
+    Some(last) => last,
+    None => DateTime::UNIX_EPOCH,
+};
 
 /// A text that every store can take.
 pub(crate) fn text(name: &str, value: Option<String>) -> Result<Option<String>, Problem> {
@@ -189,16 +193,74 @@ pub(crate) fn ascii(name: &str, value: Option<String>) -> Result<Option<String>,
     }
 }
 
-/// A time that every store can compare with.
-pub(crate) fn time(
-    name: &str,
-    value: Option<DateTime<Utc>>,
-) -> Result<Option<DateTime<Utc>>, Problem> {
-    match value {
-        Some(time) if !YEARS.contains(&time.year()) => {
-            let (from, to) = (YEARS.start(), YEARS.end());
-            Err(Problem::new(400, format!("`{name}` is not in the years {from} to {to}")))
+/// A time that every store can compare with. One before or after all of these finds the same as the
+/// nearest of them.
+pub(crate) fn time(value: Option<DateTime<Utc>>) -> Option<DateTime<Utc>> {
+    value.map(|time| time.clamp(TIME_FIRST, TIME_LAST))
+}
+
+/// A whole number, for `deserialize_with`. JSON does not tell `155` from `155.0`.
+pub(crate) fn whole<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<i64>,
+{
+    let number = serde_json::Number::deserialize(deserializer)?;
+    let refused = || serde::de::Error::custom(format!("{number} is not a whole number that fits"));
+    // Every whole number up to 2^53 is exact.
+    let float = || number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e15);
+    let whole = number.as_i64().or_else(|| float().map(|float| float as i64));
+    whole.and_then(|whole| T::try_from(whole).ok()).ok_or_else(refused)
+}
+
+/// As [`whole`], where it may be absent or `null`.
+pub(crate) fn whole_or_none<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<i64>,
+{
+    struct Whole<T>(T);
+    impl<'de, T: TryFrom<i64>> Deserialize<'de> for Whole<T> {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            whole(deserializer).map(Self)
         }
-        value => Ok(value),
+    }
+    Ok(Option::<Whole<T>>::deserialize(deserializer)?.map(|Whole(number)| number))
+}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_beyond_what_stores_hold_is_the_nearest_one() {
+        let at = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
+        assert_eq!(time(Some(at("1800-01-01T00:00:00Z"))), Some(at("1970-01-01T00:00:00Z")));
+        assert_eq!(
+            time(Some(at("9999-12-31T23:59:59-12:00"))),
+            Some(at("9999-12-31T23:59:59Z")),
+            "the year 10000 in UTC"
+        );
+        assert_eq!(time(Some(at("2026-01-01T00:00:00Z"))), Some(at("2026-01-01T00:00:00Z")));
+    }
+
+    #[test]
+    fn a_number_is_whole_by_its_value() {
+        #[derive(Deserialize)]
+        struct Body {
+            #[serde(deserialize_with = "whole")]
+            count: u32,
+            #[serde(default, deserialize_with = "whole_or_none")]
+            rate: Option<u32>,
+        }
+        let read = |text: &str| {
+            serde_json::from_str::<Body>(text).map(|body| (body.count, body.rate)).ok()
+        };
+        assert_eq!(read(r#"{"count": 155.0, "rate": 2e1}"#), Some((155, Some(20))));
+        assert_eq!(read(r#"{"count": 155, "rate": null}"#), Some((155, None)));
+        for refused in ["1.5", "-1", "-1.0", "1e300", "4294967296", "\"1\"", "true"] {
+            assert_eq!(read(&format!(r#"{{"count": {refused}}}"#)), None, "{refused}");
+        }
     }
 }

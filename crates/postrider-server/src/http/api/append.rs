@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use crate::config::parse_time;
 use crate::http::ServerState;
-use crate::http::extract::{InPath, parse, read_body, require_type};
+use crate::http::extract::{InPath, parse, read_body, require_type, whole_or_none};
 use crate::http::problem::Problem;
 
 /// Events per request.
@@ -46,6 +46,7 @@ pub(super) struct NewEventBody {
     #[serde(default)]
     headers: BTreeMap<String, String>,
     /// Deliveries tried, instead of the outbox's number.
+    #[serde(default, deserialize_with = "whole_or_none")]
     #[schema(minimum = 1, maximum = 1000)]
     max_retries: Option<i32>,
     /// Holds the first delivery back, such as `30s`.

@@ -16,7 +16,7 @@ use super::pages::{Count, Note, count_limit, note, page};
 use crate::commands::jobs::no_archive;
 use crate::http::ServerState;
 use crate::http::access::Caller;
-use crate::http::extract::{InBody, InPath, InQuery, object, text};
+use crate::http::extract::{InBody, InPath, InQuery, object, text, whole, whole_or_none};
 use crate::http::problem::Problem;
 
 /// Events per second that a job may be limited to.
@@ -54,9 +54,11 @@ pub(super) enum WorkBody {
 #[serde(deny_unknown_fields)]
 pub(super) struct CanaryBody {
     /// How many go first.
+    #[serde(deserialize_with = "whole")]
     #[schema(minimum = 1, maximum = 1000)]
     count: u32,
     /// Seconds for them to be delivered; then the job stops.
+    #[serde(deserialize_with = "whole")]
     #[schema(minimum = 1, maximum = 86400)]
     within_s: u32,
 }
@@ -71,6 +73,7 @@ pub(super) struct NewJobBody {
     #[schema(max_length = 1000)]
     note: String,
     /// Events per second at most.
+    #[serde(default, deserialize_with = "whole_or_none")]
     #[schema(minimum = 1, maximum = 1_000_000)]
     rate: Option<u32>,
     #[serde(default, deserialize_with = "canary")]
