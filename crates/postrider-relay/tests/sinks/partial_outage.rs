@@ -22,7 +22,7 @@ use tokio::time::Instant;
 const SECONDS_VARIABLE: &str = "POSTRIDER_TEST_OUTAGE_SECONDS";
 /// Rounds of healthy traffic during an outage, at least.
 const ROUNDS: u32 = 4;
-const ROUND: usize = 1_000;
+const ROUND: usize = 4_000;
 const WAITING: usize = 1_200;
 /// Between rounds of a long outage: a broker keeps what it gets, and the test reads all of it.
 const PACE: Duration = Duration::from_secs(3);
