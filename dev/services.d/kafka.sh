@@ -116,6 +116,7 @@ kafka_pom() {
 POM
 }
 
+# Everybody may do everything, until a test takes a right away.
 # Topics exist because somebody made them: an unknown one must be an error, as in production. The
 # short session lets a killed node come back after 3 s; by default, it waits 9 s for its own ghost.
 write_settings() {
@@ -137,6 +138,8 @@ transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=true
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
 listener.name.sasl_ssl.ssl.keystore.type=PEM
 listener.name.sasl_ssl.ssl.keystore.location=$DATA/tls/server.pem

@@ -280,7 +280,12 @@ impl Health {
 
     /// Whether any destination gets less than the sink would send it.
     pub(crate) fn any_limited(&self) -> bool {
-        self.holds_back() || self.limited.load(Ordering::Relaxed) > 0
+        self.holds_back() || self.has_window()
+    }
+
+    /// Whether any destination takes no more than so many events at the same time.
+    pub(crate) fn has_window(&self) -> bool {
+        self.limited.load(Ordering::Relaxed) > 0
     }
 
     /// The smallest window of a destination; `None` is no limit.

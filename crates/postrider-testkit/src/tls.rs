@@ -1,8 +1,9 @@
 //! TLS for tests: a certificate, and an end of TLS in front of a server that has none.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
 
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -13,6 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::TempFolder;
 
+/// Signs whatever it is asked to, with the names of the request.
+const EXPIRED_CA: &str = "[ca]\ndefault_ca=own\n[own]\ndatabase=index.txt\nrand_serial=yes\n\
+    default_md=sha256\npolicy=any\ncopy_extensions=copy\nnew_certs_dir=.\n\
+    [any]\ncommonName=supplied\n";
+
 /// A certificate for `localhost` and 127.0.0.1 that is signed by itself.
 pub(crate) struct Certificate {
     folder: TempFolder,
@@ -20,17 +26,15 @@ pub(crate) struct Certificate {
 
 impl Certificate {
     pub(crate) fn make() -> Self {
-        let folder = TempFolder::new();
-        let made = std::process::Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
-            .args(["-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext"])
-            .args(["subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext"])
-            .args(["basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"])
-            .current_dir(folder.path())
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        Self { folder }
+        let certificate = Self { folder: TempFolder::new() };
+        let mut made = openssl(&["req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"]);
+        certificate.run(
+            made.args(["-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=localhost"])
+                .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext"])
+                .args(["basicConstraints=critical,CA:FALSE", "-keyout", "key.pem"])
+                .args(["-out", "cert.pem"]),
+        );
+        certificate
     }
 
     /// In PEM form.
@@ -39,7 +43,32 @@ impl Certificate {
     }
 
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        let certificate = CertificateDer::from_pem_file(self.file()).unwrap();
+        self.acceptor_with(&self.file())
+    }
+
+    /// Shows a certificate for the same key that has expired years ago.
+    fn expired_acceptor(&self) -> TlsAcceptor {
+        let subject = ["-subj", "/CN=localhost", "-addext"];
+        let names = "subjectAltName=DNS:localhost,IP:127.0.0.1";
+        let config = self.folder.path().join("ca.cnf");
+        std::fs::write(config, EXPIRED_CA).unwrap();
+        std::fs::write(self.folder.path().join("index.txt"), "").unwrap();
+        let mut asked = openssl(&["req", "-new", "-key", "key.pem", "-out", "request.pem"]);
+        self.run(asked.args(subject).arg(names));
+        let mut signed = openssl(&["ca", "-batch", "-selfsign", "-config", "ca.cnf", "-notext"]);
+        let signed = signed.args(["-keyfile", "key.pem", "-in", "request.pem"]);
+        let dates = ["-startdate", "20200101000000Z", "-enddate", "20200102000000Z"];
+        self.run(signed.args(dates).args(["-out", "expired.pem"]));
+        self.acceptor_with(&self.folder.path().join("expired.pem"))
+    }
+
+    fn run(&self, command: &mut Command) {
+        let made = command.current_dir(self.folder.path()).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+
+    fn acceptor_with(&self, certificate: &Path) -> TlsAcceptor {
+        let certificate = CertificateDer::from_pem_file(certificate).unwrap();
         let key = PrivateKeyDer::from_pem_file(self.folder.path().join("key.pem")).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
@@ -56,6 +85,9 @@ impl Certificate {
 pub struct TlsFront {
     address: SocketAddr,
     certificate: Certificate,
+    acceptor: Arc<Mutex<TlsAcceptor>>,
+    /// Of the connections that are open.
+    open: Arc<Mutex<CancellationToken>>,
     stop: CancellationToken,
 }
 
@@ -67,16 +99,35 @@ impl TlsFront {
     pub async fn before(server: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, certificate) = (listener.local_addr().unwrap(), Certificate::make());
-        let (acceptor, server) = (certificate.acceptor(), server.to_owned());
-        let stop = CancellationToken::new();
-        let ended = stop.clone();
+        let acceptor = Arc::new(Mutex::new(certificate.acceptor()));
+        let (stop, server) = (CancellationToken::new(), server.to_owned());
+        let open = Arc::new(Mutex::new(stop.child_token()));
+        let (accepting, opened) = (Arc::clone(&acceptor), Arc::clone(&open));
         tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let passing = pass_on(acceptor.clone(), stream, server.clone());
-                tokio::spawn(ended.clone().run_until_cancelled_owned(passing));
+                let acceptor = accepting.lock().unwrap().clone();
+                let ended = opened.lock().unwrap().clone();
+                let passing = pass_on(acceptor, stream, server.clone());
+                tokio::spawn(ended.run_until_cancelled_owned(passing));
             }
         }));
-        Self { address, certificate, stop }
+        Self { address, certificate, acceptor, open, stop }
+    }
+
+    /// The certificate has expired: connections end, and new ones are shown it.
+    pub fn expire(&self) {
+        self.show(self.certificate.expired_acceptor());
+    }
+
+    /// The certificate is a new one for the same key.
+    pub fn renew(&self) {
+        self.show(self.certificate.acceptor());
+    }
+
+    fn show(&self, acceptor: TlsAcceptor) {
+        *self.acceptor.lock().unwrap() = acceptor;
+        let ended = std::mem::replace(&mut *self.open.lock().unwrap(), self.stop.child_token());
+        ended.cancel();
     }
 
     /// Where it listens, as `host:port`.
@@ -101,4 +152,10 @@ async fn pass_on(acceptor: TlsAcceptor, stream: TcpStream, server: String) {
     let Ok(mut client) = acceptor.accept(stream).await else { return };
     let Ok(mut server) = TcpStream::connect(server).await else { return };
     drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
+}
+
+fn openssl(arguments: &[&str]) -> Command {
+    let mut command = Command::new("openssl");
+    command.args(arguments);
+    command
 }

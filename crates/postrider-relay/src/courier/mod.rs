@@ -280,7 +280,8 @@ impl Courier {
             return vec![Outcome::Untried; events.len()];
         }
         let started = Instant::now();
-        let limited = self.config.rate.is_some() || self.health.any_limited();
+        // What waits for a destination that is down is not among these: only a window holds back.
+        let limited = self.config.rate.is_some() || self.health.has_window();
         let outcomes = if limited && !self.config.sink.enters_each() {
             self.deliver_in_waves(order, events, gate).await
         } else {

@@ -10,6 +10,7 @@ mod producer;
 mod settings;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,6 +30,8 @@ use crate::view::EventView;
 
 /// Time for what is queued when the sink is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Topics that are remembered as ailing.
+const AILING_MAX: usize = 1_000;
 /// A topic that takes less than this is a mistake.
 const BATCH_BYTES_MIN: usize = 16 * 1_024;
 
@@ -41,8 +44,11 @@ pub struct KafkaSink {
     fixed_topics: Vec<String>,
     /// Size of a record batch; smaller once a topic has refused that of several messages.
     batch_bytes_max: AtomicUsize,
-    /// One of each [`Kind`], made when first needed.
-    producers: Mutex<[Option<Arc<Producer>>; Kind::ALL.len()]>,
+    /// Topics that took nothing when last tried. They have producers of their own: what one topic
+    /// does to its producer is not done to the messages of the others.
+    ailing: Mutex<HashSet<String>>,
+    /// One of each [`Kind`], made when first needed; behind them those for topics that ail.
+    producers: Mutex<[Option<Arc<Producer>>; 2 * Kind::ALL.len()]>,
 }
 
 impl KafkaSink {
@@ -63,13 +69,30 @@ impl KafkaSink {
             fixed_topics.extend(template.fixed().map(str::to_owned));
         }
         let (batch_bytes_max, producers) = (BATCH_BYTES_MAX.into(), Mutex::default());
-        Ok(Self { settings, router, envelope, fixed_topics, batch_bytes_max, producers })
+        let ailing = Mutex::default();
+        Ok(Self { settings, router, envelope, fixed_topics, batch_bytes_max, ailing, producers })
     }
 
-    /// The producer of that kind, a new one if there is none.
-    fn producer(&self, kind: Kind) -> Result<Arc<Producer>, String> {
+    /// Whether a topic took nothing when last tried.
+    fn ails(&self, topic: &str) -> bool {
+        self.ailing().contains(topic)
+    }
+
+    fn took(&self, topic: &str) {
+        self.ailing().remove(topic);
+    }
+
+    fn took_nothing(&self, topic: &str) {
+        let mut ailing = self.ailing();
+        if ailing.len() < AILING_MAX {
+            ailing.insert(topic.to_owned());
+        }
+    }
+
+    /// The producer of that kind, a new one if there is none. `apart`: the one for topics that ail.
+    fn producer(&self, kind: Kind, apart: bool) -> Result<Arc<Producer>, String> {
         let mut producers = self.producers();
-        let place = &mut producers[kind as usize];
+        let place = &mut producers[kind as usize + usize::from(apart) * Kind::ALL.len()];
         if let Some(producer) = place {
             return Ok(Arc::clone(producer));
         }
@@ -94,24 +117,28 @@ impl KafkaSink {
         let mut producers = self.producers();
         for kind in [Kind::Free, Kind::Ordered] {
             producers[kind as usize] = None;
+            producers[kind as usize + Kind::ALL.len()] = None;
         }
     }
 
     /// Ends a producer with all that it holds; the next call makes a new one. Messages of other
     /// calls go with it: a producer that gave one up may leave a gap, and those behind it must not
     /// be sent.
-    fn retire(&self, kind: Kind, producer: &Arc<Producer>) {
-        let mut producers = self.producers();
-        let place = &mut producers[kind as usize];
-        if place.as_ref().is_some_and(|current| Arc::ptr_eq(current, producer)) {
-            *place = None;
+    fn retire(&self, producer: &Arc<Producer>) {
+        for place in &mut *self.producers() {
+            if place.as_ref().is_some_and(|current| Arc::ptr_eq(current, producer)) {
+                *place = None;
+            }
         }
-        drop(producers);
         producer.purge();
     }
 
-    fn producers(&self) -> MutexGuard<'_, [Option<Arc<Producer>>; Kind::ALL.len()]> {
+    fn producers(&self) -> MutexGuard<'_, [Option<Arc<Producer>>; 2 * Kind::ALL.len()]> {
         self.producers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ailing(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.ailing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

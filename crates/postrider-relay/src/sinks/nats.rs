@@ -23,7 +23,7 @@ use super::waves::{Answer, Publish, down, in_waves};
 use crate::message::{Envelope, EnvelopeSettings, Message};
 use crate::routes::{RouteSettings, Router};
 use crate::sink::{Batch, Outcome, Sink, SinkError};
-use crate::template::{percent_encoded, verbatim};
+use crate::template::{Template, percent_encoded, verbatim};
 use crate::view::EventView;
 
 /// Of CloudEvents attributes in NATS headers.
@@ -82,6 +82,8 @@ pub struct NatsSink {
     envelope: Envelope,
     /// Subjects that the configuration names in full.
     fixed_subjects: Vec<String>,
+    /// Of each other template, all subjects that it can make: `orders.>` of `orders.{event_type}`.
+    realms: Vec<String>,
     /// Made when first needed, and again after a loss.
     link: Mutex<Option<Arc<Link>>>,
 }
@@ -95,17 +97,21 @@ impl NatsSink {
         let fail = |message: String| SinkError { sink: settings.name.clone(), message };
         let router = Router::new("subject", settings.subject.as_deref(), &settings.routes);
         let router = router.map_err(&fail)?;
-        let mut fixed_subjects = Vec::new();
+        let (mut fixed_subjects, mut realms) = (Vec::new(), Vec::new());
         for (setting, template) in router.templates() {
             check_subject(&template.outline("x"))
                 .map_err(|error| fail(format!("{setting} is `{}`: {error}", template.text())))?;
-            fixed_subjects.extend(template.fixed().map(str::to_owned));
+            match template.fixed() {
+                Some(subject) => fixed_subjects.push(subject.to_owned()),
+                None => realms.push(realm(template)),
+            }
         }
         Ok(Self {
             server: Server::new(&settings).map_err(&fail)?,
             envelope: Envelope::new(&settings.envelope).map_err(&fail)?,
             router,
             fixed_subjects,
+            realms,
             link: Mutex::default(),
             timeout: settings.timeout,
             name: settings.name,
@@ -155,15 +161,26 @@ impl NatsSink {
             Word::Refused(error) => Outcome::Rejected { error, detail: None },
             Word::Unready(error) => down(error),
             Word::Lost(lost) => return Answer::Missing(lost.outcome()),
-            Word::NoStream => {
-                let subject = letter.subject.as_str();
-                // A fixed subject is a matter of configuration, and every event waits; one that an
-                // event names is a matter of this event.
-                match self.fixed_subjects.iter().any(|fixed| fixed == subject) {
-                    true => down(no_stream(subject)),
-                    false => Outcome::Rejected { error: no_stream(subject), detail: None },
-                }
+            Word::NoStream => return self.without_stream(link, letter.subject.as_str()).await,
+        })
+    }
+
+    /// A subject that no stream takes is a matter of configuration where it is fixed, or where no
+    /// stream takes any subject that its template makes: a stream was deleted, and every event
+    /// waits. Otherwise it is a matter of this event.
+    async fn without_stream(&self, link: &Link, subject: &str) -> Answer {
+        let mut is_missing = self.fixed_subjects.iter().any(|fixed| fixed == subject);
+        let realms =
+            self.realms.iter().filter(|realm| subject.starts_with(realm.trim_end_matches('>')));
+        for realm in realms {
+            match link.has_stream(realm).await {
+                Ok(has_stream) => is_missing |= !has_stream,
+                Err(lost) => return Answer::Missing(lost.outcome()),
             }
+        }
+        Answer::Known(match is_missing {
+            true => down(no_stream(subject)),
+            false => Outcome::Rejected { error: no_stream(subject), detail: None },
         })
     }
 }
@@ -325,6 +342,13 @@ fn check_subject(subject: &str) -> Result<(), &'static str> {
     }
 }
 
+/// All subjects below the parts of a template that no event decides.
+fn realm(template: &Template) -> String {
+    let outline = template.outline("\0");
+    let fixed = outline.split('\0').next().unwrap_or_default();
+    fixed.rsplit_once('.').map_or_else(|| ">".to_owned(), |(parts, _)| format!("{parts}.>"))
+}
+
 fn no_stream(subject: &str) -> String {
     format!("no stream takes subject `{subject}`; add one, or correct `subject` of the sink")
 }
@@ -342,6 +366,18 @@ mod tests {
         }
         for subject in ["a", "order.Größe", "a.b*c", "a.$b", "_INBOXES", &long[1..]] {
             assert_eq!(check_subject(subject), Ok(()));
+        }
+    }
+
+    #[test]
+    fn the_realm_of_a_template_is_what_all_of_its_subjects_begin_with() {
+        for (text, wanted) in [
+            ("orders.{event_type}", "orders.>"),
+            ("shop.orders.v{header.version}.x", "shop.orders.>"),
+            ("{aggregate_type}.{event_type}", ">"),
+            ("orders-{event_type}", ">"),
+        ] {
+            assert_eq!(realm(&Template::parse(text).unwrap()), wanted);
         }
     }
 }

@@ -3,6 +3,8 @@
 // A test fails by panicking: here an unwrap is the assertion that the step before it worked.
 #![allow(clippy::unwrap_used)]
 
+mod broker_changes;
+mod drain;
 mod kafka_own;
 mod nats_cloudevents;
 mod nats_own;

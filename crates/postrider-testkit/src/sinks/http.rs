@@ -37,6 +37,11 @@ impl HttpDestination {
         destination
     }
 
+    /// Where events are posted to.
+    pub fn url(&self) -> String {
+        format!("http://{}/events", self.door)
+    }
+
     fn serve(&self, listener: TcpListener) {
         let upstream = self.target.url().replace("http://", "");
         let open = self.open.lock().unwrap().clone();
@@ -83,8 +88,7 @@ impl Destination for HttpDestination {
     }
 
     fn sink(&self) -> Arc<dyn Sink> {
-        let url = format!("http://{}/events", self.door);
-        Arc::new(HttpSink::new(HttpSettings::new(settings_name(), &url)).unwrap())
+        Arc::new(HttpSink::new(HttpSettings::new(settings_name(), &self.url())).unwrap())
     }
 
     fn refused(&self, event: Event) -> Event {

@@ -12,6 +12,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{Arrived, Capabilities, Destination, settings_name};
 use crate::{PATIENCE, PrivateServer, eventually, skip};
@@ -20,6 +21,15 @@ const VARIABLE: &str = "KAFKA_BROKERS";
 const PARTITIONS: i32 = 3;
 /// The topic takes less than the sink would send, so that it is the broker who refuses.
 const TOPIC_BYTES_MAX: usize = 600_000;
+
+/// Kafka's numbers for rights.
+const CREATE_ACLS: u8 = 30;
+const DELETE_ACLS: u8 = 31;
+const TOPIC: u8 = 2;
+const LITERAL: u8 = 3;
+const ANY: u8 = 1;
+const WRITE: u8 = 4;
+const DENY: u8 = 2;
 
 /// A topic with three partitions.
 pub struct KafkaDestination {
@@ -40,6 +50,59 @@ impl KafkaDestination {
     /// Settings of a sink that delivers here.
     pub fn settings(&self) -> KafkaSettings {
         KafkaSettings::new(&settings_name(), &self.brokers, &self.topic)
+    }
+
+    /// Deletes the topic, and waits until the broker does not know it any more.
+    pub async fn delete_topic(&self) {
+        let admin = admin(&self.brokers);
+        drop(admin.delete_topics(&[&self.topic], &options()).await.unwrap());
+        eventually("the topic is gone", async || {
+            let metadata = admin.inner().fetch_metadata(Some(&self.topic), PATIENCE).ok()?;
+            metadata.topics().iter().all(|topic| topic.error().is_some()).then_some(())
+        })
+        .await;
+    }
+
+    /// Makes the topic again, empty.
+    pub async fn create_again(&self) {
+        create_topic(&self.brokers, &self.topic).await;
+    }
+
+    /// Another topic on the same broker.
+    pub async fn beside(&self) -> Self {
+        Self::create(self.brokers.clone(), None).await
+    }
+
+    /// Takes the right away to write to the topic, from everybody.
+    pub async fn deny_writes(&self) {
+        let name = self.topic.as_bytes();
+        let entry = [&[TOPIC], &text(name)[..], &[LITERAL], &text(b"User:*"), &text(b"*")].concat();
+        let answer = self.ask(CREATE_ACLS, &[&entry[..], &[WRITE, DENY]].concat()).await;
+        assert_eq!(answer[8..10], [0, 0], "the broker took it: {answer:?}");
+    }
+
+    /// Gives it back.
+    pub async fn allow_writes(&self) {
+        let (name, any) = (self.topic.as_bytes(), [0xff, 0xff]);
+        let entry = [&[TOPIC], &text(name)[..], &[LITERAL], &any, &any].concat();
+        let answer = self.ask(DELETE_ACLS, &[&entry[..], &[ANY, ANY]].concat()).await;
+        assert_eq!(answer[8..10], [0, 0], "the broker took it: {answer:?}");
+    }
+
+    /// A request of version 1 about one rule; the client library has none for them.
+    async fn ask(&self, request: u8, entry: &[u8]) -> Vec<u8> {
+        let header = [0, request, 0, 1, 0, 0, 0, 7, 0xff, 0xff];
+        let body = [&header[..], &[0, 0, 0, 1], entry].concat();
+        let length = u32::try_from(body.len()).unwrap();
+        let mut stream = tokio::net::TcpStream::connect(&self.brokers).await.unwrap();
+        stream.write_u32(length).await.unwrap();
+        stream.write_all(&body).await.unwrap();
+        let length = stream.read_u32().await.unwrap();
+        let mut answer = vec![0; usize::try_from(length).unwrap()];
+        stream.read_exact(&mut answer).await.unwrap();
+        // Behind the number of the request and the time that it was held up: how many answers.
+        answer.drain(..4);
+        answer
     }
 
     fn server(&self) -> &PrivateServer {
@@ -112,6 +175,11 @@ async fn create_topic(brokers: &str, name: &str) {
         (partitions.len() == 3 && partitions.iter().all(|p| p.leader() >= 0)).then_some(())
     })
     .await;
+}
+
+/// As the protocol writes it.
+fn text(bytes: &[u8]) -> Vec<u8> {
+    [&u16::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat()
 }
 
 fn admin(brokers: &str) -> AdminClient<DefaultClientContext> {

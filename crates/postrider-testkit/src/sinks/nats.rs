@@ -31,14 +31,25 @@ pub struct NatsDestination {
 impl NatsDestination {
     async fn create(url: String, server: Option<PrivateServer>) -> Self {
         let name = format!("test-{}", uuid::Uuid::new_v4());
+        let destination = Self { url, name, server };
+        destination.create_again().await;
+        destination
+    }
+
+    /// Deletes the stream with all that it has.
+    pub async fn delete_stream(&self) {
+        self.remove_stream(&self.name).await;
+    }
+
+    /// Makes the stream again, empty.
+    pub async fn create_again(&self) {
         let config = stream::Config {
-            name: name.clone(),
-            subjects: vec![format!("{name}.>")],
+            name: self.name.clone(),
+            subjects: vec![format!("{}.>", self.name)],
             max_message_size: i32::try_from(MESSAGE_BYTES_MAX).unwrap(),
             ..stream::Config::default()
         };
-        connect(&url).await.create_stream(config).await.unwrap();
-        Self { url, name, server }
+        connect(&self.url).await.create_stream(config).await.unwrap();
     }
 
     /// Settings of a sink that delivers here, the event type as the last part of the subject.

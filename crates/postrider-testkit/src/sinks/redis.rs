@@ -38,6 +38,13 @@ impl RedisDestination {
         RedisSettings::new(settings_name(), &self.url, self.stream("{event_type}"))
     }
 
+    /// The private server takes no more than this, and drops nothing to make room; 0 is no limit.
+    pub async fn limit_memory(&self, bytes: u64) {
+        assert!(self.server.is_some(), "only a private server may be disturbed");
+        self.ask::<()>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
+        self.ask::<()>(&["CONFIG", "SET", "maxmemory", &bytes.to_string()]).await;
+    }
+
     fn stream(&self, event_type: &str) -> String {
         format!("{}:{event_type}", self.name)
     }

@@ -42,6 +42,8 @@ struct Routed<'a> {
     event: &'a Event,
     topic: Cow<'a, str>,
     message: Message<'a>,
+    /// The topic ails.
+    apart: bool,
 }
 
 impl<'a> Routed<'a> {
@@ -54,7 +56,8 @@ impl<'a> Routed<'a> {
             .map_err(|error| unfit(format!("the event makes topic `{topic}`: {error}")))?;
         let payload = Cow::Borrowed(view.event.payload.as_str());
         let message = sink.envelope.message(view, payload, ATTRIBUTE_PREFIX).map_err(&unfit)?;
-        let routed = Self { event: view.event, topic, message };
+        let apart = sink.ails(&topic);
+        let routed = Self { event: view.event, topic, message, apart };
         let (bytes, bytes_max) = (routed.bytes(), sink.settings.message_bytes_max);
         if bytes > bytes_max {
             return Err(unfit(format!(
@@ -130,7 +133,8 @@ impl<'a> Delivery<'a> {
         let mut start = 0;
         while start < self.batch.events.len() {
             let end = self.stretch_end(start);
-            self.send(kind, start..end).await;
+            self.send(kind, false, start..end).await;
+            self.send(kind, true, start..end).await;
             start = end;
         }
     }
@@ -149,9 +153,10 @@ impl<'a> Delivery<'a> {
                 self.stop_key(index);
                 continue;
             }
-            self.send(Kind::Alone, index..index + 1).await;
+            let apart = self.messages[index].as_ref().is_some_and(|message| message.apart);
+            self.send(Kind::Alone, apart, index..index + 1).await;
             if self.too_large.pop().is_some() {
-                let topic = self.messages[index].as_ref().map_or("", |message| &message.topic);
+                let topic = self.topic(index);
                 let error = format!(
                     "the message is larger than topic `{topic}` takes; raise its \
                      `max.message.bytes`, or lower `message_bytes_max` of sink `{}`",
@@ -194,9 +199,13 @@ impl<'a> Delivery<'a> {
         topics.all(|topic| Some(topic) == first)
     }
 
-    /// Sends the messages of a range that have no outcome yet, and reads the answers.
-    async fn send(&mut self, kind: Kind, range: Range<usize>) {
-        let producer = match self.sink.producer(kind) {
+    /// Sends the messages of a range that have no outcome yet, and reads the answers: those to
+    /// topics that ail, or the others.
+    async fn send(&mut self, kind: Kind, apart: bool, range: Range<usize>) {
+        if !range.clone().any(|index| self.belongs(index, apart)) {
+            return;
+        }
+        let producer = match self.sink.producer(kind, apart) {
             Ok(producer) => producer,
             Err(error) => {
                 range.for_each(|index| self.down(index, error.clone(), false));
@@ -206,6 +215,7 @@ impl<'a> Delivery<'a> {
         let sending = Sending {
             sink: self.sink,
             kind,
+            apart,
             producer,
             call: Call::new(range.len()),
             first: range.start,
@@ -219,6 +229,9 @@ impl<'a> Delivery<'a> {
         // Besides the keys of earlier stretches, those of which an event cannot even be queued.
         let mut stopped = self.stopped.clone();
         for index in range {
+            if !self.belongs(index, sending.apart) {
+                continue;
+            }
             let key = self.batch.events[index].key();
             if self.outcomes[index].is_none() && stopped.contains(&key) {
                 self.outcomes[index] = Some(Outcome::Untried);
@@ -246,6 +259,9 @@ impl<'a> Delivery<'a> {
         let trouble = sending.producer.trouble();
         let mut broken = given_up.is_some();
         for index in range {
+            if !self.belongs(index, sending.apart) {
+                continue;
+            }
             if self.outcomes[index].is_some() {
                 self.stop_key(index);
                 continue;
@@ -253,6 +269,9 @@ impl<'a> Delivery<'a> {
             let code = match sending.call.take_answer(index - sending.first) {
                 Some(Ok(())) => {
                     self.outcomes[index] = Some(Outcome::Delivered);
+                    if sending.apart {
+                        self.sink.took(self.topic(index));
+                    }
                     continue;
                 }
                 Some(Err(code)) => code,
@@ -281,14 +300,24 @@ impl<'a> Delivery<'a> {
             }
         }
         if broken {
-            self.sink.retire(sending.kind, &sending.producer);
+            self.sink.retire(&sending.producer);
         }
+    }
+
+    /// Whether a message is sent with those to topics that ail, or with the others. What is no
+    /// message has its outcome already, and stops its key in both.
+    fn belongs(&self, index: usize, apart: bool) -> bool {
+        self.messages[index].as_ref().is_none_or(|message| message.apart == apart)
+    }
+
+    fn topic(&self, index: usize) -> &str {
+        self.messages[index].as_ref().map_or("", |message| &message.topic)
     }
 
     /// A fixed topic that is missing is a matter of configuration, and every event waits; one that
     /// an event names is a matter of this event.
     fn no_topic(&mut self, index: usize) {
-        let topic = self.messages[index].as_ref().map_or("", |message| &message.topic);
+        let topic = self.topic(index);
         let error = check::no_topic(topic);
         if self.sink.fixed_topics.iter().any(|fixed| fixed == topic) {
             self.down(index, error, false);
@@ -303,6 +332,7 @@ impl<'a> Delivery<'a> {
             return self.settle(index, Outcome::Untried);
         }
         self.downs += 1;
+        self.sink.took_nothing(self.topic(index));
         let (retry_after, cause) = (None, Cause::Destination);
         self.settle(index, Outcome::Down { error, retry_after, credentials, cause });
     }
@@ -325,6 +355,7 @@ impl<'a> Delivery<'a> {
 struct Sending<'a> {
     sink: &'a KafkaSink,
     kind: Kind,
+    apart: bool,
     producer: Arc<Producer>,
     call: Arc<Call>,
     /// Index of the first event in the batch.
@@ -367,7 +398,7 @@ impl Sending<'_> {
                 break GivenUp::Cut;
             }
         };
-        self.sink.retire(self.kind, &self.producer);
+        self.sink.retire(&self.producer);
         self.call.done_within(PURGE_WAIT).await;
         Some(given_up)
     }
@@ -376,7 +407,7 @@ impl Sending<'_> {
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
         if !self.call.is_done() {
-            self.sink.retire(self.kind, &self.producer);
+            self.sink.retire(&self.producer);
         }
     }
 }

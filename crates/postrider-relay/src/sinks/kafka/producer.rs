@@ -108,9 +108,10 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    /// The brokers refuse our login: waiting does not help.
+    /// The brokers refuse our login: waiting does not help. A right that is missing for one topic is
+    /// told with each message to it, and the others go on.
     pub(super) fn is_refusal(&self) -> bool {
-        meaning(self.code) == Meaning::Credentials
+        self.code != Code::TopicAuthorizationFailed && meaning(self.code) == Meaning::Credentials
     }
 }
 

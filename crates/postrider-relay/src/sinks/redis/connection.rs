@@ -21,6 +21,10 @@ use crate::sink::{Cause, Outcome};
 
 /// How often a cluster's client follows a slot that has moved, within the time of one answer.
 const REDIRECTS_MAX: u32 = 3;
+/// Times that a node may take to answer which all of them together may take.
+const CLUSTER_CONNECT_TIMES: u32 = 4;
+/// How often a cluster is asked for its parts, each within an eighth of the time of an answer.
+const SHARDS_TRIES_MAX: u32 = 3;
 
 /// A server or a cluster, connected when first needed and again when the connection broke.
 pub(crate) struct Server {
@@ -31,6 +35,8 @@ pub(crate) struct Server {
     timeout: Duration,
     /// With its number, so that a failure of an older one does not end a newer one.
     connection: Mutex<(u64, Option<AnyConnection>)>,
+    /// Held by the call that makes a new connection to a cluster while others use the old one.
+    renewal: Mutex<()>,
 }
 
 enum AnyClient {
@@ -86,7 +92,8 @@ impl Server {
             }
         };
         let shards = matches!(client, AnyClient::Cluster(_)).then(Shards::default);
-        Ok(Self { client, nodes, shards, timeout, connection: Mutex::new((0, None)) })
+        let (connection, renewal) = (Mutex::new((0, None)), Mutex::default());
+        Ok(Self { client, nodes, shards, timeout, connection, renewal })
     }
 
     /// Hosts and ports, without what is secret.
@@ -114,7 +121,7 @@ impl Server {
         deadline: Instant,
     ) -> Result<Vec<Value>, Outcome> {
         let late = || down("no answer in time".to_owned());
-        let until = deadline.min(Instant::now() + self.timeout);
+        let until = deadline.min(Instant::now() + self.connect_time());
         let connected = tokio::time::timeout_at(until, self.connected()).await;
         let (number, connection) = connected
             .map_err(|_| unreachable(late()))?
@@ -133,13 +140,13 @@ impl Server {
             Ok(Err(error)) => {
                 let error = first_cause(error);
                 if is_stale(&error) {
-                    self.drop_connection(number).await;
+                    self.renew(number, deadline).await;
                 }
                 Err(meaning(&error))
             }
             // A connection that says nothing may say nothing for ever.
             Err(_) => {
-                self.drop_connection(number).await;
+                self.renew(number, deadline).await;
                 Err(late())
             }
         }
@@ -185,7 +192,13 @@ impl Server {
         if let (number, Some(connection)) = &*held {
             return Ok((*number, connection.clone()));
         }
-        let connection = match &self.client {
+        let connection = self.connect().await?;
+        *held = (held.0 + 1, Some(connection.clone()));
+        Ok((held.0, connection))
+    }
+
+    async fn connect(&self) -> RedisResult<AnyConnection> {
+        Ok(match &self.client {
             AnyClient::Single(client) => {
                 let config = AsyncConnectionConfig::new()
                     .set_connection_timeout(Some(self.timeout))
@@ -195,20 +208,50 @@ impl Server {
             }
             AnyClient::Cluster(client) => {
                 let mut connection = client.get_async_connection().await?;
-                if let Some(shards) = &self.shards {
-                    shards.read(&mut connection).await?;
-                }
+                self.read_shards(&mut connection).await;
                 AnyConnection::Cluster(connection)
             }
-        };
-        *held = (held.0 + 1, Some(connection.clone()));
-        Ok((held.0, connection))
+        })
     }
 
-    async fn drop_connection(&self, number: u64) {
+    /// The client of a cluster asks all nodes, and those again that another one names. One that
+    /// does not answer must not use up the time of all.
+    fn connect_time(&self) -> Duration {
+        if self.is_cluster() { self.timeout * CLUSTER_CONNECT_TIMES } else { self.timeout }
+    }
+
+    /// Asks a few times: the client asks any node, and one of them may not answer. Without an
+    /// answer the parts are those that were known before.
+    async fn read_shards(&self, connection: &mut ClusterConnection) {
+        let Some(shards) = &self.shards else { return };
+        for _ in 0..SHARDS_TRIES_MAX {
+            let read = tokio::time::timeout(self.timeout / 8, shards.read(connection)).await;
+            if matches!(read, Ok(Ok(()))) {
+                return;
+            }
+        }
+    }
+
+    /// After a failure. A server gets a new connection with the next call. Of a cluster, one node
+    /// may be down: calls to the others go on with the old connection until there is a new one.
+    async fn renew(&self, number: u64, deadline: Instant) {
+        if self.shards.is_none() {
+            return self.exchange(number, None).await;
+        }
+        // Another call is at it, or there is no time to find out which nodes can be reached.
+        let Ok(_renewal) = self.renewal.try_lock() else { return };
+        let until = deadline.min(Instant::now() + self.connect_time());
+        if self.connection.lock().await.0 != number || Instant::now() >= until {
+            return;
+        }
+        let made = tokio::time::timeout_at(until, self.connect()).await;
+        self.exchange(number, made.ok().and_then(Result::ok)).await;
+    }
+
+    async fn exchange(&self, number: u64, new: Option<AnyConnection>) {
         let mut held = self.connection.lock().await;
         if held.0 == number {
-            held.1 = None;
+            *held = (number + 1, new);
         }
     }
 }

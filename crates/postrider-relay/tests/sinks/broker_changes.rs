@@ -1,0 +1,184 @@
+//! What happens to a broker while a relay delivers to it: topics and streams deleted and made
+//! again, memory used up, rights taken away, certificates expired. Events wait, and all of them arrive.
+
+use std::sync::Arc;
+
+use postrider::store::ClaimMode;
+use postrider_relay::Sink;
+use postrider_relay::sinks::{
+    HttpSettings, HttpSink, NatsSettings, NatsSink, RabbitSettings, RabbitSink, RedisSettings,
+    RedisSink,
+};
+use postrider_testkit::TlsFront;
+use postrider_testkit::sinks::{
+    Destination, HttpDestination, KafkaDestination, NatsDestination, RabbitDestination,
+    RedisDestination,
+};
+
+use crate::drain::Drain;
+
+const EVENTS: usize = 300;
+const BOTH: [ClaimMode; 2] = [ClaimMode::Rows, ClaimMode::Lanes];
+
+/// What the topic had is gone with it. Whatever was not delivered by then goes to the new one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kafka_topic_that_is_deleted_and_made_again() {
+    for mode in BOTH {
+        let test = "broker_changes::kafka_topic";
+        let Some(topic) = KafkaDestination::shared(test).await else { return };
+        let Some(mut drain) = Drain::start(test, mode, topic.sink(), None).await else { return };
+        drain.append(EVENTS).await;
+        drain.until_left(0).await;
+        topic.delete_topic().await;
+        drain.forget();
+        drain.append(EVENTS).await;
+        drain.until_refused(&topic.topic).await;
+        topic.create_again().await;
+        drain.until_left(0).await;
+        drain.ends_with(&topic.arrived().await).await;
+        topic.remove().await;
+    }
+}
+
+/// The client would send it, the topic does not take it: one event is refused, in whatever company.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kafka_message_that_only_the_broker_finds_too_large() {
+    for mode in BOTH {
+        let test = "broker_changes::kafka_size";
+        let Some(topic) = KafkaDestination::shared(test).await else { return };
+        let Some(mut drain) = Drain::start(test, mode, topic.sink(), None).await else { return };
+        drain.append(EVENTS).await;
+        let large = "x".repeat(650_000);
+        let event = postrider::NewEvent::new("account", "key-7", "OrderPlaced", large.as_str());
+        drain.db.append(&[event]).await;
+        drain.append(EVENTS).await;
+        drain.until_left(0).await;
+        drain.ends_with_dead(&topic.arrived().await, 1).await;
+        topic.remove().await;
+    }
+}
+
+/// Somebody must give them back; until then every event waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_rights_that_are_taken_away() {
+    let test = "broker_changes::kafka_rights";
+    let Some(broker) = KafkaDestination::private(test).await else { return };
+    for mode in BOTH {
+        let topic = broker.beside().await;
+        let Some(mut drain) = Drain::start(test, mode, topic.sink(), None).await else { return };
+        drain.append(EVENTS).await;
+        drain.until_left(0).await;
+        topic.deny_writes().await;
+        drain.append(EVENTS).await;
+        drain.until_refused("authorization failed").await;
+        topic.allow_writes().await;
+        drain.until_left(0).await;
+        drain.ends_with(&topic.arrived().await).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_jetstream_stream_that_is_deleted_and_made_again() {
+    for mode in BOTH {
+        let test = "broker_changes::nats_stream";
+        let Some(stream) = NatsDestination::shared(test).await else { return };
+        let subject = Some(format!("{}.orders", stream.name));
+        let fixed = NatsSettings { subject, ..stream.settings() };
+        for settings in [fixed, stream.settings()] {
+            let sink = Arc::new(NatsSink::new(settings).unwrap());
+            let Some(mut drain) = Drain::start(test, mode, sink, None).await else { return };
+            drain.append(EVENTS).await;
+            drain.until_left(0).await;
+            stream.delete_stream().await;
+            drain.forget();
+            drain.append(EVENTS).await;
+            drain.until_refused(&stream.name).await;
+            stream.create_again().await;
+            drain.until_left(0).await;
+            drain.ends_with(&stream.arrived().await).await;
+        }
+        stream.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_is_out_of_memory() {
+    let test = "broker_changes::redis_memory";
+    let Some(redis) = RedisDestination::private(test).await else { return };
+    for mode in BOTH {
+        let Some(mut drain) = Drain::start(test, mode, redis.sink(), None).await else { return };
+        drain.append(EVENTS).await;
+        drain.until_left(0).await;
+        redis.limit_memory(1_000_000).await;
+        drain.append(EVENTS).await;
+        drain.until_refused("OOM").await;
+        redis.limit_memory(0).await;
+        drain.until_left(0).await;
+        drain.ends_with(&redis.arrived().await).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rabbitmq_certificate_that_expires() {
+    let Some(exchange) = RabbitDestination::shared("broker_changes::rabbitmq").await else {
+        return;
+    };
+    let (front, url) = behind_tls(&exchange.url, "amqp://", "amqps://").await;
+    let settings = RabbitSettings { url, ca: Some(front.ca()), ..exchange.settings() };
+    let sink = || Arc::new(RabbitSink::new(settings.clone()).unwrap()) as Arc<dyn Sink>;
+    expires("broker_changes::rabbitmq", &front, sink, &exchange).await;
+    exchange.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_certificate_that_expires() {
+    let Some(redis) = RedisDestination::shared("broker_changes::redis").await else { return };
+    let (front, url) = behind_tls(&redis.url, "redis://", "rediss://").await;
+    let settings = RedisSettings { url, ca: Some(front.ca()), ..redis.settings() };
+    let sink = || Arc::new(RedisSink::new(settings.clone()).unwrap()) as Arc<dyn Sink>;
+    expires("broker_changes::redis", &front, sink, &redis).await;
+    redis.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receivers_certificate_that_expires() {
+    let Some(receiver) = HttpDestination::shared("broker_changes::http").await else { return };
+    let (front, url) = behind_tls(&receiver.url(), "http://", "https://").await;
+    let settings = || {
+        let settings = HttpSettings::new("under-test", &url);
+        HttpSettings { ca: Some(front.ca()), ..settings }
+    };
+    let sink = || Arc::new(HttpSink::new(settings()).unwrap()) as Arc<dyn Sink>;
+    expires("broker_changes::http", &front, sink, &receiver).await;
+}
+
+/// A front with TLS before the server of a URL, and the URL that leads through it.
+async fn behind_tls(url: &str, plain: &str, secure: &str) -> (TlsFront, String) {
+    let rest = url.strip_prefix(plain).unwrap();
+    let (login, rest) = rest.rsplit_once('@').map_or(("", rest), |(login, rest)| (login, rest));
+    let (address, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let front = TlsFront::before(address).await;
+    let login = if login.is_empty() { String::new() } else { format!("{login}@") };
+    let url = format!("{secure}{login}{}/{path}", front.address());
+    (front, url)
+}
+
+async fn expires(
+    test: &str,
+    front: &TlsFront,
+    sink: impl Fn() -> Arc<dyn Sink>,
+    destination: &impl Destination,
+) {
+    for mode in BOTH {
+        let Some(mut drain) = Drain::start(test, mode, sink(), None).await else { return };
+        drain.append(EVENTS).await;
+        drain.until_left(0).await;
+        front.expire();
+        drain.append(EVENTS).await;
+        // Not only that something is wrong with the connection: somebody has to renew it.
+        drain.until_refused("expired").await;
+        front.renew();
+        drain.until_left(0).await;
+        drain.ends_with(&destination.arrived().await).await;
+    }
+}
