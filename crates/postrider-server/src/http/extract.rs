@@ -227,7 +227,6 @@ where
     }
     Ok(Option::<Whole<T>>::deserialize(deserializer)?.map(|Whole(number)| number))
 }
-}
 
 #[cfg(test)]
 mod tests {
