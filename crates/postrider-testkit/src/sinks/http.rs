@@ -88,7 +88,7 @@ impl Destination for HttpDestination {
     }
 
     fn sink(&self) -> Arc<dyn Sink> {
-        Arc::new(HttpSink::new(HttpSettings::new(settings_name(), &self.url())).unwrap())
+        Arc::new(HttpSink::new(HttpSettings::new(settings_name(), self.url())).unwrap())
     }
 
     fn refused(&self, event: Event) -> Event {
