@@ -41,7 +41,11 @@ newer_download() (
     set -e
     cd "$1"
     shift
-    local library='^(lib|zlib)' packages package
+    local library='^(lib|zlib)' mirror packages package
+    # Where this machine gets its own packages.
+    # shellcheck disable=SC2016 # apt's own form
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' | grep -m 1 '/debian/$') ||
+        { say "E: apt on this machine names no mirror of Debian" && return 1; }
     mkdir -p state/lists/partial cache/archives/partial unpacked debs
     : >status
     say "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
