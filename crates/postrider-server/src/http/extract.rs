@@ -7,7 +7,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header;
 use axum::http::request::Parts;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike, Utc};
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
@@ -194,9 +194,17 @@ pub(crate) fn ascii(name: &str, value: Option<String>) -> Result<Option<String>,
 }
 
 /// A time that every store can compare with. One before or after all of these finds the same as the
-/// nearest of them.
-pub(crate) fn time(value: Option<DateTime<Utc>>) -> Option<DateTime<Utc>> {
-    value.map(|time| time.clamp(TIME_FIRST, TIME_LAST))
+/// nearest of them. RFC 3339 ends with the year 9999; its last hours are in the next one in UTC.
+pub(crate) fn time(
+    name: &str,
+    value: Option<DateTime<Utc>>,
+) -> Result<Option<DateTime<Utc>>, Problem> {
+    match value {
+        Some(time) if time.year() > 10_000 => {
+            Err(Problem::new(400, format!("`{name}` is after the year 9999")))
+        }
+        value => Ok(value.map(|time| time.clamp(TIME_FIRST, TIME_LAST))),
+    }
 }
 
 /// A whole number, for `deserialize_with`. JSON does not tell `155` from `155.0`.
@@ -235,13 +243,11 @@ mod tests {
     #[test]
     fn a_time_beyond_what_stores_hold_is_the_nearest_one() {
         let at = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
-        assert_eq!(time(Some(at("1800-01-01T00:00:00Z"))), Some(at("1970-01-01T00:00:00Z")));
-        assert_eq!(
-            time(Some(at("9999-12-31T23:59:59-12:00"))),
-            Some(at("9999-12-31T23:59:59Z")),
-            "the year 10000 in UTC"
-        );
-        assert_eq!(time(Some(at("2026-01-01T00:00:00Z"))), Some(at("2026-01-01T00:00:00Z")));
+        let read = |text: &str| time("since", Some(at(text))).ok().flatten();
+        assert_eq!(read("1800-01-01T00:00:00Z"), Some(at("1970-01-01T00:00:00Z")));
+        assert_eq!(read("9999-12-31T23:59:59-12:00"), Some(at("9999-12-31T23:59:59Z")));
+        assert_eq!(read("2026-01-01T00:00:00Z"), Some(at("2026-01-01T00:00:00Z")));
+        assert!(time("since", Some(at("+20000-01-01T00:00:00Z"))).is_err());
     }
 
     #[test]

@@ -71,8 +71,8 @@ pub(super) async fn list(
         action: text("action", query.action)?,
         outbox: text("outbox", query.outbox)?,
         target: text("target", query.target)?,
-        since: time(query.since),
-        until: time(query.until),
+        since: time("since", query.since)?,
+        until: time("until", query.until)?,
     };
     let listed = state.store.audit(&filter, page).await?;
     Ok(Json(Rows::of(listed, AuditRow::from)))

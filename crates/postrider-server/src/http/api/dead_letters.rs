@@ -88,8 +88,8 @@ impl DeadLetterFilterBody {
             error: text("error", self.error)?,
             reason: self.reason.map(DeadReason::from),
             resolved: None,
-            since: time(self.since),
-            until: time(self.until),
+            since: time("since", self.since)?,
+            until: time("until", self.until)?,
         })
     }
 }

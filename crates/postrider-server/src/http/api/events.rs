@@ -81,10 +81,10 @@ impl EventFilterBody {
             event_id: ascii("event_id", self.event_id)?,
             request_id: text("request_id", self.request_id)?,
             error: None,
-            created_since: time(self.created_since),
-            created_until: time(self.created_until),
-            delivered_since: time(self.delivered_since),
-            delivered_until: time(self.delivered_until),
+            created_since: time("created_since", self.created_since)?,
+            created_until: time("created_until", self.created_until)?,
+            delivered_since: time("delivered_since", self.delivered_since)?,
+            delivered_until: time("delivered_until", self.delivered_until)?,
             replayed: self.replayed,
         })
     }
