@@ -186,7 +186,7 @@ async fn a_bulk_job_is_counted_made_once_and_run_by_the_relay(place: Place) {
     let (job, again) = (made.json(), again.json());
     assert_eq!(job["id"], again["id"], "one job, however often it is asked for");
     let other = keyed(&tokens[1], &json!({ "work": work })).await;
-    assert_problem(&other, 422, "another job", "the same key for other work");
+    assert_problem(&other, 409, "another job", "the same key for other work");
     eventually("the rest is resolved", async || {
         let job = otto.get(&format!("/api/v1/jobs/{}", job["id"])).await;
         (job["state"] == "done").then_some(())

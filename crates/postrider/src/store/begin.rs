@@ -32,6 +32,7 @@ pub(crate) async fn begin<DB: Database>(
 /// The rollback is awaited, so the locks are gone when the caller learns of the failure. A dropped
 /// transaction is rolled back later, and a server reports an error before it ends a statement of
 /// its own: the caller's next statement would find the rows locked and skip them.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) async fn end<DB: Database, T>(
     tx: Transaction<'static, DB>,
     outcome: Result<T>,

@@ -61,7 +61,9 @@ pub use batches::{
 };
 pub(crate) use batches::{IMPORT_ACTION, importable, is_unfit};
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-pub(crate) use begin::{begin, end};
+pub(crate) use begin::begin;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) use begin::end;
 pub use books::{BOOKS_BY_MINUTE, BookLine, Books, Statistics, TypeStatistics};
 pub(crate) use books::{BOOKS_SUMMED_AFTER, books_from_lines};
 pub use claim::{ClaimLimit, Claimed, Cursor};

@@ -218,13 +218,16 @@ pub(super) enum PreviewOrKnown {
     post, path = "/api/v1/outboxes/{outbox}/jobs", tag = "jobs",
     params(
         ("outbox" = String, Path, description = "Name of the outbox"),
-        ("idempotency-key" = Option<String>, Header, description = "Up to 100 printable characters"),
+        ("idempotency-key" = Option<String>, Header, max_length = 100,
+         pattern = "^[!-~]([ -~]*[!-~])?$", description = "Up to 100 printable characters"),
     ),
     request_body = NewJobBody,
     responses(
         (status = 200, description = "The dry run, or the job that was made before",
          body = PreviewOrKnown),
         (status = 201, description = "The job", body = JobBody),
+        (status = 409, description = "Another job was made with this key",
+         body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn create(
@@ -298,7 +301,7 @@ async fn known(
         }
         Some(job) => {
             let detail = format!("this `Idempotency-Key` made another job before: {}", job.id);
-            Err(Problem::new(422, detail))
+            Err(Problem::new(409, detail))
         }
     }
 }

@@ -19,7 +19,7 @@ const NO_NUL: &str = r"^[^\u0000]*$";
 /// Identities and fingerprints.
 const ASCII: &str = r"^[\u0001-\u007f]*$";
 /// A time such as `30s`. The server reads more forms than this.
-const TIME: &str = "^[0-9]{1,6}(ms|s|m|h|d)$";
+const TIME: &str = "^([0-9]{1,6}(ms|s|m)|[0-9]{1,5}h|[0-9]{1,4}d)$";
 /// Bodies with filters, whose texts have the limits of a query's.
 const FILTERS: [&str; 2] = ["EventFilterBody", "DeadLetterFilterBody"];
 /// Bodies with fields of an event.
