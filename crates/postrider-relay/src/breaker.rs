@@ -19,20 +19,8 @@ const OPEN_AT_SHARE: f64 = 0.5;
 const OPEN_AT_CALLS: u64 = 20;
 const RECENT_SECONDS: u64 = 10;
 /// Between two deferred events of a destination: a million of them are not claimed and deferred
-/// again as fast as the store can do it, at the expense of the destinations that are up. It grows
-/// with the outage from the first to the second, by one part in [`DEFERRAL_SPACING_SHARE`] of it:
-/// 1,000 events a second at first, and 100 from the end of the first minute on.
-const DEFERRAL_SPACING: (Duration, Duration) =
-    (Duration::from_millis(1), Duration::from_millis(10));
-const DEFERRAL_SPACING_SHARE: u32 = 6_000;
-/// Part of an outage that an event may wait longer than it, where nobody tells it that the
-/// destination is back.
-const DEFERRAL_SHARE_MAX: u32 = 10;
-/// Events that come up between two probes, where all of them are told that the destination is back:
-/// each has to be read for itself, and none but the next probe is of use before.
-const TOLD_PER_PROBE: u32 = 4;
-/// The longest that such an event waits, in case that nobody tells it.
-const TOLD_WAIT_MAX: Duration = Duration::from_secs(600);
+/// again as fast as the store can do it, at the expense of the destinations that are up.
+const DEFERRAL_SPACING: Duration = Duration::from_millis(1);
 /// Wait before the first probe by a caller. It doubles with each that fails, up to half of the time
 /// between two probes, so that a caller who asks at all goes before the events.
 const CALLER_PROBE_AFTER: Duration = Duration::from_secs(1);
@@ -392,19 +380,10 @@ impl Breaker {
             Duration::ZERO => self.probe_every,
             wait => wait,
         };
-        let down_for = self.view(now).down_for.unwrap_or_default();
         let Some(open) = &mut self.open else { return Duration::ZERO };
         open.others_wait |= open.last_probe != Some(id);
-        let (spacing, longest) = match max {
-            Some(max) => {
-                let (shortest, longest) = DEFERRAL_SPACING;
-                let spacing = (down_for / DEFERRAL_SPACING_SHARE).clamp(shortest, longest);
-                (spacing, max.max(down_for / DEFERRAL_SHARE_MAX))
-            }
-            None => (self.probe_every / TOLD_PER_PROBE, TOLD_WAIT_MAX),
-        };
-        let spaced = (now + wait).max(open.last_deferred_until + spacing);
-        let until = spaced.min(now + wait.max(longest));
+        let spaced = (now + wait).max(open.last_deferred_until + DEFERRAL_SPACING);
+        let until = max.map_or(spaced, |max| spaced.min(now + wait.max(max)));
         open.last_deferred_until = until;
         until.saturating_duration_since(now)
     }

@@ -248,20 +248,6 @@ fn events_of_a_destination_that_is_down_wait_for_the_probe_and_not_all_for_the_s
 }
 
 #[test]
-fn the_longer_an_outage_the_fewer_events_are_looked_at_again() {
-    let mut scene = Scene::down("a");
-    scene.pass(Duration::from_secs(60));
-    let within_a_second = |max| {
-        let wait = |id| scene.health.defer("a", id, scene.now, max);
-        let waits: Vec<Duration> = (0..2_000).map(wait).collect();
-        let end = waits[0] + Duration::from_secs(1);
-        waits.iter().filter(|wait| **wait < end).count()
-    };
-    assert_eq!(within_a_second(Some(EVERY * 10)), 100, "a thousand at the start of an outage");
-    assert_eq!(within_a_second(None), 1, "all are told of its return: only probes are of use");
-}
-
-#[test]
 fn a_success_is_dated_on_the_databases_clock() {
     let scene = Scene::new();
     let event = held_event(1);
