@@ -133,7 +133,7 @@ impl Reader {
     }
 
     async fn round(&mut self, look_round: bool) -> Result<Next, StoreError> {
-        if look_round {
+        if look_round || self.take_lost {
             self.share_lanes().await?;
             let notes = self.session.board().park_notes();
             let parked = self.store().parked_keys(&self.config().outbox).await?;
@@ -171,9 +171,10 @@ impl Reader {
     async fn share_lanes(&mut self) -> Result<(), StoreError> {
         let share = self.share();
         let kept = self.owned.len() - self.session.board().leaving().len();
-        if kept < share && self.session.board().leaving().is_empty() {
+        // Until the answer is there, lanes may be ours without our knowing. Nobody would serve them,
+        // so it is asked for again even if the share is smaller by now.
+        if (kept < share || self.take_lost) && self.session.board().leaving().is_empty() {
             let before = self.owned.len();
-            // Until the answer is there, lanes may be ours without our knowing.
             self.take_lost = true;
             let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
             self.owned = self.store().take_lanes(outbox, lease, share).await?;
@@ -191,7 +192,9 @@ impl Reader {
                     "lanes"
                 );
             }
-        } else if kept > share {
+        }
+        let kept = self.owned.len() - self.session.board().leaving().len();
+        if kept > share {
             let leave = surplus(&self.owned, share);
             self.session.board().leave(leave);
         }

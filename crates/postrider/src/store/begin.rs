@@ -2,6 +2,7 @@
 
 use sqlx::{Connection, Database, Pool, SqlSafeStr, Transaction};
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 use super::Result;
 
 /// Begins a transaction. sqlx rolls back what its caller goes away from, but not while it begins:

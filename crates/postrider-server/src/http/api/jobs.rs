@@ -242,6 +242,10 @@ pub(super) async fn create(
     if matches!(work, JobWork::Replay { .. }) && !served.archives {
         return Err(Problem::new(422, no_archive(&name)));
     }
+    if body.rate.is_some_and(|rate| !(1..=RATE_MAX).contains(&rate)) {
+        let detail = format!("`rate` is not in 1 to {RATE_MAX} events per second");
+        return Err(Problem::new(422, detail));
+    }
     let request_key = request_key(&headers, &caller)?;
     if body.dry_run {
         let counted = state.store.preview_job(outbox, &work, count_limit(&state)).await;
@@ -251,10 +255,6 @@ pub(super) async fn create(
     }
     if let Some(known) = known(&state, outbox, &work, request_key.as_deref()).await? {
         return Ok(Json(known).into_response());
-    }
-    if body.rate.is_some_and(|rate| !(1..=RATE_MAX).contains(&rate)) {
-        let detail = format!("`rate` is not in 1 to {RATE_MAX} events per second");
-        return Err(Problem::new(422, detail));
     }
     let canary = |CanaryBody { count, within_s }| Canary { count, within_s };
     let job = NewJob {

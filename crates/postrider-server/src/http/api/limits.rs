@@ -57,6 +57,15 @@ pub(super) fn add(document: &mut OpenApi) {
                     _ => {}
                 }
             }
+            // As for structs: a field that is not known is refused.
+            Schema::OneOf(choice) if name == "WorkBody" => {
+                for schema in &mut choice.items {
+                    if let RefOr::T(Schema::Object(object)) = schema {
+                        let none = AdditionalProperties::FreeForm(false);
+                        object.additional_properties = Some(Box::new(none));
+                    }
+                }
+            }
             Schema::OneOf(choice) if name == "OneOrMany" => {
                 for schema in &mut choice.items {
                     if let RefOr::T(Schema::Array(list)) = schema {
