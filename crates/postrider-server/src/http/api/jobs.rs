@@ -246,7 +246,7 @@ pub(super) async fn create(
         let detail = format!("`rate` is not in 1 to {RATE_MAX} events per second");
         return Err(Problem::new(422, detail));
     }
-    let request_key = request_key(&headers, &caller)?;
+    let (note, request_key) = (note(body.note)?, request_key(&headers, &caller)?);
     if body.dry_run {
         let counted = state.store.preview_job(outbox, &work, count_limit(&state)).await;
         let counted = counted.map_err(not_possible)?;
@@ -260,7 +260,7 @@ pub(super) async fn create(
     let job = NewJob {
         work,
         operator: caller.name.to_string(),
-        note: note(body.note)?,
+        note,
         rate: body.rate,
         canary: body.canary.map(canary),
         request_key,
