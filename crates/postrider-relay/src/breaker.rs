@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::destinations::{BreakerState, KnownDestination};
 use crate::failed_calls::FailedCalls;
-use crate::health::{HealthView, Turn, Wait};
+use crate::health::{HealthView, Turn};
 use crate::policy::RETRY_AFTER_MAX;
 use crate::sink::Outcome;
 use crate::window::Window;
@@ -366,20 +366,25 @@ impl Breaker {
         }
     }
 
-    /// While it is open: how an event waits.
-    pub(crate) fn wait(&mut self, id: i64, now: Instant, max: Option<Duration>) -> Option<Wait> {
-        let open = self.open.as_ref()?;
-        let probe_due = open.probe.is_none() && open.next_probe_at <= now;
-        Some(Wait { delay: self.defer(id, now, max), probe_due })
+    /// While it is open: how long an event waits, and whether a probe is due.
+    pub(crate) fn wait(&mut self, id: i64, now: Instant) -> Option<(Duration, bool)> {
+        let delay = self.wait_for_probe(now);
+        let open = self.open.as_mut()?;
+        open.others_wait |= open.last_probe != Some(id);
+        Some((delay, open.probe.is_none() && open.next_probe_at <= now))
+    }
+
+    /// A probe that is due is another event's turn.
+    fn wait_for_probe(&self, now: Instant) -> Duration {
+        match self.probe_in(now) {
+            Duration::ZERO => self.probe_every,
+            wait => wait,
+        }
     }
 
     /// How long an event waits that is not sent because the breaker is open.
     pub(crate) fn defer(&mut self, id: i64, now: Instant, max: Option<Duration>) -> Duration {
-        // A probe that is due is another event's turn.
-        let wait = match self.probe_in(now) {
-            Duration::ZERO => self.probe_every,
-            wait => wait,
-        };
+        let wait = self.wait_for_probe(now);
         let Some(open) = &mut self.open else { return Duration::ZERO };
         open.others_wait |= open.last_probe != Some(id);
         let spaced = (now + wait).max(open.last_deferred_until + DEFERRAL_SPACING);

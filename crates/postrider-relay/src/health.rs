@@ -36,12 +36,19 @@ pub struct HealthView {
     pub probe_in: Duration,
 }
 
+/// Stands for a destination. Two that share one are probed in turn, which delays a probe at worst.
+pub(crate) type DestinationHash = u32;
+
 /// How an event of a destination that is down waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wait {
+    pub(crate) destination: DestinationHash,
+    /// Until the next probe. One that is due already is another event's.
     pub(crate) delay: Duration,
     /// A probe is due, and it may be the one.
     pub(crate) probe_due: bool,
+    /// Time until the event expires, if it does; zero if it has.
+    pub(crate) expires_in: Option<Duration>,
 }
 
 /// A change that people want to know about.
@@ -325,15 +332,14 @@ impl Health {
         breakers.get_mut(destination).map_or(Duration::ZERO, |breaker| breaker.defer(id, now, max))
     }
 
-    /// The same, where it is not known whether the destination is down.
+    /// While a destination is down: how long an event waits, and whether a probe is due.
     pub(crate) fn wait(
         &self,
         destination: &str,
         id: i64,
         now: Instant,
-        max: Option<Duration>,
-    ) -> Option<Wait> {
-        self.lock().get_mut(destination)?.wait(id, now, max)
+    ) -> Option<(Duration, bool)> {
+        self.lock().get_mut(destination)?.wait(id, now)
     }
 
     /// Takes a place for one event, where there is one.

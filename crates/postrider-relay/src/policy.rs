@@ -91,7 +91,7 @@ pub fn examine(event: &Event, preset: &Preset) -> Option<Settlement> {
 }
 
 /// The earlier of the event's own time and its outbox's `max_age`.
-fn expiry(event: &Event, preset: &Preset) -> Option<DateTime<Utc>> {
+pub(crate) fn expiry(event: &Event, preset: &Preset) -> Option<DateTime<Utc>> {
     let by_age = preset
         .max_age
         .and_then(|age| chrono::Duration::from_std(age).ok())

@@ -69,8 +69,17 @@ impl Lanes for SimulatedStore {
         .await
     }
 
-    async fn lane_owners(&self, _: &Outbox) -> Result<Vec<LaneOwner>> {
-        Ok(Vec::new())
+    async fn lane_owners(&self, outbox: &Outbox) -> Result<Vec<LaneOwner>> {
+        self.call(|state, _| {
+            let lanes = state.database.table(outbox.name())?.lanes.iter().zip(0..);
+            let owner = |(record, lane): (&LaneRecord, u8)| LaneOwner {
+                lane,
+                relay_id: record.owner.clone(),
+                crash_count: record.crash_count,
+            };
+            Ok(lanes.map(owner).collect())
+        })
+        .await
     }
 
     async fn release_lanes(&self, outbox: &Outbox, lease: &Lease, lanes: &[Lane]) -> Result<()> {

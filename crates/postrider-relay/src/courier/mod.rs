@@ -5,11 +5,13 @@ mod tell;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::Utc;
+use foldhash::fast::FixedState;
 use futures_util::FutureExt;
 use postrider::Event;
 use postrider::store::Key;
@@ -20,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 use crate::alert::Alerts;
 use crate::config::{FailingKey, OutboxConfig};
 use crate::gate::Gate;
-use crate::health::{Health, Wait};
+use crate::health::{DestinationHash, Health, Wait};
 use crate::heart::{Heart, Held};
 use crate::monitor::Observations;
-use crate::policy::{Settlement, decide, examine};
+use crate::policy::{Settlement, decide, examine, expiry};
 use crate::sink::{Answers, Batch, Cause, Outcome};
 use crate::telemetry::{self, label};
 use crate::trace::{Spans, Tracer};
@@ -192,11 +194,15 @@ impl Courier {
         if !self.health.holds_back() {
             return None;
         }
-        let wait = self.health.wait(&self.destination(event), event.id, now, self.deferral_max)?;
-        if !wait.probe_due {
+        let destination = self.destination(event);
+        let (delay, probe_due) = self.health.wait(&destination, event.id, now)?;
+        if !probe_due {
             metrics::counter!(telemetry::DESTINATION_HELD_BACK, &self.labels()).increment(1);
         }
-        Some(wait)
+        let expires_at = expiry(event, &self.config.preset);
+        let expires_in = expires_at.map(|at| (at - event.claimed_at).to_std().unwrap_or_default());
+        let destination = FixedState::default().hash_one(&*destination) as DestinationHash;
+        Some(Wait { destination, delay, probe_due, expires_in })
     }
 
     /// Takes out the events of destinations that are down, but for one probe each.

@@ -26,6 +26,7 @@ mod admission;
 mod intake;
 mod key;
 mod lanes;
+mod outage;
 mod outcomes;
 mod parking;
 
@@ -40,6 +41,7 @@ use postrider::store::{Key, LaneSet};
 use tokio::time::Instant;
 
 use self::key::{Blocked, Parked, Slot};
+use self::outage::Outages;
 use super::LaneLimits;
 use crate::config::FailingKey;
 use crate::health::Wait;
@@ -91,6 +93,8 @@ pub(super) struct Board {
     loaded_of: Fast<KeyHash, u32>,
     hidden: usize,
     due: BinaryHeap<Reverse<(Instant, i64)>>,
+    /// Heads whose destination is down.
+    outages: Outages,
     /// Keys that catch up, with nothing queued or in flight.
     catching_up: BTreeSet<KeyHash>,
     /// Largest id that was read.
@@ -130,6 +134,7 @@ impl Board {
             loaded_of: Fast::default(),
             hidden: 0,
             due: BinaryHeap::new(),
+            outages: Outages::default(),
             catching_up: BTreeSet::new(),
             read_to: 0,
             read_from: 0,
@@ -227,6 +232,7 @@ impl Board {
         rows_max: usize,
         bytes_max: usize,
     ) -> Vec<i64> {
+        self.pick_probes(now);
         let (mut ids, mut bytes) = (Vec::new(), 0);
         while ids.len() < rows_max
             && let Some(Reverse((at, id))) = self.due.peek().copied()
@@ -254,11 +260,13 @@ impl Board {
 
     /// When the next head is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.due.peek().map(|Reverse((at, _))| *at)
+        let due = self.due.peek().map(|Reverse((at, _))| *at);
+        [due, self.outages.next_look()].into_iter().flatten().min()
     }
 
     /// A destination is back: everything that waits is due.
     pub(super) fn all_due(&mut self, now: Instant) {
+        self.outages = Outages::default();
         self.due = self
             .slots
             .iter()

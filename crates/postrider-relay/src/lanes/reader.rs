@@ -31,8 +31,9 @@ pub(super) struct Reader {
     session: Arc<Session>,
     rolls: watch::Receiver<Roll>,
     owned: Vec<Lane>,
-    /// A take was sent and its answer has not come.
-    take_lost: bool,
+    /// The store may count lanes as ours that are not among these: it was not asked yet, or its
+    /// answer is still to come.
+    unsure: bool,
     cursor: Cursor,
     poll: Duration,
     repeat: Duration,
@@ -57,7 +58,7 @@ impl Reader {
             session,
             rolls,
             owned: Vec::new(),
-            take_lost: false,
+            unsure: true,
             cursor: Cursor::new(),
             poll: POLL_FIRST,
             repeat: REPEAT.0,
@@ -133,7 +134,8 @@ impl Reader {
     }
 
     async fn round(&mut self, look_round: bool) -> Result<Next, StoreError> {
-        if look_round || self.take_lost {
+        if look_round || self.unsure {
+            self.compare_lanes().await?;
             self.share_lanes().await?;
             let notes = self.session.board().park_notes();
             let parked = self.store().parked_keys(&self.config().outbox).await?;
@@ -167,18 +169,40 @@ impl Reader {
         Ok(Next::Wait(due_in.map_or(poll, |due| due.min(poll))))
     }
 
+    /// Compares the lanes that are served with those that are this relay's in the store. A server
+    /// that came back with an older state may have given them to others, or others to this one.
+    async fn compare_lanes(&mut self) -> Result<(), StoreError> {
+        if self.unsure || !self.session.board().leaving().is_empty() {
+            return Ok(());
+        }
+        let owners = self.store().lane_owners(&self.config().outbox).await?;
+        let relay_id = Some(&self.session.held.lease.relay_id);
+        let ours = owners.iter().filter(|owner| owner.relay_id.as_ref() == relay_id);
+        let ours: LaneSet = ours.map(|owner| owner.lane).collect();
+        let served: LaneSet = self.owned.iter().map(|lane| lane.lane).collect();
+        let lost = served.without(ours);
+        if !lost.is_empty() {
+            return Err(StoreError::HistoryChanged(format!(
+                "{} lanes of this relay belong to others in the store, although its lease holds",
+                lost.len()
+            )));
+        }
+        self.unsure = !ours.without(served).is_empty();
+        Ok(())
+    }
+
     /// Takes lanes up to the fair share, and begins to leave what is above it.
     async fn share_lanes(&mut self) -> Result<(), StoreError> {
         let share = self.share();
         let kept = self.owned.len() - self.session.board().leaving().len();
         // Until the answer is there, lanes may be ours without our knowing. Nobody would serve them,
         // so it is asked for again even if the share is smaller by now.
-        if (kept < share || self.take_lost) && self.session.board().leaving().is_empty() {
+        if (kept < share || self.unsure) && self.session.board().leaving().is_empty() {
             let before = self.owned.len();
-            self.take_lost = true;
+            self.unsure = true;
             let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
             self.owned = self.store().take_lanes(outbox, lease, share).await?;
-            self.take_lost = false;
+            self.unsure = false;
             let lanes: LaneSet = self.owned.iter().map(|lane| lane.lane).collect();
             self.session.board().serve(lanes);
             self.be_careful();
@@ -244,7 +268,7 @@ impl Reader {
             return true;
         }
         let released = async {
-            let owned = match self.take_lost {
+            let owned = match self.unsure {
                 true => self.store().take_lanes(outbox, lease, 0).await?,
                 false => self.owned.clone(),
             };

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_relay::{OutboxConfig, RelayConfig};
-use postrider_testkit::relay::{RunningRelay, ScriptedSink, quick_config, quick_preset};
+use postrider_relay::{OutboxConfig, Relay, RelayConfig};
+use postrider_testkit::relay::{
+    RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset,
+};
 use postrider_testkit::{TempFolder, TestDb, eventually, on_each_server, on_each_store};
 
 use crate::lanes::{Traffic, in_turn, use_lanes};
@@ -14,9 +16,11 @@ mod each_server {
     on_each_server!(
         relays_that_join_and_leave_share_fairly_and_break_no_order,
         a_relay_that_never_gives_up_its_lanes_keeps_what_is_in_flight_there,
+        lanes_that_a_restored_server_gives_to_another_relay_are_left_to_it,
     );
     use super::{
         a_relay_that_never_gives_up_its_lanes_keeps_what_is_in_flight_there,
+        lanes_that_a_restored_server_gives_to_another_relay_are_left_to_it,
         relays_that_join_and_leave_share_fairly_and_break_no_order,
     };
 }
@@ -89,6 +93,42 @@ async fn a_relay_that_never_gives_up_its_lanes_keeps_what_is_in_flight_there(db:
     second.stop().await;
     let (one, two) = (stuck.log().delivered(), free.log().delivered());
     assert_eq!([one, two].concat(), ids, "in order, each once, whoever delivered it");
+}
+
+/// A fail-over or a restored backup may take back who owns which lanes, without lost ids to notice
+/// it by.
+async fn lanes_that_a_restored_server_gives_to_another_relay_are_left_to_it(db: TestDb) {
+    use_lanes(&db).await;
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
+    let alerts = RecordedAlerts::new(false);
+    let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), Arc::clone(&sink) as _);
+    let relay = Relay::new(db.store.clone(), quick_config(&folder)).outbox(outbox);
+    let relay = RunningRelay::start(relay.alert_channel(alerts.subscribed()));
+    until_owned(&db, &[64]).await;
+    let other = db.relay("other").await;
+    let (store, lease) = (db.store.clone(), other.clone());
+    let living = tokio::spawn(async move {
+        while store.heartbeat(&lease, &[]).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+
+    let of_first = "(SELECT min(owner) FROM (SELECT owner FROM postrider_lanes) AS l \
+                    WHERE owner <> 'other')";
+    db.execute(&format!("UPDATE postrider_lanes SET owner = '{}' WHERE lane < 32", other.relay_id))
+        .await;
+    alerts.until("went back to an earlier state").await;
+    let ids = db.append(&in_turn(200, 1)).await;
+    let theirs = db.count("lane < 32").await;
+    assert!(theirs > 0);
+    let kept = || async { (db.count("").await == theirs).then_some(()) };
+    eventually("its own lanes are delivered", kept).await;
+
+    db.execute(&format!("UPDATE postrider_lanes SET owner = {of_first}")).await;
+    sink.until_delivered(ids.len()).await;
+    living.abort();
+    relay.stop().await;
+    assert_eq!(sink.log().delivered().len(), ids.len(), "each once");
 }
 
 async fn the_lanes_of_a_dead_relay_are_taken_over_and_the_crash_is_counted(db: TestDb) {

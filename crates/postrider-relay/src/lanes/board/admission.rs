@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{Board, KeyHash, Slot};
 use crate::config::FailingKey;
-use crate::health::Wait;
+use crate::health::{DestinationHash, Wait};
 
 /// Events that may be queued as probes: each destination that is down takes one of its own.
 const PROBES_MAX: usize = 64;
@@ -17,21 +17,25 @@ const PROBES_MAX: usize = 64;
 pub(super) const BUSY_WAIT: Duration = Duration::from_secs(1);
 
 impl Board {
-    pub(super) fn admit(&mut self, row: LaneRow, key: KeyHash, now: Instant) {
+    /// Takes a row in. Returns the wait for its destination, if that is down.
+    pub(super) fn admit(&mut self, row: LaneRow, key: KeyHash, now: Instant) -> Option<Wait> {
         let wait = match row.busy {
             true => row.due_in.max(BUSY_WAIT),
             false => row.due_in,
         };
         if !wait.is_zero() && row.event.defect.is_none() {
-            return self.admit_later(&row, key, now + wait);
+            self.admit_later(&row, key, now + wait);
+            return None;
         }
         let down = (self.wait)(&row.event, now).filter(|_| row.event.defect.is_none());
         let queue = match down {
-            Some(Wait { probe_due, .. }) if probe_due && self.may_be_probe(&row.event, key) => {
-                self.probes()
+            Some(wait) if wait.probe_due && self.may_be_probe(&row.event, key) => self.probes(),
+            // One that has expired is not sent: its way to the dead letters needs no destination.
+            Some(wait) if wait.expires_in != Some(Duration::ZERO) => {
+                self.admit_behind_outage(&row, key, wait, now);
+                return Some(wait);
             }
-            Some(Wait { delay, .. }) => return self.admit_later(&row, key, now + delay),
-            None => usize::try_from(key % self.probes() as u64).unwrap_or(0),
+            _ => usize::try_from(key % self.probes() as u64).unwrap_or(0),
         };
         // A probe may be what kills the process, as well as any other.
         // And while events of a lane are sent alone, what is read of it follows them.
@@ -40,6 +44,7 @@ impl Board {
             self.suspected.contains(row.lane) || self.queues[self.alone()].iter().any(same_lane);
         let queue = if alone { self.alone() } else { queue };
         self.load(row, key, queue);
+        down
     }
 
     /// A head whose time had come, with nothing of its key under way that it could overtake.
@@ -60,15 +65,28 @@ impl Board {
         self.lane_load[usize::from(lane)] += 1;
         *self.loaded_of.entry(key).or_default() += 1;
         let identity = self.hash_identity(&event);
-        self.slots.insert(event.id, Slot { key, lane, bytes, identity, loaded: true });
+        let slot = Slot { key, lane, bytes, identity, loaded: true, behind: None };
+        self.slots.insert(event.id, slot);
         self.queues[queue].push_back(event);
     }
 
     fn admit_later(&mut self, row: &LaneRow, key: KeyHash, at: Instant) {
+        self.admit_head(row, key, None);
+        self.due.push(Reverse((at, row.event.id)));
+    }
+
+    fn admit_behind_outage(&mut self, row: &LaneRow, key: KeyHash, wait: Wait, now: Instant) {
+        self.admit_head(row, key, Some(wait.destination));
+        self.wait_behind_outage(row.event.id, wait, now);
+        if let Some(expires_at) = wait.expires_in.and_then(|left| now.checked_add(left)) {
+            self.due.push(Reverse((expires_at, row.event.id)));
+        }
+    }
+
+    fn admit_head(&mut self, row: &LaneRow, key: KeyHash, behind: Option<DestinationHash>) {
         let (id, lane, bytes) = (row.event.id, row.lane, row.event.weight_bytes());
         let identity = self.hash_identity(&row.event);
-        self.slots.insert(id, Slot { key, lane, bytes, identity, loaded: false });
+        self.slots.insert(id, Slot { key, lane, bytes, identity, loaded: false, behind });
         self.block(key, lane, id);
-        self.due.push(Reverse((at, id)));
     }
 }

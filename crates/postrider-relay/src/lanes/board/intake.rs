@@ -69,13 +69,17 @@ impl Board {
                 // Another event has its id by now, so it is gone.
                 continue;
             }
-            gone.remove(&row.event.id);
-            let waits = self.slots.get(&row.event.id).filter(|slot| !slot.loaded);
-            let Some(key) = waits.map(|slot| slot.key) else { continue };
-            self.slots.remove(&row.event.id);
-            self.admit(row, key, now);
+            let id = row.event.id;
+            gone.remove(&id);
+            let waits = self.slots.get(&id).filter(|slot| !slot.loaded);
+            let Some((key, behind)) = waits.map(|slot| (slot.key, slot.behind)) else { continue };
+            self.slots.remove(&id);
+            let wait = self.admit(row, key, now);
+            self.probe_picked(id, behind, wait, now);
         }
         for id in gone {
+            let behind = self.slots.get(&id).and_then(|slot| slot.behind);
+            self.probe_gone(id, behind, now);
             let Some(slot) = self.slots.remove(&id) else { continue };
             if self.blocked.get(&slot.key).is_some_and(|blocked| blocked.head == Some(id)) {
                 self.unblock(slot.key, None);
@@ -120,7 +124,7 @@ impl Board {
             }
             match self.blocked.get_mut(&key).filter(|blocked| blocked.waits()) {
                 Some(blocked) => blocked.pass_over(id),
-                None => self.admit(row, key, now),
+                None => drop(self.admit(row, key, now)),
             }
         }
         // Of some there was nothing in this part.

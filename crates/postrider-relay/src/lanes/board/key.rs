@@ -3,6 +3,7 @@
 use postrider::store::Key;
 
 use super::KeyHash;
+use crate::health::DestinationHash;
 
 /// A row that the owner knows.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub(super) struct Slot {
     pub(super) identity: u32,
     /// Queued or in flight; otherwise a head that waits.
     pub(super) loaded: bool,
+    /// The destination that was down when the row was read.
+    pub(super) behind: Option<DestinationHash>,
 }
 
 /// A key that waits or catches up.

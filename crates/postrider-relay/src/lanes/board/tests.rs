@@ -1,6 +1,7 @@
 //! The board, move by move.
 
 mod catching_up;
+mod outage;
 
 use std::time::Duration;
 
@@ -148,76 +149,6 @@ fn a_row_that_became_due_while_the_one_before_it_was_under_way_stays_behind_it()
     assert_eq!(take(&mut board), [1]);
     deliver(&mut board, 1, "a");
     assert_eq!(board.catch_ups(10), [CatchUp { key: key("a"), from: 1 }]);
-}
-
-const DOWN: Wait = Wait { delay: Duration::from_secs(1), probe_due: false };
-
-/// The destination of key `a` is down; a probe is due or not.
-fn board_of_one_down(probe_due: bool) -> Board {
-    let wait =
-        move |event: &Event, _| (event.aggregate_id == "a").then_some(Wait { probe_due, ..DOWN });
-    let mut board = Board::new(FailingKey::Block, LaneLimits::default(), 1, Box::new(wait));
-    board.serve(LaneSet::ALL);
-    board
-}
-
-fn take_probes(board: &mut Board) -> Vec<i64> {
-    let probes = board.probes();
-    board.take(probes, 100, usize::MAX).iter().map(|event| event.id).collect()
-}
-
-#[test]
-fn rows_of_a_destination_that_is_down_are_queued_nowhere() {
-    let (mut board, now) = (board_of_one_down(false), Instant::now());
-    board.offer(vec![row(1, "a"), row(2, "a"), row(3, "b")], false, now);
-    assert_eq!((take(&mut board), take_probes(&mut board)), (vec![3], vec![]));
-    assert_eq!(board.load_rows(), 1, "what waits leaves room for others");
-    let later = now + DOWN.delay;
-    assert_eq!(due(&mut board, later), [1], "2 is behind it");
-    board.offer_heads(&[1], vec![row(1, "a")], later);
-    assert_eq!((take(&mut board), take_probes(&mut board)), (vec![], vec![]), "no probe is due");
-    assert_eq!(due(&mut board, later + DOWN.delay), [1], "but it waits for one");
-}
-
-#[test]
-fn a_probe_is_a_head_and_goes_by_a_queue_of_its_own() {
-    let (mut board, now) = (board_of_one_down(true), Instant::now());
-    board.offer(vec![row(1, "a"), row(2, "a"), row(3, "b")], false, now);
-    assert_eq!(take_probes(&mut board), [0; 0], "those that waited come first");
-    let later = now + DOWN.delay;
-    board.offer_heads(&[1], vec![row(1, "a")], later);
-    assert_eq!((take(&mut board), take_probes(&mut board)), (vec![3], vec![1]));
-    assert_eq!(fail(&mut board, 1, "a", later), Standing::Waits);
-    board.offer(vec![row(4, "a")], false, later);
-    assert_eq!((take(&mut board), take_probes(&mut board)), (vec![], vec![]));
-}
-
-#[test]
-fn a_probe_that_may_kill_the_process_is_sent_alone() {
-    let (mut board, now) = (board_of_one_down(true), Instant::now());
-    board.suspect(LaneSet::ALL);
-    board.offer(vec![row(1, "a"), row(2, "b")], false, now);
-    assert_eq!(board.take_alone().map(|event| event.id), Some(2));
-    board.offer_heads(&[1], vec![row(1, "a")], now + DOWN.delay);
-    assert_eq!(take_probes(&mut board), [0; 0]);
-    assert_eq!(board.take_alone().map(|event| event.id), Some(1));
-}
-
-#[test]
-fn a_probe_overtakes_nothing_of_its_key_that_is_under_way_elsewhere() {
-    let now = Instant::now();
-    let second_is_down =
-        |event: &Event, _| (event.id > 1).then_some(Wait { probe_due: true, ..DOWN });
-    let mut board =
-        Board::new(FailingKey::Block, LaneLimits::default(), 1, Box::new(second_is_down));
-    board.serve(LaneSet::ALL);
-    board.offer(vec![row(1, "a"), row(2, "a")], false, now);
-    assert_eq!(take(&mut board), [1]);
-    board.offer_heads(&[2], vec![row(2, "a")], now + DOWN.delay);
-    assert_eq!(take_probes(&mut board), [0; 0]);
-    deliver(&mut board, 1, "a");
-    board.offer_heads(&[2], vec![row(2, "a")], now + DOWN.delay * 2);
-    assert_eq!(take_probes(&mut board), [2]);
 }
 
 #[test]
