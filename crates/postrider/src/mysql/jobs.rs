@@ -103,6 +103,7 @@ impl Jobs for MysqlStore {
             .bind(id)
             .bind(runner)
             .bind(millis(quiet))
+            .bind(millis(quiet))
             .execute(&self.pool)
             .await?;
         match taken.rows_affected() {

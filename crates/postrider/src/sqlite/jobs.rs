@@ -8,7 +8,7 @@ use sqlx::{Row, Sqlite, SqliteConnection, Transaction};
 
 use super::desk::audit;
 use super::search::{DlqSearch, EventSearch, bind_dlq, bind_events};
-use super::{On, ROWS_MAX, SqliteStore, json, minus};
+use super::{On, ROWS_MAX, SqliteStore, json, minus, plus};
 use crate::event::{fit, limits};
 use crate::store::job_step::{
     self, CanaryLook, CanaryNote, Entry, JobTransaction, LockedJob, Preview, Source, check_job,
@@ -99,6 +99,7 @@ impl Jobs for SqliteStore {
             .bind(id)
             .bind(runner)
             .bind(minus(quiet))
+            .bind(plus(quiet))
             .execute(&self.writer)
             .await
             .on(self)?;
