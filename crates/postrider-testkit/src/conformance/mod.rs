@@ -162,6 +162,7 @@ macro_rules! store_conformance {
             every_read_answers_ids_ascending,
         ]);
         $crate::store_cases!($store, history: [
+            a_canary_is_not_another_event_that_has_its_id,
             a_settle_for_an_event_whose_id_came_again_changes_nothing,
             an_event_whose_id_came_again_is_archived_beside_the_old_one,
             of_a_batch_the_events_that_are_still_themselves_are_settled,
