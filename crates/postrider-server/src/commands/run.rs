@@ -1,5 +1,6 @@
 //! `postrider run`
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,7 @@ async fn check(config: Config) -> Result<(), Failure> {
     let store = connect(&url, connections_max, false).await?;
     let outboxes: Vec<_> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
     require_schema(store.as_ref(), &outboxes).await?;
+    check_backup_writable(&built)?;
     if let Some(finding) = out_of_step(store.as_ref(), &built).await?.first() {
         let cure = finding.cure.as_deref().unwrap_or_default();
         let what = format!("{}: {}; {cure}", finding.subject, finding.finding);
@@ -62,6 +64,22 @@ fn check_backup_folder(built: &Built) -> Result<(), Failure> {
         let what = format!("[relay] backup_folder: `{}` {error}", folder.display());
         Failure::Config(ConfigError::Invalid(what))
     })
+}
+
+/// After the store, which may be what makes the folder around it. A disk that is full now may have
+/// room when the backup is needed, and events are delivered meanwhile.
+fn check_backup_writable(built: &Built) -> Result<(), Failure> {
+    let folder = &built.relay.backup_folder;
+    let Err(error) = backup::check_writable(folder) else { return Ok(()) };
+    let place = folder.display();
+    if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+        tracing::error!(folder = %place, %error, "no room for the backup of dead letters");
+        return Ok(());
+    }
+    Err(Failure::Config(ConfigError::Invalid(format!(
+        "[relay] backup_folder: `{place}` cannot be written: {error}; give this user the right to \
+         write there, or name another folder"
+    ))))
 }
 
 /// What is wrong with adopted tables. A relay starts all the same: its outboxes are in order.
@@ -106,6 +124,7 @@ impl Daemon {
             let Finding { subject, finding, cure, .. } = finding;
             tracing::error!(subject, finding, cure, "an adopted table is out of step");
         }
+        check_backup_writable(&built)?;
         let metrics = install_metrics()?;
         let appender = Appender::connect(&url, connections_max)
             .await
