@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::RunArgs;
-use crate::commands::{Context, Failure, connect, require_schema};
+use crate::commands::{Context, Failure, connect, require_schema, starting};
 use crate::config::{Built, BuiltGateway, Config, ConfigError, without_password};
 use crate::{http, output};
 
@@ -29,7 +29,11 @@ pub(crate) async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure
     }
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
-    Daemon::start(config, args.migrate).await?.run(stop).await
+    // A start may wait for the database, and must not keep the process from stopping.
+    match stop.run_until_cancelled(Daemon::start(config, args.migrate)).await {
+        Some(started) => started?.run(stop).await,
+        None => Ok(()),
+    }
 }
 
 /// Connects to everything, changes nothing.
@@ -88,6 +92,21 @@ async fn out_of_step(store: &dyn Database, built: &Built) -> Result<Vec<Finding>
     Ok(findings.into_iter().filter(|finding| finding.verdict == Verdict::Wrong).collect())
 }
 
+/// Migrates where asked to, and looks whether the tables are in order.
+async fn prepare(store: &dyn Database, built: &Built, migrate: bool) -> Result<(), Failure> {
+    let outboxes: Vec<_> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
+    // The embedded store belongs to this program; a server's tables belong to their owner.
+    if migrate || store.kind() == StoreKind::Sqlite {
+        store.migrate(&built.specs()).await?;
+    }
+    require_schema(store, &outboxes).await?;
+    for finding in out_of_step(store, built).await? {
+        let Finding { subject, finding, cure, .. } = finding;
+        tracing::error!(subject, finding, cure, "an adopted table is out of step");
+    }
+    Ok(())
+}
+
 /// A relay with its HTTP endpoints.
 pub(crate) struct Daemon {
     pub(crate) store: Arc<dyn Database>,
@@ -113,22 +132,15 @@ impl Daemon {
             ));
         }
         check_backup_folder(&built)?;
-        let store = connect(&url, connections_max, true).await?;
-        let outboxes: Vec<_> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
-        // The embedded store belongs to this program; a server's tables belong to their owner.
-        if migrate || store.kind() == StoreKind::Sqlite {
-            store.migrate(&built.specs()).await?;
-        }
-        require_schema(store.as_ref(), &outboxes).await?;
-        for finding in out_of_step(store.as_ref(), &built).await? {
-            let Finding { subject, finding, cure, .. } = finding;
-            tracing::error!(subject, finding, cure, "an adopted table is out of step");
-        }
+        let store = starting::connect(&url, connections_max).await?;
+        starting::repeated(async || prepare(store.as_ref(), &built, migrate).await).await?;
         check_backup_writable(&built)?;
         let metrics = install_metrics()?;
-        let appender = Appender::connect(&url, connections_max)
-            .await
-            .map_err(|error| Failure::Connect { url: without_password(&url), error })?;
+        let appender = starting::repeated(async || {
+            let appender = Appender::connect(&url, connections_max).await;
+            appender.map_err(|error| Failure::Connect { url: without_password(&url), error })
+        })
+        .await?;
         let refused = |error| Failure::Listen { address: server.listen, error };
         let listener = TcpListener::bind(server.listen).await.map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
