@@ -170,6 +170,30 @@ pub fn check_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Checks that a backup in that folder can be written, without leaving anything behind: a folder
+/// that does not exist yet is made and taken away again.
+///
+/// # Errors
+/// If a file cannot be made or written there, or the one that is there cannot be appended to.
+pub fn check_writable(folder: &Path) -> io::Result<()> {
+    let file = folder.join(FILE_NAME);
+    if file.exists() {
+        OpenOptions::new().append(true).open(&file)?;
+    }
+    let missing = folder.ancestors().take_while(|ancestor| !ancestor.exists());
+    let missing: Vec<&Path> = missing.filter(|ancestor| !ancestor.as_os_str().is_empty()).collect();
+    let probe = folder.join(format!(".postrider-probe-{}", std::process::id()));
+    let written = std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&probe, b"can this be written?"));
+    // Of a full disk, the empty file is left.
+    let removed = std::fs::remove_file(&probe);
+    for made in missing {
+        // One that is not empty any more stays.
+        drop(std::fs::remove_dir(made));
+    }
+    written.and(removed)
+}
+
 fn ends_within_a_line(file: &mut File) -> io::Result<bool> {
     if file.metadata()?.len() == 0 {
         return Ok(false);

@@ -1,11 +1,13 @@
 //! The relay: all outboxes of one process.
 
+mod start;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use postrider::store::{ClaimMode, Database, SchemaState, Serving, Share};
+use postrider::store::{ClaimMode, Database, Serving, Share};
 use postrider::{Outbox, StoreError};
 use tokio::sync::RwLock;
 use tokio::task::JoinSet;
@@ -13,17 +15,16 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::alert::{AlertBook, AlertSettings, Dispatcher, LogChannel, Subscription};
+use crate::alert::{AlertBook, AlertSettings, LogChannel, Subscription};
 use crate::auto_retry;
 use crate::backup::Backup;
 #[cfg(feature = "buffer")]
 use crate::buffer::{BufferConfig, Worker};
 use crate::config::{OutboxConfig, RelayConfig};
 use crate::destinations::DestinationBook;
-use crate::heart::{self, Heart};
+use crate::heart::Heart;
 use crate::jobs;
 use crate::monitor::{Monitor, Observations, Thresholds};
-use crate::reachability::Reachability;
 use crate::safety_net::SafetyNet;
 use crate::settling::Settler;
 use crate::sink::Sink;
@@ -33,6 +34,7 @@ use crate::trace::{self, TraceSettings};
 use crate::trouble::Trouble;
 use crate::upkeep::Upkeep;
 use crate::waker::Waker;
+use start::Alerting;
 
 /// Time that each part gets beyond the stop deadline: a database or channel that does not answer
 /// must not keep the process from ending.
@@ -152,32 +154,10 @@ impl Relay {
     ///
     /// # Errors
     /// If the tables are missing or of another version, or if they cannot be written for a reason
-    /// that lasts (no right to, say). Later errors of the database are waited through.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), RelayError> {
+    /// that lasts (no right to, say). A database that cannot be reached is waited for, at the start
+    /// and later.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<(), RelayError> {
         let names: Vec<Outbox> = self.outboxes.iter().map(|o| o.outbox.clone()).collect();
-        match self.store.schema_state(&names).await? {
-            SchemaState::Ready => {}
-            SchemaState::NeedsMigration(what) => {
-                return Err(RelayError::Schema(format!("{what}; run `postrider migrate` first")));
-            }
-            SchemaState::TooNew(what) => {
-                return Err(RelayError::Schema(format!("{what}; install a newer postrider")));
-            }
-        }
-
-        #[cfg(feature = "buffer")]
-        for buffer in &self.buffers {
-            buffer.check(self.store.as_ref()).await?;
-        }
-        let serving = self.serving().await?;
-        // A relay that may not even register would wait for ever, and look well from outside.
-        let registered = heart::register(self.store.as_ref(), &self.config, serving.clone()).await;
-        let registered = match registered {
-            Ok(lease) => Some(lease),
-            Err(error) if error.is_transient() => None,
-            Err(error) => return Err(error.into()),
-        };
-
         // Each part stops only when those that lean on it have stopped; all of them when this
         // future is dropped.
         let ended = CancellationToken::new();
@@ -186,9 +166,11 @@ impl Relay {
         let _stop = stop.clone().drop_guard();
         let [abort, stop_upkeep, stop_heart, stop_alerts] =
             std::array::from_fn(|_| ended.child_token());
-        let (alerts, dispatcher) = Dispatcher::new(self.channels, self.alert_settings);
-        let dispatcher = dispatcher.into_book(Arc::clone(&self.book));
-        let dispatcher = tokio::spawn(dispatcher.run(stop_alerts.clone()));
+        let mut alerting = None;
+        let begun = self.begin(&names, &mut alerting, &stop_alerts, &stop).await?;
+        let Some((serving, registered)) = begun else { return Ok(()) };
+        let alerting = alerting.unwrap_or_else(|| self.start_alerts(&stop_alerts));
+        let Alerting { alerts, dispatcher, store_answers } = alerting;
         let (tracer, exporting) = match self.traces {
             Some(settings) => {
                 let (tracer, exporter) = trace::start(settings, &self.config.host);
@@ -208,10 +190,8 @@ impl Relay {
         let beating = {
             let (heart, store) = (Arc::clone(&heart), Arc::clone(&self.store));
             let (config, stop) = (self.config.clone(), stop_heart.clone());
-            let answers = Reachability::of_store(config.unreachable_after, alerts.clone())
-                .shown_by(Arc::clone(&self.heartbeat_fails));
             tokio::spawn(async move {
-                heart.run(store.as_ref(), &config, registered, answers, &stop).await
+                heart.run(store.as_ref(), &config, registered, store_answers, &stop).await
             })
         };
         let backup =

@@ -36,6 +36,8 @@ pub mod limits {
     pub const ERROR_DETAIL_CHARS_MAX: usize = 8_000;
     /// `response`: what a `TEXT` column of MariaDB takes, so that an adopted table can have it too.
     pub const RESPONSE_BYTES_MAX: usize = 65_535;
+    /// Characters of an operator's name in the audit trail.
+    pub const OPERATOR_CHARS_MAX: usize = 100;
     /// Characters kept of what an operator's action was about.
     pub const AUDIT_TARGET_CHARS_MAX: usize = 100;
 }

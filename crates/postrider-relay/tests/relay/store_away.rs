@@ -21,6 +21,8 @@ on_each_server!(
     a_store_that_says_nothing_keeps_no_dead_letter_from_the_file,
     a_stop_leaves_no_waiting_dead_letter_without_a_copy,
     a_redis_that_is_away_is_told_and_so_is_its_return,
+    a_start_waits_for_a_database_that_went_away,
+    a_start_that_waits_for_its_database_can_be_stopped,
 );
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -180,4 +182,37 @@ async fn a_redis_that_is_away_is_told_and_so_is_its_return(db: TestDb) {
     eventually("all is saved", async || (saved(&db).await == 3).then_some(())).await;
     relay.stop().await;
     test.assert_balanced(&db).await;
+}
+
+/// A relay whose sessions are cut before it has asked anything.
+async fn cut_off(db: &TestDb) -> (FaultProxy, Arc<ScriptedSink>, RecordedAlerts, Relay) {
+    let (proxy, url) = FaultProxy::in_front_of(&db.url).await;
+    let store = connect(&url, &ConnectOptions::default()).await.unwrap();
+    proxy.cut();
+    let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
+    let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone());
+    let config = RelayConfig { unreachable_after: SOON, ..quick_config(&folder) };
+    let alerts = RecordedAlerts::new(false);
+    let relay = Relay::new(store, config).outbox(outbox).alert_channel(alerts.subscribed());
+    (proxy, sink, alerts, relay)
+}
+
+async fn a_start_waits_for_a_database_that_went_away(db: TestDb) {
+    let (proxy, sink, alerts, relay) = cut_off(&db).await;
+    db.append_orders(1).await;
+    let relay = RunningRelay::start(relay);
+    let told = alerts.until("The store has not answered").await;
+    assert_eq!(told.kind, "store-unreachable");
+    proxy.pass();
+    sink.until_delivered(1).await;
+    alerts.until_resolved("The store answers again").await;
+    relay.stop().await;
+    db.assert_balanced().await;
+}
+
+async fn a_start_that_waits_for_its_database_can_be_stopped(db: TestDb) {
+    let (_proxy, _sink, alerts, relay) = cut_off(&db).await;
+    let relay = RunningRelay::start(relay);
+    alerts.until("The store has not answered").await;
+    relay.stop().await;
 }

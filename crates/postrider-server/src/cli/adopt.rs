@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::operator::operator;
+use super::operator::{operator, operator_name};
 
 #[derive(Debug, Args)]
 pub(crate) struct AdoptArgs {
@@ -13,7 +13,7 @@ pub(crate) struct AdoptArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Your name, for the audit trail
-    #[arg(long, default_value_t = operator())]
+    #[arg(long, default_value_t = operator(), value_parser = operator_name)]
     pub(crate) operator: String,
     /// Print as JSON
     #[arg(long)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::operator::operator;
+use super::operator::{operator, operator_name};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BufferCommand {
@@ -32,7 +32,7 @@ pub(crate) enum BufferCommand {
         #[arg(required = true)]
         files: Vec<PathBuf>,
         /// Your name, for the audit trail
-        #[arg(long, default_value_t = operator())]
+        #[arg(long, default_value_t = operator(), value_parser = operator_name)]
         operator: String,
         /// Print as JSON
         #[arg(long)]

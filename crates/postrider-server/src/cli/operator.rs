@@ -6,6 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use postrider::Status;
+use postrider::limits::OPERATOR_CHARS_MAX;
 use postrider::store::{CANARY_MAX, ClaimMode, DeadReason, JobState};
 
 use super::adopt::AdoptArgs;
@@ -16,7 +17,7 @@ use crate::config::parse_time;
 #[derive(Debug, Args)]
 pub(crate) struct By {
     /// Your name, for the audit trail
-    #[arg(long, default_value_t = operator())]
+    #[arg(long, default_value_t = operator(), value_parser = operator_name)]
     pub(crate) operator: String,
     /// Why, for the audit trail
     #[arg(long, default_value = "")]
@@ -171,7 +172,7 @@ pub(crate) enum DlqCommand {
         #[arg(long)]
         dry_run: bool,
         /// Your name, for the audit trail
-        #[arg(long, default_value_t = operator())]
+        #[arg(long, default_value_t = operator(), value_parser = operator_name)]
         operator: String,
         /// Print as JSON
         #[arg(long)]
@@ -243,7 +244,7 @@ pub(crate) enum OutboxCommand {
         /// rows or lanes
         claim: ClaimMode,
         /// Your name, for the audit trail
-        #[arg(long, default_value_t = operator())]
+        #[arg(long, default_value_t = operator(), value_parser = operator_name)]
         operator: String,
         /// Print as JSON
         #[arg(long)]
@@ -263,7 +264,7 @@ pub(crate) enum OutboxCommand {
         #[arg(long)]
         aggregate_id: String,
         /// Your name, for the audit trail
-        #[arg(long, default_value_t = operator())]
+        #[arg(long, default_value_t = operator(), value_parser = operator_name)]
         operator: String,
         /// Print as JSON
         #[arg(long)]
@@ -450,4 +451,15 @@ pub(super) fn operator() -> String {
         // In a container neither may be set; the number still tells who it was.
         .or_else(|| std::fs::metadata("/proc/self").ok().map(|this| format!("uid {}", this.uid())))
         .unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// A name that fits the audit trail.
+pub(super) fn operator_name(name: &str) -> Result<String, String> {
+    match name.chars().count() {
+        0..=OPERATOR_CHARS_MAX => Ok(name.to_owned()),
+        length => Err(format!(
+            "the name has {length} characters; the audit trail takes at most {OPERATOR_CHARS_MAX}: \
+             use a shorter one"
+        )),
+    }
 }

@@ -21,6 +21,7 @@ pub(crate) mod outbox;
 pub(crate) mod pauses;
 pub(crate) mod reconcile;
 pub(crate) mod run;
+pub(crate) mod starting;
 pub(crate) mod stats;
 pub(crate) mod token;
 

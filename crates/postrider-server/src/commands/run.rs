@@ -1,5 +1,6 @@
 //! `postrider run`
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::RunArgs;
-use crate::commands::{Context, Failure, connect, require_schema};
+use crate::commands::{Context, Failure, connect, require_schema, starting};
 use crate::config::{Built, BuiltGateway, Config, ConfigError, without_password};
 use crate::{http, output};
 
@@ -28,7 +29,11 @@ pub(crate) async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure
     }
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
-    Daemon::start(config, args.migrate).await?.run(stop).await
+    // A start may wait for the database, and must not keep the process from stopping.
+    match stop.run_until_cancelled(Daemon::start(config, args.migrate)).await {
+        Some(started) => started?.run(stop).await,
+        None => Ok(()),
+    }
 }
 
 /// Connects to everything, changes nothing.
@@ -41,6 +46,7 @@ async fn check(config: Config) -> Result<(), Failure> {
     let store = connect(&url, connections_max, false).await?;
     let outboxes: Vec<_> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
     require_schema(store.as_ref(), &outboxes).await?;
+    check_backup_writable(&built)?;
     if let Some(finding) = out_of_step(store.as_ref(), &built).await?.first() {
         let cure = finding.cure.as_deref().unwrap_or_default();
         let what = format!("{}: {}; {cure}", finding.subject, finding.finding);
@@ -64,10 +70,41 @@ fn check_backup_folder(built: &Built) -> Result<(), Failure> {
     })
 }
 
+/// After the store, which may be what makes the folder around it. A disk that is full now may have
+/// room when the backup is needed, and events are delivered meanwhile.
+fn check_backup_writable(built: &Built) -> Result<(), Failure> {
+    let folder = &built.relay.backup_folder;
+    let Err(error) = backup::check_writable(folder) else { return Ok(()) };
+    let place = folder.display();
+    if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+        tracing::error!(folder = %place, %error, "no room for the backup of dead letters");
+        return Ok(());
+    }
+    Err(Failure::Config(ConfigError::Invalid(format!(
+        "[relay] backup_folder: `{place}` cannot be written: {error}; give this user the right to \
+         write there, or name another folder"
+    ))))
+}
+
 /// What is wrong with adopted tables. A relay starts all the same: its outboxes are in order.
 async fn out_of_step(store: &dyn Database, built: &Built) -> Result<Vec<Finding>, Failure> {
     let findings = store.diagnose_adoptions(&built.specs()).await?;
     Ok(findings.into_iter().filter(|finding| finding.verdict == Verdict::Wrong).collect())
+}
+
+/// Migrates where asked to, and looks whether the tables are in order.
+async fn prepare(store: &dyn Database, built: &Built, migrate: bool) -> Result<(), Failure> {
+    let outboxes: Vec<_> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
+    // The embedded store belongs to this program; a server's tables belong to their owner.
+    if migrate || store.kind() == StoreKind::Sqlite {
+        store.migrate(&built.specs()).await?;
+    }
+    require_schema(store, &outboxes).await?;
+    for finding in out_of_step(store, built).await? {
+        let Finding { subject, finding, cure, .. } = finding;
+        tracing::error!(subject, finding, cure, "an adopted table is out of step");
+    }
+    Ok(())
 }
 
 /// A relay with its HTTP endpoints.
@@ -95,21 +132,15 @@ impl Daemon {
             ));
         }
         check_backup_folder(&built)?;
-        let store = connect(&url, connections_max, true).await?;
-        let outboxes: Vec<_> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
-        // The embedded store belongs to this program; a server's tables belong to their owner.
-        if migrate || store.kind() == StoreKind::Sqlite {
-            store.migrate(&built.specs()).await?;
-        }
-        require_schema(store.as_ref(), &outboxes).await?;
-        for finding in out_of_step(store.as_ref(), &built).await? {
-            let Finding { subject, finding, cure, .. } = finding;
-            tracing::error!(subject, finding, cure, "an adopted table is out of step");
-        }
+        let store = starting::connect(&url, connections_max).await?;
+        starting::repeated(async || prepare(store.as_ref(), &built, migrate).await).await?;
+        check_backup_writable(&built)?;
         let metrics = install_metrics()?;
-        let appender = Appender::connect(&url, connections_max)
-            .await
-            .map_err(|error| Failure::Connect { url: without_password(&url), error })?;
+        let appender = starting::repeated(async || {
+            let appender = Appender::connect(&url, connections_max).await;
+            appender.map_err(|error| Failure::Connect { url: without_password(&url), error })
+        })
+        .await?;
         let refused = |error| Failure::Listen { address: server.listen, error };
         let listener = TcpListener::bind(server.listen).await.map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;

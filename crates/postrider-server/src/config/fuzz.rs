@@ -88,6 +88,16 @@ fn refusal(text: &str) -> Option<String> {
     built.err().map(|error| error.to_string())
 }
 
+/// Found by fuzzing: the error named only the outbox that is not there.
+#[test]
+fn a_buffer_is_told_which_outboxes_there_are() {
+    let renamed = whole().replace("name = \"default\"", "name = \"open\"");
+    let error = refusal(&renamed).unwrap();
+    for word in ["[[buffer]]", "outbox = \"default\"", "[[outbox]]", "there is: open"] {
+        assert!(error.contains(word), "{error}");
+    }
+}
+
 proptest! {
     // Each case makes all sinks of the default.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 8))]

@@ -48,3 +48,29 @@ async fn a_backup_folder_that_every_user_can_write_is_refused() {
     std::os::unix::fs::symlink(site.path("elsewhere"), site.path(folder)).unwrap();
     let _ = site.run(&["run", "--check"]).await.exits(2).says(&["symbolic link"]);
 }
+
+/// Found at the start, not when a dead letter has nowhere else to go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_folder_that_cannot_be_written_is_refused() {
+    let site = with_default_configuration().await;
+    let _ = site.run(&["migrate"]).await.exits(0);
+    let folder = site.path("postrider-data/dead-letters");
+    let refused = async || {
+        for command in [&["run", "--check"][..], &["run"]] {
+            let words = ["backup_folder", "dead-letters", "cannot be written", "another folder"];
+            let _ = site.run(command).await.exits(2).says(&words);
+        }
+    };
+    // Rights do not bind root, but this does.
+    std::fs::write(&folder, "a file").unwrap();
+    refused().await;
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::create_dir_all(folder.join("dead-letters.jsonl")).unwrap();
+    refused().await;
+    std::fs::remove_dir_all(&folder).unwrap();
+    let _ = site.run(&["run", "--check"]).await.exits(0);
+    assert!(!folder.exists(), "a check leaves nothing behind");
+    std::fs::create_dir(&folder).unwrap();
+    let _ = site.run(&["run", "--check"]).await.exits(0);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "a check leaves nothing behind");
+}

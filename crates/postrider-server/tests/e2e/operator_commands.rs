@@ -13,6 +13,7 @@ crate::on_stores!(postgres, mysql, sqlite: {
     dead_letters_are_grouped_edited_and_exported,
     delivered_events_are_replayed_from_the_archive,
     a_paused_sink_is_shown_and_goes_on_when_resumed,
+    an_operators_name_that_the_audit_trail_cannot_hold_is_refused,
 });
 
 /// A scene with so many dead letters, and no daemon.
@@ -26,6 +27,20 @@ async fn with_dead_letters(place: Place, count: usize) -> Option<(Scene, Vec<Com
     }
     scene.db.store.retire(&relay).await.unwrap();
     Some((scene, events))
+}
+
+async fn an_operators_name_that_the_audit_trail_cannot_hold_is_refused(place: Place) {
+    let Some((scene, _)) = with_dead_letters(place, 2).await else { return };
+    let resolve = async |operator: &str| {
+        let id = scene.dead_letters().await[0]["id"].to_string();
+        scene.site.run(&["dlq", "resolve", &id, "--note", "x", "--operator", operator]).await
+    };
+    let long = "é".repeat(101);
+    let _ = resolve(&long).await.exits(2).says(&["--operator", "101 characters", "100"]);
+    let _ = resolve(&"é".repeat(100)).await.exits(0);
+    let retry = ["dlq", "retry", "--all", "--note", "x", "--operator", &long];
+    let _ = scene.site.run(&retry).await.exits(2).says(&["--operator", "101 characters"]);
+    assert_eq!(scene.db.integer("SELECT count(*) FROM postrider_jobs").await, 0);
 }
 
 /// Starts a slow retry of everything and waits until it has begun; answers the job's id.

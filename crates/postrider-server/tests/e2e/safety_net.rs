@@ -130,10 +130,10 @@ async fn without_table_and_file(place: Place, payloads: bool) -> Option<(Scene, 
     // A folder below a file can be made by nobody, not even by root.
     let settings = Settings::new().relay("backup_folder", "blocked/folder").alerts(payloads);
     let scene = Scene::open(place, &settings).await?;
-    std::fs::write(scene.site.path("blocked"), "a file").unwrap();
     refuse(&scene);
-    // On SQLite a start would make the table again.
+    // On SQLite a start would make the table again, and it refuses a folder that cannot be written.
     let daemon = scene.site.start().await;
+    std::fs::write(scene.site.path("blocked"), "a file").unwrap();
     scene.db.execute(&format!("DROP TABLE {}_dlq", scene.db.outbox.table())).await;
     Some((scene, daemon))
 }

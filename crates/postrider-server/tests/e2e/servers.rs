@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use postrider::{Appender, NewEvent};
 use postrider_testkit::conformance::steps::order;
-use postrider_testkit::{Answer, PATIENCE, PrivateServer, TestDb, eventually};
+use postrider_testkit::{Answer, FaultProxy, PATIENCE, PrivateServer, TestDb, eventually};
 
 use crate::scene::{Committed, Place, Scene, Settings};
 
 crate::on_stores!(postgres, mysql: {
     a_late_commit_is_delivered,
     a_daemon_survives_crashes_of_its_database,
+    a_daemon_whose_session_is_cut_while_it_starts_tries_again,
 });
 
 /// The smaller id commits when larger ones are long delivered, and claims have moved on.
@@ -42,6 +43,25 @@ async fn a_late_commit_is_delivered(place: Place) {
     scene.drained().await;
     daemon.stop().await;
     scene.settle_up(&all, 0).await;
+}
+
+/// At any moment of the start: the first request of all, and the question about the tables. What is
+/// wrong for good still ends it.
+async fn a_daemon_whose_session_is_cut_while_it_starts_tries_again(place: Place) {
+    let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
+    let (proxy, url) = FaultProxy::in_front_of(&scene.db.url).await;
+    for (cut, request) in ["", "postrider_schema"].into_iter().enumerate() {
+        proxy.lose_answer_to(request.as_bytes());
+        let daemon = scene.site.launch(&[], &[("POSTRIDER_STORE__URL", &url)]).await;
+        daemon.ready().await;
+        assert_eq!(proxy.answers_lost(), cut as u64 + 1, "the session was cut");
+        assert!(daemon.log().contains("the start waits for the store"), "{}", daemon.log());
+        daemon.stop().await;
+    }
+    let unknown = scene.db.url.replace("/postrider_", "/no_such_");
+    assert_ne!(unknown, scene.db.url);
+    let ran = scene.site.run(&["--store", &unknown, "run"]).await;
+    let _ = ran.exits(1).says(&["[store]", "no_such_"]);
 }
 
 async fn a_daemon_survives_crashes_of_its_database(place: Place) {

@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use postrider::store::{
-    Cursor, DeadReason, Delivery, EventFilter, JobState, JobWork, LaneRead, LaneSet, Lease, NewJob,
-    OnSuccess, Result, Retention, StoreKind,
+    Canary, Cursor, DeadReason, Delivery, EventFilter, JobState, JobWork, LaneRead, LaneSet, Lease,
+    NewJob, OnSuccess, Result, Retention, StoreKind,
 };
 use postrider::{Dedupe, Event, JobRunner, NewEvent, Outbox, StoreError};
 
+use super::jobs::retry_all;
 use super::steps::{death, deferral, failure, rows};
 use crate::{TestDb, eventually};
 
@@ -259,4 +260,45 @@ pub async fn a_replay_sends_what_fits_of_events_whose_ids_came_again(db: TestDb)
     assert!(sent.iter().all(|(kind, _)| *kind == "Paid"), "{sent:?}");
     let trail = db.trail().await;
     assert_eq!(trail.iter().filter(|entry| entry.action == "event.replay").count(), 4);
+}
+
+/// The first events of a job are delivered, and others have their ids by now, alive or dead: the
+/// job goes on. Of what an older program noted, only the ids are known.
+pub async fn a_canary_is_not_another_event_that_has_its_id(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    let job = NewJob { canary: Some(Canary { count: 1, within_s: 600 }), ..retry_all() };
+    for others_die in [false, true] {
+        begin_ids_again(&db).await;
+        db.bury_many(&relay, 2).await;
+        let job = db.taken_job(&job).await;
+        assert_eq!(db.step(&job, "runner-a", 10).await.unwrap().state, JobState::Canary);
+        assert_eq!(
+            db.step(&job, "runner-a", 10).await.unwrap().state,
+            JobState::Canary,
+            "it waits"
+        );
+        let first = db.claim(&relay, 10).await;
+        assert_eq!(db.deliver(&relay, &first, OnSuccess::Delete).await, 1);
+
+        begin_ids_again(&db).await;
+        let others = db.append_orders(first[0].id.unsigned_abs()).await;
+        assert_eq!(others.last(), Some(&first[0].id), "its id came again");
+        if others_die {
+            let claimed = db.claim(&relay, 10).await;
+            let dead: Vec<_> =
+                claimed.iter().map(|other| death(other, DeadReason::Rejected, "no")).collect();
+            db.store.settle_dead(&db.outbox, &relay, &dead).await.unwrap();
+        }
+        let looked = db.step(&job, "runner-a", 10).await.unwrap();
+        assert_eq!(looked.state, JobState::Running, "{others_die}: {:?}", looked.reason);
+        db.store.stop_job(job.id, "ann", "enough").await.unwrap();
+    }
+    let job = db.taken_job(&job).await;
+    assert_eq!(db.step(&job, "runner-a", 10).await.unwrap().state, JobState::Canary);
+    let first = db.claim(&relay, 10).await;
+    let noted = format!("UPDATE postrider_jobs SET canary_ids = '[{}]'", first[0].id);
+    db.execute(&noted).await;
+    assert_eq!(db.step(&job, "runner-a", 10).await.unwrap().state, JobState::Canary, "it waits");
+    db.deliver(&relay, &first, OnSuccess::Delete).await;
+    assert_eq!(db.step(&job, "runner-a", 10).await.unwrap().state, JobState::Running);
 }

@@ -111,6 +111,7 @@ macro_rules! store_conformance {
             a_late_settle_after_recovery_changes_nothing,
         ]);
         $crate::store_cases!($store, recovery: [
+            a_job_of_a_dead_runner_is_taken_over_after_the_clock_was_set_back,
             rows_of_a_dead_relay_return_with_the_crash_counted,
             rows_of_a_live_relay_stay_however_old_their_lock_looks,
             rows_of_an_unknown_relay_return_after_the_stall_time,
@@ -161,6 +162,7 @@ macro_rules! store_conformance {
             every_read_answers_ids_ascending,
         ]);
         $crate::store_cases!($store, history: [
+            a_canary_is_not_another_event_that_has_its_id,
             a_settle_for_an_event_whose_id_came_again_changes_nothing,
             an_event_whose_id_came_again_is_archived_beside_the_old_one,
             of_a_batch_the_events_that_are_still_themselves_are_settled,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use postrider::Event;
 use postrider::store::{Cursor, Deferral, Lease, OnSuccess, Recovery};
 
+use super::jobs::retry_all;
 use super::steps::{deferral, failure, ids};
 use crate::TestDb;
 
@@ -59,6 +60,23 @@ pub async fn rows_of_a_live_relay_stay_however_old_their_lock_looks(db: TestDb) 
     db.age(db.outbox.table(), "locked_at", YEARS, "1 = 1").await;
     assert_eq!(recover(&db, &[], &["relay-a"]).await, 0);
     assert_eq!(db.event(id).await.unwrap().locked_by.as_deref(), Some("relay-a"));
+}
+
+/// The last sign of life of a dead runner then lies ahead, and would look fresh for as long as the
+/// clock needs to get there. A runner whose clock is a little ahead keeps its job.
+pub async fn a_job_of_a_dead_runner_is_taken_over_after_the_clock_was_set_back(db: TestDb) {
+    const QUIET: Duration = Duration::from_secs(60);
+    let relay = db.relay("relay-a").await;
+    db.bury_many(&relay, 1).await;
+    let job = db.taken_job(&retry_all()).await;
+    let take = async |runner: &str| db.store.take_job(job.id, runner, QUIET).await.unwrap();
+    db.set_ahead("postrider_jobs", "beat_at", QUIET / 2, "1 = 1").await;
+    assert!(take("runner-b").await.is_none(), "its runner gave a sign of life");
+    db.set_ahead("postrider_jobs", "beat_at", YEARS, "1 = 1").await;
+    assert!(take("runner-b").await.is_some(), "the clock was set back");
+    assert!(db.step(&job, "runner-a", 2).await.is_none(), "fenced");
+    assert!(take("runner-a").await.is_none(), "the new sign of life is by the new clock");
+    assert_eq!(db.step(&job, "runner-b", 2).await.unwrap().done_count, 1);
 }
 
 /// A holder that is on no list gets the stall time, and not more.

@@ -160,15 +160,30 @@ impl TestDb {
     /// Moves a time column of some rows into the past: what waiting would do, without the wait.
     /// A NULL stays NULL.
     pub async fn age(&self, table: &str, column: &str, by: Duration, condition: &str) -> u64 {
+        self.shift(table, column, ('-', by), condition).await
+    }
+
+    /// Moves a time column of some rows into the future: what a clock that is set back does.
+    pub async fn set_ahead(&self, table: &str, column: &str, by: Duration, condition: &str) -> u64 {
+        self.shift(table, column, ('+', by), condition).await
+    }
+
+    async fn shift(
+        &self,
+        table: &str,
+        column: &str,
+        (sign, by): (char, Duration),
+        condition: &str,
+    ) -> u64 {
         let seconds = by.as_secs();
-        let earlier = match self.store.kind() {
-            StoreKind::Postgres => format!("{column} - interval '{seconds} seconds'"),
-            StoreKind::Mysql => format!("{column} - INTERVAL {seconds} SECOND"),
+        let shifted = match self.store.kind() {
+            StoreKind::Postgres => format!("{column} {sign} interval '{seconds} seconds'"),
+            StoreKind::Mysql => format!("{column} {sign} INTERVAL {seconds} SECOND"),
             StoreKind::Sqlite => {
-                format!("strftime('{SQLITE_TIME}', {column}, '-{seconds} seconds')")
+                format!("strftime('{SQLITE_TIME}', {column}, '{sign}{seconds} seconds')")
             }
         };
-        self.execute(&format!("UPDATE {table} SET {column} = {earlier} WHERE {condition}")).await
+        self.execute(&format!("UPDATE {table} SET {column} = {shifted} WHERE {condition}")).await
     }
 
     /// From now on, and for good, the database refuses relays that want to register.

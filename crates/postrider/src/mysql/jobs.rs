@@ -103,6 +103,7 @@ impl Jobs for MysqlStore {
             .bind(id)
             .bind(runner)
             .bind(millis(quiet))
+            .bind(millis(quiet))
             .execute(&self.pool)
             .await?;
         match taken.rows_affected() {
@@ -268,8 +269,9 @@ impl JobTransaction for Step<'_> {
             .bind(runner)
             .fetch_optional(&mut *self.tx)
             .await?;
-        let Some((ids, passed, overdue)) = locked else { return Ok(None) };
-        let canary = CanaryNote { ids: job_step::parse_ids(&ids)?, passed, starts: false };
+        let Some((canary, passed, overdue)) = locked else { return Ok(None) };
+        let events = job_step::parse_canary(&canary)?;
+        let canary = CanaryNote { events, passed, starts: false };
         Ok(Some(LockedJob {
             job: found(read(&mut self.tx, id).await?, id)?,
             canary,
@@ -382,11 +384,11 @@ impl JobTransaction for Step<'_> {
         Ok(())
     }
 
-    async fn look_after(&mut self, ids: &[i64]) -> Result<CanaryLook> {
+    async fn look_after(&mut self, events: &[(i64, Option<String>)]) -> Result<CanaryLook> {
         let into = self.into.unwrap_or(self.outbox);
         let (waiting, dead) = sqlx::query_as(into.sql(include_str!("sql/canary.sql")))
-            .bind(ids_json(ids))
-            .bind(ids_json(ids))
+            .bind(json!(events).to_string())
+            .bind(json!(events).to_string())
             .fetch_one(&mut *self.tx)
             .await?;
         Ok(CanaryLook { waiting, dead })
@@ -400,7 +402,7 @@ impl JobTransaction for Step<'_> {
             .bind(job.cursor)
             .bind(job.done_count)
             .bind(job.skipped_count)
-            .bind(job_step::ids_text(&canary.ids))
+            .bind(job_step::canary_text(&canary.events))
             .bind(canary.passed)
             .bind(&job.runner)
             .bind(job.id)

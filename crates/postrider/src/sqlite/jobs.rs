@@ -8,7 +8,7 @@ use sqlx::{Row, Sqlite, SqliteConnection, Transaction};
 
 use super::desk::audit;
 use super::search::{DlqSearch, EventSearch, bind_dlq, bind_events};
-use super::{On, ROWS_MAX, SqliteStore, json, minus};
+use super::{On, ROWS_MAX, SqliteStore, json, minus, plus};
 use crate::event::{fit, limits};
 use crate::store::job_step::{
     self, CanaryLook, CanaryNote, Entry, JobTransaction, LockedJob, Preview, Source, check_job,
@@ -99,6 +99,7 @@ impl Jobs for SqliteStore {
             .bind(id)
             .bind(runner)
             .bind(minus(quiet))
+            .bind(plus(quiet))
             .execute(&self.writer)
             .await
             .on(self)?;
@@ -237,8 +238,9 @@ impl JobTransaction for Step<'_> {
             .bind(runner)
             .fetch_optional(&mut *self.tx)
             .await?;
-        let Some((ids, passed, overdue)) = locked else { return Ok(None) };
-        let canary = CanaryNote { ids: job_step::parse_ids(&ids)?, passed, starts: false };
+        let Some((canary, passed, overdue)) = locked else { return Ok(None) };
+        let events = job_step::parse_canary(&canary)?;
+        let canary = CanaryNote { events, passed, starts: false };
         Ok(Some(LockedJob { job: found(read(&mut self.tx, id).await?, id)?, canary, overdue }))
     }
 
@@ -351,10 +353,10 @@ impl JobTransaction for Step<'_> {
         Ok(())
     }
 
-    async fn look_after(&mut self, ids: &[i64]) -> Result<CanaryLook> {
+    async fn look_after(&mut self, events: &[(i64, Option<String>)]) -> Result<CanaryLook> {
         let into = self.into.unwrap_or(self.outbox);
         let (waiting, dead) = sqlx::query_as(into.sql(include_str!("sql/canary.sql")))
-            .bind(json(ids)?)
+            .bind(json(events)?)
             .fetch_one(&mut *self.tx)
             .await?;
         Ok(CanaryLook { waiting, dead })
@@ -368,7 +370,7 @@ impl JobTransaction for Step<'_> {
             .bind(job.cursor)
             .bind(job.done_count)
             .bind(job.skipped_count)
-            .bind(job_step::ids_text(&canary.ids))
+            .bind(job_step::canary_text(&canary.events))
             .bind(canary.passed)
             .bind(canary.starts)
             .bind(&job.runner)

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use async_trait::async_trait;
 use chrono::TimeDelta;
+use serde::Deserialize;
 
 use super::{
     CANARY_MAX, Canary, DlqFilter, EventFilter, Job, JobState, JobWork, NewJob, REQUEST_KEY_MAX,
@@ -44,8 +45,9 @@ pub(crate) struct LockedJob {
 /// What the job's row says of the first few.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CanaryNote {
-    /// Their row ids.
-    pub(crate) ids: Vec<i64>,
+    /// Their row ids and identities. After ids were given out again, another event may have the id
+    /// of one of them. The row of an older program has no identities.
+    pub(crate) events: Vec<(i64, Option<String>)>,
     /// They were delivered, or an operator did not want to wait.
     pub(crate) passed: bool,
     /// Their time begins with this step.
@@ -118,8 +120,8 @@ pub(crate) trait JobTransaction: Send {
         lines: &[(String, String)],
     ) -> Result<()>;
 
-    /// Where the events with these row ids are now.
-    async fn look_after(&mut self, ids: &[i64]) -> Result<CanaryLook>;
+    /// Where these events are now, by row id and, where it is known, identity.
+    async fn look_after(&mut self, events: &[(i64, Option<String>)]) -> Result<CanaryLook>;
 
     /// Writes the job's row, as a sign of life too.
     async fn save(&mut self, job: &Job, canary: &CanaryNote) -> Result<()>;
@@ -146,8 +148,8 @@ pub(crate) async fn step(
 
 async fn await_canary(tx: &mut dyn JobTransaction, locked: &mut LockedJob) -> Result<()> {
     let (job, canary) = (&mut locked.job, &mut locked.canary);
-    let CanaryLook { waiting, dead } = tx.look_after(&canary.ids).await?;
-    let sent = canary.ids.len();
+    let CanaryLook { waiting, dead } = tx.look_after(&canary.events).await?;
+    let sent = canary.events.len();
     let stop = match (dead, waiting) {
         (0, 0) => {
             canary.passed = true;
@@ -190,7 +192,7 @@ async fn act(tx: &mut dyn JobTransaction, locked: &mut LockedJob, chunk: i64) ->
     job.done_count += acted.done;
     job.skipped_count += acted.skipped;
     if first.is_some() {
-        canary.ids.extend(acted.fresh);
+        canary.events.extend(acted.fresh.into_iter().map(|(id, event)| (id, Some(event))));
         if first.is_some_and(|first| job.done_count >= first) {
             job.state = JobState::Canary;
             canary.starts = true;
@@ -205,7 +207,7 @@ struct Acted {
     last_id: Option<i64>,
     done: i64,
     skipped: i64,
-    fresh: Vec<i64>,
+    fresh: Vec<Entry>,
 }
 
 async fn act_on_letters(
@@ -235,7 +237,9 @@ async fn act_on_letters(
     let lines: Vec<_> = resolved.iter().map(line).collect();
     let action = if retry { "dlq.retry" } else { "dlq.resolve" };
     tx.audit_all(&job.operator, action, &lines).await?;
-    Ok(acted(found.len(), found.last().copied().filter(|_| more), held.len(), fresh))
+    let fresh_events = fresh.into_iter().zip(&held).map(|(id, (_, event))| (id, event.clone()));
+    let last_id = found.last().copied().filter(|_| more);
+    Ok(acted(found.len(), last_id, held.len(), fresh_events.collect()))
 }
 
 async fn replay(
@@ -264,8 +268,7 @@ async fn replay(
     };
     let lines: Vec<_> = found.iter().filter_map(line).collect();
     tx.audit_all(&job.operator, "event.replay", &lines).await?;
-    let fresh = copies.into_iter().map(|(id, _)| id).collect();
-    Ok(acted(found.len(), found.last().map(|(id, _)| *id).filter(|_| more), done, fresh))
+    Ok(acted(found.len(), found.last().map(|(id, _)| *id).filter(|_| more), done, copies))
 }
 
 /// Completes the last id of a step that was cut, and names each event once. Ids come again after a
@@ -307,7 +310,7 @@ fn within_bytes<T>(found: Vec<(T, i64)>, limit: i64) -> (Vec<T>, bool) {
     (kept, more)
 }
 
-fn acted(found: usize, last_id: Option<i64>, done: usize, fresh: Vec<i64>) -> Acted {
+fn acted(found: usize, last_id: Option<i64>, done: usize, fresh: Vec<Entry>) -> Acted {
     let count = |rows: usize| i64::try_from(rows).unwrap_or(i64::MAX);
     Acted { last_id, done: count(done), skipped: count(found - done.min(found)), fresh }
 }
@@ -427,12 +430,24 @@ pub(crate) fn parse_job(
     Ok((work, parse_stored("state", state)?, rate.map(number), canary))
 }
 
-pub(crate) fn ids_text(ids: &[i64]) -> String {
-    serde_json::json!(ids).to_string()
+pub(crate) fn canary_text(events: &[(i64, Option<String>)]) -> String {
+    serde_json::json!(events).to_string()
 }
 
-pub(crate) fn parse_ids(text: &str) -> Result<Vec<i64>> {
-    serde_json::from_str(text).map_err(unreadable)
+pub(crate) fn parse_canary(text: &str) -> Result<Vec<(i64, Option<String>)>> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Noted {
+        Event(i64, Option<String>),
+        // By a program that did not note identities.
+        Id(i64),
+    }
+    let noted: Vec<Noted> = serde_json::from_str(text).map_err(unreadable)?;
+    let event = |noted| match noted {
+        Noted::Event(id, event_id) => (id, event_id),
+        Noted::Id(id) => (id, None),
+    };
+    Ok(noted.into_iter().map(event).collect())
 }
 
 fn unreadable(error: serde_json::Error) -> StoreError {

@@ -41,16 +41,7 @@ pub(super) fn backup_folder(folder: &Path) -> Finding {
         let cure = "do that, or change `backup_folder` in [relay]: no relay starts with it";
         return Finding::wrong(subject, error.to_string(), cure);
     }
-    let probe = folder.join(format!(".postrider-doctor-{}", std::process::id()));
-    let there = folder.exists();
-    let written = std::fs::create_dir_all(folder)
-        .and_then(|()| std::fs::write(&probe, b"can this be written?"))
-        .and_then(|()| std::fs::remove_file(&probe));
-    if !there {
-        // As it was: only a relay that needs the folder makes it. One that is not empty stays.
-        drop(std::fs::remove_dir(folder));
-    }
-    match written {
+    match backup::check_writable(folder) {
         Ok(()) => Finding::ok(subject, "can be written"),
         Err(error) => Finding::wrong(
             subject,

@@ -21,6 +21,8 @@ use crate::config::ConfigError;
 const PREFIX: &str = "postrider_";
 const HASH_PREFIX: &str = "sha256:";
 const NAME_CHARS_MAX: usize = 64;
+/// A token's name is the operator's in the audit trail.
+const _: () = assert!(NAME_CHARS_MAX <= postrider::limits::OPERATOR_CHARS_MAX);
 /// Between looks whether the file changed: a token that is taken out of it stops working within this.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 

@@ -1,6 +1,10 @@
 -- $1 job, $2 runner, $3 milliseconds after which a silent runner has lost it.
+-- A sign of life that lies so far ahead is from before the clock was set back: a runner that lives
+-- gives a new one within a second, and a step of the one that lost the job does nothing.
 UPDATE postrider_jobs
 SET runner = $2, beat_at = now(), updated_at = now(),
     state = CASE state WHEN 'waiting' THEN 'running' ELSE state END
 WHERE id = $1 AND state IN ('waiting', 'running', 'canary')
-  AND (runner IS NULL OR runner = $2 OR beat_at < now() - $3 * interval '1 millisecond')
+  AND (runner IS NULL OR runner = $2 OR beat_at NOT BETWEEN
+      now() - $3 * interval '1 millisecond'
+      AND now() + $3 * interval '1 millisecond')
