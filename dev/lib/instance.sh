@@ -34,6 +34,17 @@ instance_kill() {
     crash
 }
 
+# A server that hangs: connections are taken, and nothing is answered.
+instance_freeze() {
+    enter_instance "$1" "$INSTANCE_FOLDER"
+    signal_processes STOP
+}
+
+instance_thaw() {
+    enter_instance "$1" "$INSTANCE_FOLDER"
+    signal_processes CONT
+}
+
 # sweep_instances all|leftover: stops instances and forgets them. A leftover is one whose folder is
 # gone: the test that started it has ended without stopping it.
 sweep_instances() {

@@ -18,12 +18,18 @@ launch() {
     echo $! >"$STATE/pids/$label"
 }
 
-# The labels that have a pid file, running or not.
+# The labels that have a pid file, running or not. With $ONE_PROCESS, only that one.
 process_labels() {
     local file
     for file in "$STATE"/pids/*; do
-        if [[ -f $file ]]; then say "${file##*/}"; fi
+        if [[ -f $file && ${ONE_PROCESS:-${file##*/}} == "${file##*/}" ]]; then say "${file##*/}"; fi
     done
+}
+
+# Without the pid files nothing is known of the processes. One that was ended alone keeps its own,
+# so that the next start finds it missing.
+forget_processes() {
+    if [[ -z ${ONE_PROCESS-} ]]; then rm -rf "$STATE/pids"; fi
 }
 
 process_pid() { cat "$STATE/pids/$1" 2>/dev/null; }
@@ -88,7 +94,7 @@ stop_processes() {
             kill_processes
         fi
     fi
-    rm -rf "$STATE/pids"
+    forget_processes
 }
 
 # A crash: nothing is flushed, no client is told. The parent is frozen first, so that it can neither
@@ -107,7 +113,18 @@ kill_processes() {
         await_gone "$STOP_WAIT_SECONDS" "${victims[@]}" ||
             fail "$NAME: a killed process has not ended: ${victims[*]}" "look for a hanging disk"
     fi
-    rm -rf "$STATE/pids"
+    forget_processes
+}
+
+# signal_processes SIGNAL: to each process and its children.
+signal_processes() {
+    local pid pids
+    mapfile -t pids < <(our_pids)
+    [[ ${#pids[@]} -gt 0 ]] || fail "$NAME: there is no process to send SIG$1" "start it first"
+    for pid in "${pids[@]}"; do
+        mapfile -t -O "${#pids[@]}" pids < <(children_of "$pid")
+    done
+    kill -s "$1" "${pids[@]}"
 }
 
 # Read from /proc, because small Debian images have neither ps nor pgrep.

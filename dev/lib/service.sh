@@ -18,6 +18,10 @@
 #
 #   service_more_variables   prints further lines VARIABLE=value for `env`
 #
+# and, where a server is too large to run all the time:
+#
+#   service_is_instance_only   makes it known to `instance` alone; never called
+#
 # They find: $NAME, $STATE (our notes: pids, ports, log), $DATA (its files), ${PORTS[@]}, and
 # ${AS_OWNER[@]} to put before a command that must run as the service's user. Each service is
 # handled in a subshell, so the functions of one never meet those of another.

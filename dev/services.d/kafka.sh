@@ -41,15 +41,17 @@ service_start() {
         "$DATA/server.properties"
 }
 
-# Asks for the API versions and waits for the head of the answer. Kafka opens its port early, but
-# takes requests only when it serves its topics.
-service_ready() {
+service_ready() { broker_answers "${PORTS[0]}"; }
+
+# broker_answers PORT: asks for the API versions and waits for the head of the answer. Kafka opens
+# its port early, but takes requests only when it serves its topics.
+broker_answers() {
     local answer
     # shellcheck disable=SC2016 # $0 is the inner shell's
     answer=$(timeout 3 bash -c '
         exec 3<>"/dev/tcp/127.0.0.1/$0"
         printf "\0\0\0\x0a\0\x12\0\0\0\0\0\x01\xff\xff" >&3
-        head -c 8 <&3 | od -An -tx1' "${PORTS[0]}")
+        head -c 8 <&3 | od -An -tx1' "$1")
     [[ $answer == *"00 00 00 01" ]]
 }
 

@@ -58,28 +58,50 @@ impl PrivateServer {
         assert_eq!(self.control("start").await, self.url);
     }
 
+    /// Stops its processes where they are: connections are taken, and nothing is answered.
+    pub async fn freeze(&self) {
+        self.control("freeze").await;
+    }
+
+    /// Lets them go on.
+    pub async fn thaw(&self) {
+        self.control("thaw").await;
+    }
+
+    /// Does that (`stop`, `kill`, `freeze`, `thaw`) to one process of several, such as `node-2`.
+    pub async fn to_process(&self, process: &'static str, verb: &'static str) {
+        self.run(&[verb, process]).await;
+    }
+
     async fn control(&self, verb: &'static str) -> String {
-        let (name, folder) = (self.name, self.folder.path().to_owned());
-        let done = tokio::task::spawn_blocking(move || services(name, &folder, verb)).await;
-        done.unwrap().unwrap_or_else(|error| panic!("dev/services instance {name} {verb}: {error}"))
+        self.run(&[verb]).await
+    }
+
+    async fn run(&self, words: &[&'static str]) -> String {
+        let (name, folder, words) = (self.name, self.folder.path().to_owned(), words.to_vec());
+        let ran = tokio::task::spawn_blocking(move || {
+            services(name, &folder, &words)
+                .unwrap_or_else(|error| panic!("dev/services instance {name} {words:?}: {error}"))
+        });
+        ran.await.unwrap()
     }
 }
 
 impl Drop for PrivateServer {
     fn drop(&mut self) {
         // The folder goes with the server; nobody reads its data any more.
-        if let Err(error) = services(self.name, self.folder.path(), "kill") {
+        if let Err(error) = services(self.name, self.folder.path(), &["kill"]) {
             eprintln!("the private {} is left running: {error}", self.name);
         }
     }
 }
 
-fn services(name: &str, folder: &Path, verb: &str) -> Result<String, String> {
+fn services(name: &str, folder: &Path, words: &[&str]) -> Result<String, String> {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../dev/services");
     let output = Command::new(script)
         .args(["instance", name])
         .arg(folder)
-        .arg(verb)
+        .args(words)
         .stdin(Stdio::null())
         .output()
         .map_err(|error| error.to_string())?;

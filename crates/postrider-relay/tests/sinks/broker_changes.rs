@@ -1,5 +1,5 @@
 //! What happens to a broker while a relay delivers to it: topics and streams deleted and made
-//! again, memory used up, rights taken away, certificates expired. Events wait, and all of them arrive.
+//! again, memory used up, limits reached, rights taken away, certificates expired. Events wait, and all of them arrive.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use postrider_relay::sinks::{
 };
 use postrider_testkit::TlsFront;
 use postrider_testkit::sinks::{
-    Destination, HttpDestination, KafkaDestination, NatsDestination, RabbitDestination,
-    RedisDestination,
+    ChatDestination, Destination, HttpDestination, KafkaDestination, NatsDestination,
+    RabbitDestination, RedisClusterDestination, RedisDestination, RedisStreams,
 };
 
 use crate::drain::Drain;
@@ -48,12 +48,10 @@ async fn a_kafka_message_that_only_the_broker_finds_too_large() {
         let Some(topic) = KafkaDestination::shared(test).await else { return };
         let Some(mut drain) = Drain::start(test, mode, topic.sink(), None).await else { return };
         drain.append(EVENTS).await;
-        let large = "x".repeat(650_000);
-        let event = postrider::NewEvent::new("account", "key-7", "OrderPlaced", large.as_str());
-        drain.db.append(&[event]).await;
+        drain.append_refused("OrderPlaced", &"x".repeat(650_000)).await;
         drain.append(EVENTS).await;
         drain.until_left(0).await;
-        drain.ends_with_dead(&topic.arrived().await, 1).await;
+        drain.ends_with(&topic.arrived().await).await;
         topic.remove().await;
     }
 }
@@ -103,8 +101,18 @@ async fn a_jetstream_stream_that_is_deleted_and_made_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_is_out_of_memory() {
-    let test = "broker_changes::redis_memory";
-    let Some(redis) = RedisDestination::private(test).await else { return };
+    let redis = RedisDestination::private("broker_changes::redis_memory").await;
+    out_of_memory(redis).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_cluster_that_is_out_of_memory() {
+    let redis = RedisClusterDestination::private("broker_changes::cluster_memory").await;
+    out_of_memory(redis).await;
+}
+
+async fn out_of_memory<const CLUSTER: bool>(redis: Option<RedisStreams<CLUSTER>>) {
+    let (Some(redis), test) = (redis, "broker_changes::memory") else { return };
     for mode in BOTH {
         let Some(mut drain) = Drain::start(test, mode, redis.sink(), None).await else { return };
         drain.append(EVENTS).await;
@@ -115,6 +123,33 @@ async fn a_redis_that_is_out_of_memory() {
         redis.limit_memory(0).await;
         drain.until_left(0).await;
         drain.ends_with(&redis.arrived().await).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_asks_for_a_pause() {
+    let Some(receiver) = HttpDestination::shared("broker_changes::pause").await else { return };
+    pause("broker_changes::pause", &receiver, |is_limited| receiver.limit(is_limited)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_that_asks_for_a_pause() {
+    let Some(chat) = ChatDestination::shared("broker_changes::chat_pause").await else { return };
+    pause("broker_changes::chat_pause", &chat, |is_limited| chat.limit(is_limited)).await;
+}
+
+async fn pause(test: &str, destination: &impl Destination, limit: impl Fn(bool)) {
+    for mode in BOTH {
+        let drain = Drain::start(test, mode, destination.sink(), None).await;
+        let Some(mut drain) = drain else { return };
+        drain.append(EVENTS).await;
+        drain.until_left(0).await;
+        limit(true);
+        drain.append(EVENTS).await;
+        drain.until_refused("429").await;
+        limit(false);
+        drain.until_left(0).await;
+        drain.ends_with(&destination.arrived().await).await;
     }
 }
 

@@ -25,6 +25,11 @@ pub(crate) struct Drain {
     mode: ClaimMode,
     /// Key and place by payload.
     appended: HashMap<String, (String, usize)>,
+    /// Payloads of events that their destination refuses for what they are, and how many there are.
+    refused: HashSet<String>,
+    refused_count: i64,
+    /// Events that went where nothing can be read back any more.
+    forgotten: usize,
     numbers: usize,
     _folder: TempFolder,
 }
@@ -49,7 +54,18 @@ impl Drain {
         let numbers = DRAINS.fetch_add(1, Ordering::Relaxed) * EVENTS_MAX + 1;
         let folder = TempFolder::new();
         let relay = RunningRelay::on(&db.store, quick_config(&folder), outbox);
-        Some(Self { db, relay, mode, appended: HashMap::new(), numbers, _folder: folder })
+        let (appended, refused, refused_count, forgotten) = Default::default();
+        Some(Self {
+            db,
+            relay,
+            mode,
+            appended,
+            refused,
+            refused_count,
+            forgotten,
+            numbers,
+            _folder: folder,
+        })
     }
 
     /// Appends events, their keys taken in turns. The payload tells one from the other.
@@ -67,8 +83,18 @@ impl Drain {
         }
     }
 
+    /// Appends an event that its destination refuses: of this type, with this payload.
+    pub(crate) async fn append_refused(&mut self, event_type: &str, payload: &str) {
+        let key = key(self.numbers);
+        self.refused.insert(payload.to_owned());
+        self.refused_count += 1;
+        self.db.append(&[NewEvent::new("account", key, event_type, payload)]).await;
+        self.relay.waker.wake();
+    }
+
     /// Forgets what was appended so far: it went where nobody can look for it any more.
     pub(crate) fn forget(&mut self) {
+        self.forgotten += self.appended.len();
         self.appended.clear();
     }
 
@@ -88,35 +114,43 @@ impl Drain {
         eventually(&what, async || (self.db.count(&refused).await > 0).then_some(())).await;
     }
 
-    /// Everything is delivered, no event is blamed, and the broker has what the ledger says, in
-    /// order where it is kept.
+    /// Everything is delivered or refused as expected, no event is blamed for an outage, and the
+    /// broker has what the ledger says, in order where it is kept.
     pub(crate) async fn ends_with(self, arrived: &[Arrived]) {
-        self.ends_with_dead(arrived, 0).await;
-    }
-
-    /// The same, with dead letters of events that were refused for what they are. They are not
-    /// among what was appended.
-    pub(crate) async fn ends_with_dead(self, arrived: &[Arrived], dead: i64) {
         self.until_left(0).await;
+        let seen = self.seen(arrived);
         self.relay.stop().await;
-        assert_eq!(self.db.count("_dlq").await, dead, "dead letters");
+        let refused = self.refused_count;
+        assert_eq!(self.db.count("_dlq").await, refused, "dead letters");
         let of_living = format!(
             "_attempts WHERE event_id NOT IN (SELECT event_id FROM {}_dlq)",
             self.db.outbox.table()
         );
         assert_eq!(self.db.count(&of_living).await, 0, "attempts were spent on an outage");
+        assert_eq!(seen, self.appended.len(), "nothing is lost");
+        self.db.assert_balanced().await;
+        let (mut delivered, mut dead) = (0, 0);
+        for window in self.db.books().await {
+            delivered += window.delivered.count;
+            dead += window.dead.count;
+        }
+        let at_broker = i64::try_from(seen + self.forgotten).unwrap();
+        assert_eq!((delivered, dead), (at_broker, refused), "the ledger says what the broker has");
+    }
+
+    /// How many events are at the broker. The first copy of each counts.
+    fn seen(&self, arrived: &[Arrived]) -> usize {
         let (mut seen, mut newest) = (HashSet::new(), HashMap::new());
         for message in arrived {
+            assert!(!self.refused.contains(&message.payload), "a dead letter is there");
             let Some((key, id)) = self.appended.get(&message.payload) else { continue };
-            // Of all copies the first of each event counts.
             if seen.insert(*id) && self.mode == ClaimMode::Lanes {
                 let last = newest.entry(key).or_insert(&0);
                 assert!(id > last, "key {key}: {id} after {last}");
                 *last = id;
             }
         }
-        assert_eq!(seen.len(), self.appended.len(), "nothing is lost");
-        self.db.assert_balanced().await;
+        seen.len()
     }
 }
 

@@ -5,6 +5,8 @@
 
 mod broker_changes;
 mod drain;
+mod fault_table;
+mod kafka_leaders;
 mod kafka_own;
 mod nats_cloudevents;
 mod nats_own;
@@ -12,6 +14,7 @@ mod partial_outage;
 mod poison;
 mod rabbitmq_own;
 mod rabbitmq_returns;
+mod refusals;
 mod relay_outage;
 
 postrider_testkit::sink_conformance!(http: postrider_testkit::sinks::HttpDestination);
@@ -19,3 +22,6 @@ postrider_testkit::sink_conformance!(kafka: postrider_testkit::sinks::KafkaDesti
 postrider_testkit::sink_conformance!(nats: postrider_testkit::sinks::NatsDestination);
 postrider_testkit::sink_conformance!(rabbitmq: postrider_testkit::sinks::RabbitDestination);
 postrider_testkit::sink_conformance!(redis: postrider_testkit::sinks::RedisDestination);
+postrider_testkit::sink_conformance!(
+    redis_cluster: postrider_testkit::sinks::RedisClusterDestination
+);

@@ -1,16 +1,19 @@
-//! A broker that is killed while a relay drains an outbox: nothing lost, no order broken, no event
-//! blamed.
+//! A broker that is killed or hangs while a relay drains an outbox: nothing lost, no order broken,
+//! no event blamed.
 
 use postrider::store::ClaimMode;
 use postrider_testkit::sinks::{
-    Destination, KafkaDestination, NatsDestination, RabbitDestination, RedisDestination,
+    ChatDestination, Destination, HttpDestination, KafkaDestination, NatsDestination,
+    RabbitDestination, RedisClusterDestination, RedisDestination,
 };
 
 use crate::drain::Drain;
 
 const EVENTS: usize = 4_000;
+/// Holds the relay back, so that trouble finds most events still to come.
+const PER_SECOND: f64 = 800.0;
 
-macro_rules! killed {
+macro_rules! outages {
     ($($sink:ident: $destination:ty),* $(,)?) => {
         $(
             mod $sink {
@@ -25,28 +28,51 @@ macro_rules! killed {
                 async fn killed_during_a_drain_in_rows() {
                     killed_during_a_drain::<$destination>(module_path!(), ClaimMode::Rows).await;
                 }
+
+                #[tokio::test(flavor = "multi_thread")]
+                async fn frozen_during_a_drain_in_lanes() {
+                    frozen_during_a_drain::<$destination>(module_path!(), ClaimMode::Lanes).await;
+                }
             }
         )*
     };
 }
 
-killed!(
+outages!(
     kafka: KafkaDestination,
     rabbitmq: RabbitDestination,
     nats: NatsDestination,
     redis: RedisDestination,
+    redis_cluster: RedisClusterDestination,
+    http: HttpDestination,
+    chat: ChatDestination,
 );
 
 async fn killed_during_a_drain<D: Destination>(test: &str, mode: ClaimMode) {
     let Some(destination) = D::private(test).await else { return };
-    // Held back, so that the broker dies with most of them still to come.
-    let drain = Drain::start(test, mode, destination.sink(), Some(800.0)).await;
+    let drain = Drain::start(test, mode, destination.sink(), Some(PER_SECOND)).await;
     let Some(mut drain) = drain else { return };
     drain.append(EVENTS).await;
     drain.until_left(EVENTS - 500).await;
     destination.kill().await;
     assert!(drain.left().await > 0, "it was killed in the middle");
     destination.start().await;
+    drain.until_left(0).await;
+    drain.ends_with(&destination.arrived().await).await;
+}
+
+/// Connections stay open, and what was sent may still be read when it goes on.
+async fn frozen_during_a_drain<D: Destination>(test: &str, mode: ClaimMode) {
+    let Some(destination) = D::private(test).await else { return };
+    let drain = Drain::start(test, mode, destination.sink(), Some(PER_SECOND)).await;
+    let Some(mut drain) = drain else { return };
+    drain.append(EVENTS).await;
+    drain.until_left(EVENTS - 500).await;
+    destination.freeze().await;
+    // Any words: an event was given up.
+    drain.until_refused("").await;
+    assert!(drain.left().await > 0, "it hung in the middle");
+    destination.thaw().await;
     drain.until_left(0).await;
     drain.ends_with(&destination.arrived().await).await;
 }

@@ -164,6 +164,29 @@ pub async fn behind_a_refused_event_its_key_waits_and_other_keys_go_on<D: Destin
     assert_complete_and_in_order(&events, &arrived(destination, 49).await);
 }
 
+/// In the middle of a batch, which must not go down with it.
+pub async fn a_part_that_is_too_large_is_refused_and_the_others_arrive<D: Destination>(
+    destination: &D,
+) {
+    let sink = destination.sink();
+    for (keep_order, first) in [(false, 1), (true, 101)] {
+        let mut events = events_of_keys(first, 30, 30);
+        let Some(large) = destination.oversize(events[15].clone()) else { return };
+        events[15] = large;
+        let outcomes = deliver(&*sink, &events, keep_order).await;
+        for (index, outcome) in outcomes.iter().enumerate() {
+            match index {
+                15 => assert!(
+                    matches!(outcome, Outcome::Unfit { .. } | Outcome::Rejected { .. }),
+                    "{outcome:?}"
+                ),
+                _ => assert_eq!(*outcome, Outcome::Delivered, "event {index}"),
+            }
+        }
+    }
+    assert_eq!(arrived(destination, 58).await.len(), 58);
+}
+
 /// Another relay may be at work on them.
 pub async fn past_the_deadline_nothing_is_sent<D: Destination>(destination: &D) {
     let (sink, events) = (destination.sink(), events_of_keys(1, 10, 10));

@@ -11,14 +11,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::{Arrived, Capabilities, Destination, settings_name};
-use crate::{Answer, HttpTarget, Received, eventually};
+use crate::{Answer, FaultProxy, HttpTarget, Received, eventually};
 
 /// A body that the receiver answers with 422.
 const REFUSED: &str = "refuse this";
 
-/// An HTTP server in the test's own process, with a door in front of it that can be closed.
+/// Bytes of a body, above which the receiver answers 413.
+const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
+
+/// An HTTP server in the test's own process, behind a network that can fail, with a door in front of
+/// it that can be closed.
 pub struct HttpDestination {
-    target: HttpTarget,
+    pub(super) target: HttpTarget,
+    network: FaultProxy,
     door: SocketAddr,
     open: Mutex<CancellationToken>,
 }
@@ -28,11 +33,13 @@ impl HttpDestination {
         let target = HttpTarget::start().await;
         target.answer_by(|request| match request.body.as_str() {
             REFUSED => Answer::status(422),
+            body if body.len() > BODY_BYTES_MAX => Answer::status(413),
             _ => Answer::ok(),
         });
+        let network = FaultProxy::start(&target.url().replace("http://", "")).await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (door, open) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let destination = Self { target, door, open: Mutex::new(open) };
+        let destination = Self { target, network, door, open: Mutex::new(open) };
         destination.serve(listener);
         destination
     }
@@ -42,12 +49,19 @@ impl HttpDestination {
         format!("http://{}/events", self.door)
     }
 
+    /// The receiver asks for a pause from now on, or takes everything.
+    pub fn limit(&self, is_limited: bool) {
+        self.target.answer_by(move |_| match is_limited {
+            true => Answer::status(429).header("retry-after", "1"),
+            false => Answer::ok(),
+        });
+    }
+
     fn serve(&self, listener: TcpListener) {
-        let upstream = self.target.url().replace("http://", "");
+        let upstream = self.network.address();
         let open = self.open.lock().unwrap().clone();
         tokio::spawn(open.clone().run_until_cancelled_owned(async move {
             while let Ok((mut client, _)) = listener.accept().await {
-                let upstream = upstream.clone();
                 tokio::spawn(open.clone().run_until_cancelled_owned(async move {
                     let mut server = TcpStream::connect(upstream).await?;
                     tokio::io::copy_bidirectional(&mut client, &mut server).await
@@ -77,7 +91,7 @@ impl Drop for HttpDestination {
 #[async_trait(?Send)]
 impl Destination for HttpDestination {
     const CAPABILITIES: Capabilities =
-        Capabilities { payload_bytes_max: 4 * 1024 * 1024, recognises_repeats: false };
+        Capabilities { payload_bytes_max: BODY_BYTES_MAX, recognises_repeats: false };
 
     async fn shared(_test: &str) -> Option<Self> {
         Some(Self::create().await)
@@ -95,8 +109,12 @@ impl Destination for HttpDestination {
         Event { payload: REFUSED.to_owned(), ..event }
     }
 
+    fn oversize(&self, event: Event) -> Option<Event> {
+        Some(Event { payload: "x".repeat(BODY_BYTES_MAX + 1), ..event })
+    }
+
     async fn arrived(&self) -> Vec<Arrived> {
-        let taken = |request: &Received| request.body != REFUSED;
+        let taken = |request: &Received| request.answer == Answer::ok();
         self.target.received().into_iter().filter(taken).map(arrived).collect()
     }
 
@@ -113,6 +131,14 @@ impl Destination for HttpDestination {
         let listener = eventually(what, async || TcpListener::bind(self.door).await.ok()).await;
         *self.open.lock().unwrap() = CancellationToken::new();
         self.serve(listener);
+    }
+
+    async fn freeze(&self) {
+        self.network.blackhole();
+    }
+
+    async fn thaw(&self) {
+        self.network.pass();
     }
 
     async fn remove(self) {}

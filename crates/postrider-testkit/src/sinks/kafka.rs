@@ -43,8 +43,41 @@ pub struct KafkaDestination {
 impl KafkaDestination {
     async fn create(brokers: String, server: Option<PrivateServer>) -> Self {
         let topic = format!("test-{}", uuid::Uuid::new_v4());
-        create_topic(&brokers, &topic).await;
+        create_topic(&brokers, &topic, TopicReplication::Fixed(1)).await;
         Self { brokers, topic, server }
+    }
+
+    /// A fresh topic on two brokers of its own, each with a copy of every partition. `node-2` leads
+    /// two of the three for as long as it can.
+    pub async fn replicated(test: &str) -> Option<Self> {
+        let server = PrivateServer::of("kafka-cluster", VARIABLE, test).await?;
+        let (brokers, topic) = (server.url.clone(), format!("test-{}", uuid::Uuid::new_v4()));
+        let replicas = TopicReplication::Variable(&[&[2, 1], &[2, 1], &[1, 2]]);
+        create_topic(&brokers, &topic, replicas).await;
+        let destination = Self { brokers, topic, server: Some(server) };
+        destination.until_led_by([2, 2, 1]).await;
+        Some(destination)
+    }
+
+    /// Stops, kills, freezes or thaws one of the brokers, and leaves the other.
+    pub async fn to_broker(&self, node: &'static str, verb: &'static str) {
+        self.server().to_process(node, verb).await;
+    }
+
+    /// Waits until these brokers lead the partitions. While `node-2` leads, `node-1` has all of what
+    /// it has, so that it can take over.
+    pub async fn until_led_by(&self, leaders: [i32; 3]) {
+        let admin = admin(&self.brokers);
+        eventually(&format!("the leaders are {leaders:?}"), async || {
+            let metadata = admin.inner().fetch_metadata(Some(&self.topic), PATIENCE).ok()?;
+            let partitions = metadata.topics().first()?.partitions();
+            let led = partitions.iter().all(|partition| {
+                let leader = usize::try_from(partition.id()).ok().map(|id| leaders[id]);
+                Some(partition.leader()) == leader && partition.isr().contains(&1)
+            });
+            (led && partitions.len() == 3).then_some(())
+        })
+        .await;
     }
 
     /// Settings of a sink that delivers here.
@@ -65,7 +98,7 @@ impl KafkaDestination {
 
     /// Makes the topic again, empty.
     pub async fn create_again(&self) {
-        create_topic(&self.brokers, &self.topic).await;
+        create_topic(&self.brokers, &self.topic, TopicReplication::Fixed(1)).await;
     }
 
     /// Another topic on the same broker.
@@ -136,6 +169,12 @@ impl Destination for KafkaDestination {
         Event { payload: "x".repeat(TOPIC_BYTES_MAX + 50_000), ..event }
     }
 
+    /// Above what the sink itself sends, which is more than the topic takes.
+    fn oversize(&self, event: Event) -> Option<Event> {
+        let payload = "x".repeat(self.settings().message_bytes_max + 1);
+        Some(Event { payload, ..event })
+    }
+
     async fn arrived(&self) -> Vec<Arrived> {
         let (brokers, topic) = (self.brokers.clone(), self.topic.clone());
         tokio::task::spawn_blocking(move || read_topic(&brokers, &topic)).await.unwrap()
@@ -153,6 +192,14 @@ impl Destination for KafkaDestination {
         self.server().restart().await;
     }
 
+    async fn freeze(&self) {
+        self.server().freeze().await;
+    }
+
+    async fn thaw(&self) {
+        self.server().thaw().await;
+    }
+
     async fn remove(self) {
         if self.server.is_none() {
             let removed = admin(&self.brokers).delete_topics(&[&self.topic], &options()).await;
@@ -162,10 +209,9 @@ impl Destination for KafkaDestination {
 }
 
 /// Creates a topic and waits until the broker serves it.
-async fn create_topic(brokers: &str, name: &str) {
+async fn create_topic(brokers: &str, name: &str, replication: TopicReplication<'_>) {
     let bytes_max = TOPIC_BYTES_MAX.to_string();
-    let topic = NewTopic::new(name, PARTITIONS, TopicReplication::Fixed(1))
-        .set("max.message.bytes", &bytes_max);
+    let topic = NewTopic::new(name, PARTITIONS, replication).set("max.message.bytes", &bytes_max);
     let admin = admin(brokers);
     let created = admin.create_topics(&[topic], &options()).await.unwrap();
     created.into_iter().next().unwrap().unwrap();

@@ -5,6 +5,8 @@
 //! its server cannot do is declared in [`Capabilities`], and the case then asserts the declared
 //! alternative.
 
+#[cfg(feature = "http")]
+mod chat;
 pub mod deliveries;
 #[cfg(feature = "http")]
 mod http;
@@ -27,6 +29,8 @@ use postrider::Event;
 use postrider_relay::Sink;
 
 #[cfg(feature = "http")]
+pub use chat::ChatDestination;
+#[cfg(feature = "http")]
 pub use http::HttpDestination;
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaDestination;
@@ -35,7 +39,7 @@ pub use nats::NatsDestination;
 #[cfg(feature = "rabbitmq")]
 pub use rabbitmq::{RabbitDestination, RabbitQueue};
 #[cfg(feature = "redis")]
-pub use redis::RedisDestination;
+pub use redis::{RedisClusterDestination, RedisDestination, RedisStreams};
 pub use steps::{deliver, deliver_all, events_of_keys, settings_name};
 
 /// A message as it was found at its destination.
@@ -76,6 +80,10 @@ pub trait Destination: Send + Sync + Sized + 'static {
     /// The same event, changed so that the server refuses it for what it is.
     fn refused(&self, event: Event) -> Event;
 
+    /// The same event with a part that is larger than the server takes. `None` where every event
+    /// fits that an outbox may hold.
+    fn oversize(&self, event: Event) -> Option<Event>;
+
     /// Everything that is here, the messages of a key in the order of their arrival.
     async fn arrived(&self) -> Vec<Arrived>;
 
@@ -87,6 +95,12 @@ pub trait Destination: Send + Sync + Sized + 'static {
 
     /// Starts the private server again, with what it had.
     async fn start(&self);
+
+    /// The private server takes connections and answers nothing from now on.
+    async fn freeze(&self);
+
+    /// The private server goes on where it was.
+    async fn thaw(&self);
 
     /// Removes the place from the shared server, at the end of a test that passed.
     async fn remove(self);
@@ -107,6 +121,7 @@ macro_rules! sink_conformance {
                 a_payload_of_the_largest_size_arrives,
                 an_event_without_usable_headers_is_rejected_alone,
                 a_refused_event_is_rejected_and_the_others_arrive,
+                a_part_that_is_too_large_is_refused_and_the_others_arrive,
                 behind_a_refused_event_its_key_waits_and_other_keys_go_on,
                 past_the_deadline_nothing_is_sent,
                 a_repeated_event_arrives_as_declared,

@@ -115,6 +115,11 @@ impl Destination for NatsDestination {
         Event { payload: "x".repeat(MESSAGE_BYTES_MAX + 50_000), ..event }
     }
 
+    /// Above the server's `max_payload`: it would close the connection.
+    fn oversize(&self, event: Event) -> Option<Event> {
+        Some(Event { payload: "x".repeat(1024 * 1024 + 1), ..event })
+    }
+
     async fn arrived(&self) -> Vec<Arrived> {
         let jetstream = connect(&self.url).await;
         let mut stream = jetstream.get_stream(&self.name).await.unwrap();
@@ -135,6 +140,14 @@ impl Destination for NatsDestination {
 
     async fn start(&self) {
         self.server().restart().await;
+    }
+
+    async fn freeze(&self) {
+        self.server().freeze().await;
+    }
+
+    async fn thaw(&self) {
+        self.server().thaw().await;
     }
 
     async fn remove(self) {

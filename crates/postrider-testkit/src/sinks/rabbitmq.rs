@@ -167,6 +167,12 @@ impl Destination for RabbitDestination {
         Event { event_type: "NobodyTakesIt".to_owned(), ..event }
     }
 
+    /// A header larger than a frame: the broker would close the connection.
+    fn oversize(&self, event: Event) -> Option<Event> {
+        let headers = format!(r#"{{"large":"{}"}}"#, "x".repeat(200_000));
+        Some(Event { headers: Some(headers), ..event })
+    }
+
     async fn arrived(&self) -> Vec<Arrived> {
         let (_connection, channel) = open(&self.url).await;
         let get = BasicGetOptions { no_ack: true };
@@ -188,6 +194,14 @@ impl Destination for RabbitDestination {
 
     async fn start(&self) {
         self.server().restart().await;
+    }
+
+    async fn freeze(&self) {
+        self.server().freeze().await;
+    }
+
+    async fn thaw(&self) {
+        self.server().thaw().await;
     }
 
     async fn remove(self) {

@@ -1,4 +1,4 @@
-//! A stream of its own on Redis.
+//! A stream of its own on Redis, on a single server or a cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,25 +7,33 @@ use async_trait::async_trait;
 use postrider::Event;
 use postrider_relay::Sink;
 use postrider_relay::sinks::{RedisSettings, RedisSink};
-use redis::FromRedisValue;
+use redis::cluster::ClusterClient;
+use redis::{Cmd, FromRedisValue};
 
 use super::{Arrived, Capabilities, Destination, settings_name};
 use crate::relay::held_event;
 use crate::{PrivateServer, skip};
 
-const VARIABLE: &str = "REDIS_URL";
 /// The key of this event type is no stream.
 const NO_STREAM: &str = "NoStream";
 
+/// Streams on a single server.
+pub type RedisDestination = RedisStreams<false>;
+/// Streams on a cluster.
+pub type RedisClusterDestination = RedisStreams<true>;
+
 /// Streams by event type, below one name.
-pub struct RedisDestination {
-    /// Where the server is.
+pub struct RedisStreams<const CLUSTER: bool> {
+    /// Where the server is; of a cluster, its nodes with commas between.
     pub url: String,
     name: String,
     server: Option<PrivateServer>,
 }
 
-impl RedisDestination {
+impl<const CLUSTER: bool> RedisStreams<CLUSTER> {
+    const VARIABLE: &str = if CLUSTER { "REDIS_CLUSTER_URL" } else { "REDIS_URL" };
+    const SERVICE: &str = if CLUSTER { "redis-cluster" } else { "redis" };
+
     async fn create(url: String, server: Option<PrivateServer>) -> Self {
         let name = format!("test-{}", uuid::Uuid::new_v4());
         let destination = Self { url, name, server };
@@ -40,9 +48,26 @@ impl RedisDestination {
 
     /// The private server takes no more than this, and drops nothing to make room; 0 is no limit.
     pub async fn limit_memory(&self, bytes: u64) {
+        self.configure("maxmemory-policy", "noeviction").await;
+        self.configure("maxmemory", &bytes.to_string()).await;
+    }
+
+    /// Changes a setting of the private server, on each node.
+    pub async fn configure(&self, setting: &str, value: &str) {
         assert!(self.server.is_some(), "only a private server may be disturbed");
-        self.ask::<()>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
-        self.ask::<()>(&["CONFIG", "SET", "maxmemory", &bytes.to_string()]).await;
+        for node in self.nodes() {
+            let client = redis::Client::open(node).unwrap();
+            let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+            let mut command = redis::cmd("CONFIG");
+            command.arg("SET").arg(setting).arg(value);
+            command.exec_async(&mut connection).await.unwrap();
+        }
+    }
+
+    /// A URL for each node.
+    fn nodes(&self) -> impl Iterator<Item = String> {
+        let nodes = self.url.strip_prefix("redis://").unwrap();
+        nodes.split(',').map(|node| format!("redis://{node}"))
     }
 
     fn stream(&self, event_type: &str) -> String {
@@ -50,9 +75,16 @@ impl RedisDestination {
     }
 
     async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = Cmd::new();
+        command.arg(words);
+        if CLUSTER {
+            let client = ClusterClient::new(self.nodes()).unwrap();
+            let mut connection = client.get_async_connection().await.unwrap();
+            return command.query_async(&mut connection).await.unwrap();
+        }
         let client = redis::Client::open(self.url.as_str()).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await.unwrap()
+        command.query_async(&mut connection).await.unwrap()
     }
 
     fn server(&self) -> &PrivateServer {
@@ -61,20 +93,20 @@ impl RedisDestination {
 }
 
 #[async_trait(?Send)]
-impl Destination for RedisDestination {
+impl<const CLUSTER: bool> Destination for RedisStreams<CLUSTER> {
     const CAPABILITIES: Capabilities =
         Capabilities { payload_bytes_max: 4_000_000, recognises_repeats: false };
 
     async fn shared(test: &str) -> Option<Self> {
-        let Ok(url) = std::env::var(VARIABLE) else {
-            skip(test, &format!("the variable {VARIABLE} is not set"));
+        let Ok(url) = std::env::var(Self::VARIABLE) else {
+            skip(test, &format!("the variable {} is not set", Self::VARIABLE));
             return None;
         };
         Some(Self::create(url, None).await)
     }
 
     async fn private(test: &str) -> Option<Self> {
-        let server = PrivateServer::of("redis", VARIABLE, test).await?;
+        let server = PrivateServer::of(Self::SERVICE, Self::VARIABLE, test).await?;
         Some(Self::create(server.url.clone(), Some(server)).await)
     }
 
@@ -84,6 +116,11 @@ impl Destination for RedisDestination {
 
     fn refused(&self, event: Event) -> Event {
         Event { event_type: NO_STREAM.to_owned(), ..event }
+    }
+
+    /// A value may have 512 MiB.
+    fn oversize(&self, _event: Event) -> Option<Event> {
+        None
     }
 
     async fn arrived(&self) -> Vec<Arrived> {
@@ -105,10 +142,19 @@ impl Destination for RedisDestination {
         self.server().restart().await;
     }
 
+    async fn freeze(&self) {
+        self.server().freeze().await;
+    }
+
+    async fn thaw(&self) {
+        self.server().thaw().await;
+    }
+
     async fn remove(self) {
-        let (stream, other) = (self.stream(&held_event(1).event_type), self.stream(NO_STREAM));
         if self.server.is_none() {
-            self.ask::<()>(&["DEL", &stream, &other]).await;
+            for event_type in [&held_event(1).event_type, NO_STREAM] {
+                self.ask::<()>(&["DEL", &self.stream(event_type)]).await;
+            }
         }
     }
 }

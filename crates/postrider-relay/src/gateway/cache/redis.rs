@@ -62,7 +62,7 @@ impl Redis {
         let mut commands = Pipeline::new();
         let name = self.name(key);
         commands.cmd("GET").arg(&name).cmd("PTTL").arg(&name);
-        let answers = self.run(&commands).await?;
+        let answers = self.run(&name, &commands).await?;
         let [Value::BulkString(bytes), Value::Int(left_ms)] =
             <[Value; 2]>::try_from(answers).ok()?
         else {
@@ -83,15 +83,18 @@ impl Redis {
 
     pub(crate) async fn remove(&self, key: Key, asked_at_ms: u64) {
         let mut commands = Pipeline::new();
-        let asked = format!("{asked_at_ms:0TIME_DIGITS$}");
-        commands.cmd("EVAL").arg(REMOVE).arg(1).arg(self.name(key)).arg(asked).arg(TIME_DIGITS);
-        self.run(&commands).await;
+        let (name, asked) = (self.name(key), format!("{asked_at_ms:0TIME_DIGITS$}"));
+        commands.cmd("EVAL").arg(REMOVE).arg(1).arg(&name).arg(asked).arg(TIME_DIGITS);
+        self.run(&name, &commands).await;
     }
 
     pub(crate) async fn newest_change(&self, target: Key) -> Option<Change> {
         let mut commands = Pipeline::new();
-        commands.cmd("GET").arg(self.name(target));
-        let Value::BulkString(text) = self.run(&commands).await?.pop()? else { return None };
+        let name = self.name(target);
+        commands.cmd("GET").arg(&name);
+        let Value::BulkString(text) = self.run(&name, &commands).await?.pop()? else {
+            return None;
+        };
         Change::from_text(std::str::from_utf8(&text).ok()?)
     }
 
@@ -101,10 +104,10 @@ impl Redis {
 
     async fn put_newer(&self, key: Key, bytes: &[u8], kept_for: Duration) {
         let kept_for_ms = u64::try_from(kept_for.as_millis()).unwrap_or(u64::MAX).max(1);
-        let mut commands = Pipeline::new();
-        commands.cmd("EVAL").arg(PUT).arg(1).arg(self.name(key));
+        let (mut commands, name) = (Pipeline::new(), self.name(key));
+        commands.cmd("EVAL").arg(PUT).arg(1).arg(&name);
         commands.arg(bytes).arg(kept_for_ms).arg(TIME_DIGITS);
-        self.run(&commands).await;
+        self.run(&name, &commands).await;
     }
 
     pub(crate) async fn check(&self) -> Result<(), String> {
@@ -115,12 +118,12 @@ impl Redis {
         format!("postrider:gateway:{}:{}", self.gateway, key.hex())
     }
 
-    async fn run(&self, commands: &Pipeline) -> Option<Vec<Value>> {
+    async fn run(&self, name: &str, commands: &Pipeline) -> Option<Vec<Value>> {
         let now = Instant::now();
         if self.resting_until().is_some_and(|until| now < until) {
             return None;
         }
-        match self.server.run(commands, now + self.timeout).await {
+        match self.server.run(name, commands, now + self.timeout).await {
             Ok(answers) => {
                 if self.is_down.swap(false, Ordering::Relaxed) {
                     tracing::info!(gateway = self.gateway, "the cache answers again");

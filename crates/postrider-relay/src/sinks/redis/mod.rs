@@ -4,7 +4,9 @@
 //! one node, so that all of them are added, in their order, or none is. A connection that is lost
 //! before the answer leaves them in doubt together, and they are sent again together.
 
+mod cluster;
 pub(crate) mod connection;
+mod node;
 mod shards;
 
 use std::borrow::Cow;
@@ -179,7 +181,12 @@ impl RedisSink {
     }
 
     /// The outcomes of the entries of one stream.
-    async fn add(&self, entries: Vec<Entry<'_>>, batch: &Batch<'_>) -> Vec<(usize, Outcome)> {
+    async fn add(
+        &self,
+        stream: &str,
+        entries: Vec<Entry<'_>>,
+        batch: &Batch<'_>,
+    ) -> Vec<(usize, Outcome)> {
         let all = |outcome: Outcome| {
             entries.iter().map(|entry| (entry.number, outcome.clone())).collect::<Vec<_>>()
         };
@@ -194,7 +201,7 @@ impl RedisSink {
         for entry in &entries {
             pipeline.add_command(entry.command.clone());
         }
-        let answers = self.server.run(&pipeline, batch.deadline).await;
+        let answers = self.server.run(stream, &pipeline, batch.deadline).await;
         match answers {
             Ok(answers) if answers.len() == entries.len() => {
                 let answers = answers.into_iter().map(|answer| match answer {
@@ -234,15 +241,19 @@ impl Sink for RedisSink {
     }
 
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
+        let batch = &batch;
         let mut outcomes = vec![Outcome::Untried; batch.events.len()];
         let mut stopped: HashSet<(&str, &str)> = HashSet::new();
-        for wave in self.waves(&batch, &mut outcomes) {
-            let streams = wave.into_values().map(|mut entries| {
+        for wave in self.waves(batch, &mut outcomes) {
+            let mut streams = wave;
+            streams.retain(|_, entries| {
                 entries.retain(|entry| !stopped.contains(&entry.key));
-                entries
+                !entries.is_empty()
             });
-            let streams: Vec<_> = streams.filter(|entries| !entries.is_empty()).collect();
-            let answers = join_all(streams.into_iter().map(|entries| self.add(entries, &batch)));
+            let answers =
+                join_all(streams.into_iter().map(|(stream, entries)| async move {
+                    self.add(&stream, entries, batch).await
+                }));
             for (number, outcome) in answers.await.into_iter().flatten() {
                 if outcome != Outcome::Delivered {
                     stopped.insert(batch.events[number].key());

@@ -1,53 +1,64 @@
-//! Which part of a Redis Cluster a key is in.
+//! Which slots of a Redis Cluster are on which node.
 
-use std::sync::{PoisonError, RwLock};
-
-use redis::cluster_async::ClusterConnection;
-use redis::{RedisResult, Value};
+use redis::Value;
 
 const SLOTS: u16 = 16_384;
 
-/// The ranges of slots that are together on a node. Their bounds survive a fail-over, so that what is
+/// A range of slots that are together on a node. Its bounds survive a fail-over, so that what is
 /// known of a part is known under one name; which node has it may change at any time.
-#[derive(Debug, Default)]
-pub(super) struct Shards(RwLock<Vec<(u16, u16)>>);
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Shard {
+    pub(super) first: u16,
+    pub(super) last: u16,
+    /// `host:port` of the master.
+    pub(super) node: String,
+}
 
-impl Shards {
-    /// Asks the cluster.
-    pub(super) async fn read(&self, connection: &mut ClusterConnection) -> RedisResult<()> {
-        let answer: Value = redis::cmd("CLUSTER").arg("SLOTS").query_async(connection).await?;
-        let ranges = ranges(&answer);
-        if !ranges.is_empty() {
-            *self.0.write().unwrap_or_else(PoisonError::into_inner) = ranges;
-        }
-        Ok(())
-    }
+/// The shards in an answer to `CLUSTER SLOTS`, in order. `asked` is the node that answered: it
+/// names itself without a host while it does not know by which name it is reached.
+pub(super) fn shards(answer: &Value, asked: &str) -> Vec<Shard> {
+    let Value::Array(elements) = answer else { return Vec::new() };
+    let mut shards: Vec<Shard> = elements.iter().filter_map(|one| shard(one, asked)).collect();
+    shards.sort();
+    shards
+}
 
-    /// The range that the key is in, if it is known.
-    pub(super) fn range_of(&self, key: &str) -> Option<(u16, u16)> {
-        let slot = slot(key);
-        let ranges = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        ranges.iter().find(|(first, last)| (*first..=*last).contains(&slot)).copied()
+/// An element begins with the first slot, the last slot and the master.
+fn shard(element: &Value, asked: &str) -> Option<Shard> {
+    let Value::Array(parts) = element else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &parts[..] else {
+        return None;
+    };
+    let [host, Value::Int(port), ..] = &master[..] else { return None };
+    let host = match host {
+        Value::BulkString(host) => std::str::from_utf8(host).ok()?,
+        Value::SimpleString(host) => host,
+        // The node that answered is the master, or on the same host.
+        Value::Nil => "",
+        _ => return None,
+    };
+    let node = with_host(&format!("{host}:{port}"), asked);
+    Some(Shard { first: u16::try_from(*first).ok()?, last: u16::try_from(*last).ok()?, node })
+}
+
+/// The node that an answer names; without a host it is on that of the node that answered.
+pub(super) fn with_host(node: &str, asked: &str) -> String {
+    let (host, port) = node.rsplit_once(':').unwrap_or((node, "6379"));
+    match host {
+        "" | "?" => format!("{}:{port}", host_of(asked)),
+        // A port follows, so the colons of an IPv6 address need brackets.
+        _ if host.contains(':') && !host.starts_with('[') => format!("[{host}]:{port}"),
+        _ => format!("{host}:{port}"),
     }
 }
 
-/// Each element begins with the first and the last slot.
-fn ranges(answer: &Value) -> Vec<(u16, u16)> {
-    let Value::Array(elements) = answer else { return Vec::new() };
-    let range = |element: &Value| match element {
-        Value::Array(parts) => match parts[..] {
-            [Value::Int(first), Value::Int(last), ..] => {
-                Some((u16::try_from(first).ok()?, u16::try_from(last).ok()?))
-            }
-            _ => None,
-        },
-        _ => None,
-    };
-    elements.iter().filter_map(range).collect()
+fn host_of(address: &str) -> &str {
+    let port = address.rfind(':').filter(|at| address.rfind(']').is_none_or(|end| end < *at));
+    port.map_or(address, |at| &address[..at])
 }
 
 /// By the specification: CRC-16 (XMODEM) of the key, or of what is between its first braces.
-fn slot(key: &str) -> u16 {
+pub(super) fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
     let hashed = tag.map(|(tag, _)| tag).filter(|tag| !tag.is_empty()).unwrap_or(key);
     let crc = hashed.bytes().fold(0_u16, |crc, byte| {
@@ -73,13 +84,25 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_found_by_its_slots() {
-        let node = || Value::Array(vec![Value::SimpleString("host".to_owned()), Value::Int(1)]);
-        let range = |first, last| Value::Array(vec![Value::Int(first), Value::Int(last), node()]);
-        let answer = Value::Array(vec![range(0, 5_460), range(10_923, 16_383), Value::Nil]);
-        let shards = Shards(RwLock::new(ranges(&answer)));
-        assert_eq!(shards.range_of("foo"), Some((10_923, 16_383)));
-        assert_eq!(shards.range_of("bar"), Some((0, 5_460)));
-        assert_eq!(Shards::default().range_of("foo"), None);
+    fn shards_are_read_in_order_and_a_host_that_is_missing_is_the_one_that_was_asked() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let node = |host: Value, port| Value::Array(vec![host, Value::Int(port), text("id")]);
+        let range = |first, last, node| {
+            Value::Array(vec![Value::Int(first), Value::Int(last), node, Value::Nil])
+        };
+        let answer = Value::Array(vec![
+            range(10_923, 16_383, node(text("::1"), 3)),
+            range(0, 5_460, node(text("a"), 1)),
+            range(5_461, 10_922, node(Value::Nil, 2)),
+            Value::Nil,
+        ]);
+        let found = shards(&answer, "[::2]:9");
+        let found: Vec<(u16, &str)> = found.iter().map(|s| (s.first, s.node.as_str())).collect();
+        assert_eq!(found, [(0, "a:1"), (5_461, "[::2]:2"), (10_923, "[::1]:3")]);
+        for (named, asked, wanted) in
+            [(":7", "h", "h:7"), (":7", "h:1", "h:7"), ("?:7", "10.0.0.1:1", "10.0.0.1:7")]
+        {
+            assert_eq!(with_host(named, asked), wanted);
+        }
     }
 }

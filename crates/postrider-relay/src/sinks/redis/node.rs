@@ -1,0 +1,214 @@
+//! One connection to one server: a server by itself, or a node of a cluster.
+
+use std::path::Path;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, Pipeline, RedisError, RedisResult, TlsCertificates, Value,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout_at};
+
+/// The parts of a URL that all nodes of a cluster share, and how long a node may take.
+pub(super) struct Access {
+    scheme: String,
+    /// Ends with `@` unless it is empty.
+    login: String,
+    path: String,
+    trusted: Option<TlsCertificates>,
+    pub(super) timeout: Duration,
+}
+
+impl Access {
+    /// Reads the URL, and answers the `host:port` of each node in it as well. `None` if it is not
+    /// a URL of Redis.
+    pub(super) fn read(
+        url: &str,
+        ca: Option<&Path>,
+        timeout: Duration,
+    ) -> Result<Option<(Self, Vec<String>)>, String> {
+        let Some((scheme, login, hosts, path)) = parts(url) else { return Ok(None) };
+        let trusted = ca.map(|ca| trusted(ca, scheme)).transpose()?;
+        let (scheme, path) = (scheme.to_owned(), path.to_owned());
+        let access = Self { scheme, login, path, trusted, timeout };
+        let valid = hosts.iter().all(|host| access.client(host).is_ok());
+        Ok(valid.then_some((access, hosts)))
+    }
+
+    fn client(&self, address: &str) -> RedisResult<Client> {
+        let url = format!("{}://{}{address}{}", self.scheme, self.login, self.path);
+        match &self.trusted {
+            Some(certificates) => Client::build_with_tls(url, certificates.clone()),
+            None => Client::open(url),
+        }
+    }
+
+    async fn connect(&self, address: &str) -> RedisResult<MultiplexedConnection> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.timeout))
+            .set_response_timeout(Some(self.timeout));
+        self.client(address)?.get_multiplexed_async_connection_with_config(&config).await
+    }
+
+    /// Runs commands about a key that is on its way to this node. On a connection of their own,
+    /// because `ASKING` holds for the command that follows it on the wire.
+    pub(super) async fn run_asking(
+        &self,
+        address: &str,
+        pipeline: &Pipeline,
+        deadline: Instant,
+    ) -> Result<Vec<Value>, Failure> {
+        let asking = async {
+            let mut connection = self.connect(address).await?;
+            redis::cmd("ASKING").exec_async(&mut connection).await?;
+            Ok(connection)
+        };
+        let asking = timeout_at(self.until(deadline), asking).await;
+        let asking = asking.unwrap_or_else(|_| Err(silence()));
+        ask(pipeline, &mut asking.map_err(Failure::Unreached)?, self.until(deadline)).await
+    }
+
+    fn until(&self, deadline: Instant) -> Instant {
+        deadline.min(Instant::now() + self.timeout)
+    }
+}
+
+/// Why there is no answer to the commands.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// There is no connection: nothing was sent.
+    Unreached(RedisError),
+    /// They were sent.
+    Unanswered(RedisError),
+}
+
+impl Failure {
+    pub(super) fn error(&self) -> &RedisError {
+        let (Self::Unreached(error) | Self::Unanswered(error)) = self;
+        error
+    }
+
+    pub(super) fn into_error(self) -> RedisError {
+        let (Self::Unreached(error) | Self::Unanswered(error)) = self;
+        error
+    }
+}
+
+pub(super) fn silence() -> RedisError {
+    std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer in time").into()
+}
+
+/// A server, connected when first needed and again when the connection broke. Calls share the
+/// connection: their commands are interleaved on the wire.
+pub(super) struct Node {
+    pub(super) address: String,
+    /// With its number, so that a failure of an older one does not end a newer one.
+    connection: Mutex<(u64, Option<MultiplexedConnection>)>,
+}
+
+impl Node {
+    pub(super) fn new(address: &str) -> Self {
+        Self { address: address.to_owned(), connection: Mutex::new((0, None)) }
+    }
+
+    /// One answer per command.
+    pub(super) async fn run(
+        &self,
+        access: &Access,
+        pipeline: &Pipeline,
+        deadline: Instant,
+    ) -> Result<Vec<Value>, Failure> {
+        let until = access.until(deadline);
+        let (number, mut connection) = timeout_at(until, self.connected(access))
+            .await
+            .unwrap_or_else(|_| Err(silence()))
+            .map_err(Failure::Unreached)?;
+        let ran = ask(pipeline, &mut connection, access.until(deadline)).await;
+        if let Err(Failure::Unanswered(error)) = &ran
+            && (error.is_io_error() || error.is_unrecoverable_error())
+        {
+            // A connection that says nothing may say nothing for ever.
+            self.drop_connection(number).await;
+        }
+        ran
+    }
+
+    pub(super) async fn disconnect(&self) {
+        self.connection.lock().await.1 = None;
+    }
+
+    /// The connection, made if there is none; other calls to this node wait for it.
+    async fn connected(&self, access: &Access) -> RedisResult<(u64, MultiplexedConnection)> {
+        let mut held = self.connection.lock().await;
+        if let (number, Some(connection)) = &*held {
+            return Ok((*number, connection.clone()));
+        }
+        let connection = access.connect(&self.address).await?;
+        *held = (held.0 + 1, Some(connection.clone()));
+        Ok((held.0, connection))
+    }
+
+    async fn drop_connection(&self, number: u64) {
+        let mut held = self.connection.lock().await;
+        if held.0 == number {
+            held.1 = None;
+        }
+    }
+}
+
+async fn ask(
+    pipeline: &Pipeline,
+    connection: &mut MultiplexedConnection,
+    until: Instant,
+) -> Result<Vec<Value>, Failure> {
+    let answered = timeout_at(until, pipeline.query_async(connection)).await;
+    let answers: RedisResult<Vec<Value>> = answered.unwrap_or_else(|_| Err(silence()));
+    answers.map_err(|error| Failure::Unanswered(first_cause(error)))
+}
+
+/// Scheme, login, the address of each node, and the rest.
+fn parts(url: &str) -> Option<(&str, String, Vec<String>, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (login, rest) = rest.rsplit_once('@').map_or(("", rest), |(login, rest)| (login, rest));
+    let (hosts, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let hosts: Vec<String> =
+        hosts.split(',').filter(|host| !host.is_empty()).map(ToOwned::to_owned).collect();
+    let login = if login.is_empty() { String::new() } else { format!("{login}@") };
+    let known = matches!(scheme, "redis" | "rediss") && !hosts.is_empty();
+    known.then_some((scheme, login, hosts, path))
+}
+
+/// The certificates to trust, of a file in PEM form.
+fn trusted(ca: &Path, scheme: &str) -> Result<TlsCertificates, String> {
+    if scheme != "rediss" {
+        return Err("`tls` needs a `url` that begins with rediss://".to_owned());
+    }
+    let read = |error: &dyn std::fmt::Display| format!("`tls.ca` = `{}`: {error}", ca.display());
+    let pem = std::fs::read(ca).map_err(|error| read(&error))?;
+    let found = CertificateDer::pem_slice_iter(&pem).next();
+    found.ok_or_else(|| read(&"it holds no certificate in PEM form"))?.map_err(|e| read(&e))?;
+    Ok(TlsCertificates { client_tls: None, root_cert: Some(pem) })
+}
+
+/// Of a transaction that was given up: the error of the command that caused it.
+fn first_cause(error: RedisError) -> RedisError {
+    let aborted = error.code() == Some("EXECABORT");
+    let cause = aborted.then(|| error.clone().into_server_errors()).flatten();
+    let cause = cause.and_then(|errors| errors.first().map(|(_, cause)| cause.clone()));
+    cause.map_or(error, RedisError::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_of_a_cluster_is_taken_apart() {
+        let (scheme, login, hosts, path) = parts("rediss://app:hu,sh@a:1,b:2/0").unwrap();
+        assert_eq!((scheme, login.as_str(), path), ("rediss", "app:hu,sh@", "/0"));
+        assert_eq!(hosts, ["a:1", "b:2"]);
+    }
+}
