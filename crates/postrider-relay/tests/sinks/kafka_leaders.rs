@@ -1,12 +1,15 @@
 //! The leader of a partition changes while a relay delivers to it.
 
 use postrider::store::ClaimMode;
+use postrider_testkit::eventually;
 use postrider_testkit::sinks::{Destination, KafkaDestination};
 
 use crate::drain::Drain;
 
 /// Events of one change, held back to this rate, so that it finds the relay at work.
 const EVENTS: usize = 4_000;
+/// Events behind each change.
+const BEHIND: usize = 500;
 const PER_SECOND: f64 = 800.0;
 /// Who leads the partitions with both brokers, and without `node-2`.
 const BOTH: [i32; 3] = [2, 2, 1];
@@ -35,8 +38,12 @@ async fn a_leader_that_changes_during_a_drain_in_lanes() {
         }
         topic.until_led_by(BOTH).await;
         // Leaders also go back under way.
-        drain.append(500).await;
+        drain.append(BEHIND).await;
         drain.until_left(0).await;
     }
-    drain.ends_with(&topic.arrived().await).await;
+    // A new leader shows the end of a partition only when it knows that the others have it.
+    let arrived = eventually("everything can be read", async || {
+        Some(topic.arrived().await).filter(|arrived| arrived.len() >= 3 * (EVENTS + BEHIND))
+    });
+    drain.ends_with(&arrived.await).await;
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use postrider::Event;
@@ -10,6 +11,7 @@ use postrider_relay::sinks::{KafkaSettings, KafkaSink};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -246,7 +248,7 @@ fn read_topic(brokers: &str, topic: &str) -> Vec<Arrived> {
         .unwrap();
     let (mut assignment, mut left) = (TopicPartitionList::new(), 0);
     for partition in 0..PARTITIONS {
-        let (low, high) = consumer.fetch_watermarks(topic, partition, PATIENCE).unwrap();
+        let (low, high) = watermarks(&consumer, topic, partition);
         left += high - low;
         assignment.add_partition_offset(topic, partition, Offset::Offset(low)).unwrap();
     }
@@ -258,6 +260,21 @@ fn read_topic(brokers: &str, topic: &str) -> Vec<Arrived> {
         left -= 1;
     }
     arrived
+}
+
+/// The first offset and the end. For a moment after a change, a broker says that it is not the leader.
+fn watermarks(consumer: &BaseConsumer, topic: &str, partition: i32) -> (i64, i64) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match consumer.fetch_watermarks(topic, partition, PATIENCE) {
+            Err(KafkaError::MetadataFetch(RDKafkaErrorCode::NotLeaderForPartition))
+                if Instant::now() < until =>
+            {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            found => return found.unwrap(),
+        }
+    }
 }
 
 fn read_message(message: &BorrowedMessage<'_>) -> Arrived {
