@@ -108,7 +108,11 @@ impl BufferSection {
             }
             ((None, None, None), (Some(outbox), Some(aggregate_type), Some(event_type))) => {
                 let found = outboxes.get(outbox).ok_or_else(|| {
-                    format!("outbox = \"{outbox}\" is not defined by an [[outbox]]")
+                    let names: Vec<&str> = outboxes.keys().map(String::as_str).collect();
+                    let names = names.join(", ");
+                    format!(
+                        "outbox = \"{outbox}\" is not the name of an [[outbox]]; there is: {names}"
+                    )
                 })?;
                 Ok(BatchTarget::Events(EventTarget {
                     outbox: found.clone(),
