@@ -251,7 +251,7 @@ fn outbox(
         let mut names: Vec<&str> = sinks.keys().map(String::as_str).collect();
         names.sort_unstable();
         invalid(format!(
-            "sink = \"{}\" is not defined; the [[sink]] and [[gateway]] blocks define: {}",
+            "sink = \"{}\" is not the name of a [[sink]] or [[gateway]]; there is: {}",
             section.sink,
             if names.is_empty() { "none".to_owned() } else { names.join(", ") }
         ))

@@ -88,13 +88,17 @@ fn refusal(text: &str) -> Option<String> {
     built.err().map(|error| error.to_string())
 }
 
-/// Found by fuzzing: the error named only the outbox that is not there.
+/// Found by fuzzing: of a block that was renamed, the error named only the old name.
 #[test]
-fn a_buffer_is_told_which_outboxes_there_are() {
-    let renamed = whole().replace("name = \"default\"", "name = \"open\"");
-    let error = refusal(&renamed).unwrap();
-    for word in ["[[buffer]]", "outbox = \"default\"", "[[outbox]]", "there is: open"] {
-        assert!(error.contains(word), "{error}");
+fn who_names_a_block_that_is_not_there_is_told_which_there_are() {
+    for (renamed, told) in [
+        ("name = \"default\"", ["[[buffer]]", "outbox = \"default\"", "name of an [[outbox]]"]),
+        ("name = \"log\"", ["[[outbox]]", "sink = \"log\"", "name of a [[sink]]"]),
+    ] {
+        let error = refusal(&whole().replace(renamed, "name = \"renamed\"")).unwrap();
+        for word in told.into_iter().chain(["there is: ", "renamed"]) {
+            assert!(error.contains(word), "{word}: {error}");
+        }
     }
 }
 

@@ -146,8 +146,8 @@ impl FanOutSection {
             let outbox = outboxes.get(&branch.outbox).ok_or_else(|| {
                 let names: Vec<&str> = outboxes.keys().map(String::as_str).collect();
                 ConfigError::Invalid(format!(
-                    "sink `{}`: [[sink.branch]] outbox = \"{}\" is not defined; the [[outbox]] \
-                     blocks define: {}",
+                    "sink `{}`: [[sink.branch]] outbox = \"{}\" is not the name of an \
+                     [[outbox]]; there is: {}",
                     self.name,
                     branch.outbox,
                     names.join(", ")
