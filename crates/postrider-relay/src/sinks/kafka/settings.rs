@@ -61,6 +61,8 @@ pub struct Sasl {
 }
 
 const COMPRESSIONS: [&str; 4] = ["none", "gzip", "snappy", "lz4"];
+/// What the client library takes.
+const MESSAGE_BYTES: std::ops::RangeInclusive<usize> = 1_000..=1_000_000_000;
 const MECHANISMS: [&str; 3] = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"];
 /// Bytes that wait in one producer: two batches of the relay.
 const QUEUE_KIB_MAX: &str = "16384";
@@ -142,6 +144,14 @@ impl KafkaSettings {
         if !COMPRESSIONS.contains(&self.compression.as_str()) {
             let (value, allowed) = (&self.compression, COMPRESSIONS.join(", "));
             return Err(format!("compression `{value}` is unknown; allowed: {allowed}"));
+        }
+        if !MESSAGE_BYTES.contains(&self.message_bytes_max) {
+            return Err(format!(
+                "message_bytes_max `{}` is not within {} and {}",
+                self.message_bytes_max,
+                MESSAGE_BYTES.start(),
+                MESSAGE_BYTES.end()
+            ));
         }
         if let Some(sasl) = &self.sasl
             && !MECHANISMS.contains(&sasl.mechanism.as_str())
@@ -270,7 +280,7 @@ mod tests {
                 KafkaSettings { options: option("socket.timeout.ms"), ..settings() },
                 "socket.timeout",
             ),
-            (KafkaSettings { message_bytes_max: 1, ..settings() }, "message.max.bytes"),
+            (KafkaSettings { message_bytes_max: 1, ..settings() }, "message_bytes_max `1`"),
         ] {
             let error = settings.check().unwrap_err();
             assert!(error.contains(words) && !error.contains("hunter2"), "{words}: {error}");
