@@ -99,6 +99,8 @@ pub(crate) struct Breaker {
     /// The different events of the streak, as many as it takes to open.
     down_ids: Vec<i64>,
     down_since: Option<Instant>,
+    /// When an event was sent that it took. The answer may be much later than that, because it waits
+    /// for those of its batch, and says nothing of the time between.
     last_success_at: Option<DateTime<Utc>>,
     /// The same moment on the database's clock and on ours, as the last event showed it.
     clock: Option<(DateTime<Utc>, Instant)>,
@@ -185,7 +187,9 @@ impl Breaker {
             }
             Outcome::Delivered | Outcome::Rejected { .. } | Outcome::Retry { .. } => {
                 if *outcome == Outcome::Delivered {
-                    self.last_success_at = self.last_success_at.max(answered_at);
+                    let under_way = now.saturating_duration_since(sent_at);
+                    let sent_at = answered_at.and_then(|at| earlier(at, under_way));
+                    self.last_success_at = self.last_success_at.max(sent_at);
                 }
                 if let Some(calls) = &mut self.failed_calls {
                     calls.answered(asker.call, now);
@@ -205,10 +209,16 @@ impl Breaker {
     }
 
     /// Many events delivered while it is healthy: the same as recording each.
-    pub(crate) fn took(&mut self, events: usize, answered_at: Option<DateTime<Utc>>, now: Instant) {
+    pub(crate) fn took(
+        &mut self,
+        events: usize,
+        sent_at: DateTime<Utc>,
+        answered_at: Option<DateTime<Utc>>,
+        now: Instant,
+    ) {
         self.heard_at = now;
         self.clock = answered_at.map(|at| (at, now)).or(self.clock);
-        self.last_success_at = self.last_success_at.max(answered_at);
+        self.last_success_at = self.last_success_at.max(Some(sent_at));
         self.recent.count(u32::try_from(events).unwrap_or(u32::MAX), 0, now);
     }
 
@@ -422,6 +432,10 @@ impl Breaker {
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight == 0
     }
+}
+
+fn earlier(at: DateTime<Utc>, by: Duration) -> Option<DateTime<Utc>> {
+    at.checked_sub_signed(chrono::Duration::from_std(by).ok()?)
 }
 
 /// The wait that a destination asked for, as far as it is honoured.

@@ -27,7 +27,7 @@ pub struct KnownDestination {
     pub state: BreakerState,
     /// Events at the same time; `None` is no limit.
     pub window: Option<u32>,
-    /// When it last took an event, on the database's clock.
+    /// When the last event was sent that it took, on the database's clock.
     pub last_success_at: Option<DateTime<Utc>>,
 }
 

@@ -30,7 +30,7 @@ pub struct HealthView {
     pub down_streak: u32,
     /// Since when it has answered nothing but `Down`.
     pub down_for: Option<Duration>,
-    /// When it last took an event, on the database's clock.
+    /// When the last event was sent that it took, on the database's clock.
     pub last_success_at: Option<DateTime<Utc>>,
     /// While it is open: time until the next probe.
     pub probe_in: Duration,
@@ -223,7 +223,7 @@ impl Health {
         let Some(breaker) = breakers.get_mut(destination).filter(|known| known.is_healthy()) else {
             return false;
         };
-        breaker.took(events.len(), answered_at(last, took), now);
+        breaker.took(events.len(), last, answered_at(last, took), now);
         true
     }
 

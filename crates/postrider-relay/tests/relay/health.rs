@@ -290,3 +290,15 @@ fn an_event_of_which_no_message_can_be_made_says_nothing_about_its_destination()
     assert_eq!(scene.record("b", 11, &unfit), None);
     assert_eq!(scene.view("b"), HealthView::default());
 }
+
+/// The answers of a batch come together, after the slowest: what was taken before an outage says
+/// nothing of the outage.
+#[test]
+fn a_success_counts_from_when_the_event_was_sent() {
+    let mut scene = Scene::new();
+    let (sent_at, under_way) = (scene.now, Duration::from_secs(6));
+    scene.pass(under_way);
+    let event = held_event(1);
+    scene.health.record("a", &event, &Outcome::Delivered, under_way, sent_at, scene.now);
+    assert_eq!(scene.view("a").last_success_at, Some(event.claimed_at));
+}
