@@ -398,7 +398,8 @@ impl Breaker {
         let Some(open) = &mut self.open else { return Duration::ZERO };
         open.others_wait |= open.last_probe != Some(id);
         let spaced = (now + wait).max(open.last_deferred_until + DEFERRAL_SPACING);
-        let until = max.map_or(spaced, |max| spaced.min(now + wait.max(max)));
+        // Also where the destination asked for a longer wait: it may be back sooner.
+        let until = max.map_or(spaced, |max| spaced.min(now + max));
         open.last_deferred_until = until;
         until.saturating_duration_since(now)
     }

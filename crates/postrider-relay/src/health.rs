@@ -398,12 +398,13 @@ fn answered_at(claimed_at: DateTime<Utc>, took: Duration) -> Option<DateTime<Utc
 }
 
 /// Forgets the destination that was heard of longest ago, where there are too many. `None` if all of
-/// them have events under way: their places are counted.
+/// them are down or have events under way: those that wait would never be told that it is back, and
+/// places are counted.
 fn make_room(breakers: &mut HashMap<String, Breaker>) -> Option<()> {
     if breakers.len() < DESTINATIONS_MAX {
         return Some(());
     }
-    let idle = breakers.iter().filter(|(_, breaker)| breaker.is_idle());
+    let idle = breakers.iter().filter(|(_, breaker)| breaker.is_idle() && !breaker.is_open());
     let name = idle.min_by_key(|(_, breaker)| breaker.heard_at)?.0.clone();
     breakers.remove(&name);
     Some(())

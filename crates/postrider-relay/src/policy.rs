@@ -152,15 +152,18 @@ pub fn decide(
     }
 }
 
-/// Whether an outage is charged to this event: the event may be the cause and the destination
-/// delivered something else since its previous try, or nothing was delivered for too long.
+/// Whether an outage is charged to this event: the destination delivered something else since its
+/// previous try and the event may be the cause, or is older than any outage; or nothing was delivered
+/// for too long.
 fn charged(cause: Cause, event: &Event, health: &HealthView, preset: &Preset) -> bool {
     let others_passed = matches!(
         (event.last_failed_at, health.last_success_at),
         (Some(failed), Some(success)) if success > failed
     );
+    let age = (event.claimed_at - event.created_at).to_std().unwrap_or_default();
+    let may_be_the_cause = cause == Cause::Unknown || age >= preset.outage_max;
     preset.outage_spends_attempts
-        || (cause == Cause::Unknown && others_passed)
+        || (others_passed && may_be_the_cause)
         || health.down_for.is_some_and(|time| time >= preset.outage_max)
 }
 

@@ -30,8 +30,8 @@ use crate::telemetry;
 use crate::trace::Tracer;
 use crate::waker::Waker;
 
-/// Probe intervals that an event of a destination that is down waits at most, where nobody tells it
-/// that the destination is back.
+/// Probe intervals that an event of a destination that is down waits at most before it is looked at
+/// again.
 const DEFERRAL_INTERVALS_MAX: u32 = 10;
 
 pub(crate) struct Supervisor {
@@ -195,11 +195,7 @@ impl Supervisor {
             tracer: self.tracer.clone(),
             refusing: Mutex::default(),
             came_back: Notify::new(),
-            deferral_max: match claim {
-                ClaimMode::Rows => Some(self.config.preset.idle_poll * DEFERRAL_INTERVALS_MAX),
-                // What waits is in memory, and all due when the destination is back.
-                ClaimMode::Lanes => None,
-            },
+            deferral_max: self.config.preset.idle_poll * DEFERRAL_INTERVALS_MAX,
             abort: self.settler.abort.clone(),
         };
         let (config, settler) = (self.config.clone(), self.settler.clone());

@@ -59,7 +59,12 @@ fn insert(world: &World, name: u64) {
     let state = &mut *world.state();
     state.numbers += 1;
     let number = state.numbers;
-    let key = state.random.random_range(0..scenario.keys);
+    let key = match scenario.mixed_keys && state.random.random_bool(0.6) {
+        // Several events of a key in one batch.
+        true => state.last_key,
+        false => state.random.random_range(0..scenario.keys),
+    };
+    state.last_key = key;
     let mut row = Row::new(number, key, now);
     if scenario.deferrals && state.random.random_bool(0.15) {
         let later = state.random.random_range(100..12_000);

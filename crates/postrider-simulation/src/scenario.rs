@@ -7,6 +7,8 @@ use postrider_relay::FailingKey;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::database::Number;
+
 /// One run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
@@ -24,8 +26,10 @@ pub struct Scenario {
     pub writers: usize,
     /// Ordering keys.
     pub keys: usize,
-    /// Destinations of the sink; keys are spread over them.
+    /// Destinations of the sink; keys or events are spread over them.
     pub destinations: usize,
+    /// Events of one key go to different destinations.
+    pub mixed_keys: bool,
     /// The events go to a second outbox first, and from there to the sink.
     pub fan_out: bool,
     /// Batches in flight per relay.
@@ -86,7 +90,7 @@ impl Scenario {
             _ => HorizonKind::List,
         };
         let (restarts, rewinds) = (often(0.2), often(0.1));
-        Self {
+        let mut scenario = Self {
             seed,
             claim,
             failing_key,
@@ -110,7 +114,14 @@ impl Scenario {
             destinations: random.random_range(1..=3),
             batches: random.random_range(1..=3),
             batch: random.random_range(1..=8),
+            mixed_keys: random.random_bool(0.2),
+        };
+        // A breaker opens after failures of several events, which are of different keys in lanes.
+        if scenario.mixed_keys || random.random_bool(0.2) {
+            scenario.keys *= 4;
+            scenario.outages = true;
         }
+        scenario
     }
 
     /// The scenarios that are a little smaller than this one, the largest steps first.
@@ -135,6 +146,7 @@ impl Scenario {
         change(&|s| s.late_commits = false);
         change(&|s| s.prepared = false);
         change(&|s| s.fan_out = false);
+        change(&|s| s.mixed_keys = false);
         change(&|s| s.relays = 1);
         change(&|s| s.transactions = (s.transactions / 2).max(1));
         change(&|s| s.transactions = s.transactions.saturating_sub(1).max(1));
@@ -143,6 +155,15 @@ impl Scenario {
         change(&|s| s.destinations = 1);
         change(&|s| s.batches = 1);
         found
+    }
+
+    /// The destination of an event.
+    pub(crate) fn destination_of(&self, key: usize, number: Number) -> usize {
+        let spread = match self.mixed_keys {
+            true => usize::try_from(number).unwrap_or_default(),
+            false => key,
+        };
+        spread % self.destinations.max(1)
     }
 
     /// Whether events of a key arrive in order.

@@ -13,7 +13,7 @@ use rand::RngExt;
 use tokio::time::sleep;
 
 use crate::database::number_of;
-use crate::world::{Process, World, destination_of};
+use crate::world::{Process, World};
 
 /// What a destination that is down answers.
 pub(crate) const DOWN: &str = "the destination is down";
@@ -38,12 +38,17 @@ impl SimulatedSink {
         }
     }
 
+    fn place_of(&self, event: &Event) -> usize {
+        let key = event.aggregate_id.parse().unwrap_or_default();
+        self.world.scenario.destination_of(key, number_of(&event.event_id))
+    }
+
     /// What becomes of one event at its destination.
     fn answer(&self, event: &Event) -> Outcome {
         let (world, number) = (&self.world, number_of(&event.event_id));
         let now = world.now();
         let state = &mut *world.state();
-        let place = destination_of(&event.aggregate_id, state.destinations.len());
+        let place = self.place_of(event);
         if state.destinations[place].down.is_some() {
             return Self::down(DOWN);
         }
@@ -94,8 +99,7 @@ impl Sink for SimulatedSink {
     }
 
     fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
-        let destinations = self.world.scenario.destinations;
-        Cow::Owned(destination_of(&event.aggregate_id, destinations).to_string())
+        Cow::Owned(self.place_of(event).to_string())
     }
 
     fn only_destination(&self) -> Option<&str> {

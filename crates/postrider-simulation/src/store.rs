@@ -14,10 +14,10 @@ use postrider::{Event, Outbox};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::database::{Registered, Row, Table, Time, event_of, key_of};
+use crate::database::{Registered, Row, Table, Time, event_of};
 use crate::scenario::HorizonKind;
 use crate::sink::DOWN;
-use crate::world::{Process, State, World, destination_of};
+use crate::world::{Process, State, World};
 
 /// From this many crashes on, an event is claimed by itself.
 pub(crate) const SUSPECT_CRASHES: i32 = 2;
@@ -145,8 +145,7 @@ impl SimulatedStore {
         if !failure.error.contains(DOWN) {
             return;
         }
-        let key = key_of(row.key);
-        let place = destination_of(&key.aggregate_id, state.destinations.len());
+        let place = self.world.scenario.destination_of(row.key, row.number);
         let Some(outage) = state.destinations[place].down else { return };
         if !state.checker.known(outbox, row.number).charged_in.insert(outage) {
             let seen = format!("#{} was charged twice in outage {outage}", failure.id);

@@ -49,6 +49,8 @@ pub(crate) struct State {
     pub(crate) checker: Checker,
     pub(crate) behaviours: BTreeMap<Number, Behaviour>,
     pub(crate) destinations: Vec<Destination>,
+    /// The key of the last event that was written.
+    pub(crate) last_key: usize,
     /// Faults happen; at the end of a run they stop.
     pub(crate) faults: bool,
     /// The server does not answer before this.
@@ -113,6 +115,7 @@ impl World {
             checker,
             behaviours: BTreeMap::new(),
             destinations: vec![Destination::default(); scenario.destinations],
+            last_key: 0,
             faults: true,
             away_until: Time::ZERO,
             killed: BTreeSet::new(),
@@ -203,11 +206,6 @@ impl World {
 /// The error of a database that cannot be reached.
 fn away() -> StoreError {
     StoreError::Unavailable(sqlx::Error::PoolTimedOut)
-}
-
-/// The destination of a key.
-pub(crate) fn destination_of(key: &str, destinations: usize) -> usize {
-    key.parse::<usize>().unwrap_or_default() % destinations.max(1)
 }
 
 pub(crate) fn number_of_key(key: &Key) -> usize {

@@ -45,9 +45,9 @@ pub(crate) struct Courier {
     pub(crate) refusing: Mutex<HashSet<String>>,
     /// A destination that was down takes events again.
     pub(crate) came_back: Notify,
-    /// How long an event of a destination that is down waits at most, where nobody tells it that the
-    /// destination is back.
-    pub(crate) deferral_max: Option<Duration>,
+    /// How long an event of a destination that is down waits at most before that is looked at again:
+    /// it may be back, and what tells so may have come while the event was under way.
+    pub(crate) deferral_max: Duration,
     /// The stop deadline has passed: start nothing, wait for nothing.
     pub(crate) abort: CancellationToken,
 }
@@ -179,7 +179,7 @@ impl Courier {
     }
 
     fn defer(&self, destination: &str, event: &Event, now: Instant) -> Duration {
-        self.health.defer(destination, event.id, now, self.deferral_max)
+        self.health.defer(destination, event.id, now, Some(self.deferral_max))
     }
 
     /// Takes out the events of destinations that are down, for a batch of their own.
@@ -199,6 +199,7 @@ impl Courier {
         if !probe_due {
             metrics::counter!(telemetry::DESTINATION_HELD_BACK, &self.labels()).increment(1);
         }
+        let delay = delay.min(self.deferral_max);
         let expires_at = expiry(event, &self.config.preset);
         let expires_in = expires_at.map(|at| (at - event.claimed_at).to_std().unwrap_or_default());
         let destination = FixedState::default().hash_one(&*destination) as DestinationHash;
@@ -235,8 +236,16 @@ impl Courier {
             }
         }
         let is_probe = |id| probes.sent.iter().any(|(_, probe)| *probe == id);
+        // Those behind one that waits wait too, also where their own destination is up.
+        let mut stopped: HashSet<Key> = HashSet::new();
         let mut is_down = is_down.into_iter();
-        let waits = |event: &mut Event| is_down.next() == Some(true) && !is_probe(event.id);
+        let waits = |event: &mut Event| {
+            let down = is_down.next() == Some(true) && !is_probe(event.id);
+            if keep_order && down {
+                stopped.insert(Key::from(&*event));
+            }
+            down || (!stopped.is_empty() && stopped.contains(&Key::from(&*event)))
+        };
         let held_back: Vec<Event> = good.extract_if(.., waits).collect();
         let labels = self.labels();
         metrics::counter!(telemetry::DESTINATION_HELD_BACK, &labels)
@@ -254,8 +263,11 @@ impl Courier {
         }
         let (destination, now) = (self.destination(event), Instant::now());
         let mut health = self.health.view(&destination, now);
-        if health.open && *outcome == Outcome::Untried {
-            health.probe_in = self.defer(&destination, event, now);
+        if health.open {
+            health.probe_in = match outcome {
+                Outcome::Untried => self.defer(&destination, event, now),
+                _ => health.probe_in.min(self.deferral_max),
+            };
         }
         let settlement = decide(outcome, event, &health, &self.config.preset, rand::random());
         self.observations.tally.decided(&settlement, now);

@@ -35,6 +35,7 @@ pub(super) struct Reader {
     /// answer is still to come.
     unsure: bool,
     cursor: Cursor,
+    heads_first: bool,
     poll: Duration,
     repeat: Duration,
     /// Lanes whose last owner died, and rows to go until that is forgotten.
@@ -60,6 +61,7 @@ impl Reader {
             owned: Vec::new(),
             unsure: true,
             cursor: Cursor::new(),
+            heads_first: false,
             poll: POLL_FIRST,
             repeat: REPEAT.0,
             careful: LaneSet::NONE,
@@ -147,8 +149,15 @@ impl Reader {
             return Ok(Next::Wait(self.config().preset.idle_poll.max(REPEAT.1)));
         }
         self.look_at_history().await?;
-        self.read_heads().await?;
-        self.read_catch_ups().await?;
+        // In turn: where one of them always has something to read, it takes all the room there is.
+        self.heads_first = !self.heads_first;
+        if self.heads_first {
+            self.read_heads().await?;
+            self.read_catch_ups().await?;
+        } else {
+            self.read_catch_ups().await?;
+            self.read_heads().await?;
+        }
         let more = self.read_lanes().await?;
         self.session.wake_workers();
         self.send_alone().await?;

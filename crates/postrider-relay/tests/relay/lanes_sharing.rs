@@ -113,18 +113,20 @@ async fn lanes_that_a_restored_server_gives_to_another_relay_are_left_to_it(db: 
         }
     });
 
-    let of_first = "(SELECT min(owner) FROM (SELECT owner FROM postrider_lanes) AS l \
-                    WHERE owner <> 'other')";
+    let of_relay = format!(
+        "(SELECT min(owner) FROM (SELECT owner FROM postrider_lanes) AS l WHERE owner <> '{}')",
+        other.relay_id
+    );
     db.execute(&format!("UPDATE postrider_lanes SET owner = '{}' WHERE lane < 32", other.relay_id))
         .await;
     alerts.until("went back to an earlier state").await;
     let ids = db.append(&in_turn(200, 1)).await;
-    let theirs = db.count("lane < 32").await;
+    let theirs = db.count(" WHERE lane < 32").await;
     assert!(theirs > 0);
     let kept = || async { (db.count("").await == theirs).then_some(()) };
     eventually("its own lanes are delivered", kept).await;
 
-    db.execute(&format!("UPDATE postrider_lanes SET owner = {of_first}")).await;
+    db.execute(&format!("UPDATE postrider_lanes SET owner = {of_relay}")).await;
     sink.until_delivered(ids.len()).await;
     living.abort();
     relay.stop().await;

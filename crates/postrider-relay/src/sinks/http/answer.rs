@@ -56,7 +56,10 @@ impl Answer {
             return Outcome::Delivered;
         }
         let error = format!("HTTP {}", self.status);
-        let (retry_after, cause) = (asked, Cause::Unknown);
+        // Who asks to be left alone for a while speaks of all calls, not of this event.
+        let asks_to_wait = asked.is_some() || self.status == StatusCode::TOO_MANY_REQUESTS;
+        let cause = if asks_to_wait { Cause::Destination } else { Cause::Unknown };
+        let retry_after = asked;
         let down = |error, credentials| Outcome::Down { error, retry_after, credentials, cause };
         match meaning(self.status) {
             Meaning::Rejected => {
