@@ -26,7 +26,7 @@
 # ${AS_OWNER[@]} to put before a command that must run as the service's user. Each service is
 # handled in a subshell, so the functions of one never meet those of another.
 
-READY_WAIT_SECONDS=60
+READY_WAIT_SECONDS=180
 LOCK_WAIT_SECONDS=300
 # The exit status that says "cannot be had, and the reason is on record".
 UNAVAILABLE=3

@@ -302,3 +302,25 @@ fn a_success_counts_from_when_the_event_was_sent() {
     scene.health.record("a", &event, &Outcome::Delivered, under_way, sent_at, scene.now);
     assert_eq!(scene.view("a").last_success_at, Some(event.claimed_at));
 }
+
+/// Whatever waits for it would never be told that it is back.
+#[test]
+fn a_destination_that_is_down_is_not_forgotten_for_others() {
+    let mut scene = Scene::down("a");
+    for other in 0..1_500 {
+        scene.pass(Duration::from_millis(1));
+        scene.record(&format!("other-{other}"), 100 + other, &Outcome::Delivered);
+    }
+    assert!(scene.view("a").open);
+}
+
+/// It may be back sooner, and then nothing is left to tell those that wait.
+#[test]
+fn events_wait_no_longer_than_their_limit_however_long_the_destination_asks_for() {
+    let (scene, limit) = (Scene::new(), Duration::from_secs(10));
+    for id in 1..=5 {
+        scene.record("a", id, &down_asking(RETRY_AFTER_MAX));
+    }
+    assert!(scene.view("a").open);
+    assert_eq!(scene.health.defer("a", 6, scene.now, Some(limit)), limit);
+}

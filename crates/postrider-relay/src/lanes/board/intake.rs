@@ -124,7 +124,9 @@ impl Board {
             }
             match self.blocked.get_mut(&key).filter(|blocked| blocked.waits()) {
                 Some(blocked) => blocked.pass_over(id),
-                None => drop(self.admit(row, key, now)),
+                None => {
+                    self.admit(row, key, now);
+                }
             }
         }
         // Of some there was nothing in this part.

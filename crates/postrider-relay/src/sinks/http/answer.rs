@@ -160,6 +160,24 @@ mod tests {
     use crate::fuzz;
     use crate::policy::RETRY_AFTER_MAX;
 
+    /// Under a rate limit others are taken all the time; an event must not pay for that.
+    #[test]
+    fn an_answer_that_asks_to_wait_is_about_the_destination() {
+        let wait = Some(Duration::from_secs(1));
+        for (code, asked, wanted) in [
+            (429, None, Cause::Destination),
+            (503, wait, Cause::Destination),
+            (503, None, Cause::Unknown),
+        ] {
+            let status = StatusCode::from_u16(code).unwrap();
+            let answer =
+                Answer { status, headers: HeaderMap::new(), body: String::new(), kept: None };
+            let outcome = answer.outcome(asked);
+            let is_wanted = matches!(outcome, Outcome::Down { cause, .. } if cause == wanted);
+            assert!(is_wanted, "{code}: {outcome:?}");
+        }
+    }
+
     #[test]
     fn answers_mean_what_the_specification_says() {
         for (codes, wanted) in [
