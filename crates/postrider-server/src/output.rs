@@ -36,7 +36,7 @@ impl<W: Write> Write for OneLine<W> {
     fn write(&mut self, entry: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(entry);
         let line = text.strip_suffix('\n').unwrap_or(&text);
-        let line = escaped(line, |c| c.is_control() && !matches!(c, '\x1b' | '\t'));
+        let line = escaped(line, |c| is_steering(c) && !matches!(c, '\x1b' | '\t'));
         // At once: lines of two threads must not mix.
         self.0.write_all(format!("{line}\n").as_bytes())?;
         Ok(entry.len())
@@ -45,6 +45,16 @@ impl<W: Write> Write for OneLine<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
+}
+
+/// Whether a terminal does something with the character instead of printing it: controls, line and
+/// paragraph separators, and marks that reverse the direction of the text after them.
+fn is_steering(c: char) -> bool {
+    let reorders = matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    c.is_control() || reorders || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 fn escaped(text: &str, unwanted: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -64,7 +74,7 @@ fn escaped(text: &str, unwanted: impl Fn(char) -> bool) -> Cow<'_, str> {
 /// The text without what a terminal would carry out: an event, or a destination's answer, may hold
 /// escape sequences. Line ends and tabs stay.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
-    escaped(text, |c| c.is_control() && !matches!(c, '\n' | '\t'))
+    escaped(text, |c| is_steering(c) && !matches!(c, '\n' | '\t'))
 }
 
 /// Prints text; a closed pipe is an error like any other.
@@ -75,12 +85,17 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(io::Error::other);
-    let mut text = text.map_err(Failure::Output)?;
-    // JSON itself escapes those below U+0020 only.
-    for c in ('\u{7f}'..='\u{9f}').filter(|c| text.contains(*c)).collect::<Vec<_>>() {
-        text = text.replace(c, &format!("\\u{:04x}", u32::from(c)));
+    let text = text.map_err(Failure::Output)?;
+    // JSON itself escapes those below U+0020 only; what is left of these ends its own lines.
+    let mut shown = String::with_capacity(text.len() + 1);
+    for c in text.chars() {
+        match is_steering(c) && c != '\n' {
+            true => shown.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => shown.push(c),
+        }
     }
-    print(&format!("{text}\n"))
+    shown.push('\n');
+    print(&shown)
 }
 
 /// A table with aligned columns. Numbers go to the right.
@@ -95,7 +110,7 @@ impl Table {
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         // A line end in a cell would look like another row.
-        let shown = |cell: &String| escaped(cell, char::is_control).into_owned();
+        let shown = |cell: &String| escaped(cell, is_steering).into_owned();
         self.rows.push(cells.iter().map(shown).collect());
     }
 
@@ -151,7 +166,7 @@ pub(crate) fn counted(counted: Counted) -> String {
 
 /// The start of a text in one line.
 pub(crate) fn brief(text: &str, chars_max: usize) -> String {
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let line: String = text.chars().map(|c| if is_steering(c) { ' ' } else { c }).collect();
     match line.chars().count() > chars_max {
         true => format!("{}…", line.chars().take(chars_max - 1).collect::<String>()),
         false => line,

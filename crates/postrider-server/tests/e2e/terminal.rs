@@ -11,12 +11,15 @@ mod on_one_store {
     });
 }
 
-/// Clears the screen, sets the title, and begins a line that looks like one of ours.
-const HOSTILE: &str = "\x1b[2J\x1b]0;owned\x07\u{9b}31m\r\nstatus  FORGED";
+/// Clears the screen, sets the title, reverses what follows, and begins a line that looks like one of
+/// ours, after a line end and after a separator that some viewers take for one.
+const HOSTILE: &str =
+    "\x1b[2J\x1b]0;owned\x07\u{9b}31m\u{202e}abc\u{2066}\u{2028}\r\nstatus  FORGED";
 
 /// Whether a terminal would do nothing but print this, and nothing of it looks like a line of ours.
 fn is_harmless(text: &str) -> bool {
-    let steering = |c: char| c.is_control() && c != '\n' && c != '\t';
+    let marks = ['\u{202e}', '\u{2066}', '\u{2028}'];
+    let steering = |c: char| (c.is_control() && c != '\n' && c != '\t') || marks.contains(&c);
     !text.contains(steering) && !text.lines().any(|line| line.starts_with("status  FORGED"))
 }
 
