@@ -107,7 +107,7 @@ impl OutboxConfig {
     }
 }
 
-/// What happens to a key in mode `lanes` while its front event fails.
+/// How a key is treated in mode `lanes` while its front event fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FailingKey {

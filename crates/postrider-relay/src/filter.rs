@@ -97,8 +97,8 @@ fn is_undeclared(env: &Arc<Env>, expression: &str) -> bool {
     matches!(answer, Ok(Err(ExecutionError::UndeclaredReference(_))))
 }
 
-/// Collects the names that the expression itself binds, as in `payload.items.exists(item,
-/// item.count > 1)`.
+/// Collects the names that the expression itself binds, such as `item` in
+/// `payload.items.exists(item, item.count > 1)`.
 fn bound_names<'e>(expression: &'e IdedExpr, names: &mut Vec<&'e str>) {
     match &expression.expr {
         Expr::Call(call) => {

@@ -21,7 +21,7 @@ use crate::sink::{Outcome, Sink};
 /// Destinations remembered. One more evicts the one whose last outcome is the oldest.
 const DESTINATIONS_MAX: usize = 1_000;
 
-/// What the policy knows about a destination.
+/// The policy's view of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HealthView {
     /// The breaker is open: only probes are sent.

@@ -44,11 +44,11 @@ pub(crate) struct Roll {
     pub(crate) leader: bool,
     /// Id of this relay.
     me: String,
-    /// What each live relay works on, ordered by relay id.
+    /// The outboxes that each live relay works on, ordered by relay id.
     serving: Vec<(String, Vec<Serving>)>,
     /// The claim mode of each outbox, by name.
     modes: HashMap<String, Mode>,
-    /// What operators have paused.
+    /// The outboxes and sinks that operators have paused.
     pauses: Vec<(PauseKind, String)>,
 }
 
@@ -111,9 +111,9 @@ pub(crate) struct Heart {
     held: watch::Sender<Option<Held>>,
     roll: watch::Sender<Roll>,
     lost: Notify,
-    /// What this relay works on, sent with each heartbeat.
+    /// The outboxes that this relay works on, sent with each heartbeat.
     serving: Mutex<Vec<Serving>>,
-    /// What this relay observes of each outbox, sent along with `serving`.
+    /// This relay's observations of each outbox, sent along with `serving`.
     observed: HashMap<String, Arc<Observations>>,
 }
 

@@ -21,12 +21,12 @@ pub const SUSPECT_CRASHES: i32 = 2;
 /// Longest `Retry-After` that is honoured.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
-/// What the store writes for an event.
+/// The change that the store writes for an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Settlement {
     /// Removes the row.
     Delivered {
-        /// What the destination answered, to be kept with the event.
+        /// The destination's answer, to be kept with the event.
         answer: Option<String>,
     },
     /// Spends an attempt and tries again after the delay.

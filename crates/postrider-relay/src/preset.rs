@@ -45,7 +45,7 @@ pub struct Preset {
     pub backoff: Backoff,
     /// Maximum number of delivery attempts, including the first.
     pub max_retries: u32,
-    /// What happens to delivered events.
+    /// Whether delivered events are deleted or archived.
     pub on_success: OnSuccess,
     /// How long archived events and resolved dead letters are kept.
     pub retention: Duration,

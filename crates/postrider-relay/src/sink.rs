@@ -39,7 +39,7 @@ pub struct Batch<'a> {
     answers: Option<&'a Answers>,
 }
 
-/// What destinations answered, by row id, for an outbox that keeps it with the event.
+/// Answers of destinations, by row id, for an outbox that keeps them with the events.
 #[derive(Debug, Default)]
 pub(crate) struct Answers(Mutex<HashMap<i64, String>>);
 
@@ -148,12 +148,12 @@ pub enum Outcome {
     /// The event cannot be turned into a message. Nothing was sent, so this says nothing about the
     /// destination's health.
     Unfit {
-        /// What is wrong with the event.
+        /// The defect of the event.
         error: String,
     },
     /// No route or branch takes this event.
     NoRoute {
-        /// What is missing.
+        /// The reason: a missing route or field, or a filter that cannot be applied.
         error: String,
     },
     /// This event failed; another attempt may succeed.
@@ -179,7 +179,7 @@ pub enum Outcome {
     Needless,
 }
 
-/// What may have caused an [`Outcome::Down`].
+/// Possible causes of an [`Outcome::Down`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// Possibly the event: if its destination accepted others since the event's previous attempt,

@@ -65,7 +65,7 @@ impl Severity {
 pub struct Alert {
     /// How severe it is.
     pub severity: Severity,
-    /// What it is about; alerts of the same kind are combined within the cool-down.
+    /// Subject of the alert; alerts of the same kind are combined within the cool-down.
     pub kind: String,
     /// Summary in one sentence.
     pub title: String,
@@ -101,7 +101,7 @@ pub struct Message {
     pub state: MessageState,
     /// How severe it is, or was.
     pub severity: Severity,
-    /// What it is about.
+    /// Subject of the alert.
     pub kind: String,
     /// Summary in one sentence.
     pub title: String,

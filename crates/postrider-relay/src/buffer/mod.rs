@@ -37,7 +37,7 @@ const FIELDS_MAX: u32 = 10_000;
 /// The same on SQLite, where a transaction blocks all other writers.
 const SQLITE_FIELDS_MAX: u32 = 1_000;
 
-/// What happens if Redis does not persist its data.
+/// How the relay reacts to a Redis server that does not persist its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
@@ -59,7 +59,7 @@ pub struct BufferConfig {
     pub flush_every: Duration,
     /// Maximum number of fields per batch: one script and one transaction.
     pub fields_max: u32,
-    /// What happens if Redis does not persist its data.
+    /// How the relay reacts to a Redis server that does not persist its data.
     pub durability: Durability,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Change {
     call: String,
 }
 
-/// What is known about a saved change, compared with others of the same target.
+/// How a saved change relates to the newest known change of its target.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Precedence {
     /// Nothing newer is known.

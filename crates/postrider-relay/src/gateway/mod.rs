@@ -1,8 +1,9 @@
 //! Resilient API calls: cache → live call → outbox.
 //!
 //! A caller gets an answer from the cache or from the upstream. While the upstream is down, the
-//! call is saved in an outbox, once however often it is made, and the caller is told to retry
-//! later. The relay repeats the call when the upstream is back and puts the answer into the cache.
+//! gateway saves the call in an outbox, once however often it is made, and replies with 503 and
+//! `Retry-After`. The relay repeats the call when the upstream is back and puts the answer into the
+//! cache.
 //!
 //! | part | purpose |
 //! |---|---|
@@ -55,7 +56,7 @@ pub struct GatewayError {
     pub message: String,
 }
 
-/// Answers calls to an upstream, and saves those that it cannot answer.
+/// Serves calls to an upstream, and saves those that it cannot serve.
 pub struct Gateway {
     upstream: Arc<Upstream>,
     saver: Saver,
@@ -77,8 +78,8 @@ impl Gateway {
         self.upstream.name()
     }
 
-    /// Answers an HTTP request. `target` is the path and query below the gateway's own path, as
-    /// they were sent.
+    /// Serves an HTTP request. `target` is the path and query below the gateway's own path, as they
+    /// were sent.
     pub async fn answer(
         &self,
         method: Method,
@@ -112,8 +113,8 @@ impl Gateway {
         }
     }
 
-    /// Answers a call: from the cache, from the upstream, or with a problem that says whether it
-    /// was saved.
+    /// Makes a call. Returns an answer from the cache or from the upstream, or a problem that says
+    /// whether the call was saved.
     pub async fn fetch(&self, call: Call) -> Reply {
         if let Some(refused) = self.refuse(&call) {
             return Reply::Problem(refused);

@@ -1,4 +1,4 @@
-//! What a caller gets.
+//! Replies to callers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub enum Source {
     Stale,
 }
 
-/// What a caller gets.
+/// A reply to a caller.
 #[derive(Debug, Clone)]
 pub enum Reply {
     /// An answer of the upstream.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use postrider::{AppendError, Appender, NewEvent, Outbox};
 use tokio::sync::{mpsc, oneshot};
 
-/// Calls that wait to be saved. Beyond that, callers are told at once that theirs is not saved.
+/// Calls that wait to be saved. Beyond that, a call fails at once as not saved.
 const WAITING_MAX: usize = 10_000;
 /// Maximum number of calls per transaction.
 const BATCH_MAX: usize = 100;

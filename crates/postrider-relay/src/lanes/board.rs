@@ -1,4 +1,4 @@
-//! What the owner of lanes remembers: which rows it knows, which keys wait, and what is sent next.
+//! The state of an owner of lanes: which rows it knows, which keys wait, and what is sent next.
 //!
 //! The database does not record that an event is being worked on, so the board does. It is pure:
 //! rows, outcomes and times go in; rows to send, ids to read again and keys to catch up come out.

@@ -18,7 +18,7 @@ pub struct LaneLimits {
     pub read_rows_min: u32,
     /// Maximum number of waiting rows, or of keys, per read.
     pub again_max: usize,
-    /// Number of rows passed over for a key after which the store is told to leave its rows out.
+    /// Number of rows passed over for a key after which reads leave its rows out.
     pub hide_after: u64,
     /// Maximum number of keys that the store leaves out: they are sent with every read.
     pub hidden_max: usize,

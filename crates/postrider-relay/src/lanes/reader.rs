@@ -47,7 +47,7 @@ pub(super) struct Reader {
     suspect_to: i64,
 }
 
-/// What follows a round.
+/// The step after a round.
 enum Next {
     AtOnce,
     Wait(Duration),

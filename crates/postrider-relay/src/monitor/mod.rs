@@ -34,7 +34,7 @@ pub use thresholds::Thresholds;
 /// Maximum number of rows that a check reads.
 const ROWS_MAX: u32 = 10_000;
 
-/// What a relay observes of an outbox while it works on it.
+/// A relay's observations of an outbox while it works on it.
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
     pub(crate) tally: Tally,
@@ -68,7 +68,7 @@ pub(crate) struct Monitor {
     pub(crate) alerts: Alerts,
 }
 
-/// What the monitor remembers between checks.
+/// State that the monitor keeps between checks.
 #[derive(Default)]
 struct Memory {
     /// Conditions that held at the last check, by kind.

@@ -28,7 +28,7 @@ pub(super) struct Alerting {
     pub(super) store_answers: Reachability,
 }
 
-/// What the database returned: what to work on, and the lease if it was granted.
+/// The result of a start: the outboxes to work on, and the lease if it was granted.
 pub(super) type Begun = (Vec<Serving>, Option<Lease>);
 
 impl Relay {

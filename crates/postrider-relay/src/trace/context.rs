@@ -15,7 +15,7 @@ pub(super) struct Place {
     pub(super) trace: u128,
     /// The producer's span; `None` if the trace begins here.
     pub(super) parent: Option<u64>,
-    /// What tracing systems along the way added.
+    /// The state that tracing systems along the way added.
     pub(super) state: Option<String>,
 }
 

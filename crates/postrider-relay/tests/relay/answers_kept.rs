@@ -1,4 +1,4 @@
-//! Answers of destinations, kept with their events.
+//! Responses of destinations, kept with their events.
 
 use std::sync::Arc;
 

@@ -28,7 +28,7 @@ on_each_store!(
 const CHILD: &str = "POSTRIDER_TEST_CRASH_CHILD";
 /// Variable with the duration of each of the child's deliveries, in milliseconds.
 const PACE: &str = "POSTRIDER_TEST_CRASH_PACE";
-/// What the child prints when a delivery has begun.
+/// Line that the child prints when a delivery has begun.
 const DELIVERING: &str = "the child is delivering";
 
 #[tokio::test(flavor = "multi_thread")]

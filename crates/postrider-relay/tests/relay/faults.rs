@@ -168,8 +168,8 @@ async fn a_settle_whose_answer_is_lost_is_not_delivered_twice(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// What a restart looks like to the relay: all connections break, and new ones are refused for
-/// longer than its lease.
+/// A restart, as the relay sees it: all connections break, and new ones are refused for longer than
+/// its lease.
 async fn an_outage_of_the_database_is_waited_through(db: TestDb) {
     let (folder, pace) = (TempFolder::new(), Duration::from_millis(5));
     let sink = ScriptedSink::delivering().paced(pace).shared();

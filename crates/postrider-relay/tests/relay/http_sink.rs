@@ -1,4 +1,4 @@
-//! What the HTTP sink sends.
+//! The requests that the HTTP sink sends.
 
 use std::time::Duration;
 

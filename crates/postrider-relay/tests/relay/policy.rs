@@ -1,4 +1,4 @@
-//! What happens to an event, as a table.
+//! The decisions of the policy, as a table.
 
 use std::time::Duration;
 

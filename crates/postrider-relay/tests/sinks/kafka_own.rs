@@ -1,4 +1,4 @@
-//! What is specific to the Kafka sink: topics, record batches, TLS and logins.
+//! Tests specific to the Kafka sink: topics, record batches, TLS and logins.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The sinks on real servers: the suite that all of them pass, and what is specific to each.
+//! The sinks on real servers: the suite that all of them pass, and tests specific to each.
 
 // A test fails by panicking: here an unwrap is the assertion that the step before it worked.
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! What is specific to the NATS sink: subjects, streams, TLS.
+//! Tests specific to the NATS sink: subjects, streams, TLS.
 
 use postrider::Event;
 use postrider_relay::sinks::{NatsSettings, NatsSink};

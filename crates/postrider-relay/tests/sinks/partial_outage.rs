@@ -323,7 +323,7 @@ fn events(event_type: &str, key: &str, count: usize) -> Vec<NewEvent> {
     (0..count).map(event).collect()
 }
 
-/// What fails, in which claim mode.
+/// The failing part, and the claim mode.
 struct Outage {
     test: String,
     mode: ClaimMode,

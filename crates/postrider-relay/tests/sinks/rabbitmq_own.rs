@@ -1,4 +1,4 @@
-//! What is specific to the RabbitMQ sink: exchanges, routing keys, logins.
+//! Tests specific to the RabbitMQ sink: exchanges, routing keys, logins.
 
 use postrider::Event;
 use postrider_relay::sinks::{RabbitSettings, RabbitSink};

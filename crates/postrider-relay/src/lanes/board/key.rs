@@ -1,4 +1,4 @@
-//! What the board keeps about a row, and about a key that does not flow.
+//! The board's entries for a row, and for a key that does not flow.
 
 use postrider::store::Key;
 

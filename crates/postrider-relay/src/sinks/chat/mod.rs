@@ -56,7 +56,7 @@ impl ChatSettings {
     }
 }
 
-/// What differs between chats.
+/// The differences between chats.
 struct Chat {
     /// Default template of the text.
     text: &'static str,

@@ -22,10 +22,10 @@ use crate::view::EventView;
 
 /// `Down` outcomes of one host in one call, after which the rest of the call is not tried.
 const DOWN_PER_CALL_MAX: u32 = 5;
-/// Places with a limit of their own; all further ones share one.
+/// Hosts or webhooks with a limit of their own; all further ones share one.
 const PLACES_MAX: usize = 1_000;
 
-/// What differs between kinds of sinks.
+/// The differences between kinds of HTTP sinks.
 pub(crate) trait Dialect: Send + Sync {
     /// Builds the request for an event: method, headers and body.
     fn request(
@@ -35,7 +35,7 @@ pub(crate) trait Dialect: Send + Sync {
         view: &EventView<'_>,
     ) -> Result<RequestBuilder, Outcome>;
 
-    /// Returns what requests share a limit by: a host, or something narrower.
+    /// Returns the name of the limit that a request counts towards: a host, or something narrower.
     fn place<'a>(&self, target: &'a Target<'_>) -> &'a str {
         &target.host
     }
@@ -45,8 +45,8 @@ pub(crate) trait Dialect: Send + Sync {
         answer.retry_after()
     }
 
-    /// Returns how long nothing may be sent to that place, if the response says when it accepts
-    /// more.
+    /// Returns how long nothing may be sent under that limit, if the response says when more is
+    /// accepted.
     fn pause(&self, _answer: &Answer) -> Option<Duration> {
         None
     }
@@ -58,7 +58,7 @@ pub(crate) struct Exchange {
     pub(crate) targets: Targets,
     /// Timeout of one request.
     pub(crate) timeout: Duration,
-    /// Maximum number of requests to one place at the same time.
+    /// Maximum number of requests in flight per host or webhook.
     pub(crate) at_once_max: usize,
     pub(crate) deny_private_addresses: bool,
     /// Whether response bodies are kept.
@@ -66,7 +66,7 @@ pub(crate) struct Exchange {
     pub(crate) places: Mutex<HashMap<String, Arc<Place>>>,
 }
 
-/// What the requests to one host share, across all calls.
+/// The limit and the pause of one host or webhook, shared by the requests of all calls.
 pub(crate) struct Place {
     free: Semaphore,
     paused_until: Mutex<Option<Instant>>,
@@ -86,9 +86,9 @@ struct Call<'a> {
 }
 
 impl Exchange {
-    /// Delivers a batch. Returns one outcome per event. Each place gets as many requests at once as
-    /// it may, so that a slow one does not delay the others. If order is kept, a key's events are
-    /// sent one after the other, and the first that is not delivered stops the key.
+    /// Delivers a batch. Returns one outcome per event. Each host or webhook gets as many requests
+    /// at once as it may, so that a slow one does not delay the others. If order is kept, a key's
+    /// events are sent one after the other, and the first that is not delivered stops the key.
     pub(crate) async fn deliver(&self, batch: Batch<'_>, dialect: &dyn Dialect) -> Vec<Outcome> {
         let call = Call { batch, dialect, downs: Mutex::default() };
         let mut waiting = self.by_place(&call);
@@ -107,7 +107,7 @@ impl Exchange {
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    /// Groups what is sent one after the other by the place of its first event.
+    /// Groups runs by the host or webhook of their first event.
     fn by_place<'a>(&'a self, call: &Call<'a>) -> Vec<VecDeque<Run<'a>>> {
         let (mut waiting, mut places) =
             (Vec::<VecDeque<_>>::new(), HashMap::<String, usize>::new());

@@ -41,8 +41,8 @@ pub(super) fn meaning(code: Code) -> Meaning {
         | Code::ClusterAuthorizationFailed
         | Code::TransactionalIdAuthorizationFailed
         | Code::UnsupportedSASLMechanism => Meaning::Credentials,
-        // The producer stopped for good, was told to drop its messages, or lost its position in the
-        // sequence. The next producer starts from scratch.
+        // The producer stopped for good, was purged, or lost its position in the sequence. The next
+        // producer starts from scratch.
         Code::PurgeQueue
         | Code::PurgeInflight
         | Code::Fatal

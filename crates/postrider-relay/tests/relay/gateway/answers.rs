@@ -1,4 +1,4 @@
-//! What callers get.
+//! Replies to callers.
 
 use std::time::Duration;
 
