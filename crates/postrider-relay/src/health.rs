@@ -213,8 +213,9 @@ impl Health {
         turn
     }
 
-    /// Records a batch that a healthy destination delivered as a whole. Returns `false` if the
-    /// destination is not known to be healthy; each event must then be recorded separately.
+    /// Records a batch that a healthy destination delivered as a whole, with the time of the claim
+    /// as the time of sending. Returns `false` if the destination is not known to be healthy; each
+    /// event must then be recorded separately.
     pub(crate) fn all_delivered(
         &self,
         destination: &str,

@@ -205,7 +205,7 @@ impl Rows {
                     _ => {}
                 }
                 self.settler.trouble.failed(Step::Claim, &error);
-                // A deadlock is a definite answer: the claim was rolled back, and no row is held.
+                // A deadlock is an answer: the claim was rolled back, and nothing is ours.
                 state.answer_lost = !matches!(error, StoreError::Busy(_));
                 match error {
                     StoreError::Busy(_) => tracing::debug!(outbox = outbox.name(), %error, "busy"),

@@ -151,8 +151,8 @@ impl Session {
             let carried = self.pipeline.courier.carry(&self.held, events, manner).await;
             let noted = self.note(carried);
             if config.fan_out.is_some() {
-                // The settle is the delivery: it assigns the ids of the copies. Those of a key stay
-                // in order because a worker waits for its own settle.
+                // The settle is the delivery: it gives the copies their ids, and those of a key
+                // come one after the other because a worker waits for its own.
                 self.settle(vec![noted]).await;
             } else {
                 // The receiver lives until all workers have ended.
@@ -181,7 +181,7 @@ impl Session {
                     if parks && is_dead && event.defect.is_none() {
                         board.park_key_of(&event);
                     }
-                    // A dead event stops its key as well, until its dead letter is written.
+                    // A dead one stops its key, too, until its dead letter is written.
                     let standing = board.not_delivered(&event);
                     others.push((event, settlement, standing));
                 }
