@@ -1,4 +1,4 @@
-//! Dead letters that are sent again by themselves: by rule, after a delay, so often and no more.
+//! Automatic retries of dead letters: by rule, after a delay, up to a number of times.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use crate::config::OutboxConfig;
 use crate::heart::Roll;
 use crate::telemetry;
 
-/// Dead letters of one look.
+/// Dead letters read per page.
 const LOOK_ROWS: u32 = 200;
-/// Looks of one rule in one round.
+/// Pages that one rule reads per round.
 const LOOKS_MAX: usize = 20;
-/// Dead letters that a rule remembers having told of.
+/// Dead letters per rule whose failed retry is remembered, so that each is logged once.
 const TOLD_MAX: usize = 1_000;
 
-/// Bytes that a compiled expression may need; a larger one is refused.
+/// Memory limit of a compiled expression, in bytes; a larger expression is refused.
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 
-/// A regular expression for error messages. Matching takes time in proportion to the message.
+/// A regular expression for error messages. Matching takes time linear in the message length.
 #[derive(Debug, Clone)]
 pub struct ErrorPattern(regex::Regex);
 
@@ -31,7 +31,7 @@ impl ErrorPattern {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// If it is none, or too large.
+    /// If it is not a valid regular expression, or compiles to more than the memory limit.
     pub fn new(expression: &str) -> Result<Self, String> {
         let mut builder = regex::RegexBuilder::new(expression);
         let regex = builder.size_limit(PATTERN_BYTES_MAX).build();
@@ -39,29 +39,29 @@ impl ErrorPattern {
     }
 }
 
-/// When a dead letter is sent again without an operator.
+/// A rule that retries dead letters without an operator.
 #[derive(Debug, Clone)]
 pub struct AutoRetry {
-    /// For the audit trail: the operator is `auto-retry:<name>`.
+    /// Name of the rule, for the audit trail: the operator is `auto-retry:<name>`.
     pub name: String,
-    /// Only errors that contain this text, in any case.
+    /// Only errors that contain this text, ignoring case.
     pub error: Option<String>,
-    /// Only errors that this expression finds.
+    /// Only errors that this expression matches.
     pub error_regex: Option<ErrorPattern>,
-    /// Only this reason.
+    /// Only dead letters with this reason.
     pub reason: Option<DeadReason>,
-    /// Only this event type.
+    /// Only events of this type.
     pub event_type: Option<String>,
-    /// Time since the event was given up, before it is sent for the first time.
+    /// Wait between the event's death and its first automatic retry.
     pub after: Duration,
-    /// From one such time to the next.
+    /// Factor by which the wait grows after each retry.
     pub backoff_factor: f64,
-    /// How often an event is sent again in all, retries of operators included.
+    /// Maximum number of retries per event, including retries by operators.
     pub times: u32,
 }
 
 impl AutoRetry {
-    /// Whether a dead letter was due so long ago.
+    /// Returns whether the rule selects a dead letter that was already due `ago` before now.
     fn is_due(&self, letter: &LetterBrief, ago: Duration) -> bool {
         let sent = u32::try_from(letter.redrive_count).unwrap_or(u32::MAX);
         let fits = self.error_regex.as_ref().is_none_or(|r| r.0.is_match(&letter.error_message));
@@ -69,7 +69,7 @@ impl AutoRetry {
         fits && sent < self.times && age.is_some_and(|age| age >= self.delay(sent))
     }
 
-    /// Time before it is sent again, having been so often.
+    /// Returns the wait before the next retry, given the number of earlier retries.
     fn delay(&self, sent: u32) -> Duration {
         let factor = self.backoff_factor.powi(i32::try_from(sent).unwrap_or(i32::MAX));
         Duration::try_from_secs_f64(self.after.as_secs_f64() * factor).unwrap_or(Duration::MAX)
@@ -85,8 +85,8 @@ impl AutoRetry {
     }
 }
 
-/// Follows the rules of outboxes that this relay leads, until cut off. A task of its own: a rule that
-/// has much to send holds up no recovery.
+/// Applies the rules of the outboxes that this relay leads, until the task is aborted. It runs as
+/// its own task, so that a rule with many dead letters to retry does not delay recovery.
 pub(crate) async fn keep_retrying(
     store: Arc<dyn Database>,
     outboxes: Vec<OutboxConfig>,
@@ -109,17 +109,18 @@ pub(crate) async fn keep_retrying(
     }
 }
 
-/// One rule at work: it goes through the dead letters again and again, oldest first, so that what
-/// failed in the order of its key goes out in that order.
+/// The state of one rule. It walks the dead letters repeatedly, oldest first, so that events of a
+/// key that failed in order are retried in that order.
 struct AutoRetrier {
     outbox: Outbox,
     rule: AutoRetry,
-    /// Where the next look begins.
+    /// The next page starts after this id.
     after_id: i64,
-    /// Since when it has been going through them. Due is what was due then: otherwise one that
-    /// becomes due on the way would overtake an older one that was looked at before.
+    /// Start of the current walk. Only dead letters that were due at this time are retried:
+    /// otherwise one that becomes due during the walk would overtake an older one that the walk has
+    /// already passed.
     started: Instant,
-    /// Dead letters that cannot be sent again, and the log says so.
+    /// Dead letters that cannot be retried; each is logged once.
     told: HashSet<i64>,
 }
 
@@ -135,8 +136,8 @@ impl AutoRetrier {
         })
     }
 
-    /// One round. Each retry is a transaction of its own: whoever dies in between has retried some,
-    /// and `redrive_count`, which travels with the event, keeps the count.
+    /// Runs one round. Each retry is a transaction of its own: a crash in between loses nothing,
+    /// because `redrive_count` travels with the event and keeps the count.
     async fn round(&mut self, store: &dyn Database) -> Result<(), StoreError> {
         let filter = self.rule.filter();
         for _ in 0..LOOKS_MAX {
@@ -178,10 +179,10 @@ impl AutoRetrier {
                 );
                 Ok(())
             }
-            // An operator was faster.
+            // An operator has retried or resolved it first.
             Err(StoreError::Refused(_)) => Ok(()),
             Err(error) if error.is_transient() => Err(error),
-            // The others must not wait for one that will never go.
+            // One dead letter that can never be retried must not block the others.
             Err(error) => {
                 if self.told.len() < TOLD_MAX && self.told.insert(letter.id) {
                     tracing::error!(outbox, rule = name, dead_letter, %error,

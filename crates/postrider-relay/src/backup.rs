@@ -1,11 +1,12 @@
-//! The second rung: dead letters in an append-only file of JSON lines.
+//! The backup file, the second stage of the safety net: an append-only file of JSON lines.
 //!
-//! Every line carries a SHA-256 of its content, and counts only once it is on the disk (fsync).
-//! A `dead` line has everything that is needed to restore the event; a `closed` line says that the
-//! dead-letter table has it by now. A `batch` line has the counts of a buffer's batch.
+//! Every line carries a SHA-256 of its content, and counts only once it is on disk (fsync). A
+//! `dead` line has everything needed to restore the event; a `closed` line says that the
+//! dead-letter table has the event by now. A `batch` line has the counts of a buffer's batch.
 //!
-//! A closed line may be in another file than the dead line: any relay may move a row that was marked.
-//! So whoever imports a file asks the store, which knows best; closed lines only spare the question.
+//! A closed line may be in a different file from its dead line, because any relay may move a marked
+//! row. An import therefore asks the store, which is authoritative; closed lines only save the
+//! query.
 
 use std::collections::HashMap;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -22,32 +23,32 @@ pub use crate::dead_batch::{DeadBatch, RawText};
 
 const FILE_NAME: &str = "dead-letters.jsonl";
 
-/// One line.
+/// One line of the backup file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Record {
-    /// An event that the dead-letter table could not take.
+    /// An event that could not be written to the dead-letter table.
     Dead {
         /// Name of its outbox.
         outbox: String,
-        /// When it was written, on this machine's clock.
+        /// When the line was written, on this machine's clock.
         written_at: DateTime<Utc>,
-        /// The event. Boxed: it is far larger than the other variant.
+        /// The event. Boxed, because it is far larger than the other variants.
         event: Box<ImportEntry>,
     },
-    /// An event that the dead-letter table has taken since.
+    /// An event that has since been written to the dead-letter table.
     Closed {
         /// Name of its outbox.
         outbox: String,
-        /// When, on this machine's clock.
+        /// When the line was written, on this machine's clock.
         written_at: DateTime<Utc>,
         /// Row id in the outbox.
         original_id: i64,
-        /// Identity; older files do not have it.
+        /// Identity of the event; absent in older files.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         event_id: Option<String>,
     },
-    /// A batch of a buffer whose counts could go nowhere else.
+    /// A batch of a buffer whose counts could not be saved anywhere else.
     Batch(DeadBatch),
 }
 
@@ -62,25 +63,25 @@ struct Line {
 pub struct Backup {
     folder: PathBuf,
     bytes_max: u64,
-    /// One writer at a time; lines must not mix.
+    /// Allows one writer at a time, so that lines do not interleave.
     writing: Mutex<()>,
 }
 
 impl Backup {
-    /// A backup in that folder. Nothing is written until it is needed.
+    /// Creates a backup in `folder`. Nothing is written until the first append.
     pub fn new(folder: impl Into<PathBuf>, bytes_max: u64) -> Self {
         Self { folder: folder.into(), bytes_max, writing: Mutex::new(()) }
     }
 
-    /// The file that is written to.
+    /// Returns the path of the file that is written to.
     pub fn path(&self) -> PathBuf {
         self.folder.join(FILE_NAME)
     }
 
-    /// Appends records and waits until they are on the disk. Blocks.
+    /// Appends records and waits until they are on disk. Blocks the thread.
     ///
     /// # Errors
-    /// If the folder or file cannot be written, or the disk does not confirm.
+    /// If the folder or file cannot be written, or the fsync fails.
     pub fn append(&self, records: &[Record]) -> io::Result<()> {
         let _writing = self.writing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut text = String::new();
@@ -97,7 +98,7 @@ impl Backup {
         file.sync_all()
     }
 
-    /// Opens the file for appending; a full one is moved aside first.
+    /// Opens the file for appending. A file that reached its maximum size is renamed first.
     fn open(&self) -> io::Result<File> {
         let mut builder = DirBuilder::new();
         builder.recursive(true);
@@ -112,7 +113,7 @@ impl Backup {
         builder.create(&self.folder)?;
         let path = self.path();
         let found = std::fs::symlink_metadata(&path).ok();
-        // Through a link, payloads would be appended to a file that somebody else chose.
+        // Through a symbolic link, payloads would be appended to a file that someone else chose.
         if found.as_ref().is_some_and(|found| !found.is_file()) {
             let what = format!("`{}` is not a regular file; remove it", path.display());
             return Err(io::Error::other(what));
@@ -126,15 +127,15 @@ impl Backup {
         #[cfg(unix)]
         keep_private(&file);
         if created {
-            // The name itself must survive a crash as well.
+            // The directory entry must survive a crash as well.
             File::open(&self.folder)?.sync_all()?;
         }
         Ok(file)
     }
 }
 
-/// Takes a file that others can read away from them: it has payloads in it. Where that is refused,
-/// the event in the file is worth more than its mode.
+/// Restricts the file's mode to its owner, because it contains payloads. If that fails, it only
+/// warns: saving the event matters more than the mode of the file.
 #[cfg(unix)]
 fn keep_private(file: &File) {
     use std::os::unix::fs::PermissionsExt;
@@ -146,13 +147,13 @@ fn keep_private(file: &File) {
     }
 }
 
-/// Checks that not every user can replace what a backup in that folder holds. One that does not
-/// exist yet is made with mode 0700.
+/// Checks that the backup folder cannot be replaced or written by every user. A folder that does
+/// not exist yet passes: it will be created with mode 0700.
 ///
 /// # Errors
 /// If it is a symbolic link, or every user can write to it.
 pub fn check_folder(folder: &Path) -> io::Result<()> {
-    // Without a slash at its end, which would follow a link.
+    // Removes a trailing slash, which would make the metadata call follow a symbolic link.
     let folder: PathBuf = folder.components().collect();
     let Ok(found) = std::fs::symlink_metadata(&folder) else { return Ok(()) };
     if found.is_symlink() {
@@ -170,11 +171,11 @@ pub fn check_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Checks that a backup in that folder can be written, without leaving anything behind: a folder
-/// that does not exist yet is made and taken away again.
+/// Checks that a backup in `folder` can be written, without leaving anything behind: a folder that
+/// does not exist yet is created and removed again.
 ///
 /// # Errors
-/// If a file cannot be made or written there, or the one that is there cannot be appended to.
+/// If a file cannot be created or written there, or the existing backup file cannot be appended to.
 pub fn check_writable(folder: &Path) -> io::Result<()> {
     let file = folder.join(FILE_NAME);
     if file.exists() {
@@ -185,10 +186,10 @@ pub fn check_writable(folder: &Path) -> io::Result<()> {
     let probe = folder.join(format!(".postrider-probe-{}", std::process::id()));
     let written = std::fs::create_dir_all(folder)
         .and_then(|()| std::fs::write(&probe, b"can this be written?"));
-    // Of a full disk, the empty file is left.
+    // On a full disk the write fails but leaves an empty file behind.
     let removed = std::fs::remove_file(&probe);
     for made in missing {
-        // One that is not empty any more stays.
+        // A folder that is no longer empty stays.
         drop(std::fs::remove_dir(made));
     }
     written.and(removed)
@@ -204,7 +205,7 @@ fn ends_within_a_line(file: &mut File) -> io::Result<bool> {
     Ok(last != *b"\n")
 }
 
-/// Writes one line, for a file or stream of the caller's own. It counts once the caller has
+/// Writes one record to a file or stream of the caller's. It is durable only once the caller has
 /// flushed it.
 ///
 /// # Errors
@@ -224,22 +225,22 @@ fn sha256(text: &str) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What backup files hold.
+/// The contents of one or more backup files.
 #[derive(Debug, Default)]
 pub struct Contents {
-    /// Events that are not closed, with the name of their outbox, in the order of their row ids: a
-    /// retry of all of them keeps the order of each key.
+    /// Events that are not closed, with the name of their outbox, ordered by outbox and row id:
+    /// retrying them in this order keeps the order of each key.
     pub open: Vec<(String, ImportEntry)>,
-    /// Events that are closed.
+    /// Number of events that are closed.
     pub closed: usize,
     /// Batches of buffers, each once, in the order in which they were written.
     pub batches: Vec<DeadBatch>,
-    /// Lines that cannot be trusted: number and reason.
+    /// Lines that failed verification: line number and reason.
     pub damaged: Vec<(usize, String)>,
 }
 
-/// Reads a backup file and verifies every line. A damaged line does not keep the others from being
-/// read.
+/// Reads a backup file and verifies every line. A damaged line does not prevent the others from
+/// being read.
 ///
 /// # Errors
 /// If the file cannot be read at all.
@@ -247,7 +248,7 @@ pub fn read(path: &Path) -> io::Result<Contents> {
     read_from(io::BufReader::new(File::open(path)?))
 }
 
-/// As [`read`], from a stream.
+/// Same as [`read`], from a stream.
 ///
 /// # Errors
 /// If the stream ends with an error.
@@ -257,7 +258,7 @@ pub fn read_from(reader: impl BufRead) -> io::Result<Contents> {
     Ok(Contents { damaged, ..files.contents() })
 }
 
-/// The backup files in a folder, in the order of their names.
+/// Lists the backup files in a folder, sorted by name.
 ///
 /// # Errors
 /// If the folder cannot be read.
@@ -273,11 +274,11 @@ pub fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Backup files that are read together: what one of them closes is closed in all.
+/// Backup files that are read together: a closed line in one file closes the event in all of them.
 #[derive(Debug, Default)]
 pub struct BackupFiles {
     files: usize,
-    /// Dead lines, with their place.
+    /// Dead lines, with their position.
     dead: Vec<(String, Place, ImportEntry)>,
     /// Closed lines, by outbox and row id.
     closings: HashMap<(String, i64), Vec<Closing>>,
@@ -293,8 +294,9 @@ struct Place {
 }
 
 impl Place {
-    /// Whether this line was written before another. Within a file the lines say so, between files
-    /// the clocks of the machines; where these disagree with what happened, the store decides.
+    /// Returns whether this line was written before another. Within a file the line numbers decide,
+    /// between files the clocks of the machines. Where these clocks are wrong, the store decides at
+    /// import.
     fn is_before(&self, other: &Self) -> bool {
         match self.file == other.file {
             true => self.line < other.line,
@@ -310,8 +312,8 @@ struct Closing {
 }
 
 impl Closing {
-    /// Whether it is about that event, and later: a row id, or a whole event, may be used again after
-    /// a restore of the database.
+    /// Returns whether this line closes that event: it is about the same event and was written
+    /// later. After a restore of the database, a row id or a whole event may occur again.
     fn closes(&self, place: &Place, event: &ImportEntry) -> bool {
         let same = |id: &String| id.eq_ignore_ascii_case(&event.event_id);
         self.event_id.as_ref().is_none_or(same) && place.is_before(&self.place)
@@ -319,7 +321,7 @@ impl Closing {
 }
 
 impl BackupFiles {
-    /// Reads one more file. Answers the lines that cannot be trusted: number and reason.
+    /// Reads one more file. Returns the lines that failed verification: line number and reason.
     ///
     /// # Errors
     /// If the stream ends with an error.
@@ -349,7 +351,7 @@ impl BackupFiles {
                 let closing = Closing { place: place(written_at), event_id };
                 self.closings.entry((outbox, original_id)).or_default().push(closing);
             }
-            // A worker that died after this line makes another one of the same batch.
+            // A worker that died after writing this line leads to a second line for the same batch.
             Record::Batch(batch) => {
                 if !self.batches.iter().any(|known| known.batch == batch.batch) {
                     self.batches.push(batch);
@@ -358,7 +360,7 @@ impl BackupFiles {
         }
     }
 
-    /// What they hold together. An event that is in them several times counts with its last line.
+    /// Merges the files. An event that occurs several times counts with its last line.
     pub fn contents(self) -> Contents {
         let mut contents = Contents { batches: self.batches, ..Contents::default() };
         let mut open: HashMap<(String, i64, String), (Place, ImportEntry)> = HashMap::new();

@@ -1,4 +1,5 @@
-//! Bodies and texts by template (Jinja): what a destination wants to read instead of the payload.
+//! Bodies and texts rendered from templates (Jinja), for destinations that do not take the payload
+//! as it is.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
 
 use crate::view::EventView;
 
-/// What a template may name.
+/// Variables that a template may use.
 const VARIABLES: [&str; 11] = [
     "id",
     "event_id",
@@ -23,16 +24,16 @@ const VARIABLES: [&str; 11] = [
 ];
 const TEMPLATE: &str = "template";
 
-/// How values are written, so that none of them can become more than a value.
+/// How values are escaped, so that a value cannot change the structure of the text around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Escape {
-    /// As they are.
+    /// No escaping.
     None,
-    /// As JSON, with quotes: `{"name": {{ payload.name }}}`. The whole must be JSON too.
+    /// As JSON, with quotes: `{"name": {{ payload.name }}}`. The rendered text must be valid JSON.
     Json,
-    /// As text of Discord: a value does not end the block of code that it is in.
+    /// As Discord text: a value cannot end the code block that contains it.
     Discord,
-    /// The same for Slack, in which `<!channel>` would call everybody too.
+    /// The same for Slack, where `<!channel>` would also notify everyone.
     Slack,
 }
 
@@ -41,22 +42,22 @@ pub(crate) struct Body {
     environment: Environment<'static>,
     escape: Escape,
     setting: &'static str,
-    /// Those of [`VARIABLES`] that may be in it: nothing else is handed over, or even parsed.
+    /// The [`VARIABLES`] that the template may contain; the others are neither passed nor parsed.
     variables: Vec<&'static str>,
 }
 
 impl Body {
-    /// Compiles a template; `setting` is its name, for messages.
+    /// Compiles a template; `setting` is the name of its configuration key, for error messages.
     ///
     /// # Errors
-    /// Says what is wrong and in which line, or which name is unknown.
+    /// Says what is wrong and on which line, or which name is unknown.
     pub(crate) fn compile(
         setting: &'static str,
         text: &str,
         escape: Escape,
     ) -> Result<Self, String> {
         let mut environment = Environment::new();
-        // So that errors name the variable.
+        // Makes errors name the variable.
         environment.set_debug(true);
         environment.set_auto_escape_callback(move |_| match escape {
             Escape::Json => AutoEscape::Json,
@@ -88,8 +89,8 @@ impl Body {
             let allowed = VARIABLES.join(", ");
             return Err(wrong(format!("`{name}` is unknown; allowed are {allowed}")));
         }
-        // Filters and functions are looked up when they are called: a first try without an event,
-        // in which nothing is missing, calls most of them.
+        // The engine looks up filters and functions only when they are called. A trial run with
+        // empty values, in which undefined fields are allowed, calls most of them.
         environment.set_undefined_behavior(UndefinedBehavior::Chainable);
         let tried = environment.get_template(TEMPLATE).and_then(|t| t.render(sample()));
         if let Err(error) = tried
@@ -100,20 +101,20 @@ impl Body {
         {
             return Err(wrong(error.to_string()));
         }
-        // A field that is absent must not become an empty place in a message; in an `if` it is a
-        // question, and the answer is no.
+        // A missing field must be an error, not an empty string in a message. In an `if`, it is
+        // false.
         environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
-        // By whole words: `payload_text` does not need the payload to be parsed.
+        // Matches whole words: `payload_text` does not require the payload to be parsed.
         let word = |c: char| !c.is_alphanumeric() && c != '_';
         let is_in = |name: &&str| text.split(word).any(|found| found == *name);
         let variables = VARIABLES.into_iter().filter(is_in).collect();
         Ok(Self { environment, escape, setting, variables })
     }
 
-    /// Puts the event in.
+    /// Renders the template for an event.
     ///
     /// # Errors
-    /// Names what the event lacks.
+    /// Names the field that the event lacks.
     pub(crate) fn render(&self, view: &EventView<'_>) -> Result<String, String> {
         let wrong = |why: String| format!("`{}`: {why}", self.setting);
         let mut context: BTreeMap<&str, Value> = BTreeMap::new();
@@ -136,7 +137,7 @@ impl Body {
     }
 }
 
-/// An event that has everything, with nothing in it.
+/// Sample values for a trial run: empty texts, with `headers` and `payload` undefined.
 fn sample() -> Value {
     let absent = ["headers", "payload"];
     let texts = VARIABLES.into_iter().filter(|name| !absent.contains(name));
@@ -163,8 +164,8 @@ fn variable(name: &str, view: &EventView<'_>) -> Result<Value, String> {
     })
 }
 
-/// With a zero-width space between backticks, and around one at either end: three in a row would end a
-/// block of code, also where two of them are another value's.
+/// Inserts a zero-width space between backticks, and around a backtick at either end of the value.
+/// Three in a row would end a code block, even when two of them belong to another value.
 fn fenced(text: &str) -> String {
     let apart = text.replace("``", "`\u{200b}`\u{200b}");
     let space = |is_there: bool| if is_there { "\u{200b}" } else { "" };
@@ -319,7 +320,7 @@ mod tests {
     ];
 
     proptest! {
-        /// Values come out of a JSON body as they went in, and nothing else does.
+        /// Values in a JSON body are read back unchanged, and nothing is added.
         #[test]
         fn fuzz_bodies_of_json(values in (fuzz::json(), fuzz::json(), fuzz::text())) {
             let (a, b, text) = values;
@@ -331,7 +332,7 @@ mod tests {
             prop_assert_eq!(rendered, serde_json::json!({ "a": a, "text": [text], "b": b }));
         }
 
-        /// No value leaves the block of code that it is in, nor calls anybody.
+        /// No value ends the code block that contains it, or notifies anyone.
         #[test]
         fn fuzz_bodies_of_chats(event in fuzz::event()) {
             let template = "```\n{{ payload_text }}{{ event_type }}{{ aggregate_id }}\n```";
@@ -343,7 +344,7 @@ mod tests {
             }
         }
 
-        /// A template of any text is refused or rendered. What is called JSON is JSON.
+        /// Any text is either refused as a template or rendered. A JSON body is always valid JSON.
         #[test]
         fn fuzz_bodies(
             parts in proptest::collection::vec(

@@ -1,4 +1,4 @@
-//! The breaker of one destination. It has no clock: times are handed in.
+//! The circuit breaker of one destination. It has no clock: times are passed in.
 
 use std::time::Duration;
 
@@ -12,24 +12,27 @@ use crate::policy::RETRY_AFTER_MAX;
 use crate::sink::Outcome;
 use crate::window::Window;
 
-/// Consecutive `Down` answers of different events after which a destination counts as down.
+/// Consecutive `Down` outcomes of different events that open the breaker.
 const OPEN_AFTER: usize = 5;
-/// Or this share of the calls of [`RECENT_SECONDS`], of at least so many.
+/// The breaker also opens at this share of failed calls within [`RECENT_SECONDS`], given at least
+/// [`OPEN_AT_CALLS`] calls.
 const OPEN_AT_SHARE: f64 = 0.5;
 const OPEN_AT_CALLS: u64 = 20;
 const RECENT_SECONDS: u64 = 10;
-/// Between two deferred events of a destination: a million of them are not claimed and deferred
-/// again as fast as the store can do it, at the expense of the destinations that are up.
+/// Minimum spacing between two deferred events of a destination. Without it, a backlog of a million
+/// events would be claimed and deferred again as fast as the store can do it, at the expense of the
+/// destinations that are up.
 const DEFERRAL_SPACING: Duration = Duration::from_millis(1);
-/// Wait before the first probe by a caller. It doubles with each that fails, up to half of the time
-/// between two probes, so that a caller who asks at all goes before the events.
+/// Wait before the first probe by a caller. It doubles with each failed probe, up to half of the
+/// interval between probes, so that callers, if there are any, probe before events do.
 const CALLER_PROBE_AFTER: Duration = Duration::from_secs(1);
 
-/// Calls of the last seconds, in a bucket per second.
+/// Counts the calls of the last seconds, in one bucket per second.
 #[derive(Debug)]
 struct Recent {
     since: Instant,
-    /// The second that it counts, calls, and the `Down` among them.
+    /// Per bucket: the second that it counts, the number of calls, and how many of them were
+    /// `Down`.
     buckets: [(u64, u32, u32); RECENT_SECONDS as usize],
 }
 
@@ -52,7 +55,7 @@ impl Recent {
         bucket.2 = bucket.2.saturating_add(down);
     }
 
-    /// Whether so many calls failed that the destination counts as down.
+    /// Returns whether the share of failed calls opens the breaker.
     fn mostly_down(&self, now: Instant) -> bool {
         let oldest = (self.second(now) + 1).saturating_sub(RECENT_SECONDS);
         let recent = self.buckets.iter().filter(|(second, ..)| *second >= oldest);
@@ -62,31 +65,31 @@ impl Recent {
     }
 }
 
-/// What an open breaker remembers.
+/// The state of an open breaker.
 #[derive(Debug)]
 struct Open {
-    /// By the share of failed calls: then successes go on beside the failures, and only the answer
-    /// to a probe closes it.
+    /// Opened by the share of failed calls. In that case successes continue between the failures,
+    /// and only a successful probe closes the breaker.
     by_share: bool,
     next_probe_at: Instant,
-    /// For callers whose call has not failed yet.
+    /// The same for callers whose call has not failed before.
     next_caller_probe_at: Instant,
     caller_wait: Duration,
     probe: Option<i64>,
     last_probe: Option<i64>,
-    /// Other events than the last probe are known to wait.
+    /// Whether events other than the last probe are known to be waiting.
     others_wait: bool,
     last_deferred_until: Instant,
 }
 
-/// Who asked a destination: an event, or a caller that is none.
+/// The origin of a call: an event, or a caller of the gateway.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asker {
-    /// Row id of an event. Callers that are no events have numbers below zero.
+    /// Row id of the event. Callers have negative numbers.
     pub(crate) id: i64,
-    /// What is asked: a caller and the event that repeats the call ask the same.
+    /// Identifies the call: a caller and the event that repeats its call have the same number.
     pub(crate) call: i64,
-    /// When its previous try ended without delivery, on the database's clock.
+    /// When the event's previous attempt ended without delivery, on the database's clock.
     pub(crate) last_failed_at: Option<DateTime<Utc>>,
 }
 
@@ -96,24 +99,25 @@ pub(crate) struct Breaker {
     adaptive: bool,
     open: Option<Open>,
     down_streak: u32,
-    /// The different events of the streak, as many as it takes to open.
+    /// The different calls of the streak, at most as many as it takes to open the breaker.
     down_ids: Vec<i64>,
     down_since: Option<Instant>,
-    /// When an event was sent that it took. The answer may be much later than that, because it waits
-    /// for those of its batch, and says nothing of the time between.
+    /// When the last delivered event was sent, on the database's clock. The outcome may arrive much
+    /// later, because it waits for the rest of its batch, and says nothing about the time in
+    /// between.
     last_success_at: Option<DateTime<Utc>>,
-    /// The same moment on the database's clock and on ours, as the last event showed it.
+    /// The same moment on the database's clock and on the local one, taken from the last outcome.
     clock: Option<(DateTime<Utc>, Instant)>,
     recent: Recent,
     window: Window,
     in_flight: u32,
-    /// Where callers share the destination with the relay.
+    /// Set where callers of a gateway share the destination with the relay.
     failed_calls: Option<FailedCalls>,
     pub(crate) heard_at: Instant,
 }
 
 impl Breaker {
-    /// `adaptive`: an overload makes the window smaller.
+    /// Creates a closed breaker. `adaptive`: an overload shrinks the window.
     pub(crate) fn new(probe_every: Duration, adaptive: bool, now: Instant) -> Self {
         Self {
             probe_every,
@@ -132,7 +136,7 @@ impl Breaker {
         }
     }
 
-    /// Remembers which calls failed: for a destination that callers share with the relay.
+    /// Tracks failed calls, for a destination that callers share with the relay.
     #[must_use]
     pub(crate) fn with_callers(self) -> Self {
         Self { failed_calls: Some(FailedCalls::default()), ..self }
@@ -142,7 +146,7 @@ impl Breaker {
         self.open.is_some()
     }
 
-    /// For people.
+    /// Describes the destination for operators.
     pub(crate) fn known(&self, destination: &str) -> KnownDestination {
         KnownDestination {
             destination: destination.to_owned(),
@@ -166,8 +170,8 @@ impl Breaker {
         }
     }
 
-    /// Takes an answer into account. `sent_at` is when the event was sent, `answered_at` is the same
-    /// moment as `now` on the database's clock; a caller that is no event does not know it.
+    /// Records an outcome. `sent_at` is when the event was sent; `answered_at` is `now` on the
+    /// database's clock, which a caller that is not an event does not know.
     pub(crate) fn record(
         &mut self,
         asker: Asker,
@@ -203,12 +207,13 @@ impl Breaker {
         }
     }
 
-    /// Closed, with nothing to be forgiven and no window that could grow.
+    /// Returns whether it is closed, with no failures pending and no window that could grow.
     pub(crate) fn is_healthy(&self) -> bool {
         !self.is_open() && self.down_since.is_none() && self.window().is_none()
     }
 
-    /// Many events delivered while it is healthy: the same as recording each.
+    /// Records many delivered events of a healthy destination, with the same effect on the breaker
+    /// as recording each of them.
     pub(crate) fn took(
         &mut self,
         events: usize,
@@ -236,10 +241,11 @@ impl Breaker {
         now: Instant,
     ) -> Option<Turn> {
         self.down_since.get_or_insert(now);
-        // Who asks to be left alone speaks of all calls.
+        // A `Retry-After` applies to all calls, so it does not mark this call as broken.
         let calls = self.failed_calls.as_mut().filter(|_| retry_after.is_none());
         let is_broken = calls.map(|calls| calls.failed(asker.call, now));
-        // It took others since: this is about the event, and no reason to slow the others down.
+        // The destination accepted other events since this one last failed. The event is the likely
+        // cause, so it is not a reason to slow down the others.
         let poison = matches!((asker.last_failed_at, self.last_success_at),
             (Some(failed), Some(success)) if success > failed);
         let is_broken = is_broken.is_some_and(|is_broken| is_broken || poison);
@@ -258,7 +264,7 @@ impl Breaker {
             open.others_wait |= open.last_probe != Some(asker.id);
             return None;
         }
-        // Nor are calls that fail whenever they are made, however many.
+        // Calls that fail whenever they are made are not an outage either, however many there are.
         if is_broken {
             return None;
         }
@@ -284,7 +290,8 @@ impl Breaker {
         Some(Turn::WentDown)
     }
 
-    /// While it is open: a call failed, which may have been the probe of a caller.
+    /// Postpones the next probe by a caller after a failed call, if the breaker is open. The failed
+    /// call may have been such a probe.
     fn postpone_caller_probe(
         &mut self,
         asker: Asker,
@@ -320,18 +327,20 @@ impl Breaker {
         None
     }
 
-    /// While it is open: which of these events is the next probe. One at a time, and not the one of
-    /// last time while others wait.
+    /// Chooses the next probe among these events while the breaker is open. Only one probe is in
+    /// flight at a time, and the last one is not repeated while other events wait.
     pub(crate) fn appoint(&mut self, ids: &[i64], now: Instant) -> Option<i64> {
         let open = self.open.as_mut()?;
         if ids.is_empty() || open.probe.is_some() || now < open.next_probe_at {
             return None;
         }
-        // In turn: with the lowest ids first, two events that never succeed would keep out all others.
+        // Takes ids in turn: if the lowest id always came first, two events that never succeed
+        // would starve the rest.
         let next = ids.iter().filter(|id| open.last_probe.is_none_or(|last| **id > last)).min();
         let other = next.or(ids.iter().filter(|id| Some(**id) != open.last_probe).min());
         if other.is_none() && open.others_wait {
-            // It is deferred behind them. If it comes alone again, they were delivered elsewhere.
+            // The last probe is deferred behind the others. If it comes alone again, they were
+            // delivered by another relay.
             open.others_wait = false;
             return None;
         }
@@ -342,8 +351,9 @@ impl Breaker {
         Some(chosen)
     }
 
-    /// While it is open: makes the call of a caller the probe, if it is time for one. Callers go before
-    /// events, which may be the very calls that fail. A call that failed itself waits as events do.
+    /// Makes a caller's call the probe if one is due while the breaker is open. Callers go before
+    /// events, which may be exactly the calls that fail. A call that has failed before waits as
+    /// long as events do.
     #[cfg(feature = "gateway")]
     pub(crate) fn appoint_caller(&mut self, call: i64, now: Instant) -> bool {
         let failed = self.failed_calls.as_ref().is_some_and(|calls| calls.contains(call));
@@ -356,7 +366,7 @@ impl Breaker {
         is_due
     }
 
-    /// The probe is back, or never left. Answers whether this was it.
+    /// Ends the probe, whether it was sent or not. Returns whether this event was the probe.
     pub(crate) fn end_probe(&mut self, id: i64) -> bool {
         match &mut self.open {
             Some(open) if open.probe == Some(id) => {
@@ -367,7 +377,8 @@ impl Breaker {
         }
     }
 
-    /// Time until the next probe; with one under way, the time until there could be another.
+    /// Returns the time until the next probe; while one is in flight, the time until there could be
+    /// another.
     fn probe_in(&self, now: Instant) -> Duration {
         match &self.open {
             None => Duration::ZERO,
@@ -376,7 +387,7 @@ impl Breaker {
         }
     }
 
-    /// While it is open: how long an event waits, and whether a probe is due.
+    /// Returns how long an event waits and whether a probe is due, if the breaker is open.
     pub(crate) fn wait(&mut self, id: i64, now: Instant) -> Option<(Duration, bool)> {
         let delay = self.wait_for_probe(now);
         let open = self.open.as_mut()?;
@@ -384,7 +395,8 @@ impl Breaker {
         Some((delay, open.probe.is_none() && open.next_probe_at <= now))
     }
 
-    /// A probe that is due is another event's turn.
+    /// Returns the wait of an event that is not the probe: if a probe is due, another event is sent
+    /// as the probe.
     fn wait_for_probe(&self, now: Instant) -> Duration {
         match self.probe_in(now) {
             Duration::ZERO => self.probe_every,
@@ -392,19 +404,20 @@ impl Breaker {
         }
     }
 
-    /// How long an event waits that is not sent because the breaker is open.
+    /// Returns how long to defer an event that is not sent because the breaker is open.
     pub(crate) fn defer(&mut self, id: i64, now: Instant, max: Option<Duration>) -> Duration {
         let wait = self.wait_for_probe(now);
         let Some(open) = &mut self.open else { return Duration::ZERO };
         open.others_wait |= open.last_probe != Some(id);
         let spaced = (now + wait).max(open.last_deferred_until + DEFERRAL_SPACING);
-        // Also where the destination asked for a longer wait: it may be back sooner.
+        // The maximum applies even if the destination asked for a longer wait: it may be back
+        // sooner.
         let until = max.map_or(spaced, |max| spaced.min(now + max));
         open.last_deferred_until = until;
         until.saturating_duration_since(now)
     }
 
-    /// Places that are free; `None` is no limit. An open breaker has none.
+    /// Returns the number of free permits; `None` means no limit. An open breaker has none.
     pub(crate) fn room(&self) -> Option<u32> {
         match self.is_open() {
             true => Some(0),
@@ -412,12 +425,12 @@ impl Breaker {
         }
     }
 
-    /// Whether this event is the probe under way.
+    /// Returns whether this event is the probe in flight.
     pub(crate) fn is_probe(&self, id: i64) -> bool {
         self.open.as_ref().is_some_and(|open| open.probe == Some(id))
     }
 
-    /// Events at the same time; `None` is no limit.
+    /// Returns how many events may be in flight at the same time; `None` means no limit.
     pub(crate) fn window(&self) -> Option<u32> {
         self.window.size()
     }
@@ -439,7 +452,7 @@ fn earlier(at: DateTime<Utc>, by: Duration) -> Option<DateTime<Utc>> {
     at.checked_sub_signed(chrono::Duration::from_std(by).ok()?)
 }
 
-/// The wait that a destination asked for, as far as it is honoured.
+/// Returns the wait that a destination asked for, capped at the maximum that is honoured.
 fn asked_wait(retry_after: Option<Duration>) -> Duration {
     retry_after.map_or(Duration::ZERO, |wait| wait.min(RETRY_AFTER_MAX))
 }

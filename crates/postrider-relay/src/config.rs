@@ -1,4 +1,4 @@
-//! What a relay is told.
+//! Configuration of a relay.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,47 +16,48 @@ use crate::preset::Preset;
 use crate::rate::RateLimit;
 use crate::sink::Sink;
 
-/// An outbox and where its events go.
+/// An outbox and the sink of its events.
 #[derive(Clone)]
 pub struct OutboxConfig {
     /// Name and table.
     pub outbox: Outbox,
-    /// How it is worked through.
+    /// Preset: intervals, retries, retention and alert thresholds.
     pub preset: Preset,
     /// How long a `request_id` is remembered.
     pub dedupe: Dedupe,
     /// Whether the store sends wake-up hints for it.
     pub notify: bool,
-    /// How relays share the work; `None` follows the database, `Some` refuses to work in another
-    /// mode than this.
+    /// How relays share the work. `None` follows the database; `Some` refuses to work in any other
+    /// mode.
     pub claim: Option<ClaimMode>,
-    /// Mode `rows`: the share of the rows that this relay takes.
+    /// Mode `rows`: the share of the rows that this relay claims.
     pub share: Share,
-    /// Mode `lanes`: what becomes of a key whose event fails.
+    /// Mode `lanes`: what happens to a key whose event fails.
     pub failing_key: FailingKey,
-    /// Mode `lanes`: what the relay keeps in memory.
+    /// Mode `lanes`: memory limits of the relay.
     pub lane_limits: LaneLimits,
     /// The sink.
     pub sink: Arc<dyn Sink>,
-    /// The same, where it is other outboxes: see [`OutboxConfig::fanned_out`].
+    /// The same sink, if it consists of other outboxes: see [`OutboxConfig::fanned_out`].
     pub fan_out: Option<Arc<FanOut>>,
-    /// A table of another program that this outbox serves; the relay only cleans it up.
+    /// A table of another program that this outbox serves. The relay only deletes its delivered
+    /// rows.
     pub adoption: Option<Adoption>,
-    /// Dead letters that are sent again without an operator.
+    /// Rules that retry dead letters without an operator.
     pub auto_retry: Vec<AutoRetry>,
-    /// Events per second that the sink gets; outboxes with the same sink share it.
+    /// Rate limit of the sink; outboxes with the same sink share it.
     pub rate: Option<Arc<RateLimit>>,
-    /// Batches in flight at the same time: one is settled while the next is delivered and a third
-    /// is claimed.
+    /// Maximum number of batches in flight. With three, one is settled while the next is delivered
+    /// and a third is claimed.
     pub batches_max: usize,
-    /// Bytes of payload and headers per batch.
+    /// Maximum bytes of payload and headers per batch.
     pub batch_bytes_max: u64,
-    /// Time for one delivery call; far below the stall time.
+    /// Timeout of one delivery call; must be far below the stall time.
     pub deliver_timeout: Duration,
 }
 
 impl OutboxConfig {
-    /// An outbox with the defaults of its preset.
+    /// Creates the configuration of an outbox with the defaults of its preset.
     pub fn new(outbox: Outbox, preset: Preset, sink: Arc<dyn Sink>) -> Self {
         Self {
             outbox,
@@ -78,26 +79,27 @@ impl OutboxConfig {
         }
     }
 
-    /// An outbox whose events are copied into other outboxes.
+    /// Creates the configuration of an outbox whose events are copied into other outboxes.
     pub fn fanned_out(outbox: Outbox, preset: Preset, fan_out: Arc<FanOut>) -> Self {
         let sink: Arc<dyn Sink> = Arc::clone(&fan_out) as _;
         Self { fan_out: Some(fan_out), ..Self::new(outbox, preset, sink) }
     }
 
-    /// Whether there is a place for what the destination of an event answers.
+    /// Returns whether the outbox keeps what destinations answered.
     pub(crate) fn keeps_answers(&self) -> bool {
         self.preset.on_success == OnSuccess::Archive
     }
 
-    /// What the store is told of a delivered event.
+    /// Builds the settlement of a delivered event for the store.
     pub(crate) fn delivery(&self, event: Event, response: Option<String>) -> Delivery {
-        // Delivered means that its branches were found before, by the same rule.
+        // The event was delivered, so its branches were already found, by the same rule.
         let fan_out = self.fan_out.as_ref();
         let branches = fan_out.and_then(|fan_out| fan_out.branches(&event).ok()).unwrap_or(0);
         Delivery { branches, response, ..Delivery::from(event) }
     }
 
-    /// Rows per claim: no more than the rate lets through in half of a call's time.
+    /// Returns the maximum number of rows per claim: no more than the rate limit lets through in
+    /// half of a call's timeout.
     pub(crate) fn rows_max(&self) -> u32 {
         let batch = self.preset.batch;
         let in_time = self.rate.as_ref().map(|rate| rate.events_in(self.deliver_timeout / 2));
@@ -105,42 +107,42 @@ impl OutboxConfig {
     }
 }
 
-/// What becomes of a key in mode `lanes` while its front event fails.
+/// How a key is treated in mode `lanes` while its front event fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FailingKey {
-    /// Its events wait; when the front one is a dead letter, the key goes on.
+    /// The key's events wait. When the front event becomes a dead letter, the key continues.
     #[default]
     Block,
-    /// Its events wait; when the front one is a dead letter, the key stops until an operator
-    /// releases it.
+    /// The key's events wait. When the front event becomes a dead letter, the key stops until an
+    /// operator releases it.
     Park,
-    /// The others go on, and the order of the key is lost.
+    /// The key's other events continue, and the order of the key is lost.
     Skip,
 }
 
 /// Settings of the whole relay.
 #[derive(Debug, Clone)]
 pub struct RelayConfig {
-    /// Where it runs, for people.
+    /// Name of the host, shown to operators.
     pub host: String,
     /// A relay whose heartbeat has not moved for this long is declared dead.
     pub lease: Duration,
-    /// Between heartbeats; a few fit into the lease.
+    /// Interval between heartbeats; several must fit into the lease.
     pub heartbeat_every: Duration,
-    /// Time that a graceful stop may take.
+    /// Maximum duration of a graceful stop.
     pub stop_timeout: Duration,
-    /// Between looks for stalled rows of relays that are on no list.
+    /// Interval between checks for stalled rows of relays that are not in the list of relays.
     pub recover_every: Duration,
     /// How long such a row may be held.
     pub stalled_after: Duration,
-    /// Between folds of the books, and refreshes of the gauges.
+    /// Interval between folds of the ledger and refreshes of the gauges.
     pub fold_every: Duration,
-    /// Between looks of the monitor.
+    /// Interval between checks of the monitor.
     pub monitor_every: Duration,
-    /// Between reports; zero is never.
+    /// Interval between reports; zero means never.
     pub report_every: Duration,
-    /// Between tries to move marked rows to the dead letters.
+    /// Interval between attempts to move marked rows to the dead letters.
     pub move_marked_every: Duration,
     /// Hour and minute of the nightly clean-up.
     pub clean_up_at: (u32, u32),
@@ -148,11 +150,12 @@ pub struct RelayConfig {
     pub time_zone: jiff::tz::TimeZone,
     /// How long inboxes of the same database remember an event.
     pub inbox_retention: Duration,
-    /// Rows per statement of house-keeping.
+    /// Rows per maintenance statement.
     pub chunk: u32,
-    /// A store, or the Redis of a buffer, that has not answered for this long raises an alert.
+    /// A store, or the Redis server of a buffer, that has not answered for this long raises an
+    /// alert.
     pub unreachable_after: Duration,
-    /// Dead letters that have waited this long for the store go to the backup file.
+    /// Dead letters that have waited this long for the store are written to the backup file.
     pub backup_after: Duration,
     /// Folder of the backup file.
     pub backup_folder: PathBuf,

@@ -1,30 +1,30 @@
-//! A batch of a buffer in the backup file.
+//! The backup-file record of a buffer's batch.
 
 use chrono::{DateTime, Utc};
 use postrider::store::{Batch, BatchEntry};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A batch whose counts could neither be saved nor given back.
+/// A batch whose counts could be neither saved nor returned to the buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadBatch {
     /// Name of its buffer.
     pub buffer: String,
-    /// Its id. The database has it as dead; an import saves it under this id.
+    /// Id of the batch. The database has it recorded as dead; an import saves it under this id.
     pub batch: Uuid,
-    /// When it was written, on this machine's clock.
+    /// When the record was written, on this machine's clock.
     pub written_at: DateTime<Utc>,
-    /// Why.
+    /// Why the batch could not be saved.
     pub error: String,
     /// Fields and values, as Redis had them.
     pub fields: Vec<(RawText, RawText)>,
 }
 
 impl DeadBatch {
-    /// As a batch that can be saved.
+    /// Converts the record into a batch that can be saved.
     ///
     /// # Errors
-    /// Names the first entry that is no count.
+    /// Names the first entry that is not a count.
     pub fn batch(&self) -> Result<Batch, String> {
         let entry = |(field, value): &(RawText, RawText)| match (field, value) {
             (RawText::Text(field), RawText::Text(value)) => match value.parse() {
@@ -38,15 +38,16 @@ impl DeadBatch {
     }
 }
 
-/// Bytes from Redis: as text where they are, else in hexadecimal, so that none is lost.
+/// Bytes from Redis: as text if they are valid UTF-8, otherwise in hexadecimal, so that no byte is
+/// lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum RawText {
-    /// UTF-8.
+    /// Valid UTF-8.
     Text(String),
     /// Anything else.
     Hex {
-        /// Two digits a byte.
+        /// Two hexadecimal digits per byte.
         hex: String,
     },
 }

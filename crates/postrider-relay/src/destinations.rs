@@ -1,4 +1,4 @@
-//! How the destinations of this process are doing, for whoever asks: those that are up as well.
+//! The state of all destinations of this process, including those that are up, for operators.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,22 +12,22 @@ use crate::health::Health;
 pub enum BreakerState {
     /// Down: events wait.
     Open,
-    /// Down, and an event is under way to see whether it is back.
+    /// Down, with a probe in flight to find out whether it is back.
     Probing,
     /// Up.
     Closed,
 }
 
-/// A destination that events were sent to.
+/// A destination that events have been sent to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownDestination {
     /// Where the events go.
     pub destination: String,
-    /// Whether they are sent.
+    /// Whether events are sent to it.
     pub state: BreakerState,
-    /// Events at the same time; `None` is no limit.
+    /// Maximum number of events in flight; `None` means no limit.
     pub window: Option<u32>,
-    /// When the last event was sent that it took, on the database's clock.
+    /// When the last delivered event was sent, on the database's clock.
     pub last_success_at: Option<DateTime<Utc>>,
 }
 
@@ -36,8 +36,8 @@ pub struct KnownDestination {
 pub struct DestinationBook(Mutex<BTreeMap<String, Weak<Health>>>);
 
 impl DestinationBook {
-    /// The destinations of an outbox, those that are down first, then those with a limit; no more
-    /// than `count_max`. Nothing is known of an outbox that is paused or served elsewhere.
+    /// Returns at most `count_max` destinations of an outbox: those that are down first, then those
+    /// with a limit. Returns none for an outbox that is paused or served by another process.
     pub fn of(&self, outbox: &str, count_max: usize) -> Vec<KnownDestination> {
         let health = self.lock().get(outbox).and_then(Weak::upgrade);
         let mut known = health.map(|health| health.destinations()).unwrap_or_default();
@@ -49,7 +49,7 @@ impl DestinationBook {
         known
     }
 
-    /// A pipeline of the outbox begins. What it knows goes with it.
+    /// Registers the destinations of a pipeline that starts. They disappear when the pipeline ends.
     pub(crate) fn enter(&self, outbox: &str, health: &Arc<Health>) {
         self.lock().insert(outbox.to_owned(), Arc::downgrade(health));
     }

@@ -1,36 +1,36 @@
-//! Calls that failed, to tell a call that is broken from a destination that is down.
+//! Failed calls, to distinguish a broken call from a destination that is down.
 
 use std::collections::HashMap;
 
 use tokio::time::Instant;
 
-/// Calls remembered. One more forgets the one that failed longest ago.
+/// Calls remembered. One more evicts the call that failed longest ago.
 const CALLS_MAX: usize = 256;
 
-/// The calls of one destination that failed and were not answered since.
+/// The calls of one destination that failed and have not been answered since.
 #[derive(Debug, Default)]
 pub(crate) struct FailedCalls {
     calls: HashMap<i64, FailedCall>,
-    /// When the destination last answered anything.
+    /// When the destination last answered any call.
     answered_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct FailedCall {
     failed_at: Instant,
-    /// It failed again although others were answered in between.
+    /// It failed again although other calls were answered in between.
     is_broken: bool,
 }
 
 impl FailedCalls {
-    /// The destination answered this call.
+    /// Records that the destination answered this call.
     pub(crate) fn answered(&mut self, call: i64, now: Instant) {
         self.calls.remove(&call);
         self.answered_at = Some(now);
     }
 
-    /// This call failed. Returns whether it is known to be broken, so that its failures say nothing
-    /// about the destination. It stays broken until it is answered.
+    /// Records a failure. Returns whether the call is known to be broken, in which case its
+    /// failures say nothing about the destination. It stays broken until it is answered.
     pub(crate) fn failed(&mut self, call: i64, now: Instant) -> bool {
         if let Some(known) = self.calls.get_mut(&call) {
             known.is_broken |= self.answered_at.is_some_and(|at| at > known.failed_at);
@@ -46,7 +46,7 @@ impl FailedCalls {
         false
     }
 
-    /// Whether this call failed and was not answered since.
+    /// Returns whether this call failed and has not been answered since.
     #[cfg(feature = "gateway")]
     pub(crate) fn contains(&self, call: i64) -> bool {
         self.calls.contains_key(&call)

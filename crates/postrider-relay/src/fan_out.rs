@@ -1,8 +1,9 @@
-//! Fan-out: an outbox whose sink is other outboxes.
+//! Fan-out: an outbox whose sink consists of other outboxes.
 //!
-//! An event reaches several sinks by one outbox per sink. The sink of the first is this one: settling
-//! copies the event into the outbox of each branch that takes it, in the transaction that removes it.
-//! Each branch then has its own preset, order, breaker and dead letters, and none touches another.
+//! To reach several sinks, an event goes through one outbox per sink. `FanOut` is the sink of the
+//! first outbox: settling copies the event into the outbox of each matching branch, in the
+//! transaction that removes it. Each branch then has its own preset, order, breaker and dead
+//! letters, independent of the others.
 
 use std::borrow::Cow;
 
@@ -17,13 +18,13 @@ use crate::view::EventView;
 /// A branch as configured.
 #[derive(Debug, Clone)]
 pub struct BranchSettings {
-    /// The outbox that gets the copies.
+    /// The outbox that receives the copies.
     pub outbox: Outbox,
-    /// Pattern of event types, with `*` for anything; absent: all.
+    /// Pattern of event types, with `*` for any text; absent: all.
     pub event_type: Option<String>,
-    /// Pattern of aggregate types, with `*` for anything; absent: all.
+    /// Pattern of aggregate types, with `*` for any text; absent: all.
     pub aggregate_type: Option<String>,
-    /// A condition in CEL; absent: none.
+    /// A condition in CEL; absent: no condition.
     pub filter: Option<String>,
 }
 
@@ -35,10 +36,10 @@ pub struct FanOut {
 }
 
 impl FanOut {
-    /// Reads the branches.
+    /// Builds the branches from their settings.
     ///
     /// # Errors
-    /// Names the setting that is wrong.
+    /// Names the invalid setting.
     pub fn new(name: &str, branches: &[BranchSettings]) -> Result<Self, SinkError> {
         let wrong = |message: String| SinkError { sink: name.to_owned(), message };
         if branches.is_empty() || branches.len() > BRANCHES_MAX {
@@ -69,13 +70,12 @@ impl FanOut {
         Ok(Self { name: name.to_owned(), children, conditions })
     }
 
-    /// The outboxes of the branches.
+    /// Returns the outboxes of the branches.
     pub fn children(&self) -> &[Outbox] {
         &self.children
     }
 
-    /// The branches that take an event, a bit each. The same for the same event, whenever it is
-    /// asked.
+    /// Returns the branches that take an event, one bit each. The result depends on the event only.
     ///
     /// # Errors
     /// If a filter cannot be applied to this event.
@@ -92,7 +92,7 @@ impl FanOut {
     }
 }
 
-/// What is delivered here is copied when it is settled: there is nothing to send.
+/// `deliver` sends nothing: an event is copied when it is settled.
 #[async_trait]
 impl Sink for FanOut {
     fn name(&self) -> &str {

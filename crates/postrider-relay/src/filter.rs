@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use crate::view::EventView;
 
-/// What a filter may name.
+/// Variables that a filter may use.
 const VARIABLES: [&str; 7] = [
     "event_type",
     "event_id",
@@ -25,7 +25,7 @@ pub(crate) struct Filter {
     text: String,
     program: Program,
     env: Arc<Env>,
-    /// Those of [`VARIABLES`] that it names: nothing else is handed over, or even parsed.
+    /// The [`VARIABLES`] that it uses; the others are neither passed nor parsed.
     variables: Vec<&'static str>,
 }
 
@@ -33,7 +33,7 @@ impl Filter {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// Shows where it goes wrong, or which name is unknown and what is allowed.
+    /// Shows where the syntax error is, or which name is unknown and which names are allowed.
     pub(crate) fn compile(text: &str) -> Result<Self, String> {
         let env = Arc::new(Env::stdlib());
         let wrong = |why: String| format!("filter `{text}`: {why}");
@@ -60,11 +60,11 @@ impl Filter {
         Ok(Self { text: text.to_owned(), variables, program, env })
     }
 
-    /// Whether the event is one of those. A field that the event does not have makes it none.
+    /// Returns whether the event satisfies the condition. A missing field makes it false.
     ///
     /// # Errors
-    /// If the answer is neither true nor false, or the fields do not allow the operation: an event
-    /// that the filter was not written for must not silently take another way.
+    /// If the result is not a boolean, or an operation does not apply to the field's type: an event
+    /// that the filter was not written for must not silently take another route.
     pub(crate) fn matches(&self, view: &EventView<'_>) -> Result<bool, String> {
         let mut context = Context::with_env(Arc::clone(&self.env));
         for name in &self.variables {
@@ -80,7 +80,8 @@ impl Filter {
     }
 }
 
-/// Whether it is about a field that is not there, be it that nothing can be in its parent.
+/// Returns whether the error is about a missing field, including a field of a value that cannot
+/// have fields.
 fn is_absence(error: &ExecutionError) -> bool {
     match error {
         ExecutionError::NoSuchKey(_) | ExecutionError::IndexOutOfBounds(_) => true,
@@ -89,14 +90,15 @@ fn is_absence(error: &ExecutionError) -> bool {
     }
 }
 
-/// Whether evaluating it by itself finds a name that does not exist.
+/// Returns whether evaluating the expression on its own finds an undeclared name.
 fn is_undeclared(env: &Arc<Env>, expression: &str) -> bool {
     let context = Context::with_env(Arc::clone(env));
     let answer = env.compile(expression).map(|program| program.execute(&context));
     matches!(answer, Ok(Err(ExecutionError::UndeclaredReference(_))))
 }
 
-/// Names that the expression itself gives, as in `payload.items.exists(item, item.count > 1)`.
+/// Collects the names that the expression itself binds, such as `item` in
+/// `payload.items.exists(item, item.count > 1)`.
 fn bound_names<'e>(expression: &'e IdedExpr, names: &mut Vec<&'e str>) {
     match &expression.expr {
         Expr::Call(call) => {
@@ -136,17 +138,19 @@ fn variable(name: &str, view: &EventView<'_>) -> Result<Value, String> {
         "request_id" => event.request_id.as_deref().map_or(Value::Null, Value::from),
         "headers" => {
             let headers = view.headers()?.iter().map(|(name, value)| {
-                // In lower case, as they are compared everywhere else without regard to it.
+                // Header names are lowercased, because they are compared ignoring case everywhere
+                // else.
                 (name.to_ascii_lowercase(), Value::from(value.as_str()))
             });
             Value::Map(headers.collect::<HashMap<_, _>>().into())
         }
-        // A payload that is no JSON is a text, in which nothing can be selected.
+        // A payload that is not JSON is a string, which has no fields.
         _ => view.payload()?.map_or_else(|| event.payload.as_str().into(), value_of),
     })
 }
 
-/// Whole numbers are integers here: `payload.count + 1` would not add a `uint` and an `int`.
+/// Converts JSON to CEL. Whole numbers become `int` where possible: CEL cannot add a `uint` and an
+/// `int`, as in `payload.count + 1`.
 fn value_of(json: &Json) -> Value {
     match json {
         Json::Null => Value::Null,
@@ -230,7 +234,7 @@ mod tests {
         "A.map(x, x + B).size()",
     ];
 
-    /// Expressions by the grammar, of few levels.
+    /// Generates expressions from the grammar, a few levels deep.
     fn expressions() -> BoxedStrategy<String> {
         let leaf = select(LEAVES.to_vec()).prop_map(str::to_owned);
         let inner = leaf.prop_recursive(3, 16, 2, |inner| {
@@ -252,7 +256,8 @@ mod tests {
     }
 
     proptest! {
-        /// A filter answers, or says why it cannot: never both yes and no.
+        /// A filter returns a result or an error: never true for both an expression and its
+        /// negation.
         #[test]
         fn fuzz_filters(expression in expressions(), event in fuzz::event()) {
             let view = EventView::new(&event);
@@ -267,7 +272,7 @@ mod tests {
             }
         }
 
-        /// What is no expression is refused.
+        /// Text that is not an expression is refused.
         #[test]
         fn fuzz_filters_that_are_damaged(
             text in fuzz::damaged(expressions().prop_map(String::into_bytes)),
@@ -280,7 +285,7 @@ mod tests {
             }
         }
 
-        /// Numbers and texts of the payload are compared as what they are.
+        /// Numbers and strings of the payload are compared by their own types.
         #[test]
         fn fuzz_filters_compare(a in any::<i32>(), b in any::<i32>(), text in fuzz::text()) {
             let event = Event {

@@ -1,5 +1,5 @@
-//! What others write, for the tests named `fuzz_…`: texts, JSON, headers and events that are hard on
-//! somebody who reads them.
+//! Input for the tests named `fuzz_…`: texts, JSON, headers and events that are hard to parse or to
+//! escape.
 
 use chrono::DateTime;
 use postrider::Event;
@@ -8,10 +8,11 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Map, Value};
 
-/// Levels of lists and objects beyond what a parser with a limit follows.
+/// Nesting deeper than a parser with a recursion limit accepts.
 const DEEP: usize = 200;
 
-/// Pieces of text that mean something to a URL, a header, JSON, a chat, a template or a terminal.
+/// Pieces of text with a special meaning in a URL, a header, JSON, a chat, a template or a
+/// terminal.
 const PIECES: [&str; 48] = [
     "..",
     ".",
@@ -63,7 +64,7 @@ const PIECES: [&str; 48] = [
     "1e999",
 ];
 
-/// A text of a few pieces and characters.
+/// Generates a text of a few pieces and characters.
 pub(crate) fn text() -> BoxedStrategy<String> {
     let part = prop_oneof![
         4 => select(PIECES.to_vec()).prop_map(str::to_owned),
@@ -73,7 +74,7 @@ pub(crate) fn text() -> BoxedStrategy<String> {
     vec(part, 0..6).prop_map(|parts| parts.concat()).boxed()
 }
 
-/// Any JSON that is not nested too deeply to be read.
+/// Generates JSON that is not nested too deeply to be parsed.
 pub(crate) fn json() -> BoxedStrategy<Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -93,12 +94,12 @@ pub(crate) fn json() -> BoxedStrategy<Value> {
     inner.boxed()
 }
 
-/// The name of a member or a header: often one of a few, so that it is found.
+/// Generates the name of a member or header: often one of a few, so that lookups find it.
 pub(crate) fn name() -> BoxedStrategy<String> {
     prop_oneof![3 => "[abc]", 1 => "[A-Za-z][a-z-]{0,6}", 1 => text()].boxed()
 }
 
-/// A text that is changed in some places: bits, lost and repeated parts, pieces put in.
+/// Damages a text in a few places: flips bits, removes or repeats parts, inserts pieces.
 pub(crate) fn damaged(sound: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     (sound, vec(edit(), 1..4)).prop_map(|(mut bytes, edits)| {
         edits.iter().for_each(|edit| edit.apply(&mut bytes));
@@ -106,7 +107,7 @@ pub(crate) fn damaged(sound: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Va
     })
 }
 
-/// One change of a text.
+/// One change to a text.
 #[derive(Debug, Clone)]
 pub(crate) enum Edit {
     Flip(Index, u8),
@@ -147,7 +148,8 @@ impl Edit {
     }
 }
 
-/// A payload: mostly JSON, at times another text, damaged JSON, or JSON that no parser follows.
+/// Generates a payload: mostly JSON, sometimes other text, damaged JSON, or JSON that is nested too
+/// deeply for a parser.
 pub(crate) fn payload() -> BoxedStrategy<String> {
     let object =
         || vec((name(), json()), 0..4).prop_map(|m| Value::Object(m.into_iter().collect()));
@@ -162,7 +164,8 @@ pub(crate) fn payload() -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// The column `headers`: mostly an object, at times none, or what only a lenient database takes.
+/// Generates the column `headers`: mostly an object, sometimes `NULL`, or a value that only a
+/// lenient database accepts.
 pub(crate) fn headers() -> BoxedStrategy<Option<String>> {
     let value = prop_oneof![4 => text().prop_map(Value::from), 1 => json()];
     let object = vec((name(), value), 0..5).prop_map(|members| {
@@ -186,7 +189,7 @@ fn lossy(bytes: Vec<u8>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// An event of any content.
+/// Generates an event with arbitrary content.
 pub(crate) fn event() -> BoxedStrategy<Event> {
     let identity = (any::<i64>(), any::<u128>(), proptest::option::of(text()));
     let texts = (text(), text(), text(), proptest::option::of(text()));
@@ -211,7 +214,7 @@ pub(crate) fn event() -> BoxedStrategy<Event> {
         .boxed()
 }
 
-/// An event of which nothing is odd.
+/// Returns an ordinary event.
 pub(crate) fn sample() -> Event {
     Event {
         id: 7,
@@ -237,7 +240,7 @@ pub(crate) fn sample() -> Event {
     }
 }
 
-/// Percent-encoding read back.
+/// Decodes percent-encoding.
 pub(crate) fn percent_decoded(text: &str) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((first, after)) = rest.split_first() {

@@ -1,7 +1,8 @@
-//! The gate before a destination: who may be sent, and when.
+//! The gate in front of a destination, which decides when each event may be sent.
 //!
-//! A sink that sends one request per event enters each, so that the breaker, the window and the rate
-//! limit are asked before every request and hear of every answer when it comes.
+//! A sink that sends one request per event acquires a permit for each. The breaker, the window and
+//! the rate limit are thereby checked before every request, and learn of every outcome as soon as
+//! it arrives.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -15,13 +16,13 @@ use crate::health::Entry;
 use crate::sink::{Batch, Outcome};
 use crate::trace::Spans;
 
-/// The gate of one call.
+/// The gate of one delivery call.
 pub(crate) struct Gate<'a> {
     courier: &'a Courier,
-    /// When the call's events were claimed, as far as it is known.
+    /// When the call's events were claimed, as far as that is known.
     claimed: Instant,
     spans: &'a Spans,
-    /// Events whose answer was told already.
+    /// Events whose outcome has already been recorded.
     told: Mutex<HashSet<i64>>,
 }
 
@@ -40,7 +41,7 @@ impl<'a> Gate<'a> {
         let ask = || batch.may_start().then(|| health.enter(destination, event.id, Instant::now()));
         let mut entry = ask()?;
         while entry == Entry::Full {
-            // Asks again once it listens: a place that became free in between is not missed.
+            // Checks again after subscribing, so that a permit released in between is not missed.
             let moved = health.moved();
             tokio::pin!(moved);
             moved.as_mut().enable();
@@ -68,7 +69,7 @@ impl<'a> Gate<'a> {
         Some(place)
     }
 
-    /// As [`enter`](Gate::enter), where that needs no waiting.
+    /// Same as [`enter`](Gate::enter), but returns `None` instead of waiting.
     pub(crate) fn try_enter(&'a self, event: &'a Event, destination: &str) -> Option<Place<'a>> {
         let now = Instant::now();
         if self.courier.health.enter(destination, event.id, now) != Entry::Go {
@@ -85,12 +86,12 @@ impl<'a> Gate<'a> {
         Place { inside: Some(Inside { gate: self, event, destination, sent_at: Instant::now() }) }
     }
 
-    /// Whether the answer for this event was told when it came.
+    /// Returns whether the outcome of this event was recorded when it arrived.
     pub(crate) fn was_told(&self, event: &Event) -> bool {
         self.told().contains(&event.id)
     }
 
-    /// Whether the sink has told no answer at all.
+    /// Returns whether the sink has not reported any outcome yet.
     pub(crate) fn told_nothing(&self) -> bool {
         self.told().is_empty()
     }
@@ -100,7 +101,7 @@ impl<'a> Gate<'a> {
     }
 }
 
-/// A place at a destination, for one event under way. Dropping it gives it back.
+/// A permit to send one event to a destination. Dropping it releases the permit.
 #[must_use = "the place is given back when it is dropped"]
 pub struct Place<'a> {
     inside: Option<Inside<'a>>,
@@ -114,12 +115,12 @@ struct Inside<'a> {
 }
 
 impl Place<'_> {
-    /// Where nobody counts.
+    /// Creates a permit that is not counted.
     pub(crate) fn free() -> Self {
         Self { inside: None }
     }
 
-    /// The destination answered.
+    /// Records the outcome of the event and releases the permit.
     pub fn leave(self, outcome: &Outcome) {
         let Some(inside) = &self.inside else { return };
         let Inside { gate, event, destination, sent_at } = inside;

@@ -1,4 +1,4 @@
-//! How the destinations of a sink are doing, as this relay sees it: a breaker for each.
+//! The health of a sink's destinations, as this relay sees it: one breaker per destination.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,45 +18,46 @@ use crate::live_calls::LiveCalls;
 use crate::preset::Preset;
 use crate::sink::{Outcome, Sink};
 
-/// Destinations remembered. One more forgets the one that was heard of longest ago.
+/// Destinations remembered. One more evicts the one whose last outcome is the oldest.
 const DESTINATIONS_MAX: usize = 1_000;
 
-/// What the policy may know about a destination.
+/// The policy's view of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HealthView {
-    /// It counts as down: nothing but probes is sent.
+    /// The breaker is open: only probes are sent.
     pub open: bool,
-    /// `Down` answers since the last other one, of different events.
+    /// `Down` outcomes of different events since the last other outcome.
     pub down_streak: u32,
-    /// Since when it has answered nothing but `Down`.
+    /// For how long the only outcome has been `Down`.
     pub down_for: Option<Duration>,
-    /// When the last event was sent that it took, on the database's clock.
+    /// When the last delivered event was sent, on the database's clock.
     pub last_success_at: Option<DateTime<Utc>>,
-    /// While it is open: time until the next probe.
+    /// Time until the next probe, while the breaker is open.
     pub probe_in: Duration,
 }
 
-/// Stands for a destination. Two that share one are probed in turn, which delays a probe at worst.
+/// Hash of a destination's name. On a collision, two destinations are probed in turn, which at
+/// worst delays a probe.
 pub(crate) type DestinationHash = u32;
 
-/// How an event of a destination that is down waits.
+/// How an event waits whose destination is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wait {
     pub(crate) destination: DestinationHash,
-    /// Until the next probe. One that is due already is another event's.
+    /// Time until the next probe. If a probe is already due, another event is sent as that probe.
     pub(crate) delay: Duration,
-    /// A probe is due, and it may be the one.
+    /// Whether a probe is due; this event may become the probe.
     pub(crate) probe_due: bool,
-    /// Time until the event expires, if it does; zero if it has.
+    /// Time until the event expires, if it does; zero if it has expired.
     pub(crate) expires_in: Option<Duration>,
 }
 
-/// A change that people want to know about.
+/// A change of a destination's state that operators want to know about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// It counts as down from now on.
+    /// The destination went down.
     WentDown,
-    /// It takes events again.
+    /// The destination accepts events again.
     CameBack {
         /// How long it was down.
         after: Duration,
@@ -67,7 +68,7 @@ pub enum Turn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
     Go,
-    /// When one that is under way is back.
+    /// Not until an event in flight is done.
     Full,
     /// Not before the next probe.
     Open,
@@ -77,28 +78,30 @@ pub(crate) enum Entry {
 #[derive(Debug)]
 pub struct Health {
     probe_every: Duration,
-    /// Whether places are counted before each event, so that an overload can take some away.
+    /// Whether permits are counted for each event, so that an overload can shrink the window.
     adaptive: bool,
-    /// Where all events go to, if that is one destination.
+    /// The destination of all events, if there is only one.
     only: Option<String>,
-    /// What all destinations are reached through.
+    /// The server through which all destinations are reached.
     server: Option<String>,
-    /// With plain counting of attempts, an outage is seen and told, and holds nothing back.
+    /// With plain counting of attempts, outages are detected and reported, but no events are held
+    /// back.
     plain_counting: bool,
-    /// Where callers share the destinations: which call an event repeats.
+    /// Maps an event to the call that it repeats, where callers share the destinations.
     call_of: Option<fn(&Event) -> Option<i64>>,
     breakers: Mutex<HashMap<String, Breaker>>,
-    /// Breakers that are open, and those with a window: without any, nothing needs to be asked.
+    /// Number of open breakers, and of breakers with a window. If both are zero, no breaker has to
+    /// be checked.
     open: AtomicUsize,
     limited: AtomicUsize,
-    /// A place became free, or a breaker changed.
+    /// Notifies waiters that a permit may be free or a breaker has changed.
     moved: Notify,
-    /// What others than the relay heard of the destinations.
+    /// Outcomes of calls that the relay did not make.
     pub(crate) live_calls: LiveCalls,
 }
 
 impl Health {
-    /// Nothing is known yet. A destination that is down is probed so often.
+    /// Creates an empty state. A destination that is down is probed once per `probe_every`.
     pub fn new(probe_every: Duration) -> Self {
         Self {
             probe_every,
@@ -115,8 +118,9 @@ impl Health {
         }
     }
 
-    /// For destinations that callers share with the relay, each call by itself; `only`, where that is
-    /// one. `call_of` tells which call an event repeats, by the number that its callers have.
+    /// Creates the state for destinations that callers of a gateway share with the relay, one
+    /// request per call; `only` is the destination, if there is just one. `call_of` maps an event
+    /// to the number of the call that it repeats.
     #[cfg(feature = "gateway")]
     pub(crate) fn of_calls(
         only: Option<&str>,
@@ -132,7 +136,7 @@ impl Health {
         }
     }
 
-    /// For the destinations of this sink.
+    /// Creates the state for the destinations of this sink.
     pub fn of(sink: &dyn Sink, preset: &Preset) -> Self {
         Self {
             adaptive: sink.enters_each(),
@@ -143,8 +147,8 @@ impl Health {
         }
     }
 
-    /// Takes an answer into account that took `took` from the claim on, of an event that was sent at
-    /// `sent_at`. Answers whether the destination went down or came back.
+    /// Records an outcome that arrived `took` after the claim, for an event that was sent at
+    /// `sent_at`. Returns whether the destination went down or came back.
     pub fn record(
         &self,
         destination: &str,
@@ -165,8 +169,8 @@ impl Health {
         )
     }
 
-    /// Takes the answer to a call into account that no event of the relay made. People are told of it
-    /// by the relay of the same process, if there is one.
+    /// Records the outcome of a call that was not made for an event. The relay of the same process,
+    /// if there is one, reports it to operators.
     #[cfg(feature = "gateway")]
     pub(crate) fn record_call(
         &self,
@@ -191,7 +195,7 @@ impl Health {
         (sent_at, now): (Instant, Instant),
     ) -> Option<Turn> {
         let mut breakers = self.lock();
-        // What says nothing about a destination makes none known.
+        // An outcome that says nothing about a destination does not add it.
         if outcome.is_silent() && !breakers.contains_key(destination) {
             return None;
         }
@@ -209,8 +213,9 @@ impl Health {
         turn
     }
 
-    /// Takes a batch into account that a healthy destination took as a whole. `false`: it is not
-    /// known to be healthy, and each event is to be recorded by itself.
+    /// Records a batch that a healthy destination delivered as a whole, with the time of the claim
+    /// as the time of sending. Returns `false` if the destination is not known to be healthy; each
+    /// event must then be recorded separately.
     pub(crate) fn all_delivered(
         &self,
         destination: &str,
@@ -227,7 +232,8 @@ impl Health {
         true
     }
 
-    /// The breaker of a destination; `None` where there are too many to add another.
+    /// Returns the breaker of a destination, and adds it if necessary; `None` if there are too
+    /// many.
     fn breaker<'a>(
         &self,
         breakers: &'a mut HashMap<String, Breaker>,
@@ -243,84 +249,86 @@ impl Health {
         breakers.get_mut(destination)
     }
 
-    /// What is known about a destination.
+    /// Returns what is known about a destination.
     pub fn view(&self, destination: &str, now: Instant) -> HealthView {
         let view = self.lock().get(destination).map(|breaker| breaker.view(now));
         view.unwrap_or_default()
     }
 
-    /// All that are known, in no order.
+    /// Returns all known destinations, unordered.
     pub(crate) fn destinations(&self) -> Vec<KnownDestination> {
         let known = |(name, breaker): (&String, &Breaker)| breaker.known(name);
         self.lock().iter().map(known).collect()
     }
 
-    /// While everything that the sink has is down: how long a claim would find nothing to send.
+    /// Returns how long a claim would find nothing to send, if all destinations of the sink are
+    /// down.
     pub fn rest(&self, now: Instant) -> Option<Duration> {
         let all = [&self.server, &self.only].into_iter().flatten().filter(|_| self.holds_back());
         let mut down = all.map(|name| self.view(name, now)).filter(|view| view.open);
         down.next().map(|view| view.probe_in)
     }
 
-    /// What all destinations are reached through, while it is down.
+    /// Returns the server through which all destinations are reached, if it is down.
     pub(crate) fn down_server(&self) -> Option<&str> {
         let server = self.server.as_deref().filter(|_| self.holds_back())?;
         self.lock().get(server).is_some_and(Breaker::is_open).then_some(server)
     }
 
-    /// What all destinations are reached through, if it was down and is not known to be well again.
+    /// Returns the server through which all destinations are reached, if it has failed and is not
+    /// known to be healthy again.
     pub(crate) fn ailing_server(&self) -> Option<&str> {
         let server = self.server.as_deref()?;
         let ailing = self.lock().get(server).is_some_and(|breaker| !breaker.is_healthy());
         ailing.then_some(server)
     }
 
-    /// How many destinations are down.
+    /// Returns the number of destinations that are down.
     pub fn open_count(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Whether events of some destination wait.
+    /// Returns whether events of any destination have to wait.
     pub(crate) fn holds_back(&self) -> bool {
         self.open_count() > 0 && !self.plain_counting
     }
 
-    /// Whether any destination gets less than the sink would send it.
+    /// Returns whether any destination gets less than the sink would send.
     pub(crate) fn any_limited(&self) -> bool {
         self.holds_back() || self.has_window()
     }
 
-    /// Whether any destination takes no more than so many events at the same time.
+    /// Returns whether any destination has a limit of events in flight.
     pub(crate) fn has_window(&self) -> bool {
         self.limited.load(Ordering::Relaxed) > 0
     }
 
-    /// The smallest window of a destination; `None` is no limit.
+    /// Returns the smallest window of all destinations; `None` means no limit.
     pub(crate) fn window_min(&self) -> Option<u32> {
         self.lock().values().filter_map(Breaker::window).min()
     }
 
-    /// Which of these events is sent to a destination that is down, as a probe.
+    /// Chooses which of these events is sent as a probe to a destination that is down.
     pub fn appoint(&self, destination: &str, ids: &[i64], now: Instant) -> Option<i64> {
         self.lock().get_mut(destination)?.appoint(ids, now)
     }
 
-    /// Whether the call of a caller is sent to a destination that is down, as a probe.
+    /// Returns whether a caller's call is sent as a probe to a destination that is down.
     #[cfg(feature = "gateway")]
     pub(crate) fn appoint_caller(&self, destination: &str, call: i64, now: Instant) -> bool {
         let mut breakers = self.lock();
         breakers.get_mut(destination).is_some_and(|breaker| breaker.appoint_caller(call, now))
     }
 
-    /// The probe is back, or was never sent.
+    /// Ends a probe, whether it was sent or not.
     pub(crate) fn end_probe(&self, destination: &str, id: i64) {
         if let Some(breaker) = self.lock().get_mut(destination) {
             breaker.end_probe(id);
         }
     }
 
-    /// How long an event of a destination that is down waits: to the next probe, or longer where
-    /// very many wait.
+    /// Returns how long to defer an event of a destination that is down: until the next probe, or
+    /// longer if very many events wait.
     pub fn defer(
         &self,
         destination: &str,
@@ -332,7 +340,7 @@ impl Health {
         breakers.get_mut(destination).map_or(Duration::ZERO, |breaker| breaker.defer(id, now, max))
     }
 
-    /// While a destination is down: how long an event waits, and whether a probe is due.
+    /// Returns how long an event waits and whether a probe is due, if its destination is down.
     pub(crate) fn wait(
         &self,
         destination: &str,
@@ -342,7 +350,7 @@ impl Health {
         self.lock().get_mut(destination)?.wait(id, now)
     }
 
-    /// Takes a place for one event, where there is one.
+    /// Acquires a permit for one event, if one is free.
     pub(crate) fn enter(&self, destination: &str, id: i64, now: Instant) -> Entry {
         let mut breakers = self.lock();
         let breaker = self.breaker(&mut breakers, destination, now);
@@ -361,7 +369,7 @@ impl Health {
         entry
     }
 
-    /// Gives back the places of events that were sent.
+    /// Releases the permits of events that were sent.
     pub(crate) fn leave(&self, destination: &str, events: u32) {
         let mut breakers = self.lock();
         let Some(breaker) = breakers.get_mut(destination) else { return };
@@ -373,7 +381,7 @@ impl Health {
         }
     }
 
-    /// Resolves when a place may have become free; ask for it before looking.
+    /// Resolves when a permit may have been released. Subscribe before checking.
     pub(crate) fn moved(&self) -> tokio::sync::futures::Notified<'_> {
         self.moved.notified()
     }
@@ -386,20 +394,20 @@ impl Health {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Breaker>> {
-        // A panic while it was held left at worst one counter behind.
+        // A panic while the lock was held leaves at most one counter out of date.
         self.breakers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-/// The database's clock, as far as this process can know it: the claim's answer plus the time that
-/// has passed here since.
+/// Returns the time of the outcome on the database's clock, as far as this process can know it: the
+/// time of the claim plus the time that has passed here since.
 fn answered_at(claimed_at: DateTime<Utc>, took: Duration) -> Option<DateTime<Utc>> {
     claimed_at.checked_add_signed(chrono::Duration::from_std(took).unwrap_or_default())
 }
 
-/// Forgets the destination that was heard of longest ago, where there are too many. `None` if all of
-/// them are down or have events under way: those that wait would never be told that it is back, and
-/// places are counted.
+/// Evicts the destination whose last outcome is the oldest, if there are too many. Returns `None`
+/// if all of them are down or have events in flight: evicting one that is down would strand the
+/// events that wait for it, and permits in flight are counted.
 fn make_room(breakers: &mut HashMap<String, Breaker>) -> Option<()> {
     if breakers.len() < DESTINATIONS_MAX {
         return Some(());

@@ -1,8 +1,9 @@
-//! The lease: this relay's heartbeat, and the watch over the others'.
+//! The lease: this relay sends heartbeats and watches those of the other relays.
 //!
 //! A relay is dead when its heartbeat counter has not moved for the lease time on *this* process's
-//! monotonic clock, counted only while the database could be read. Whoever notices fences it; the
-//! leader recovers its rows. A relay that was fenced comes back under a new id.
+//! monotonic clock, counted only while the database could be read. The first relay to notice fences
+//! it; the relays that serve its outboxes recover its rows. A fenced relay registers again under a
+//! new id.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -24,40 +25,41 @@ use crate::telemetry;
 /// Destinations that are down, shown per outbox in the list of relays.
 const DOWN_SHOWN_MAX: usize = 20;
 
-/// The lease as it is held now.
+/// The lease as it is currently held.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
     pub(crate) lease: Lease,
-    /// No delivery starts after this: by then another relay may have taken over.
+    /// No delivery starts after this time: another relay may have taken over by then.
     pub(crate) valid_until: Instant,
 }
 
-/// Who is alive, as the last heartbeat showed.
+/// The membership list: which relays are alive, according to the last heartbeat.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Roll {
-    /// Relays that live, or that are not known to be dead yet.
+    /// Relays that are alive, or not yet known to be dead.
     pub(crate) live: Vec<String>,
-    /// Relays that are fenced, with rows that may not be recovered yet.
+    /// Relays that are fenced and may have rows that are not recovered yet.
     pub(crate) dead: Vec<String>,
-    /// This relay does the house-keeping that is not about one outbox.
+    /// Whether this relay does the maintenance that does not belong to one outbox.
     pub(crate) leader: bool,
-    /// This relay.
+    /// Id of this relay.
     me: String,
-    /// What each of the live relays works on, in the order of their ids.
+    /// The outboxes that each live relay works on, ordered by relay id.
     serving: Vec<(String, Vec<Serving>)>,
     /// The claim mode of each outbox, by name.
     modes: HashMap<String, Mode>,
-    /// What operators paused.
+    /// The outboxes and sinks that operators have paused.
     pauses: Vec<(PauseKind, String)>,
 }
 
 impl Roll {
-    /// The claim mode of an outbox; `None` before the first heartbeat, and without its tables.
+    /// Returns the claim mode of an outbox; `None` before the first heartbeat, or if its tables are
+    /// missing.
     pub(crate) fn mode(&self, outbox: &str) -> Option<Mode> {
         self.modes.get(outbox).copied()
     }
 
-    /// Whether an operator paused the outbox, or the sink that it leads to.
+    /// Returns whether an operator paused the outbox or its sink.
     pub(crate) fn is_paused(&self, outbox: &str, sink: &str) -> bool {
         self.pauses.iter().any(|(kind, name)| match kind {
             PauseKind::Outbox => name == outbox,
@@ -65,19 +67,20 @@ impl Roll {
         })
     }
 
-    /// The live relays that work on an outbox, in the order of their ids.
+    /// Returns the live relays that work on an outbox, ordered by id.
     pub(crate) fn serving<'a>(&'a self, outbox: &'a str) -> Vec<&'a str> {
         self.entries(outbox).map(|(relay, _)| relay).collect()
     }
 
-    /// Whether this relay keeps house for an outbox and watches its tables: the first of those that
-    /// serve it, because the leader of all may not know it. Nobody's outbox is the leader's.
+    /// Returns whether this relay does the maintenance of an outbox and watches its tables. That is
+    /// the oldest relay that serves the outbox, because the leader of all relays may not have it
+    /// configured. An outbox that no relay serves belongs to the leader.
     pub(crate) fn leads(&self, outbox: &str) -> bool {
         self.leads_both(outbox, outbox)
     }
 
-    /// The same for what needs two outboxes: the first relay that serves them both, which need not
-    /// be the first of either.
+    /// Same as [`leads`](Self::leads) for work that needs two outboxes: the oldest relay that
+    /// serves both, which is not necessarily the oldest of either.
     pub(crate) fn leads_both(&self, outbox: &str, other: &str) -> bool {
         let serves = |relay: &&str| self.entries(other).any(|(serving, _)| serving == *relay);
         match self.entries(outbox).map(|(relay, _)| relay).filter(serves).min() {
@@ -86,12 +89,12 @@ impl Roll {
         }
     }
 
-    /// Whether no live relay holds anything of an older mode of the outbox.
+    /// Returns whether no live relay holds anything from an older mode of the outbox.
     pub(crate) fn all_in_epoch(&self, outbox: &str, epoch: i64) -> bool {
         self.entries(outbox).all(|(_, serving)| serving.epoch >= epoch)
     }
 
-    /// The entries of live relays for an outbox.
+    /// Returns the entries of live relays for an outbox.
     pub(crate) fn entries<'a>(
         &'a self,
         outbox: &'a str,
@@ -108,9 +111,9 @@ pub(crate) struct Heart {
     held: watch::Sender<Option<Held>>,
     roll: watch::Sender<Roll>,
     lost: Notify,
-    /// What this relay works on: goes out with each heartbeat.
+    /// The outboxes that this relay works on, sent with each heartbeat.
     serving: Mutex<Vec<Serving>>,
-    /// What goes out beside it: what this relay sees of each outbox.
+    /// This relay's observations of each outbox, sent along with `serving`.
     observed: HashMap<String, Arc<Observations>>,
 }
 
@@ -128,20 +131,21 @@ impl Heart {
         })
     }
 
-    /// The lease, once there is one that is valid. Waits through database outages.
+    /// Waits until there is a valid lease and returns it. Waits through database outages.
     pub(crate) async fn held(&self) -> Held {
         let mut changes = self.held.subscribe();
         loop {
             let held = changes.borrow_and_update().clone();
             match held {
                 Some(held) if held.valid_until > Instant::now() => return held,
-                // Nobody sends while the database is away; the sender lives as long as `self`.
+                // Nothing is sent while the database is unreachable; the sender lives as long as
+                // `self`.
                 _ => drop(changes.changed().await),
             }
         }
     }
 
-    /// Whether that lease still is the one held, with time left.
+    /// Returns whether this lease is still the one held, with time left.
     pub(crate) fn holds(&self, lease: &Lease) -> bool {
         self.held
             .borrow()
@@ -149,20 +153,21 @@ impl Heart {
             .is_some_and(|held| held.lease == *lease && held.valid_until > Instant::now())
     }
 
-    /// Whether that lease has not been replaced, valid or not.
+    /// Returns whether this lease has not been replaced, whether it is still valid or not.
     pub(crate) fn is_current(&self, lease: &Lease) -> bool {
         self.held.borrow().as_ref().is_some_and(|held| held.lease == *lease)
     }
 
-    /// Waits until that lease is replaced or gone.
+    /// Waits until this lease is replaced or lost.
     pub(crate) async fn replaced(&self, lease: &Lease) {
         let mut changes = self.held.subscribe();
         // The sender lives as long as `self`.
         drop(changes.wait_for(|held| held.as_ref().is_none_or(|held| held.lease != *lease)).await);
     }
 
-    /// Tells the others, with a heartbeat at once, that this relay works on an outbox in that mode
-    /// and holds nothing of an older one; or, with `None`, that it does not work on it.
+    /// Announces to the other relays, with an immediate heartbeat, that this relay works on an
+    /// outbox in that mode and holds nothing from an older one; `None` announces that it does not
+    /// work on the outbox.
     pub(crate) fn announce(&self, outbox: &str, serving: Option<Serving>) {
         let mut all = self.lock_serving();
         all.retain(|entry| entry.outbox != outbox);
@@ -171,7 +176,7 @@ impl Heart {
         self.lost.notify_one();
     }
 
-    /// Notes a destination of an outbox that went down, for the others to see.
+    /// Records that a destination of an outbox went down, for the list of relays.
     pub(crate) fn note_down(&self, outbox: &str, down: DownDestination) {
         self.change_down(outbox, |known| {
             known.retain(|other| other.destination != down.destination);
@@ -181,12 +186,12 @@ impl Heart {
         });
     }
 
-    /// It is back.
+    /// Records that a destination of an outbox is back.
     pub(crate) fn note_back(&self, outbox: &str, destination: &str) {
         self.change_down(outbox, |known| known.retain(|other| other.destination != destination));
     }
 
-    /// Notes why the work on an outbox does not get on, or that it does.
+    /// Records why work on an outbox makes no progress; `None` when it does again.
     pub(crate) fn note_trouble(&self, outbox: &str, trouble: Option<String>) {
         self.change(outbox, |serving| serving.trouble = trouble);
     }
@@ -203,11 +208,11 @@ impl Heart {
     }
 
     fn lock_serving(&self) -> std::sync::MutexGuard<'_, Vec<Serving>> {
-        // Whole entries are exchanged; a panic leaves none half written.
+        // Entries are replaced as a whole, so a panic cannot leave one half written.
         self.serving.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// What a heartbeat tells: what this relay works on, and how it goes.
+    /// Builds the content of a heartbeat: what this relay works on, with its current traffic.
     fn told(&self) -> Vec<Serving> {
         let mut serving = self.lock_serving().clone();
         for entry in &mut serving {
@@ -222,13 +227,13 @@ impl Heart {
         self.roll.subscribe()
     }
 
-    /// A call answered `LeaseLost`: find out at once.
+    /// Triggers a heartbeat at once, after a call failed with `LeaseLost`.
     pub(crate) fn lost(&self) {
         self.lost.notify_one();
     }
 
-    /// Beats until stopped, with the lease that `register` answered. Answers the one that is held
-    /// then, for retiring.
+    /// Sends heartbeats until stopped, starting with the lease from `register`. Returns the lease
+    /// that is held at the end, so that it can be retired.
     pub(crate) async fn run(
         &self,
         store: &dyn Database,
@@ -241,8 +246,8 @@ impl Heart {
         while !stop.is_cancelled() {
             let started = Instant::now();
             let beat = self.beat(store, config, &mut lease, &mut observer);
-            // A connection that went silent may stay so for a quarter of an hour; the next try
-            // takes another one.
+            // A dead connection may stay silent for a quarter of an hour; the next attempt uses
+            // another connection.
             let beat = tokio::time::timeout(config.lease, beat);
             let Some(beat) = stop.run_until_cancelled(beat).await else { break };
             match beat {
@@ -257,7 +262,7 @@ impl Heart {
                     lease = None;
                     continue;
                 }
-                // What cannot be read cannot be judged.
+                // Without a successful read, nothing can be said about the other relays.
                 Ok(Err(error)) => {
                     tracing::warn!(%error, "heartbeat failed; trying again");
                     store_answers.failed(started, &error.to_string());
@@ -288,7 +293,8 @@ impl Heart {
         lease: &mut Option<Lease>,
         observer: &mut Observer,
     ) -> Result<(), StoreError> {
-        // From before the call: a heartbeat counts from when it was sent, not when it was heard of.
+        // Taken before the call: the lease counts from when the heartbeat was sent, not from when
+        // its answer arrived.
         let started = Instant::now();
         let serving = self.told();
         let current = match lease {
@@ -306,8 +312,8 @@ impl Heart {
         observer.look(&pulses, config);
         let (mut roll, mut tried) = (Roll::default(), false);
         for pulse in pulses {
-            // A fence may wait for a lock. Several such waits in a row would take longer than this
-            // relay's own next heartbeat may; one is always tried, however slow the database is.
+            // A fence may wait for a lock. Several such waits in a row could delay this relay's own
+            // next heartbeat too long; one fence is always tried, however slow the database is.
             let may_fence = !tried || started.elapsed() < config.heartbeat_every;
             let mut dead = pulse.fenced;
             if !dead
@@ -326,7 +332,8 @@ impl Heart {
                 }
             }
         }
-        // After the pulses: a relay that is not on the list of a mode's epoch joined later than it.
+        // Read after the pulses: a relay that is missing from them joined after the mode's epoch
+        // was set.
         roll.modes = store.modes().await?.into_iter().collect();
         let pauses = store.pauses().await?.into_iter();
         roll.pauses = pauses.map(|pause| (pause.kind, pause.name)).collect();
@@ -337,7 +344,7 @@ impl Heart {
     }
 }
 
-/// Puts this relay on the list, under a new id.
+/// Registers this relay under a new id.
 pub(crate) async fn register(
     store: &dyn Database,
     config: &RelayConfig,
@@ -350,7 +357,7 @@ pub(crate) async fn register(
 
 async fn fence(store: &dyn Database, pulse: &RelayPulse) -> Result<bool, StoreError> {
     let fenced = match store.fence(pulse).await {
-        // Somebody else is at it, or a settle takes long: the next heartbeat tries again.
+        // Another relay is fencing it, or a settle takes long: the next heartbeat tries again.
         Err(StoreError::Busy(_)) => false,
         answer => answer?,
     };
@@ -372,7 +379,7 @@ fn identity(config: &RelayConfig, serving: Vec<Serving>) -> RelayIdentity {
     }
 }
 
-/// Remembers for how long each heartbeat has not moved.
+/// Tracks for how long each heartbeat counter has not moved.
 #[derive(Debug, Default)]
 struct Observer {
     seen: HashMap<String, (i64, Duration)>,
@@ -382,9 +389,9 @@ struct Observer {
 }
 
 impl Observer {
-    /// Begins a look. Of the time since the last one no more than half a lease counts: what stopped
-    /// this process (a paused machine, say) may have stopped the others as well, and they get the
-    /// time until the next look to show that they live. Slow looks still add up.
+    /// Begins a look. At most half a lease of the time since the last look counts: whatever stopped
+    /// this process (a paused machine, for example) may have stopped the others as well, and they
+    /// get until the next look to show that they are alive. Slow looks still add up.
     fn look(&mut self, pulses: &[RelayPulse], config: &RelayConfig) {
         let passed = self.looked_at.map_or(Duration::ZERO, |at| at.elapsed());
         self.passed = passed.min(config.lease / 2);
@@ -392,7 +399,7 @@ impl Observer {
         self.looked_at = Some(Instant::now());
     }
 
-    /// Whether the heartbeat has not moved for `lease`. Once per look and relay.
+    /// Returns whether the heartbeat has not moved for `lease`. Call it once per look and relay.
     fn is_still(&mut self, pulse: &RelayPulse, lease: Duration) -> bool {
         let first = (pulse.heartbeat, Duration::ZERO);
         match self.seen.get_mut(&pulse.relay_id) {
@@ -424,7 +431,8 @@ mod tests {
         }
     }
 
-    /// Looks so often, each look `apart` from the last; answers at which one the heart was still.
+    /// Looks up to `looks` times, `apart` from each other, and returns the first look at which the
+    /// heartbeat counts as still.
     fn still_at_look(apart: Duration, looks: usize, moves: bool) -> Option<usize> {
         let config = RelayConfig::default();
         let mut observer = Observer::default();

@@ -1,5 +1,5 @@
-//! Bulk jobs that nobody works on: the relay that keeps house for their outbox takes them; for a
-//! replay into another outbox, the first that serves both.
+//! Runs bulk jobs that have no runner: the relay that leads their outbox takes them; for a replay
+//! into another outbox, the oldest relay that serves both.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,14 @@ use tokio::task::JoinSet;
 use crate::heart::Roll;
 use crate::waker::Waker;
 
-/// Jobs at the same time: one that waits for its canary does not hold up the others.
+/// Jobs that run at the same time, so that a job waiting for its canary does not delay the others.
 const JOBS_MAX: usize = 4;
-/// Between looks for a job.
+/// Interval between checks for a job.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Works on jobs that are this relay's to take, until cut off. A job that was begun is
-/// finished even when another relay does so by then: it is fenced by its runner.
+/// Runs the jobs that this relay may take, until the task is aborted. A job that was started is
+/// finished even if another relay becomes responsible for its outbox meanwhile: the job is fenced
+/// by its runner.
 pub(crate) async fn keep_running(
     store: Arc<dyn Database>,
     outboxes: Vec<Outbox>,
@@ -28,7 +29,7 @@ pub(crate) async fn keep_running(
 ) {
     let mut places = JoinSet::new();
     for _ in 0..JOBS_MAX {
-        // Each place is a runner of its own: they must not take each other's jobs.
+        // Each slot has its own runner, so that slots do not take each other's jobs.
         let runner = JobRunner::new(Arc::clone(&store), outboxes.clone(), &host);
         places.spawn(keep_one(runner, rolls.clone(), waker.clone()));
     }

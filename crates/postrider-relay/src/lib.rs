@@ -1,4 +1,4 @@
-//! The relay of Postrider: claims events from an outbox, delivers them to a sink, settles the
+//! The relay of Postrider: claims events from an outbox, delivers them to a sink, and settles the
 //! outcome. Embed it, or run the `postrider` binary, which is this crate with a configuration file.
 //!
 //! An event crosses three hops out, [`Store::claim`](postrider::store::Store::claim) → [`Relay`] →

@@ -1,5 +1,6 @@
-//! Calls to a destination that no event of the relay made, such as a gateway's own. The breaker hears
-//! of them at once; they are kept here for the relay, which tells people and metrics.
+//! Calls to a destination that the relay did not make, such as those of a gateway's callers. The
+//! breaker learns of them at once; they are queued here for the relay, which reports them in alerts
+//! and metrics.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,21 +10,21 @@ use tokio::sync::Notify;
 use crate::health::Turn;
 use crate::sink::Outcome;
 
-/// Calls kept for a relay that does not listen, because it is paused or elsewhere. Older ones are
-/// forgotten: they are counted for rates of the last minutes, which nobody looks at then.
+/// Calls kept while no relay reads them, because it is paused or runs in another process. Older
+/// calls are dropped: they only count towards rates of the last minutes.
 #[cfg(feature = "gateway")]
 const KEPT_MAX: usize = 10_000;
 
-/// One answer.
+/// The outcome of one call.
 #[derive(Debug)]
 pub(crate) struct LiveCall {
     pub(crate) destination: String,
     pub(crate) outcome: Outcome,
-    /// Whether the destination went down or came back by it.
+    /// Whether this call made the destination go down or come back.
     pub(crate) turn: Option<Turn>,
 }
 
-/// Those that the relay has not heard of yet.
+/// Calls that the relay has not read yet.
 #[derive(Debug, Default)]
 pub(crate) struct LiveCalls {
     untold: Mutex<VecDeque<LiveCall>>,
@@ -42,7 +43,7 @@ impl LiveCalls {
         self.added.notify_one();
     }
 
-    /// Waits until there are some, and takes them.
+    /// Waits until there are calls, and takes all of them.
     pub(crate) async fn next(&self) -> VecDeque<LiveCall> {
         loop {
             let untold = std::mem::take(&mut *self.lock());

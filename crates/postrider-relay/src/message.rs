@@ -1,4 +1,4 @@
-//! What an event looks like on its way, whatever the sink: a body, a content type and headers.
+//! The message of an event, independent of the sink: a body, a content type and headers.
 
 use std::borrow::Cow;
 
@@ -9,15 +9,15 @@ use serde_json::value::RawValue;
 use crate::template::{self, Template};
 use crate::view::EventView;
 
-/// Our headers start with this; an event cannot replace them.
+/// Prefix of Postrider's own headers; an event cannot override them.
 const PREFIX: &str = "postrider-";
-/// Headers of an event that operators' actions write: which replay it is a copy of, which event it
-/// is an edited copy of.
+/// Headers that operators' actions add to an event: the replay that created the copy, and the event
+/// that was edited.
 const MARKS: [&str; 2] = [REPLAY_HEADER, ORIGINAL_HEADER];
-/// The standard of the two forms that are not plain.
+/// CloudEvents version of the binary and structured forms.
 const SPECVERSION: &str = "1.0";
 const STRUCTURED: &str = "application/cloudevents+json; charset=UTF-8";
-/// Headers of an event that are CloudEvents attributes by the same name.
+/// Headers of an event that are CloudEvents attributes of the same name.
 const TRACE_CONTEXT: [&str; 2] = ["traceparent", "tracestate"];
 
 /// How an event is written into a message.
@@ -36,7 +36,7 @@ impl Form {
     /// The names in the configuration.
     pub const NAMES: [&str; 3] = ["plain", "cloudevents-binary", "cloudevents-structured"];
 
-    /// The form by its name in the configuration.
+    /// Returns the form with this name in the configuration.
     pub fn by_name(name: &str) -> Option<Self> {
         Some(match name {
             "plain" => Self::Plain,
@@ -52,14 +52,15 @@ impl Form {
 pub struct EnvelopeSettings {
     /// How the event is written.
     pub form: Form,
-    /// `source` of a CloudEvent: a template, whose values are percent-encoded.
+    /// `source` of a CloudEvent: a template whose values are percent-encoded.
     pub source: String,
     /// Content type of the payload.
     pub content_type: String,
 }
 
 impl Default for EnvelopeSettings {
-    /// Plain JSON; as a CloudEvent it would come from `/order`, if that is its aggregate type.
+    /// Plain JSON. As a CloudEvent, an event of aggregate type `order` would have the source
+    /// `/order`.
     fn default() -> Self {
         Self {
             form: Form::Plain,
@@ -70,13 +71,13 @@ impl Default for EnvelopeSettings {
 }
 
 impl EnvelopeSettings {
-    /// Whether payloads of this content type are JSON.
+    /// Returns whether payloads of this content type are JSON.
     pub fn content_is_json(&self) -> bool {
         is_json(&self.content_type)
     }
 }
 
-/// Makes messages of events, one form for all of a sink's.
+/// Builds messages from events, in one form for all messages of a sink.
 #[derive(Debug, Clone)]
 pub struct Envelope {
     form: Form,
@@ -84,23 +85,23 @@ pub struct Envelope {
     content_type: String,
 }
 
-/// A message to send. Names and values are text; how a transport writes what it cannot carry is
-/// for its sink to know.
+/// A message to send. Names and values are text; each sink decides how to encode what its transport
+/// cannot carry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message<'a> {
     /// The body.
     pub body: Cow<'a, str>,
-    /// What the body is.
+    /// Content type of the body.
     pub content_type: Cow<'a, str>,
     /// Names and values, each name once.
     pub headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
 
 impl Envelope {
-    /// Reads the settings.
+    /// Builds an envelope from its settings.
     ///
     /// # Errors
-    /// Names the setting that is wrong.
+    /// Names the invalid setting.
     pub fn new(settings: &EnvelopeSettings) -> Result<Self, String> {
         let source = Template::parse(&settings.source);
         let source = source.map_err(|error| format!("`source`: {error}"))?;
@@ -110,12 +111,12 @@ impl Envelope {
         Ok(Self { form: settings.form, source, content_type: settings.content_type.clone() })
     }
 
-    /// The message of an event, with `data` as its body: the payload, or what a template made of
-    /// it. In binary mode, `attribute_prefix` starts the names of CloudEvents attributes: `ce-` by
-    /// HTTP and NATS, `ce_` by Kafka, `cloudEvents:` by AMQP.
+    /// Builds the message of an event, with `data` as its body: the payload, or the text that a
+    /// template rendered. In binary mode, `attribute_prefix` starts the names of CloudEvents
+    /// attributes: `ce-` for HTTP and NATS, `ce_` for Kafka, `cloudEvents:` for AMQP.
     ///
     /// # Errors
-    /// If headers of the event are unusable, or `source` names a field that it lacks.
+    /// If the event's headers are not valid, or `source` names a field that the event lacks.
     pub fn message<'a>(
         &'a self,
         view: &'a EventView<'a>,
@@ -163,7 +164,8 @@ impl Envelope {
         }
     }
 
-    /// Those of the standard, then ours; without `datacontenttype`, which each mode has its way for.
+    /// Returns the attributes of the standard, then Postrider's extensions. `datacontenttype` is
+    /// not among them: each mode writes it differently.
     fn attributes<'a>(
         &'a self,
         view: &'a EventView<'a>,
@@ -195,9 +197,10 @@ impl Envelope {
     fn structured<'a>(&'a self, view: &'a EventView<'a>, data: &str) -> Result<String, String> {
         let json = is_json(&self.content_type).then(|| serde_json::from_str::<&RawValue>(data));
         let (content_type, data) = match json {
-            // As it was written: numbers keep their digits.
+            // The JSON is copied verbatim, so that numbers keep their digits.
             Some(Ok(json)) => (self.content_type.as_str(), Data::Json(json)),
-            // What is called JSON must be JSON; as a JSON string it would be another payload.
+            // Invalid JSON must not be labelled as JSON: as a JSON string it would be a different
+            // payload.
             Some(Err(_)) => ("text/plain", Data::Text(data)),
             None => (self.content_type.as_str(), Data::Text(data)),
         };
@@ -207,7 +210,7 @@ impl Envelope {
     }
 }
 
-/// Whether data of this content type is JSON by the rules of CloudEvents.
+/// Returns whether data of this content type is JSON by the rules of CloudEvents.
 fn is_json(content_type: &str) -> bool {
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
     let subtype = media_type.split_once('/').map_or("", |(_, subtype)| subtype);
@@ -219,7 +222,7 @@ struct Structured<'a> {
     data: Data<'a>,
 }
 
-/// Payloads are text, so that `data_base64` is never needed.
+/// Payloads are text, so `data_base64` is never needed.
 enum Data<'a> {
     Json(&'a RawValue),
     Text(&'a str),
@@ -256,7 +259,8 @@ mod tests {
     }
 
     proptest! {
-        /// Each header is there once, ours are ours, and the event's own follow.
+        /// Each header occurs once, Postrider's headers cannot be overridden, and the event's own
+        /// headers are kept.
         #[test]
         fn fuzz_messages(
             event in fuzz::event(),
@@ -296,7 +300,7 @@ mod tests {
         }
     }
 
-    /// Attributes and payload are read back as they were.
+    /// Checks that attributes and payload are read back unchanged.
     fn is_structured(event: &postrider::Event, body: &str) -> Result<(), TestCaseError> {
         #[derive(serde::Deserialize)]
         struct Read<'a> {

@@ -1,6 +1,6 @@
-//! The one place that decides what becomes of an event. Pure: no clock, no store, no sink.
+//! The one place that decides what happens to an event. Pure: no clock, no store, no sink.
 //!
-//! It answers *delays*; the store adds them to the database's clock. Nothing else in Postrider
+//! It returns *delays*; the store adds them to the database's clock. Nothing else in Postrider
 //! computes a backoff or a state.
 
 use std::time::Duration;
@@ -13,55 +13,55 @@ use crate::health::HealthView;
 use crate::preset::Preset;
 use crate::sink::{Cause, Outcome};
 
-/// Crashes that an event survives alone in flight. With the two that made it a suspect, five
-/// relays died holding it.
+/// Crashes with only this event in flight before it becomes a dead letter. Together with the two
+/// that made it a suspect, five relays died holding it.
 pub const CRASHES_ALONE_MAX: i32 = 3;
 /// From this many crashes on, an event is delivered alone.
 pub const SUSPECT_CRASHES: i32 = 2;
-/// A `Retry-After` is honoured up to this.
+/// Longest `Retry-After` that is honoured.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
-/// What the store is told.
+/// The change that the store writes for an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Settlement {
-    /// Remove the row.
+    /// Removes the row.
     Delivered {
-        /// What the destination answered, to be kept with the event.
+        /// The destination's answer, to be kept with the event.
         answer: Option<String>,
     },
-    /// An attempt is spent; try again after the delay.
+    /// Spends an attempt and tries again after the delay.
     Failed {
         /// Time until the next attempt.
         delay: Duration,
-        /// For `last_error`.
+        /// Text for `last_error`.
         error: String,
     },
-    /// Nothing is spent; try again after the delay.
+    /// Spends no attempt and tries again after the delay.
     Deferred {
-        /// Time until it is due.
+        /// Time until the event is due.
         delay: Duration,
-        /// For `last_error`, where the destination answered.
+        /// Text for `last_error`, if the destination answered.
         error: Option<String>,
     },
-    /// Move it to the dead letters.
+    /// Moves the event to the dead letters.
     Dead {
-        /// Why.
+        /// Category of the failure.
         reason: DeadReason,
-        /// In a sentence.
+        /// The error in one sentence.
         message: String,
-        /// More about it.
+        /// More about the error.
         detail: Option<String>,
-        /// Whether a delivery was tried, to be counted.
+        /// Whether a delivery was attempted, which counts as an attempt.
         attempted: bool,
     },
 }
 
-/// Looks at an event before delivery; `Some` means that it is not to be delivered.
+/// Checks an event before delivery; `Some` means that it must not be delivered.
 pub fn examine(event: &Event, preset: &Preset) -> Option<Settlement> {
     let dead = |reason, message: String| {
         Some(Settlement::Dead { reason, message, detail: None, attempted: false })
     };
-    // Sets aside the one row that cannot be read as it is; the dead letter keeps what is stored.
+    // Only this row is unreadable. The dead letter keeps the stored values.
     if let Some(defect) = &event.defect {
         return dead(DeadReason::Integrity, format!("the row cannot be read: {defect}"));
     }
@@ -90,7 +90,7 @@ pub fn examine(event: &Event, preset: &Preset) -> Option<Settlement> {
     None
 }
 
-/// The earlier of the event's own time and its outbox's `max_age`.
+/// Returns the earlier of the event's own expiry and the outbox's `max_age`.
 pub(crate) fn expiry(event: &Event, preset: &Preset) -> Option<DateTime<Utc>> {
     let by_age = preset
         .max_age
@@ -136,25 +136,26 @@ pub fn decide(
             if charged(*cause, event, health, preset) {
                 return spend(error, asked, event, preset, random);
             }
-            // Due again at the next probe, or at the next idle poll: when the destination is back,
-            // everything is due soon.
+            // Due again at the next probe, or at the next idle poll at the latest, so that
+            // everything is due soon after the destination is back.
             let wait = preset.backoff.wait(health.down_streak.max(1), random);
             let wait = if health.open { health.probe_in } else { wait.min(preset.idle_poll) };
-            // Never sooner than by ourselves: `Retry-After: 0` would be a busy loop.
+            // Never sooner than the relay's own wait: `Retry-After: 0` would cause a busy loop.
             let delay = asked.map_or(wait, |asked| asked.max(wait));
             Settlement::Deferred { delay, error: Some(error.clone()) }
         }
         Outcome::Untried => Settlement::Deferred {
-            // At once, unless the destination is down: then a claim would only bring it back here.
+            // At once, unless the destination is down: then the next claim would only bring the
+            // event back here.
             delay: health.probe_in,
             error: None,
         },
     }
 }
 
-/// Whether an outage is charged to this event: the destination delivered something else since its
-/// previous try and the event may be the cause, or is older than any outage; or nothing was delivered
-/// for too long.
+/// Returns whether an outage counts as an attempt of this event. It does if the destination
+/// delivered something else since the event's previous attempt, and the event may be the cause or
+/// is older than `outage_max`; or if nothing was delivered for `outage_max`.
 fn charged(cause: Cause, event: &Event, health: &HealthView, preset: &Preset) -> bool {
     let others_passed = matches!(
         (event.last_failed_at, health.last_success_at),
@@ -167,7 +168,7 @@ fn charged(cause: Cause, event: &Event, health: &HealthView, preset: &Preset) ->
         || health.down_for.is_some_and(|time| time >= preset.outage_max)
 }
 
-/// One attempt is spent; out of attempts is a dead letter at once.
+/// Spends one attempt; an event without attempts left becomes a dead letter at once.
 fn spend(
     error: &str,
     asked: Option<Duration>,

@@ -1,4 +1,4 @@
-//! The four presets of the specification, and the numbers they are made of.
+//! The four presets of the specification and their numbers.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// The wait before the next attempt: `first · factorⁿ⁻¹` after failure `n`, at most `max`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Backoff {
-    /// After the first failure.
+    /// Wait after the first failure.
     pub first: Duration,
-    /// From one wait to the next.
+    /// Growth factor from one wait to the next.
     pub factor: f64,
-    /// At most.
+    /// Longest wait.
     pub max: Duration,
-    /// Share of the wait that is random, 0 to 1: 0.2 waits 80 % to 100 % of it.
+    /// Random share of the wait, 0 to 1: with 0.2, the relay waits 80 % to 100 % of it.
     pub jitter: f64,
 }
 
 impl Backoff {
-    /// The wait after failure `n` (from 1). `random` is between 0 and 1.
+    /// Returns the wait after failure `n` (from 1). `random` is between 0 and 1.
     pub fn wait(&self, failure: u32, random: f64) -> Duration {
         let exponent = f64::from(failure.saturating_sub(1));
         let wait = self.first.as_secs_f64() * self.factor.powf(exponent);
@@ -32,37 +32,37 @@ impl Backoff {
     }
 }
 
-/// How an outbox is worked through. Every number can be overridden in the configuration.
+/// How the relay processes an outbox. Every number can be overridden in the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preset {
     /// Name in the configuration.
     pub name: &'static str,
-    /// Wait between polls of an outbox that has nothing due.
+    /// Interval between polls of an outbox that has nothing due.
     pub idle_poll: Duration,
     /// Events per claim.
     pub batch: u32,
     /// Waits between attempts.
     pub backoff: Backoff,
-    /// Deliveries tried, the first included.
+    /// Maximum number of delivery attempts, including the first.
     pub max_retries: u32,
-    /// What becomes of delivered events.
+    /// Whether delivered events are deleted or archived.
     pub on_success: OnSuccess,
     /// How long archived events and resolved dead letters are kept.
     pub retention: Duration,
-    /// Whether an event without request id or content hash is refused.
+    /// Whether an event without request id or content hash becomes a dead letter.
     pub require_hash: bool,
-    /// Events older than this are dead letters (`expired`).
+    /// Events older than this become dead letters (`expired`).
     pub max_age: Option<Duration>,
-    /// Whether an outage of the destination spends attempts, as plain counting does.
+    /// Whether an outage of the destination spends attempts, as in plain counting.
     pub outage_spends_attempts: bool,
-    /// After this time without any success, tries are charged again.
+    /// After this time without any success, failed deliveries spend attempts again.
     pub outage_max: Duration,
-    /// From when on something is worth an alert.
+    /// Thresholds for alerts.
     pub alerts: Thresholds,
 }
 
 impl Preset {
-    /// Calls to an HTTP API.
+    /// Preset for calls to an HTTP API.
     pub fn api_call() -> Self {
         Self {
             name: "api-call",
@@ -80,7 +80,7 @@ impl Preset {
         }
     }
 
-    /// Messages to people. Request id and content hash are required.
+    /// Preset for messages to people. Requires request id and content hash.
     pub fn notification() -> Self {
         Self {
             name: "notification",
@@ -94,7 +94,7 @@ impl Preset {
         }
     }
 
-    /// Publishing to a message broker.
+    /// Preset for publishing to a message broker.
     pub fn broker() -> Self {
         Self {
             name: "broker",
@@ -108,7 +108,7 @@ impl Preset {
         }
     }
 
-    /// Handlers in the same process.
+    /// Preset for handlers in the same process.
     pub fn handler() -> Self {
         let wait = Duration::from_secs(5);
         Self {
@@ -123,12 +123,12 @@ impl Preset {
         }
     }
 
-    /// All presets.
+    /// Returns all presets.
     pub fn all() -> [Self; 4] {
         [Self::api_call(), Self::notification(), Self::broker(), Self::handler()]
     }
 
-    /// The preset of that name.
+    /// Returns the preset with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::all().into_iter().find(|preset| preset.name == name)
     }
@@ -147,7 +147,7 @@ fn doubling(first_s: u64, max_s: u64) -> Backoff {
 mod tests {
     use super::*;
 
-    /// The table of the specification, line by line.
+    /// Checks the table of the specification, line by line.
     #[test]
     fn presets_have_the_specified_numbers() {
         let line = |name: &str| {

@@ -1,24 +1,26 @@
-//! A limit of events per second, shared by all that send to one sink.
+//! A limit of events per second, shared by everything that sends to one sink.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A bucket that fills at the rate and holds a burst.
+/// A token bucket that fills at the rate and holds one burst.
 #[derive(Debug)]
 pub struct RateLimit {
     events_per_s: f64,
     burst: u32,
-    /// When the bucket was, or will be, empty: tokens are the time since then, times the rate.
+    /// When the bucket was, or will be, empty. The number of tokens is the time since then
+    /// multiplied by the rate.
     empty_at: Mutex<Instant>,
 }
 
 impl RateLimit {
-    /// So many events a second, and so many at once after a pause.
+    /// Creates a limit of `events_per_s`, with up to `burst` events at once after a pause. The
+    /// bucket starts full.
     ///
     /// # Errors
-    /// If a number makes no sense, in words for the configuration.
+    /// If a number is out of range; the message names the configuration key.
     pub fn new(events_per_s: f64, burst: u32) -> Result<Self, String> {
         if !(0.001..=1_000_000.0).contains(&events_per_s) {
             return Err(format!("events_per_s = {events_per_s}: allowed is 0.001 to 1000000"));
@@ -27,30 +29,30 @@ impl RateLimit {
             return Err("burst = 0: at least 1".to_owned());
         }
         let (now, full) = (Instant::now(), f64::from(burst) / events_per_s);
-        // Right after the machine's start there is no such time: then it begins empty.
+        // Shortly after the machine started, no such time exists; the bucket then starts empty.
         let empty_at = now.checked_sub(Duration::from_secs_f64(full)).unwrap_or(now);
         Ok(Self { events_per_s, burst, empty_at: Mutex::new(empty_at) })
     }
 
-    /// Events per second.
+    /// Returns the number of events per second.
     pub fn events_per_s(&self) -> f64 {
         self.events_per_s
     }
 
-    /// Events at once after a pause.
+    /// Returns the number of events that may be sent at once after a pause.
     pub fn burst(&self) -> u32 {
         self.burst
     }
 
-    /// Events that can be sent within a time, beyond a burst.
+    /// Returns how many events can be sent within `time`, not counting a burst.
     pub(crate) fn events_in(&self, time: Duration) -> u32 {
         (self.events_per_s * time.as_secs_f64()) as u32
     }
 
-    /// Takes one, also in advance. Answers how long to wait before it is used; `None`, and nothing
-    /// taken, if that is longer than `patience`.
+    /// Takes one token, possibly in advance, and returns how long to wait before using it. Returns
+    /// `None` and takes nothing if the wait would be longer than `patience`.
     pub(crate) fn take(&self, patience: Duration, now: Instant) -> Option<Duration> {
-        // A panic while it was held left a time that is as good as another.
+        // After a panic while the lock was held, any stored time is still valid.
         let mut empty_at = self.empty_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let oldest = now.checked_sub(self.time_for(self.burst)).unwrap_or(*empty_at);
         let usable_at = (*empty_at).max(oldest) + self.time_for(1);

@@ -1,6 +1,6 @@
-//! A server that has not answered for a while: told once, and again when it is back.
+//! Raises an alert when a server has not answered for a while, and ends it when the server is back.
 //!
-//! The alert leaves by channels that need no database: the dispatcher lives in this process.
+//! The alert does not depend on the database: the dispatcher and its channels run in this process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,42 +10,42 @@ use tokio::time::Instant;
 
 use crate::alert::{Alert, Alerts, Severity};
 
-/// Whether one server answers.
+/// Tracks whether one server answers.
 pub(crate) struct Reachability {
-    /// Of the alert.
+    /// Kind of the alert.
     kind: String,
-    /// The server, for people: "The store".
+    /// Name of the server in messages, such as "The store".
     server: String,
-    /// For how long it may be silent.
+    /// How long it may be silent before an alert is raised.
     silent_max: Duration,
-    /// Since when it has not answered: when the first question without an answer was asked.
+    /// When the first request that got no answer was sent; `None` while the server answers.
     silent_since: Option<Instant>,
-    /// People were told that it does not answer.
+    /// Whether the alert has been raised.
     told: bool,
-    /// Whether the last question had no answer, for whoever asks this process.
+    /// Whether the last request failed, for readers in this process such as `/readyz`.
     fails: Arc<AtomicBool>,
     alerts: Alerts,
 }
 
 impl Reachability {
-    /// Nothing is known of it yet.
+    /// Creates the state of a server that has not been asked yet.
     pub(crate) fn new(kind: String, server: String, silent_max: Duration, alerts: Alerts) -> Self {
         let fails = Arc::default();
         Self { kind, server, silent_max, silent_since: None, told: false, fails, alerts }
     }
 
-    /// The store, as the heartbeat sees it.
+    /// Creates the state of the store, as the heartbeat sees it.
     pub(crate) fn of_store(silent_max: Duration, alerts: Alerts) -> Self {
         Self::new("store-unreachable".to_owned(), "The store".to_owned(), silent_max, alerts)
     }
 
-    /// Keeps `fails` up to date.
+    /// Shares `fails` with its readers.
     pub(crate) fn shown_by(mut self, fails: Arc<AtomicBool>) -> Self {
         self.fails = fails;
         self
     }
 
-    /// It answered.
+    /// Records that the server answered.
     pub(crate) fn answered(&mut self) {
         self.silent_since = None;
         self.fails.store(false, Ordering::Relaxed);
@@ -56,7 +56,7 @@ impl Reachability {
         }
     }
 
-    /// It was asked then, and did not answer; this is why.
+    /// Records that a request sent at `asked_at` failed with `error`.
     pub(crate) fn failed(&mut self, asked_at: Instant, error: &str) {
         self.fails.store(true, Ordering::Relaxed);
         let silent = self.silent_since.get_or_insert(asked_at).elapsed();

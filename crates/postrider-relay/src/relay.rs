@@ -43,13 +43,13 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Why a relay does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
-    /// The tables do not fit this program.
+    /// The tables do not match this version of the program.
     #[error("{0}")]
     Schema(String),
-    /// The outbox is worked on in another way than configured.
+    /// The outbox is in a claim mode other than the configured one.
     #[error("{0}")]
     Claim(String),
-    /// A buffer cannot be worked on.
+    /// A buffer cannot be served.
     #[error("{0}")]
     Buffer(String),
     /// The store failed.
@@ -74,7 +74,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// A relay on that store, with no outboxes yet.
+    /// Creates a relay on this store, without outboxes.
     pub fn new(store: Arc<dyn Database>, config: RelayConfig) -> Self {
         Self {
             store,
@@ -107,14 +107,14 @@ impl Relay {
         self
     }
 
-    /// Adds a channel for alerts; the log always is one.
+    /// Adds a channel for alerts. The log is always a channel.
     #[must_use]
     pub fn alert_channel(mut self, channel: Subscription) -> Self {
         self.channels.push(channel);
         self
     }
 
-    /// How alerts are sent.
+    /// Sets how alerts are sent.
     #[must_use]
     pub fn alert_settings(mut self, settings: AlertSettings) -> Self {
         self.alert_settings = settings;
@@ -128,38 +128,38 @@ impl Relay {
         self
     }
 
-    /// What is wrong now and what was.
+    /// Returns the list of active and past alerts.
     pub fn alert_book(&self) -> Arc<AlertBook> {
         Arc::clone(&self.book)
     }
 
-    /// How the destinations of its sinks are doing.
+    /// Returns the state of the destinations of its sinks.
     pub fn destination_book(&self) -> Arc<DestinationBook> {
         Arc::clone(&self.destinations)
     }
 
-    /// Whether the last heartbeat could not be written: a store that can be read may be full, or
-    /// read-only.
+    /// Returns a flag that is set while heartbeats cannot be written: a store that can be read may
+    /// be full or read-only.
     pub fn heartbeat_fails(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.heartbeat_fails)
     }
 
-    /// Wakes the relay after an append in the same process.
+    /// Returns the handle that wakes the relay after an append in the same process.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// Runs until `stop`. Then finishes what is in flight, or gives it back when the stop timeout
+    /// Runs until `stop`. Then it finishes what is in flight, or releases it when the stop timeout
     /// ends first, so that nothing is left `PROCESSING`.
     ///
     /// # Errors
-    /// If the tables are missing or of another version, or if they cannot be written for a reason
-    /// that lasts (no right to, say). A database that cannot be reached is waited for, at the start
-    /// and later.
+    /// If the tables are missing or of another version, or if they cannot be written for a
+    /// permanent reason, such as missing privileges. The relay waits for a database that cannot be
+    /// reached, at the start and later.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), RelayError> {
         let names: Vec<Outbox> = self.outboxes.iter().map(|o| o.outbox.clone()).collect();
-        // Each part stops only when those that lean on it have stopped; all of them when this
-        // future is dropped.
+        // Each part stops only after the parts that depend on it. All of them stop when this future
+        // is dropped.
         let ended = CancellationToken::new();
         let _ended = ended.clone().drop_guard();
         let stop = stop.child_token();
@@ -211,7 +211,7 @@ impl Relay {
             safety_net: Arc::clone(&safety_net),
         };
         let (rolls, stopping) = (heart.rolls(), stop_upkeep.clone());
-        // Cut off anywhere: each of its steps is a transaction.
+        // Maintenance can be aborted anywhere: each of its steps is a transaction.
         let keeping = tokio::spawn(async move {
             stopping.run_until_cancelled(upkeep.run(rolls)).await;
         });
@@ -223,7 +223,7 @@ impl Relay {
             heart.rolls(),
             self.waker.clone(),
         );
-        // The next runner goes on after what is cut off here.
+        // The next runner continues after the last finished step of an aborted job.
         let jobs = AbortOnDropHandle::new(tokio::spawn(jobs));
         let retrying = auto_retry::keep_retrying(
             Arc::clone(&self.store),
@@ -231,7 +231,7 @@ impl Relay {
             heart.rolls(),
             self.config.fold_every,
         );
-        // Each retry is a transaction.
+        // Can be aborted: each retry is a transaction.
         let retrying = AbortOnDropHandle::new(tokio::spawn(retrying));
         let monitor = Monitor {
             store: Arc::clone(&self.store),
@@ -240,7 +240,7 @@ impl Relay {
             alerts: alerts.clone(),
         };
         let (rolls, stopping) = (heart.rolls(), stop_upkeep.clone());
-        // It only reads.
+        // Can be aborted: the monitor only reads.
         let monitoring = AbortOnDropHandle::new(tokio::spawn(async move {
             stopping.run_until_cancelled(monitor.run(rolls)).await;
         }));
@@ -279,7 +279,7 @@ impl Relay {
             let silent_max = self.config.unreachable_after;
             let worker = Worker::new(config, store, backup, alerts.clone(), silent_max);
             let (heart, stop) = (Arc::clone(&heart), stop.clone());
-            // Cut off anywhere: what it leaves is on the list in Redis.
+            // Can be aborted anywhere: unfinished work is on the list in Redis.
             pipelines.spawn(async move {
                 worker.run(heart, stop).await;
                 true
@@ -295,7 +295,7 @@ impl Relay {
         drop((hints, jobs, retrying));
         tracing::info!("stopping: finishing what is in flight");
         let deadline = self.config.stop_timeout;
-        // Whether every pipeline ended with no row held.
+        // Whether every pipeline ended without holding a row.
         let mut clean = true;
         if timeout(deadline, settle_all(&mut pipelines, &mut clean)).await.is_err() {
             tracing::warn!(?deadline, "stop deadline reached: giving back what is left");
@@ -309,7 +309,8 @@ impl Relay {
         drop(timeout(GRACE, AbortOnDropHandle::new(keeping)).await);
         stop_heart.cancel();
         let lease = timeout(GRACE, AbortOnDropHandle::new(beating)).await;
-        // With everything settled the list entry goes too; otherwise others see it die and recover.
+        // If everything is settled, the relay removes its entry from the list. Otherwise the others
+        // see it die and recover its rows.
         if let (Ok(Ok(Some(lease))), true) = (lease, clean) {
             match timeout(GRACE, self.store.retire(&lease)).await {
                 Ok(Ok(())) => {}
@@ -332,7 +333,7 @@ impl Relay {
 }
 
 impl Relay {
-    /// What it is going to work on, in the claim modes that the database says.
+    /// Returns what this relay will work on, in the claim modes that the database has.
     async fn serving(&self) -> Result<Vec<Serving>, RelayError> {
         let modes = self.store.modes().await?;
         let mut serving = Vec::new();
@@ -363,14 +364,14 @@ fn thresholds(outboxes: &[OutboxConfig]) -> HashMap<String, Thresholds> {
     outboxes.iter().map(of).collect()
 }
 
-/// Waits for all pipelines; takes those that ended out of the set.
+/// Waits for all pipelines and removes those that ended from the set.
 async fn settle_all(pipelines: &mut JoinSet<bool>, clean: &mut bool) {
     while let Some(ended) = pipelines.join_next().await {
         *clean &= ended.unwrap_or(false);
     }
 }
 
-/// Closes every sink once, also where outboxes share one.
+/// Closes every sink once, even if several outboxes share it.
 async fn close_sinks(outboxes: &[OutboxConfig]) {
     let mut closed: Vec<&Arc<dyn Sink>> = Vec::new();
     for sink in outboxes.iter().map(|outbox| &outbox.sink) {
@@ -384,7 +385,7 @@ async fn close_sinks(outboxes: &[OutboxConfig]) {
     }
 }
 
-/// Turns hints of the store into wake-ups. Without them, polling does the work.
+/// Turns the store's hints into wake-ups. Without hints, polling does the work.
 async fn follow_hints(store: Arc<dyn Database>, outboxes: Vec<Outbox>, waker: Waker) {
     if outboxes.is_empty() {
         return;

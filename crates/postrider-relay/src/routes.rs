@@ -1,4 +1,4 @@
-//! Which destination of a sink an event goes to.
+//! Routes: which destination of a sink an event goes to.
 
 use std::borrow::Cow;
 
@@ -8,20 +8,20 @@ use crate::sink::Outcome;
 use crate::template::{Encode, Template};
 use crate::view::EventView;
 
-/// A route as configured: who takes it, and where it leads.
+/// A route as configured: which events take it, and where it leads.
 #[derive(Debug, Clone, Default)]
 pub struct RouteSettings {
-    /// Pattern of event types, with `*` for anything; absent: all.
+    /// Pattern of event types, with `*` for any text; absent: all.
     pub event_type: Option<String>,
-    /// Pattern of aggregate types, with `*` for anything; absent: all.
+    /// Pattern of aggregate types, with `*` for any text; absent: all.
     pub aggregate_type: Option<String>,
-    /// A condition in CEL; absent: none.
+    /// A condition in CEL; absent: no condition.
     pub filter: Option<String>,
     /// Template of the destination.
     pub to: String,
 }
 
-/// Who takes a route or a branch.
+/// The condition of a route or a branch.
 pub(crate) struct Route {
     event_type: Option<Pattern>,
     aggregate_type: Option<Pattern>,
@@ -29,7 +29,7 @@ pub(crate) struct Route {
     filter: Option<Filter>,
 }
 
-/// The routes of a sink. The first that fits wins; the sink's own setting is the last.
+/// The routes of a sink. The first matching route wins; the sink's own setting comes last.
 ///
 /// ```
 /// # use postrider_relay::{EventView, RouteSettings, Router, template};
@@ -50,16 +50,16 @@ pub(crate) struct Route {
 pub struct Router {
     setting: &'static str,
     routes: Vec<Route>,
-    /// Of the routes, then the sink's own, if it is set.
+    /// The templates of the routes, then the sink's own template, if it is set.
     templates: Vec<Template>,
 }
 
 impl Router {
-    /// Reads the routes. `setting` is the name of the sink's own setting (`topic`, `url` …), for
-    /// messages, and `default` its value.
+    /// Builds the routes. `setting` is the name of the sink's own setting (`topic`, `url` …), for
+    /// error messages, and `default` its value.
     ///
     /// # Errors
-    /// Names the setting that is wrong.
+    /// Names the invalid setting.
     pub fn new(
         setting: &'static str,
         default: Option<&str>,
@@ -82,16 +82,17 @@ impl Router {
         Ok(Self { setting, routes: built, templates })
     }
 
-    /// All templates, each with the name of its setting: the routes, then the sink's own.
+    /// Returns all templates with the names of their settings: those of the routes, then the sink's
+    /// own.
     pub fn templates(&self) -> impl Iterator<Item = (String, &Template)> {
         let all = self.templates.iter().enumerate();
         all.map(|(number, template)| (self.setting_of(number), template))
     }
 
-    /// The number of the first route that fits, among [`Router::templates`].
+    /// Returns the index of the first matching route in [`Router::templates`].
     ///
     /// # Errors
-    /// `NoRoute` if there is none, or if a filter cannot be applied to this event.
+    /// `NoRoute` if no route matches, or if a filter cannot be applied to this event.
     pub fn pick(&self, view: &EventView<'_>) -> Result<usize, Outcome> {
         for (number, route) in self.routes.iter().enumerate() {
             let takes = route.takes(view).map_err(|error| Outcome::NoRoute {
@@ -112,10 +113,11 @@ impl Router {
         })
     }
 
-    /// The destination of an event.
+    /// Returns the destination of an event.
     ///
     /// # Errors
-    /// `NoRoute`, a dead letter at once, if no route fits or the event lacks a field.
+    /// `NoRoute`, which makes the event a dead letter at once, if no route matches or the event
+    /// lacks a field.
     pub fn resolve<'a>(
         &'a self,
         view: &EventView<'a>,
@@ -124,17 +126,17 @@ impl Router {
         self.fill(self.pick(view)?, view, encode)
     }
 
-    /// The destination of an event and of all others that share their fate; see
+    /// Returns the destination that an event shares with all others that fail together with it; see
     /// [`Template::fill_kind`].
     ///
     /// # Errors
-    /// As [`Router::resolve`].
+    /// Same as [`Router::resolve`].
     pub fn resolve_kind<'a>(&'a self, view: &EventView<'a>) -> Result<Cow<'a, str>, Outcome> {
         let template = &self.templates[self.pick(view)?];
         template.fill_kind(view).map_err(|error| Outcome::NoRoute { error })
     }
 
-    /// The destination of every event, where there is only one.
+    /// Returns the destination of every event, if there is only one.
     pub fn only(&self) -> Option<&str> {
         match self.templates.as_slice() {
             [only] if self.routes.is_empty() => only.fixed(),
@@ -142,7 +144,7 @@ impl Router {
         }
     }
 
-    /// The destination by the template that [`Router::pick`] chose.
+    /// Returns the destination by the template that [`Router::pick`] chose.
     ///
     /// # Errors
     /// `NoRoute` if the event lacks a field.
@@ -157,7 +159,7 @@ impl Router {
         })
     }
 
-    /// One of [`Router::templates`], by the number that [`Router::pick`] answers.
+    /// Returns one of [`Router::templates`], by the index that [`Router::pick`] returned.
     pub fn template(&self, number: usize) -> &Template {
         &self.templates[number]
     }
@@ -201,7 +203,7 @@ impl Route {
     }
 }
 
-/// Text in which `*` stands for anything, nothing included.
+/// Text in which `*` stands for any text, including none.
 #[derive(Debug, Clone)]
 struct Pattern {
     pieces: Vec<String>,
@@ -217,7 +219,7 @@ impl Pattern {
             return self.pieces.first().is_some_and(|whole| whole == text);
         };
         let Some(mut rest) = text.strip_prefix(first.as_str()) else { return false };
-        // Each as early as possible leaves most to those behind it.
+        // Matching each piece as early as possible leaves the most text for the pieces after it.
         for piece in middle {
             match rest.find(piece.as_str()) {
                 Some(at) => rest = &rest[at + piece.len()..],

@@ -1,7 +1,8 @@
 //! Claim mode `rows`: relays compete for rows, and a claim marks them as its own.
 //!
-//! Claims run one after the other; up to `batches_max` batches are delivered and settled at the same
-//! time, so that the next claim overlaps the last settle. The semaphore is the bounded queue.
+//! Claims run one after the other. Up to `batches_max` batches are delivered and settled at the
+//! same time, so that the next claim overlaps the last settle. The semaphore bounds the number of
+//! batches in flight.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -24,12 +25,12 @@ use crate::telemetry;
 use crate::trouble::Step;
 use crate::waker::Waker;
 
-/// After a batch, polling starts over at this and doubles up to the idle poll.
+/// Wait before the first poll after a batch; it doubles up to the idle poll.
 const POLL_FIRST: Duration = Duration::from_millis(5);
-/// Events claimed while the only destination is down: a waiting one and a fresh one. With one row the
-/// waiting ones would always go first, and events that never succeed would keep out all others.
+/// Events claimed while the only destination is down: a waiting one and a fresh one. With one row,
+/// the waiting ones would always go first, and events that never succeed would starve the rest.
 const PROBE_ROWS: u32 = 2;
-/// Wait after a claim that failed; doubles up to the second.
+/// First and longest wait after a failed claim; it doubles in between.
 const CLAIM_REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 const USUAL: Manner = Manner { keep_order: false, may_probe: false };
@@ -41,20 +42,20 @@ pub(crate) struct Rows {
     pub(crate) heart: Arc<Heart>,
     pub(crate) courier: Courier,
     pub(crate) waker: Waker,
-    /// Batches hold it shared; a suspect holds it alone, across all outboxes of the process.
+    /// Batches hold it shared. A suspect holds it exclusively, across all outboxes of the process.
     pub(crate) alone: Arc<RwLock<()>>,
     pub(crate) suspects_every: Duration,
-    /// Rows are held that nobody works on any more: a batch panicked, or could not be settled
-    /// before the stop deadline.
+    /// Set while this relay may hold rows that no task works on: a batch panicked, or could not be
+    /// settled before the stop deadline.
     pub(crate) abandoned: AtomicBool,
 }
 
-/// How many batches may be in flight.
+/// The permits for batches in flight.
 struct Places {
     batches: Arc<Semaphore>,
     batches_max: u32,
-    /// One more, for events of destinations that are down: a probe that waits for a timeout takes no
-    /// place away from the destinations that are up.
+    /// One more permit, for events of destinations that are down: a probe that waits for a timeout
+    /// does not take a permit from the destinations that are up.
     down: Arc<Semaphore>,
 }
 
@@ -67,42 +68,45 @@ impl Places {
         }
     }
 
-    /// Waits until nothing is in flight, and lets nothing begin.
+    /// Waits until nothing is in flight and keeps new batches from starting while the permits are
+    /// held.
     async fn all(&self) -> Option<(SemaphorePermit<'_>, SemaphorePermit<'_>)> {
         let batches = self.batches.acquire_many(self.batches_max).await.ok()?;
         Some((batches, self.down.acquire().await.ok()?))
     }
 }
 
-/// What keeps a batch within its limits while it is in flight.
+/// The permits of a batch, held while it is in flight.
 struct InFlight {
     _place: OwnedSemaphorePermit,
     _among_others: OwnedRwLockReadGuard<()>,
 }
 
 impl Rows {
-    /// Runs until stopped, and returns when everything in flight is settled or given up. Answers
-    /// whether no row is held any more.
+    /// Runs until stopped, and returns once everything in flight is settled or given up. Returns
+    /// whether no row is held any longer.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) -> bool {
         let places = Places::new(self.config.batches_max);
         let tasks = TaskTracker::new();
         let mut state = ClaimState::new();
         let mut wakes = self.waker.subscribe();
         while !stop.is_cancelled() {
-            // A stop cuts waits short, never a claim: its rows would be ours without our knowing.
+            // A stop interrupts waits but never a claim: its rows would be held without the relay
+            // knowing.
             let Some(held) = stop.run_until_cancelled(self.heart.held()).await else { break };
             state.follow(&held);
             self.deliver_suspects(&held, &mut state, &stop).await;
             let place = stop.run_until_cancelled(self.place(&places)).await;
             let Some(Some(in_flight)) = place else { break };
-            // What is appended from here on may be missed by the claim, and is worth another.
+            // An event appended from here on may be missed by the claim, so its wake-up must
+            // trigger another one.
             wakes.mark_unchanged();
             let rest = self.claim(&held, &mut state, &places, in_flight, &tasks).await;
             if let Some(wait) = rest {
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => {}
-                    // The probe got through: what waits is due at once, not at the next poll.
+                    // The probe succeeded: waiting events are due at once, not at the next poll.
                     () = self.courier.came_back.notified() => state.poll = POLL_FIRST,
                     _ = wakes.changed(), if self.courier.health.rest(Instant::now()).is_none() => state.poll = POLL_FIRST,
                     () = tokio::time::sleep(wait) => {}
@@ -121,14 +125,14 @@ impl Rows {
     }
 
     async fn place(&self, places: &Places) -> Option<InFlight> {
-        // The semaphore is never closed; `None` would only mean that we are stopping.
+        // The semaphore is never closed; `None` would only mean that the relay is stopping.
         let place = Arc::clone(&places.batches).acquire_owned().await.ok()?;
         let among_others = Arc::clone(&self.alone).read_owned().await;
         Some(InFlight { _place: place, _among_others: among_others })
     }
 
-    /// A place for events of destinations that are down. Without waiting: whoever waits to be alone
-    /// waits for the batch that asks.
+    /// Acquires a permit for events of destinations that are down. It must not wait: a suspect that
+    /// waits for exclusive access waits for the very batch that is asking.
     fn place_for_down(&self, places: &Places) -> Option<InFlight> {
         if !self.courier.health.holds_back() {
             return None;
@@ -138,7 +142,7 @@ impl Rows {
         Some(InFlight { _place: place, _among_others: among_others })
     }
 
-    /// One claim. Answers how long to wait before the next; `None` is not at all.
+    /// Claims once. Returns how long to wait before the next claim; `None` means no wait.
     async fn claim(
         self: &Arc<Self>,
         held: &Held,
@@ -149,7 +153,8 @@ impl Rows {
     ) -> Option<Duration> {
         if state.answer_lost || self.abandoned.load(Ordering::SeqCst) {
             drop(in_flight);
-            // Nothing else may be in flight: whatever this relay then holds is the lost claim's.
+            // Nothing else may be in flight: then every row that this relay holds belongs to the
+            // lost claim.
             let Ok(_all) = tokio::time::timeout(CLAIM_REPEAT.1, places.all()).await else {
                 self.settler.trouble.still_waiting();
                 return Some(POLL_FIRST);
@@ -221,7 +226,7 @@ impl Rows {
             .increment(events as u64);
     }
 
-    /// Works on a batch beside the claims.
+    /// Delivers and settles a batch in a task of its own, while claims continue.
     fn start(
         self: &Arc<Self>,
         held: &Held,
@@ -254,8 +259,8 @@ impl Rows {
         }
     }
 
-    /// Events that two dead relays held are delivered with nothing else in flight in this process,
-    /// so that the next crash shows which one it is.
+    /// Delivers suspects: events that two relays held when they died. Nothing else is in flight in
+    /// this process meanwhile, so that another crash identifies the event.
     async fn deliver_suspects(
         &self,
         held: &Held,
@@ -271,7 +276,7 @@ impl Rows {
             return;
         }
         while !stop.is_cancelled() && self.heart.holds(&held.lease) {
-            // For one at a time: between two suspects the other outboxes get their turn.
+            // Acquired per suspect, so that the other outboxes get their turn in between.
             let _alone = self.alone.write().await;
             state.answer_lost = true;
             match store.claim_suspect(&self.config.outbox, &held.lease).await {
@@ -299,7 +304,7 @@ impl Rows {
         }
     }
 
-    /// Gives back rows of a claim whose answer never came, or of a batch that was abandoned. Call
+    /// Releases rows of a claim whose answer never arrived, or of a batch that was abandoned. Call
     /// it with nothing in flight.
     async fn release_lost(&self, state: &mut ClaimState) {
         let Some(lease) = state.lease.clone().filter(|lease| self.heart.is_current(lease)) else {
@@ -328,14 +333,14 @@ impl Rows {
     }
 }
 
-/// What the claiming loop remembers.
+/// State of the claim loop.
 struct ClaimState {
     cursor: Cursor,
     lease: Option<postrider::store::Lease>,
     poll: Duration,
     claim_repeat: Duration,
     suspects_at: Instant,
-    /// A claim was sent and its answer has not come: rows may be ours without our knowing.
+    /// A claim was sent and its answer has not arrived: rows may be held without the relay knowing.
     answer_lost: bool,
 }
 
@@ -351,7 +356,8 @@ impl ClaimState {
         }
     }
 
-    /// A new lease starts from nothing: the old one's rows are recovered by whoever fenced it.
+    /// Resets the state for a new lease: rows of the old lease are recovered like those of a dead
+    /// relay.
     fn follow(&mut self, held: &Held) {
         if self.lease.as_ref() != Some(&held.lease) {
             *self = Self { lease: Some(held.lease.clone()), ..Self::new() };

@@ -1,7 +1,8 @@
-//! The triple safety net: dead-letter table → backup file → critical alert.
+//! The safety net with its three stages: dead-letter table → backup file → critical alert.
 //!
-//! A row is never removed unless the first rung took it. Whichever rung fails, the row is still in
-//! the outbox: marked `DEAD_LETTER` where it can be written, held and recovered otherwise.
+//! A row is removed only when its dead letter is in the table. Whichever stage fails, the row is
+//! still in the outbox: marked `DEAD_LETTER` if it can be written, otherwise held and recovered
+//! later.
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
@@ -29,27 +30,29 @@ pub(crate) struct SafetyNet {
     pub(crate) store: Arc<dyn Database>,
     pub(crate) backup: Arc<Backup>,
     pub(crate) alerts: Alerts,
-    /// By name of the outbox.
+    /// By outbox name.
     pub(crate) thresholds: HashMap<String, Thresholds>,
-    /// Who watches the tables.
+    /// Tells which relay watches the tables of an outbox.
     pub(crate) rolls: watch::Receiver<Roll>,
-    /// How long dead letters wait for the store before the backup file has them.
+    /// How long dead letters wait for the store before they are written to the backup file.
     pub(crate) backup_after: Duration,
 }
 
-/// When dead letters that wait for the store go to the backup file, and whether they are there.
+/// When dead letters that wait for the store are written to the backup file, and whether that is
+/// done.
 #[derive(Clone)]
 struct Filing {
     due_at: Instant,
     done: bool,
-    /// What the store said last.
+    /// The last error of the store.
     cause: String,
 }
 
 impl SafetyNet {
-    /// Moves events to the dead letters, all at once, or one by one if that fails. What the store
-    /// does not take within [`SafetyNet::backup_after`] is in the backup file from then on, and the
-    /// file says so when the store has it. The rows stay in their place meanwhile.
+    /// Moves events to the dead letters, all at once, or one by one if that fails. Events that the
+    /// store does not accept within [`SafetyNet::backup_after`] are also written to the backup
+    /// file, and a closed line follows once the store has them. Their rows stay in the outbox until
+    /// then.
     pub(crate) async fn bury(
         &self,
         outbox: &Outbox,
@@ -81,7 +84,8 @@ impl SafetyNet {
                 Ok(settled) => {
                     count_attempts(outbox, &deaths);
                     self.tell(outbox, &dead);
-                    // With fewer, a row was not ours any more; which one is not known here.
+                    // With fewer rows, one was no longer held by this relay; which one is not known
+                    // here.
                     if filing.done && settled.rows == dead.len() as u64 {
                         self.close(outbox, &moved(&dead)).await;
                     }
@@ -92,7 +96,8 @@ impl SafetyNet {
                     settler.heart.lost();
                     return Err(StoreError::LeaseLost);
                 }
-                // The row is safe where it is; the table may well work once the database does.
+                // The row is safe in the outbox; the dead-letter table may work once the database
+                // does.
                 Err(error) if error.is_transient() => {
                     filing.cause = error.to_string();
                     let paused = settler.pause(outbox, lease, &mut wait, &error).await;
@@ -121,8 +126,8 @@ impl SafetyNet {
         }
     }
 
-    /// Waits for a settle. A connection that went silent may stay so for long: when the time has
-    /// come, or the relay stops, the file has the events before the store answers.
+    /// Waits for a settle. A dead connection may stay silent for long, so the events are written to
+    /// the backup file before the store answers, when the time has come or the relay stops.
     async fn filing_meanwhile<T>(
         &self,
         settling: impl Future<Output = Result<T>>,
@@ -148,7 +153,7 @@ impl SafetyNet {
         settling.await
     }
 
-    /// Second and third rung, once for each event.
+    /// Runs the second and third stages, once for each event.
     async fn file(&self, outbox: &Outbox, dead: &[(Event, Death)], filing: &mut Filing) {
         if filing.done {
             return;
@@ -177,7 +182,7 @@ impl SafetyNet {
                 self.tell_backup(outbox, dead, cause);
             }
             Err(error) => {
-                // The rows are still there, and so is the next chance.
+                // The rows are still in the outbox, and the file is tried again later.
                 filing.due_at = Instant::now() + self.backup_after;
                 metrics::counter!(telemetry::CRITICAL, label::OUTBOX => name.to_owned())
                     .increment(dead.len() as u64);
@@ -191,8 +196,8 @@ impl SafetyNet {
         }
     }
 
-    /// Marks the row, for upkeep to move. Repeated until it is done or the row is not ours any
-    /// more: nobody recovers rows of a relay that lives.
+    /// Marks the row, so that maintenance moves it later. Repeats until it is done or the row no
+    /// longer belongs to this relay: no other relay recovers the rows of a live one.
     async fn mark(
         &self,
         outbox: &Outbox,
@@ -217,28 +222,28 @@ impl SafetyNet {
         }
     }
 
-    /// Dead letters that nobody deals with: looked at after each move by the relay that watches the
-    /// tables; what others move, it sees when it folds the books.
+    /// Checks the number of unresolved dead letters after each move, if this relay watches the
+    /// tables. It sees those that other relays moved when it folds the ledger.
     async fn check_unresolved(&self, outbox: &Outbox) {
         if !self.rolls.borrow().leads(outbox.name()) {
             return;
         }
         let filter = DlqFilter { resolved: Some(false), ..DlqFilter::default() };
-        // At least as far as the threshold.
+        // Count at least up to the threshold.
         let at =
             self.thresholds(outbox).unresolved_at.map(|at| i64::try_from(at).unwrap_or(i64::MAX));
         let mut limit = CountLimit::default();
         limit.count_max = limit.count_max.max(at.unwrap_or(0));
         match self.store.dead_letter_count(outbox, &filter, limit).await {
-            // A count that was cut short below the threshold does not say that all is well.
+            // A count that was cut short below the threshold does not prove that there are few.
             Ok(counted) if at.is_some_and(|at| counted.reaches(at).is_none()) => {}
             Ok(counted) => self.tell_unresolved(outbox, counted.count),
-            // Upkeep looks again.
+            // The next fold counts again.
             Err(error) => tracing::debug!(outbox = outbox.name(), %error, "not counted"),
         }
     }
 
-    /// Says whether there are too many, as often as somebody looks.
+    /// Begins or ends the alert about too many unresolved dead letters. Called after every count.
     pub(crate) fn tell_unresolved(&self, outbox: &Outbox, count: i64) {
         let name = outbox.name();
         let verdict = judge_unresolved(name, count, self.thresholds(outbox).unresolved_at);
@@ -252,7 +257,7 @@ impl SafetyNet {
         self.thresholds.get(outbox.name()).copied().unwrap_or(Thresholds::API_CALL)
     }
 
-    /// The dead-letter table has these since: the file says so too.
+    /// Writes closed lines to the backup file for events that the dead-letter table now has.
     pub(crate) async fn close(&self, outbox: &Outbox, moved: &[MovedLetter]) {
         let closed = |letter: &MovedLetter| Record::Closed {
             outbox: outbox.name().to_owned(),
@@ -263,14 +268,14 @@ impl SafetyNet {
         let records: Vec<Record> = moved.iter().map(closed).collect();
         let backup = Arc::clone(&self.backup);
         let written = tokio::task::spawn_blocking(move || backup.append(&records)).await;
-        // Not needed for safety: the store tells an import what it has, or had.
+        // Not needed for safety: an import asks the store which dead letters it has, or had.
         if let Ok(Err(error)) = written {
             tracing::warn!(outbox = outbox.name(), %error, "backup file: not marked as closed");
         }
     }
 
-    /// Dead letters alert at once, those of one move and one fingerprint together: a thousand
-    /// deaths must not push other alerts out. The cool-down sums up those of later moves.
+    /// Alerts about dead letters at once, with one alert per fingerprint and move: a thousand dead
+    /// letters must not push out other alerts. The cool-down combines those of later moves.
     fn tell(&self, outbox: &Outbox, dead: &[(Event, Death)]) {
         let name = outbox.name();
         metrics::counter!(telemetry::DEAD_LETTERS, label::OUTBOX => name.to_owned())
@@ -299,7 +304,7 @@ impl SafetyNet {
         }
     }
 
-    /// Those of one failure together, so that they push no other alert out.
+    /// Sends one alert for all events of one failure, so that they do not push out other alerts.
     fn tell_backup(&self, outbox: &Outbox, dead: &[(Event, Death)], cause: &str) {
         let Some((event, death)) = dead.first().filter(|_| self.thresholds(outbox).backups) else {
             return;
@@ -338,7 +343,8 @@ impl SafetyNet {
         fields.push(("whereabouts", format!("table {} row {}", outbox.table(), event.id)));
         self.alerts.raise(Alert {
             severity: Severity::Critical,
-            // By event: this alert may be the only copy outside of the outbox, so none is summed up.
+            // One alert per event: it may be the only copy outside of the outbox, so these are
+            // never combined.
             kind: format!("critical/{name}/{}", event.id),
             title: format!("Dead letter of outbox {name} could be saved nowhere else"),
             fields,
@@ -347,7 +353,7 @@ impl SafetyNet {
     }
 }
 
-/// The last attempt of an event failed like those before it.
+/// Counts the last attempts of dead events as failed, like those before them.
 fn count_attempts(outbox: &Outbox, deaths: &[Death]) {
     let attempted = deaths.iter().filter(|death| death.attempted).count();
     metrics::counter!(telemetry::FAILED, label::OUTBOX => outbox.name().to_owned())
@@ -375,7 +381,7 @@ fn moved(dead: &[(Event, Death)]) -> Vec<MovedLetter> {
     dead.iter().map(letter).collect()
 }
 
-/// Names every field of an event: a new one does not compile before it is thought of here.
+/// Names every field of an event, so that a new field does not compile until it is handled here.
 fn import_entry(event: &Event, death: &Death) -> ImportEntry {
     let Event {
         id,
@@ -392,13 +398,13 @@ fn import_entry(event: &Event, death: &Death) -> ImportEntry {
         retry_count,
         max_retries,
         redrive_count,
-        // About the last try of the row; they end with it.
+        // State of the row's last attempt, which ends with the row.
         crash_count: _,
         last_failed_at: _,
         claimed_at: _,
         version: _,
         place: _,
-        // Said in the error of its dead letter.
+        // Part of the error message of the dead letter.
         defect: _,
     } = event;
     ImportEntry {

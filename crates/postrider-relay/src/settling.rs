@@ -1,5 +1,6 @@
-//! Writing settlements: delivered, failed and deferred events each in transactions of their own, so
-//! that one bad row undoes nothing else. A write is repeated until it is done or no longer ours.
+//! Writes settlements: delivered, failed and deferred events in separate transactions, so that one
+//! bad row does not roll back the others. A write is repeated until it succeeds or the rows no
+//! longer belong to this relay.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,11 +26,11 @@ use crate::telemetry::{self, label};
 use crate::trouble::{Step, Trouble};
 use crate::waker::Waker;
 
-/// Waits between repeats of a write double from the first to the second.
+/// First and longest wait between repeats of a write; it doubles in between.
 const REPEAT_WAIT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
-/// Times that the database refuses one row, for a reason that may lie in it, before it is set
-/// aside.
+/// How often the database may refuse a single row, for a reason that may lie in the row, before the
+/// row is set aside.
 const REFUSALS_MAX: u32 = 5;
 
 #[derive(Clone)]
@@ -38,15 +39,15 @@ pub(crate) struct Settler {
     pub(crate) heart: Arc<Heart>,
     pub(crate) safety_net: Arc<SafetyNet>,
     pub(crate) observations: Arc<Observations>,
-    /// For the outboxes of branches.
+    /// Wakes the outboxes of branches.
     pub(crate) waker: Waker,
-    /// Of the outbox that is settled.
+    /// Tracks failures of this outbox.
     pub(crate) trouble: Arc<Trouble>,
-    /// The stop deadline has passed: give up what cannot be written.
+    /// Cancelled when the stop deadline has passed: writes that fail are then given up.
     pub(crate) abort: CancellationToken,
 }
 
-/// Rows of one kind.
+/// Rows that are settled by the same kind of statement.
 enum Work {
     Delivered(Vec<Delivery>, OnSuccess),
     FannedOut(Vec<Delivery>, Arc<FanOut>, OnSuccess),
@@ -99,7 +100,7 @@ impl Work {
 }
 
 impl Settler {
-    /// Settles a batch. `Err` only when the rows are not this relay's any more, or at an abort.
+    /// Settles a batch. Fails only if the rows no longer belong to this relay, or on an abort.
     pub(crate) async fn settle(
         &self,
         config: &OutboxConfig,
@@ -139,7 +140,7 @@ impl Settler {
         Ok(())
     }
 
-    /// Settles delivered events of one or more batches.
+    /// Settles the delivered events of one or more batches.
     pub(crate) async fn settle_delivered(
         &self,
         config: &OutboxConfig,
@@ -158,7 +159,7 @@ impl Settler {
         Ok(())
     }
 
-    /// Stops keys until an operator releases them; repeated until it is done or no longer ours.
+    /// Parks keys until an operator releases them. Repeats until it succeeds or the lease is lost.
     pub(crate) async fn park_keys(
         &self,
         config: &OutboxConfig,
@@ -178,7 +179,7 @@ impl Settler {
     }
 
     async fn write(&self, outbox: &Outbox, lease: &Lease, work: &Work) -> Result<()> {
-        // All of it first; what fails comes back in halves.
+        // All rows first; ranges that fail are queued again in halves.
         let mut todo: VecDeque<Range<usize>> = std::iter::once(0..work.len()).collect();
         let (mut wait, mut refusals) = (REPEAT_WAIT.0, 0);
         while let Some(range) = todo.pop_front().filter(|range| !range.is_empty()) {
@@ -210,12 +211,13 @@ impl Settler {
                         }
                         _ => {
                             match work {
-                                // In place: this gives the copies their ids, in this order.
+                                // In place: the copies get their ids in this order.
                                 Work::FannedOut(..) => halves(range, &error)
                                     .into_iter()
                                     .rev()
                                     .for_each(|half| todo.push_front(half)),
-                                // To the end: a row that somebody keeps locked holds up no other.
+                                // At the end: a row that another transaction keeps locked must not
+                                // delay the others.
                                 _ => todo.extend(halves(range, &error)),
                             }
                             self.pause(outbox, lease, &mut wait, &error).await?;
@@ -227,8 +229,8 @@ impl Settler {
         Ok(())
     }
 
-    /// Moves an event to the dead letters whose row the database refuses to settle as delivered: it
-    /// keeps none of the others waiting, and an operator sees it.
+    /// Moves an event to the dead letters whose row the database refuses to settle as delivered. It
+    /// no longer blocks the others, and an operator sees it.
     async fn set_aside(
         &self,
         outbox: &Outbox,
@@ -259,7 +261,7 @@ impl Settler {
         self.safety_net.bury(outbox, lease, vec![(event, death)], self).await
     }
 
-    /// How long events took from their insert to here, on the database's clock.
+    /// Records how long events took from insert to settlement, on the database's clock.
     fn measure_age(&self, outbox: &Outbox, delivered: &[Delivery]) {
         if delivered.is_empty() {
             return;
@@ -275,8 +277,8 @@ impl Settler {
         self.observations.meter.delivered(&told, Instant::now());
     }
 
-    /// Waits before a repeat; `Err` when there is no point in one. While the database is away no
-    /// other relay can take over either, so the lease decides, not the time.
+    /// Waits before a repeat; fails if a repeat is pointless. While the database is unreachable, no
+    /// other relay can take over either, so the lease decides, not the elapsed time.
     pub(crate) async fn pause(
         &self,
         outbox: &Outbox,
@@ -295,7 +297,7 @@ impl Settler {
         match self.heart.is_current(lease) {
             true => Ok(()),
             false => {
-                // There is nothing left to settle that could fail.
+                // The rows belong to another relay now, so nothing is left here that could fail.
                 self.trouble.succeeded(Step::Settle);
                 Err(StoreError::LeaseLost)
             }
@@ -303,8 +305,8 @@ impl Settler {
     }
 }
 
-/// An unreachable database gets the same rows again; anything else is repeated in halves, until the
-/// row that causes it is alone.
+/// Splits a failed range. An unreachable database gets the same rows again; after any other error,
+/// the halves are tried, until the row that causes it is alone.
 fn halves(range: Range<usize>, error: &StoreError) -> Vec<Range<usize>> {
     if matches!(error, StoreError::Unavailable(_)) || range.len() < 2 {
         return vec![range];

@@ -1,4 +1,4 @@
-//! Fixed shares that nobody serves.
+//! Detects fixed shares that no live relay serves.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use postrider::store::Share;
 use tokio::time::Instant;
 
-/// A share without a live relay for this long is an alert; a restart takes less.
+/// A share without a live relay for this long raises an alert; a restart takes less.
 const UNSERVED_MAX: Duration = Duration::from_secs(60);
 
-/// Since when each share has had nobody.
+/// Since when each share has been without a relay.
 #[derive(Debug, Default)]
 pub(crate) struct ShareWatch(HashMap<(String, Share), Instant>);
 
 impl ShareWatch {
-    /// Takes a look at the shares of an outbox that is divided into `of`. Answers those that nobody
-    /// has served for too long.
+    /// Checks the shares of an outbox that is divided into `of`. Returns those that no relay has
+    /// served for [`UNSERVED_MAX`].
     pub(crate) fn look(
         &mut self,
         outbox: &str,
@@ -54,7 +54,7 @@ mod tests {
         let all = [share(0), share(1), share(2)];
         assert_eq!(watch.look("a", 3, &all, start + UNSERVED_MAX), []);
         assert_eq!(watch.look("a", 3, &served, start + UNSERVED_MAX), [], "counted anew");
-        // A relay that divides in another way serves none of these shares.
+        // A relay with another division serves none of these shares.
         let other = [Share { of: 2, index: 1 }];
         assert_eq!(watch.look("b", 3, &other, start), []);
         assert_eq!(watch.look("b", 3, &other, start + UNSERVED_MAX).len(), 3);

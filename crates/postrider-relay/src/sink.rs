@@ -12,32 +12,34 @@ use tokio::time::Instant;
 use crate::gate::{Gate, Place};
 use crate::health::Health;
 
-/// Why a sink cannot be used at all; found at start by `postrider run --check`.
+/// Why a sink cannot be used at all; `postrider run --check` finds it before the start.
 #[derive(Debug, thiserror::Error)]
 #[error("sink `{sink}`: {message}")]
 pub struct SinkError {
     /// Name of the sink in the configuration.
     pub sink: String,
-    /// Cause and cure.
+    /// The cause, and how to fix it.
     pub message: String,
 }
 
-/// The events of one call.
+/// The events of one delivery call.
 #[derive(Clone, Copy)]
 pub struct Batch<'a> {
-    /// Ids ascending.
+    /// Sorted by ascending id.
     pub events: &'a [Event],
-    /// What is not done by then is cut off; the sink answers `Untried` for what it did not start.
+    /// The call is cut off some time after this. The sink returns `Untried` for events that it did
+    /// not start.
     pub deadline: Instant,
-    /// An event of a key may arrive only after all before it arrived: behind the first of a key
-    /// (see [`Event::key`]) that is not `Delivered`, the key's later ones are not sent (`Untried`).
+    /// Keeps the order of each key: an event may arrive only after all earlier events of its key
+    /// (see [`Event::key`]). After the first event of a key that is not `Delivered`, the later ones
+    /// must not be sent (`Untried`).
     pub keep_order: bool,
     ours: Option<&'a (dyn Fn() -> bool + Send + Sync)>,
     gate: Option<&'a Gate<'a>>,
     answers: Option<&'a Answers>,
 }
 
-/// What destinations answered, by row id, for an outbox that keeps it with the event.
+/// Answers of destinations, by row id, for an outbox that keeps them with the events.
 #[derive(Debug, Default)]
 pub(crate) struct Answers(Mutex<HashMap<i64, String>>);
 
@@ -48,39 +50,40 @@ impl Answers {
 }
 
 impl<'a> Batch<'a> {
-    /// Events in any order of keys, for nobody's lease.
+    /// Creates a batch without order and without a lease to check.
     pub fn new(events: &'a [Event], deadline: Instant) -> Self {
         Self { events, deadline, keep_order: false, ours: None, gate: None, answers: None }
     }
 
-    /// The same, with the order of each key kept or not.
+    /// Sets whether the order of each key is kept.
     #[must_use]
     pub fn in_order(self, keep_order: bool) -> Self {
         Self { keep_order, ..self }
     }
 
-    /// Ends `may_start` when the events are no longer this relay's.
+    /// Makes `may_start` return false once the events no longer belong to this relay.
     #[must_use]
     pub(crate) fn while_ours(self, ours: &'a (dyn Fn() -> bool + Send + Sync)) -> Self {
         Self { ours: Some(ours), ..self }
     }
 
-    /// Lets [`enter`](Batch::enter) wait for a place at the destination.
+    /// Makes [`enter`](Batch::enter) wait for a permit of the destination.
     #[must_use]
     pub(crate) fn through(self, gate: &'a Gate<'a>) -> Self {
         Self { gate: Some(gate), ..self }
     }
 
-    /// Lets [`keep_answer`](Batch::keep_answer) keep something.
+    /// Makes [`keep_answer`](Batch::keep_answer) store answers.
     #[must_use]
     pub(crate) fn answered_in(self, answers: Option<&'a Answers>) -> Self {
         Self { answers, ..self }
     }
 
-    /// For sinks whose destination answers with something of value: keeps it with the event, if
-    /// the event is delivered and its outbox keeps delivered events. What is not text, or too long
-    /// for its column (see [`RESPONSE_BYTES_MAX`](limits::RESPONSE_BYTES_MAX)), is left out as a
-    /// whole: half an answer may look like another one.
+    /// Keeps what the destination answered, for sinks whose destinations return something useful.
+    /// It is stored with the event if the event is delivered and its outbox archives delivered
+    /// events. An answer that is not text, or too long for its column (see
+    /// [`RESPONSE_BYTES_MAX`](limits::RESPONSE_BYTES_MAX)), is dropped as a whole: half an answer
+    /// may look like a different one.
     pub fn keep_answer(&self, event: &Event, answer: &[u8]) {
         let Some(answers) = self.answers else { return };
         if answer.len() > limits::RESPONSE_BYTES_MAX || answer.contains(&0) {
@@ -92,9 +95,10 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Waits until this event may be sent to its destination: for sinks that send one request per
-    /// event, see [`Sink::enters_each`]. `None` is not any more; the event is `Untried`. The place is
-    /// kept until the answer is there, and told of it.
+    /// Waits until this event may be sent to its destination. For sinks that send one request per
+    /// event, see [`Sink::enters_each`]. `None` means that it must not be sent any more; its
+    /// outcome is `Untried`. Keep the permit until the outcome is known, then pass the outcome to
+    /// [`Place::leave`].
     pub async fn enter(&self, event: &'a Event, destination: &str) -> Option<Place<'a>> {
         match self.gate {
             None => self.may_start().then(Place::free),
@@ -102,8 +106,9 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// What goes one after the other, for sinks that send each event by itself: the events of a key
-    /// where order is kept, otherwise each alone. With the place of each in the batch.
+    /// Returns the sequences to send, for sinks that send each event by itself: the events of each
+    /// key if order is kept, otherwise each event alone. Each event comes with its index in the
+    /// batch.
     pub fn runs(&self) -> Vec<Vec<(usize, &'a Event)>> {
         let numbered = self.events.iter().enumerate();
         if !self.keep_order {
@@ -120,73 +125,75 @@ impl<'a> Batch<'a> {
         runs
     }
 
-    /// Whether another event may still be sent: asked before each send. Past the deadline there is
-    /// no time, past the lease another relay may be at work on the same events.
+    /// Returns whether another event may still be sent. Check it before each send: after the
+    /// deadline there is no time left, and after the lease another relay may be working on the same
+    /// events.
     pub fn may_start(&self) -> bool {
         Instant::now() < self.deadline && self.ours.is_none_or(|ours| ours())
     }
 }
 
-/// What became of one event. The relay decides what follows: see [`decide`](crate::policy::decide).
+/// The outcome of one event. The relay decides what follows: see [`decide`](crate::policy::decide).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The destination acknowledged it.
     Delivered,
-    /// The destination will never take this event.
+    /// The destination will never accept this event.
     Rejected {
-        /// The answer in a sentence.
+        /// The answer in one sentence.
         error: String,
-        /// More of it, such as the body.
+        /// More of the answer, such as the body.
         detail: Option<String>,
     },
-    /// No message can be made of this event. Nothing was sent, and its destination knows nothing
-    /// of it: this says nothing about how the destination is doing.
+    /// The event cannot be turned into a message. Nothing was sent, so this says nothing about the
+    /// destination's health.
     Unfit {
-        /// What is wrong with it.
+        /// The defect of the event.
         error: String,
     },
-    /// Nothing is configured to take this event.
+    /// No route or branch takes this event.
     NoRoute {
-        /// What is missing.
+        /// The reason: a missing route or field, or a filter that cannot be applied.
         error: String,
     },
-    /// This event failed; another try may succeed.
+    /// This event failed; another attempt may succeed.
     Retry {
-        /// The answer in a sentence.
+        /// The answer in one sentence.
         error: String,
     },
-    /// The destination is down, whatever the event.
+    /// The destination is down, independent of the event.
     Down {
-        /// The answer in a sentence.
+        /// The answer in one sentence.
         error: String,
-        /// The destination asked to be left alone for this time.
+        /// The wait that the destination asked for.
         retry_after: Option<Duration>,
-        /// It refused our credentials: somebody must act.
+        /// The destination refused the relay's credentials, which an operator must fix.
         credentials: bool,
-        /// Whether the event itself may be the reason.
+        /// Whether the event itself may be the cause.
         cause: Cause,
     },
-    /// Not tried: cut off by the deadline, or behind a failure.
+    /// Not attempted: cut off by the deadline, or behind a failed event.
     Untried,
-    /// Nothing had to be sent: what the event is for has happened without it. It is settled as
-    /// delivered, and says nothing about how the destination is doing.
+    /// Nothing had to be sent, because the purpose of the event was already fulfilled. It is
+    /// settled as delivered, and says nothing about the destination's health.
     Needless,
 }
 
-/// What a [`Outcome::Down`] may be caused by.
+/// Possible causes of an [`Outcome::Down`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// The event, perhaps: where its destination took others since its previous try, the event
-    /// pays for this one with an attempt.
+    /// Possibly the event: if its destination accepted others since the event's previous attempt,
+    /// this failure spends an attempt.
     Unknown,
-    /// Its destination, whatever the event: a full queue, a refused connection.
+    /// The destination, independent of the event: a full queue, a refused connection.
     Destination,
-    /// What all destinations of the sink are reached through ([`Sink::server`]), whatever the event.
+    /// The server through which all destinations of the sink are reached ([`Sink::server`]),
+    /// independent of the event.
     Server,
 }
 
 impl Outcome {
-    /// Whether it says nothing about how the destination is doing.
+    /// Returns whether the outcome says nothing about the destination's health.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self, Self::Untried | Self::Needless | Self::NoRoute { .. } | Self::Unfit { .. })
     }
@@ -195,40 +202,42 @@ impl Outcome {
 /// A destination for events.
 ///
 /// - **Thread safety.** `deliver` is called from several tasks at once.
-/// - **Partial failure.** One outcome per event, in the order of the events; an error of one is
-///   never an error of the call.
+/// - **Partial failure.** One outcome per event, in the order of the events; an error of one event
+///   is never an error of the call.
 /// - **No retries, no sleeping, no store.** The relay does all of that.
-/// - **Cancellation.** A call may be dropped at any await; what it had sent may arrive.
-/// - **Closing.** The relay calls `close` once, after the last `deliver` ended.
+/// - **Cancellation.** A call may be dropped at any await; what it has sent may still arrive.
+/// - **Closing.** The relay calls `close` once, after the last `deliver` has ended.
 #[async_trait]
 pub trait Sink: Send + Sync + 'static {
-    /// Name in the configuration, metrics and messages.
+    /// Returns the name used in the configuration, metrics and messages.
     fn name(&self) -> &str;
 
-    /// What an outage is about: events with the same destination share their fate. A host, a queue,
-    /// a topic; never anything with as many values as there are events.
+    /// Returns the destination of an event, the unit of an outage: events with the same destination
+    /// fail together. A host, a queue, a topic; never anything with as many values as there are
+    /// events.
     fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str>;
 
-    /// The destination of all events, where there is only one. While it is down, the relay claims
-    /// nothing but probes; otherwise it must look through the events for those of the others.
+    /// Returns the destination of all events, if there is only one. While it is down, the relay
+    /// claims only probes; with several destinations it must look through the events for those that
+    /// can be sent.
     fn only_destination(&self) -> Option<&str> {
         None
     }
 
-    /// What all destinations are reached through, where a sink has several: a broker. While it is
-    /// down ([`Cause::Server`]), so are they.
+    /// Returns the server through which all destinations are reached, such as a broker, if the sink
+    /// has several. While it is down ([`Cause::Server`]), so are they.
     fn server(&self) -> Option<&str> {
         None
     }
 
-    /// Whether `deliver` asks [`Batch::enter`] before each event that it sends. For a sink that does
-    /// not, the relay makes calls no larger than the destination may get.
+    /// Returns whether `deliver` calls [`Batch::enter`] before each event that it sends. If not,
+    /// the relay limits the size of its calls to what the destination may get.
     fn enters_each(&self) -> bool {
         false
     }
 
-    /// How its destinations are doing, where others than the relay call them too and share what is
-    /// known. `None`: the relay keeps that itself.
+    /// Returns the shared health of the destinations, if others than the relay call them too.
+    /// `None`: the relay tracks it itself.
     fn health(&self) -> Option<Arc<Health>> {
         None
     }
@@ -236,10 +245,10 @@ pub trait Sink: Send + Sync + 'static {
     /// Delivers a batch.
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome>;
 
-    /// Whether the destination can be reached and the settings are right.
+    /// Checks that the destination can be reached and the settings are right.
     ///
     /// # Errors
-    /// Names the setting that is wrong and what to do.
+    /// Names the invalid setting and what to do.
     async fn check(&self) -> Result<(), SinkError>;
 
     /// Sends what is buffered and disconnects.

@@ -1,12 +1,13 @@
-//! One outbox of a relay: runs it in the claim mode that the database says, and follows a change.
+//! Supervises one outbox of a relay: runs it in the claim mode set in the database, and follows
+//! changes.
 //!
 //! A change takes effect in two steps. Each relay finishes what it holds in the old mode and then
-//! announces the new epoch with its heartbeat; each starts in the new mode only when no live relay
-//! announces an older one. So no event is worked on in two modes at once, and a relay that never
-//! answers is declared dead like any other.
+//! announces the new epoch with its heartbeat; it starts in the new mode only when no live relay
+//! announces an older one. So no event is processed in two modes at once, and a relay that never
+//! announces is declared dead like any other.
 //!
 //! A pause works the same way, without a new mode: what is in flight is finished, claimed rows and
-//! lanes are given back, and nothing begins until the pause is over.
+//! lanes are released, and nothing starts until the pause is over.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,8 +31,7 @@ use crate::telemetry;
 use crate::trace::Tracer;
 use crate::waker::Waker;
 
-/// Probe intervals that an event of a destination that is down waits at most before it is looked at
-/// again.
+/// Maximum deferral of an event whose destination is down, in probe intervals.
 const DEFERRAL_INTERVALS_MAX: u32 = 10;
 
 pub(crate) struct Supervisor {
@@ -47,7 +47,7 @@ pub(crate) struct Supervisor {
     pub(crate) suspects_every: Duration,
 }
 
-/// What this relay announces about an outbox.
+/// Builds what this relay announces about an outbox.
 pub(crate) fn serving(config: &OutboxConfig, mode: Mode) -> Serving {
     let outbox = config.outbox.name().to_owned();
     let traffic = Traffic::default();
@@ -62,7 +62,7 @@ pub(crate) fn serving(config: &OutboxConfig, mode: Mode) -> Serving {
 }
 
 impl Supervisor {
-    /// Runs until stopped. Answers whether nothing of the outbox is held any more.
+    /// Runs until stopped. Returns whether nothing of the outbox is held any longer.
     pub(crate) async fn run(self, stop: CancellationToken) -> bool {
         let mut rolls = self.heart.rolls();
         let name = self.config.outbox.name();
@@ -117,7 +117,8 @@ impl Supervisor {
                 (mode, all_there && !paused)
             };
             match mode {
-                // Only with the next roll does everybody else's answer count.
+                // The announcements of the other relays count only from the next membership list
+                // on.
                 Some(mode) if announced != Some(mode) => {
                     announced = Some(mode);
                     self.announce(mode);
@@ -173,14 +174,15 @@ impl Supervisor {
         });
     }
 
-    /// `panicked`: the pipeline before this one did, and may have left rows that it claimed.
+    /// Builds the pipeline. `panicked`: the previous pipeline panicked, and may have left rows that
+    /// it claimed.
     fn pipeline(
         &self,
         claim: ClaimMode,
         panicked: bool,
         stop: CancellationToken,
     ) -> impl Future<Output = bool> + Send + 'static {
-        // What the pipeline before this one knew of destinations went with it, unless the sink keeps it.
+        // The health of destinations ends with each pipeline, unless the sink keeps it.
         let sink = self.config.sink.as_ref();
         let health =
             sink.health().unwrap_or_else(|| Arc::new(Health::of(sink, &self.config.preset)));

@@ -1,5 +1,5 @@
-//! Templates of destinations: `orders/{aggregate_id}`. They name fields of the event and nothing
-//! else, so that filling one costs a copy. What needs more than that is a body.
+//! Templates of destinations: `orders/{aggregate_id}`. They only insert fields of the event, so
+//! that filling one costs a copy. Anything more complex is a body.
 
 use std::borrow::Cow;
 
@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use crate::view::EventView;
 
-/// What a template may name, for messages.
+/// Fields that a template may use, for error messages.
 const FIELDS: &str = "{id}, {event_id}, {event_type}, {aggregate_type}, {aggregate_id}, \
                       {request_id}, {header.NAME}, {payload.FIELD}";
 
-/// Text with fields of the event in it. `{{` and `}}` are braces.
+/// Text with fields of the event in it. `{{` and `}}` stand for braces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     text: String,
@@ -36,15 +36,15 @@ enum Field {
     Payload(Vec<String>),
 }
 
-/// How a value is written into the text around it.
+/// How a value is encoded for the text around it.
 pub type Encode = for<'v> fn(&'v str) -> Cow<'v, str>;
 
-/// As it is.
+/// Writes the value unchanged.
 pub fn verbatim(value: &str) -> Cow<'_, str> {
     Cow::Borrowed(value)
 }
 
-/// Percent-encoded, so that a value stays in its place in a URL.
+/// Percent-encodes the value, so that it cannot change the structure of a URL.
 pub fn percent_encoded(value: &str) -> Cow<'_, str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~*".contains(&byte);
     if value.bytes().all(plain) {
@@ -55,10 +55,10 @@ pub fn percent_encoded(value: &str) -> Cow<'_, str> {
 }
 
 impl Template {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
-    /// Shows where it goes wrong and what is allowed.
+    /// Shows where the error is and which fields are allowed.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
         while let Some(at) = rest.find(['{', '}']) {
@@ -72,7 +72,7 @@ impl Template {
             let end = brace.find('}').filter(|_| brace.starts_with('{'));
             let field = end.and_then(|end| Field::named(&brace[1..end]));
             let (Some(end), Some(field)) = (end, field) else {
-                // No more of the text than that: a URL may carry secrets.
+                // Shows no more of the text than that: a URL may contain secrets.
                 let shown = &brace[..end.map_or(1, |end| end + 1)];
                 return Err(format!(
                     "`{shown}` is no field; allowed are {FIELDS}, and {{{{ and }}}} for braces"
@@ -91,12 +91,12 @@ impl Template {
         Ok(Self { text: text.to_owned(), parts })
     }
 
-    /// As it was written.
+    /// Returns the template as it was written.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The whole of it, if it names no field.
+    /// Returns the whole text, if it has no fields.
     pub fn fixed(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [] => Some(""),
@@ -105,7 +105,7 @@ impl Template {
         }
     }
 
-    /// With `stand_in` in place of each field, to see what the text around them is.
+    /// Returns the text with `stand_in` in place of each field, to inspect the text around them.
     pub fn outline(&self, stand_in: &str) -> String {
         let part = |part: &Part| match part {
             Part::Text(text) => text.clone(),
@@ -114,7 +114,7 @@ impl Template {
         self.parts.iter().map(part).collect()
     }
 
-    /// Puts the event in.
+    /// Fills in the fields of an event.
     ///
     /// # Errors
     /// Names the field that the event does not have.
@@ -126,8 +126,8 @@ impl Template {
         self.fill_with(view, encode, |_| None)
     }
 
-    /// Puts the event in, without what is different in each event (`{aggregate_id}` and the other
-    /// ids stay as they are written): a name for all events that share their fate.
+    /// Fills in the fields of an event, except those that differ in each event (`{aggregate_id}`
+    /// and the other ids stay as they are written): one name for all events that fail together.
     ///
     /// # Errors
     /// Names the field that the event does not have.
@@ -144,7 +144,7 @@ impl Template {
         if let Some(fixed) = self.fixed() {
             return Ok(Cow::Borrowed(fixed));
         }
-        // `topic = "{aggregate_type}"` is the usual case: nothing is copied.
+        // `topic = "{aggregate_type}"` is the usual case and copies nothing.
         if let [Part::Field(field)] = self.parts.as_slice()
             && stand_in(field).is_none()
             && let Some(value) = field.of_event(view)
@@ -184,7 +184,8 @@ impl Field {
         })
     }
 
-    /// How it is written, where its values are as many as there are events.
+    /// Returns the field as it is written in the template, if its values are as many as there are
+    /// events.
     fn placeholder(&self) -> Option<&'static str> {
         match self {
             Self::Id => Some("{id}"),
@@ -220,12 +221,12 @@ impl Field {
                     Some(scalar) => Ok(Cow::Owned(scalar.to_string())),
                 }
             }
-            // Of the columns, only this one may be absent.
+            // Of the text columns, only this one may be absent.
             _ => lacks("request_id"),
         }
     }
 
-    /// The value, where it is a column of text.
+    /// Returns the value, if the field is a text column.
     fn of_event<'a>(&self, view: &EventView<'a>) -> Option<&'a str> {
         let event = view.event;
         match self {
@@ -239,7 +240,7 @@ impl Field {
     }
 }
 
-/// A member of an object, or an element of a list by its number.
+/// Returns a member of an object, or an element of a list by its index.
 fn child<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
     match value {
         Value::Object(members) => members.get(key),
@@ -257,7 +258,7 @@ mod tests {
     use super::*;
     use crate::fuzz;
 
-    /// Texts with fields that exist, fields that do not, and braces alone.
+    /// Generates texts with existing fields, unknown fields, and single braces.
     fn templates() -> impl Strategy<Value = String> {
         let fields = [
             "{id}",
@@ -280,8 +281,8 @@ mod tests {
     }
 
     proptest! {
-        /// A template is refused, or filled with the event's values between its own text. Nothing of a
-        /// value becomes part of a URL but as a value.
+        /// A template is refused, or filled with the event's values between its own text. A value
+        /// cannot change the structure of a URL.
         #[test]
         fn fuzz_templates(text in templates(), event in fuzz::event()) {
             let template = match Template::parse(&text) {

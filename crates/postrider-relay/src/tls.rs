@@ -1,7 +1,6 @@
-//! One TLS for all sinks: rustls with `ring`.
+//! One TLS implementation for all sinks: rustls with `ring`.
 
-/// Makes it the one that libraries find. Only the first call in a process does; later ones find it
-/// there.
+/// Installs it as the default of the process. Only the first call has an effect.
 pub(crate) fn install_provider() {
     drop(rustls::crypto::ring::default_provider().install_default());
 }

@@ -1,6 +1,6 @@
-//! Notices that the work on one outbox makes no progress: claims, reads or settles that fail
-//! repeatedly, a pipeline that panics. Raises one alert while that lasts, which also makes `/readyz`
-//! fail, and reports it with the heartbeat, so that `doctor` names it.
+//! Detects that work on an outbox makes no progress: claims, reads or settles that fail repeatedly,
+//! or a pipeline that panics. Raises one alert while that lasts, which also makes `/readyz` fail,
+//! and reports it with the heartbeat, so that `doctor` shows it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,22 +11,23 @@ use tokio::time::Instant;
 use crate::alert::{Alert, Alerts, Severity};
 use crate::heart::Heart;
 
-/// The kind of these alerts is this and the outbox. Whoever asks whether a relay is ready looks for it.
+/// Prefix of the kind of these alerts; the name of the outbox follows. `/readyz` looks for it.
 pub const TROUBLE_KIND: &str = "pipeline/";
 
-/// Panics, or failures of a claim in a row, that make trouble.
+/// Panics within [`CALM_AFTER`] of each other, or consecutive failures of any step but a settle,
+/// that raise the alert.
 const FAILURES_MAX: u32 = 5;
-/// Failures of a settle in a row that make trouble: more than one row may cause before it becomes a
-/// dead letter.
+/// Failures of a settle in a row that raise the alert. A single row can cause fewer than this
+/// before it becomes a dead letter.
 const SETTLE_FAILURES_MAX: u32 = 10;
-/// Failures for this long make trouble, however few they are.
+/// Failures for this long raise the alert, however few they are.
 const FAILING_MAX: Duration = Duration::from_secs(30);
-/// Without a panic for this long, earlier ones are forgotten.
+/// After this long without a panic, earlier ones are forgotten.
 const CALM_AFTER: Duration = Duration::from_secs(60);
-/// Wait before a pipeline that panicked starts again; doubles up to the second.
+/// First and longest wait before a pipeline that panicked starts again; it doubles in between.
 const RESTART: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// What went wrong with the work on one outbox lately.
+/// Recent failures of the work on one outbox.
 pub(crate) struct Trouble {
     outbox: String,
     alerts: Alerts,
@@ -34,12 +35,12 @@ pub(crate) struct Trouble {
     recent: Mutex<Recent>,
 }
 
-/// Steps fail independently: claims go on succeeding while no settle does.
+/// Steps that fail independently: claims may succeed while every settle fails.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
     /// A claim, or a read of lanes.
     Claim,
-    /// Room in memory for more rows of lanes.
+    /// Memory for more rows of lanes.
     Room,
     Settle,
 }
@@ -81,7 +82,7 @@ impl Recent {
         self.panics >= FAILURES_MAX
     }
 
-    /// Returns whether nothing is wrong any more.
+    /// Returns whether nothing is wrong any longer.
     fn succeeded(&mut self, step: Step, now: Instant) -> bool {
         match step {
             Step::Claim => self.claims = Failures::default(),
@@ -105,7 +106,8 @@ impl Trouble {
         Self { outbox: outbox.to_owned(), alerts, heart, recent: Mutex::default() }
     }
 
-    /// Records a failure. An unreachable database has an alert of its own.
+    /// Records a failure. An unreachable database and a lost lease do not count; they are reported
+    /// elsewhere.
     pub(crate) fn failed(&self, step: Step, error: &StoreError) {
         if matches!(error, StoreError::Unavailable(_) | StoreError::LeaseLost) {
             return;
@@ -113,7 +115,7 @@ impl Trouble {
         self.record(step, error.to_string());
     }
 
-    /// No new rows are read because so many wait for their time.
+    /// Records that no new rows are read because too many keys wait.
     pub(crate) fn no_room(&self, waiting: usize) {
         let error = format!(
             "{waiting} keys wait for their time or for a destination that is down, and no new rows \
@@ -131,7 +133,8 @@ impl Trouble {
         }
     }
 
-    /// Nothing could be tried since the last failure: a batch in flight does not end.
+    /// Raises the alert if nothing could be tried since the last failure because a batch in flight
+    /// does not end.
     pub(crate) fn still_waiting(&self) {
         let mut recent = self.lock();
         if recent.claims.since.is_some_and(|since| since.elapsed() >= FAILING_MAX) {
@@ -140,7 +143,8 @@ impl Trouble {
         }
     }
 
-    /// The pipeline or a batch panicked. Answers how long to wait before the next start.
+    /// Records a panic of the pipeline or of a batch. Returns how long to wait before the next
+    /// start.
     pub(crate) fn panicked(&self) -> Duration {
         let mut recent = self.lock();
         if recent.panicked(Instant::now()) {

@@ -1,5 +1,5 @@
-//! House-keeping of an outbox, by the first among the relays that serve it; recovery by each relay
-//! for its own outboxes, burials by the leader of all.
+//! Maintenance of an outbox, by the oldest of the relays that serve it. Every relay recovers the
+//! rows of its own outboxes; the leader of all relays removes dead relays from the list.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::safety_net::SafetyNet;
 use crate::shares::ShareWatch;
 use crate::telemetry;
 
-/// Wait after a clean-up that failed.
+/// Wait after a failed clean-up.
 const CLEAN_UP_REPEAT: Duration = Duration::from_secs(600);
 
 pub(crate) struct Upkeep {
@@ -29,7 +29,7 @@ pub(crate) struct Upkeep {
     pub(crate) safety_net: Arc<SafetyNet>,
 }
 
-/// Something that is done every so often.
+/// A timer for periodic work.
 pub(crate) struct Every {
     period: Duration,
     last: Instant,
@@ -49,15 +49,16 @@ impl Every {
     }
 }
 
-/// Since when nothing of each dead relay has been left to recover.
+/// Since when nothing has been left to recover from each dead relay.
 ///
-/// A recovery passes over rows that somebody has locked at that moment. If their relay were buried
-/// after the first pass, it would be on no list any more, and they would wait for the stall time.
+/// A recovery skips rows that are locked at that moment. If their relay were removed from the list
+/// after the first pass, those rows would be recovered only after the stall time.
 #[derive(Debug, Default)]
 struct Wakes(HashMap<String, Instant>);
 
 impl Wakes {
-    /// These are the dead; the others have been buried, by whomever.
+    /// Updates the set of dead relays; relays that have been removed from the list, by any relay,
+    /// are dropped.
     fn attend(&mut self, dead: &[String]) {
         self.0.retain(|relay, _| dead.contains(relay));
         for relay in dead {
@@ -65,19 +66,20 @@ impl Wakes {
         }
     }
 
-    /// Rows were found. Whose they were is not known.
+    /// Restarts the quiet time of all dead relays, because rows were found. Whose they were is not
+    /// known.
     fn disturb(&mut self) {
         self.0.values_mut().for_each(|since| *since = Instant::now());
     }
 
-    /// Whether nothing of that relay was found for that time.
+    /// Returns whether nothing of this relay has been found for `time`.
     fn is_quiet(&self, relay: &str, time: Duration) -> bool {
         self.0.get(relay).is_some_and(|since| since.elapsed() >= time)
     }
 }
 
 impl Upkeep {
-    /// Runs until cut off.
+    /// Runs until the task is aborted.
     pub(crate) async fn run(&self, mut rolls: watch::Receiver<Roll>) {
         let mut recover = Every::new(self.config.recover_every);
         let mut fold = Every::new(self.config.fold_every);
@@ -94,7 +96,8 @@ impl Upkeep {
             }
             let roll = rolls.borrow_and_update().clone();
             self.look_for_unserved_shares(&roll, &mut shares, &mut missed);
-            // The leader until they are buried, the others until nothing is left for them to do.
+            // The leader recovers until it has removed the dead relays from the list, the others
+            // until nothing is left.
             let lease = self.config.lease;
             let news = roll.dead.iter().any(|id| roll.leader || !wakes.is_quiet(id, lease));
             if news || recover.due() {
@@ -132,7 +135,8 @@ impl Upkeep {
         }
     }
 
-    /// Rows of a share that no live relay takes would wait for ever, with everything looking well.
+    /// Alerts about shares that no live relay serves. Their rows would wait forever while
+    /// everything looks healthy.
     fn look_for_unserved_shares(
         &self,
         roll: &Roll,
@@ -174,12 +178,13 @@ impl Upkeep {
         }
     }
 
-    /// Rows of dead relays at once, rows of relays on no list after the stall time.
+    /// Recovers rows of dead relays at once, and rows of relays that are not on the list after the
+    /// stall time.
     async fn recover(&self, roll: &Roll, wakes: &mut Wakes) -> Result<(), StoreError> {
         wakes.attend(&roll.dead);
         let mut result = Ok(());
         for outbox in &self.outboxes {
-            // The trouble of one outbox is not the trouble of the next, here and below.
+            // A failure of one outbox must not stop the others, here and below.
             match self.recover_one(outbox, roll).await {
                 Ok(0) => {}
                 Ok(_) => wakes.disturb(),
@@ -190,7 +195,7 @@ impl Upkeep {
             }
         }
         result?;
-        // Only with the rows of all recovered: the list is what tells whose rows they are.
+        // Only after all rows are recovered: the list shows whose rows they are.
         for relay in
             roll.dead.iter().filter(|relay| roll.leader && wakes.is_quiet(relay, self.config.lease))
         {
@@ -240,7 +245,8 @@ impl Upkeep {
     async fn fold_one(&self, config: &OutboxConfig) -> Result<(), StoreError> {
         let outbox = &config.outbox;
         self.store.fold_books(outbox, self.config.chunk).await?;
-        // Those that a relay of an older version wrote; nearly always none.
+        // Fills in fingerprints of dead letters that a relay of an older version wrote; there are
+        // rarely any.
         self.store.fingerprint_dead_letters(outbox, self.config.chunk).await?;
         let statistics = self.store.statistics(outbox).await?;
         let gauge = |metric, value: i64| {
@@ -258,7 +264,8 @@ impl Upkeep {
         self.store.fold_inbox_books(self.config.chunk).await.map(|_| ())
     }
 
-    /// Inboxes belong to no outbox, so the leader of all looks after them.
+    /// Cleans up the inboxes. They do not belong to any outbox, so the leader of all relays does
+    /// it.
     async fn clean_inbox(&self) -> Result<(), StoreError> {
         let retention = self.config.inbox_retention;
         let cleaned = self.store.clean_inbox(None, retention, self.config.chunk).await?;
@@ -304,8 +311,9 @@ impl Upkeep {
         };
         let cleaned = self.store.clean_up(&outbox.outbox, &retention).await?;
         tracing::info!(outbox = outbox.outbox.name(), ?cleaned, "cleaned up");
-        // After the request ids: while a delivered row is there, its own unique index refuses a
-        // repeat; once it is gone, the outbox does so no longer than it is told to remember.
+        // After the request ids: while a delivered row exists, its own unique index refuses a
+        // duplicate. Once it is gone, only the outbox does, and only as long as it is configured to
+        // remember.
         if let Some(adoption) = &outbox.adoption {
             let (age, chunk) = (outbox.preset.retention, self.config.chunk);
             let rows = self.store.clean_adopted(&outbox.outbox, adoption, age, chunk).await?;
@@ -316,13 +324,13 @@ impl Upkeep {
     }
 }
 
-/// When a planned clean-up is due. A clock that ran ahead by months and was set back leaves a plan
-/// that is as far away.
+/// Returns when a planned clean-up is due. A clock that was months ahead and then set back would
+/// otherwise leave the next clean-up months away.
 fn not_later(planned_at: DateTime<Utc>, config: &RelayConfig, now: DateTime<Utc>) -> DateTime<Utc> {
     planned_at.min(next_clean_up(config, now))
 }
 
-/// The next time that the clock of the configured zone shows the clean-up time.
+/// Returns the next time at which the clock of the configured zone shows the clean-up time.
 fn next_clean_up(config: &RelayConfig, now: DateTime<Utc>) -> DateTime<Utc> {
     let tomorrow = now + chrono::Duration::days(1);
     let (hour, minute) = config.clean_up_at;
@@ -332,7 +340,7 @@ fn next_clean_up(config: &RelayConfig, now: DateTime<Utc>) -> DateTime<Utc> {
     (0..3)
         .filter_map(|days| today.checked_add(jiff::Span::new().days(days)).ok())
         .map(|day| config.time_zone.to_ambiguous_timestamp(day.to_datetime(time)))
-        // A time that a change of summer time skips does not exist that day.
+        // A time that the switch to summer time skips does not exist on that day.
         .filter(|at| !matches!(at.offset(), AmbiguousOffset::Gap { .. }))
         .filter_map(|at| DateTime::from_timestamp_micros(at.earlier().ok()?.as_microsecond()))
         .find(|at| *at > now)
@@ -378,10 +386,10 @@ mod tests {
         assert_eq!(at("UTC", "2026-01-01T01:59:59Z"), "2026-01-01T02:00:00+00:00");
         assert_eq!(at("UTC", "2026-01-01T02:00:00Z"), "2026-01-02T02:00:00+00:00");
         assert_eq!(at("Asia/Seoul", "2026-01-01T00:00:00Z"), "2026-01-01T17:00:00+00:00");
-        // 29 March 2026: Berlin's clocks go from 02:00 to 03:00.
+        // 29 March 2026: clocks in Berlin go from 02:00 to 03:00.
         let berlin = "Europe/Berlin";
         assert_eq!(at(berlin, "2026-03-28T12:00:00Z"), "2026-03-30T00:00:00+00:00");
-        // 25 October 2026: they go back from 03:00 to 02:00, which comes twice.
+        // 25 October 2026: they go back from 03:00 to 02:00, so 02:00 occurs twice.
         assert_eq!(at(berlin, "2026-10-24T12:00:00Z"), "2026-10-25T00:00:00+00:00");
         assert_eq!(at(berlin, "2026-10-25T00:00:00Z"), "2026-10-26T01:00:00+00:00");
     }

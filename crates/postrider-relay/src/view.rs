@@ -1,4 +1,4 @@
-//! An event as routes, templates and message forms look at it.
+//! An event as routes, templates and message forms see it.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use postrider::Event;
 use serde_json::Value;
 
-/// An event whose headers and payload are parsed when somebody first asks, and then once.
+/// An event whose headers and payload are parsed once, on first use.
 #[derive(Debug)]
 pub struct EventView<'a> {
     /// The event itself.
@@ -16,12 +16,12 @@ pub struct EventView<'a> {
 }
 
 impl<'a> EventView<'a> {
-    /// Looks at an event; parses nothing yet.
+    /// Creates a view; nothing is parsed yet.
     pub fn new(event: &'a Event) -> Self {
         Self { event, headers: OnceLock::new(), payload: OnceLock::new() }
     }
 
-    /// The event's headers.
+    /// Returns the event's headers.
     ///
     /// # Errors
     /// If the column does not hold a JSON object.
@@ -29,7 +29,7 @@ impl<'a> EventView<'a> {
         self.headers.get_or_init(|| self.event.headers()).as_ref().map_err(Clone::clone)
     }
 
-    /// A header, whatever the case of its name.
+    /// Returns a header, ignoring the case of its name.
     ///
     /// # Errors
     /// If the column does not hold a JSON object.
@@ -42,16 +42,16 @@ impl<'a> EventView<'a> {
         Ok(found.map(String::as_str))
     }
 
-    /// The payload as JSON; `None` if it is none.
+    /// Returns the payload as JSON; `None` if it is not JSON.
     ///
     /// # Errors
-    /// If it is nested too deeply to be parsed. Taken for a text without fields, it would pass each
-    /// condition on a field that it must not have.
+    /// If it is nested too deeply to be parsed. Treated as text without fields, it would bypass
+    /// conditions on its fields.
     pub fn payload(&self) -> Result<Option<&Value>, String> {
         let parsed = self.payload.get_or_init(|| serde_json::from_str(&self.event.payload));
         match parsed {
             Ok(value) => Ok(Some(value)),
-            // The library tells this error apart by its text alone.
+            // The library identifies this error only by its message.
             Err(error) if error.to_string().starts_with("recursion limit exceeded") => {
                 Err("the payload has more than 127 levels of lists and objects".to_owned())
             }

@@ -1,6 +1,6 @@
-//! How many events a destination gets at the same time. It is what TCP does: after an outage the
-//! window starts at one and doubles, a destination that is overloaded halves it, and from there it
-//! grows by one per round. A destination that nobody has heard a complaint about has no limit here.
+//! The number of events that a destination may have in flight. It works like TCP congestion
+//! control: after an outage the window starts at one and doubles per round; an overload halves it,
+//! and from there it grows by one per round. A destination without failures has no limit here.
 
 use tokio::time::Instant;
 
@@ -9,9 +9,9 @@ const UNLIMITED_FROM: f64 = 10_000.0;
 
 #[derive(Debug)]
 pub(crate) struct Window {
-    /// Infinite where nothing is limited.
+    /// Infinite if there is no limit.
     size: f64,
-    /// Below it the window doubles per round, above it grows by one.
+    /// Below this size the window doubles per round; above it, the window grows by one per round.
     doubling_below: f64,
     shrunk_at: Option<Instant>,
 }
@@ -21,22 +21,22 @@ impl Window {
         Self { size: f64::INFINITY, doubling_below: f64::INFINITY, shrunk_at: None }
     }
 
-    /// Events at the same time; `None` is no limit.
+    /// Returns how many events may be in flight; `None` means no limit.
     pub(crate) fn size(&self) -> Option<u32> {
         self.size.is_finite().then_some(self.size as u32)
     }
 
-    /// Slow start: the destination is back, and what has waited must not fall upon it at once.
+    /// Starts slowly: the destination is back, and the backlog must not hit it all at once.
     pub(crate) fn restart(&mut self) {
         *self = Self { size: 1.0, ..Self::unlimited() };
     }
 
-    /// The destination answered something other than that it is down.
+    /// Grows the window after an outcome other than `Down`.
     pub(crate) fn grow(&mut self, in_flight: u32) {
         if self.size < self.doubling_below {
             self.size += 1.0;
         } else if f64::from(in_flight) * 2.0 >= self.size {
-            // A window that is not made use of proves nothing.
+            // A window that is not used up proves nothing.
             self.size += 1.0 / self.size;
         }
         if self.size >= UNLIMITED_FROM {
@@ -44,8 +44,8 @@ impl Window {
         }
     }
 
-    /// The destination could not take an event that was sent at `sent_at`. What was sent before the
-    /// last cut says nothing about the window since.
+    /// Halves the window after a `Down` of an event that was sent at `sent_at`. An event that was
+    /// sent before the last cut says nothing about the window since.
     pub(crate) fn shrink(&mut self, in_flight: u32, sent_at: Instant, now: Instant) {
         if self.shrunk_at.is_some_and(|at| sent_at <= at) {
             return;
@@ -86,7 +86,8 @@ mod tests {
         let mut window = Window::unlimited();
         window.shrink(16, at(0), at(10));
         assert_eq!(window.size(), Some(8));
-        // The other seven of the same overload, sent before the cut, cut nothing more.
+        // The other seven events of the same overload, sent before the cut, do not shrink it
+        // further.
         (0..7).for_each(|_| window.shrink(8, at(5), at(11)));
         assert_eq!(window.size(), Some(8));
         let rounds: Vec<u32> = (0..4).map(|_| round(&mut window)).collect();

@@ -1,4 +1,4 @@
-//! What is wrong now and what was, for whoever asks this relay.
+//! The list of active and past alerts of this relay.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,41 +9,41 @@ use serde::Serialize;
 
 use super::{Alert, Severity, as_object};
 
-/// Past alerts that are remembered.
+/// Past alerts that are kept.
 const PAST_MAX: usize = 200;
 
 /// One alert.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AlertEntry {
-    /// What it is about.
+    /// Kind of the alert.
     pub kind: String,
-    /// How bad it is, or was.
+    /// How severe it is, or was.
     pub severity: Severity,
-    /// In a sentence, as it was last seen.
+    /// Summary in one sentence, as last seen.
     pub title: String,
-    /// Names and values, as they were last seen.
+    /// Names and values, as last seen.
     #[serde(serialize_with = "as_object")]
     pub fields: Vec<(&'static str, String)>,
-    /// How often it happened.
+    /// How often it occurred.
     pub count: u64,
-    /// Since when.
+    /// When it began.
     pub since: DateTime<Utc>,
     /// When it was last seen.
     pub last_at: DateTime<Utc>,
-    /// When it was over; `None` while it holds.
+    /// When it ended; `None` while it is active.
     pub ended_at: Option<DateTime<Utc>>,
 }
 
-/// What the book says at one moment.
+/// A snapshot of the alerts.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct AlertLists {
-    /// What holds, worst first.
+    /// Active alerts, most severe first.
     pub active: Vec<AlertEntry>,
-    /// What is over, newest first.
+    /// Past alerts, newest first.
     pub past: Vec<AlertEntry>,
 }
 
-/// The alerts of this process: what holds now, and the last 200 that are over.
+/// The alerts of this process: the active ones, and the last 200 that are over.
 #[derive(Debug, Default)]
 pub struct AlertBook(Mutex<Pages>);
 
@@ -55,7 +55,7 @@ struct Pages {
 }
 
 impl AlertBook {
-    /// A copy of what it says now.
+    /// Returns a snapshot of the current alerts.
     pub fn lists(&self) -> AlertLists {
         let pages = self.lock();
         let mut active: Vec<_> = pages.active.values().cloned().collect();
@@ -63,7 +63,8 @@ impl AlertBook {
         AlertLists { active, past: pages.past.iter().rev().cloned().collect() }
     }
 
-    /// Something happened, so many times. Within the cool-down it counts up the entry that is there.
+    /// Records something that happened `count` times. Within the cool-down, the existing entry is
+    /// counted up.
     pub(super) fn note(&self, alert: &Alert, count: u64, cool_down: Duration) {
         let mut pages = self.lock();
         let now = Utc::now();
@@ -83,7 +84,7 @@ impl AlertBook {
         }
     }
 
-    /// Something holds, from now on or still.
+    /// Records an alert that is active, now or still.
     pub(super) fn hold(&self, alert: &Alert) {
         let mut pages = self.lock();
         let fresh = entry(alert, Utc::now(), None);
@@ -91,7 +92,7 @@ impl AlertBook {
         pages.active.insert(alert.kind.clone(), AlertEntry { since, ..fresh });
     }
 
-    /// It is over, or somebody else's to watch.
+    /// Ends an alert, because it is over or another relay now watches for it.
     pub(super) fn release(&self, kind: &str) {
         let mut pages = self.lock();
         if let Some(entry) = pages.active.remove(kind) {
@@ -101,7 +102,7 @@ impl AlertBook {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pages> {
-        // Whole entries are exchanged; a panic leaves none half written.
+        // Entries are replaced as a whole, so a panic cannot leave one half written.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! A Discord webhook.
+//! Alerts to a Discord webhook.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use url::Url;
 use super::webhook::{answered, host_of, sent};
 use super::{Channel, Message, NotSent, text};
 
-/// Discord takes 2,000 characters of content.
+/// Discord accepts at most 2,000 characters of content.
 const CONTENT_CHARS_MAX: usize = 2_000;
 
 /// A Discord webhook.
@@ -20,10 +20,10 @@ pub struct DiscordChannel {
 }
 
 impl DiscordChannel {
-    /// A channel to that webhook.
+    /// Creates a channel to this webhook.
     ///
     /// # Errors
-    /// If the URL is none, or no HTTP client can be made.
+    /// If the URL is not valid, or the HTTP client cannot be created.
     pub fn new(name: impl Into<String>, url: &str) -> Result<Self, String> {
         let (url, target) = host_of(url)?;
         let client = crate::sinks::http::client(Duration::from_secs(10))?;
@@ -48,9 +48,10 @@ impl Channel for DiscordChannel {
         if let Some(whole) = &message.event {
             event = serde_json::to_string(whole).map_err(|e| NotSent::for_now(e.to_string()))?;
         }
-        // A backtick of the event does not end the block of code; to JSON it stays the same.
+        // A backtick in the event must not end the code block. As JSON, the escaped form is
+        // equivalent.
         let whole = format!("{content}```json\n{}\n```", event.replace('`', "\\u0060"));
-        // An event that does not fit travels as an attachment, so that none of it is cut off.
+        // An event that is too long is sent as an attachment, so that nothing of it is cut off.
         let request = if event.is_empty() || whole.chars().count() <= CONTENT_CHARS_MAX {
             let shown = if event.is_empty() { content } else { whole };
             self.client
@@ -65,7 +66,8 @@ impl Channel for DiscordChannel {
     }
 }
 
-/// Nobody is called by what an error happens to contain.
+/// Builds the message body. Mentions are disabled, so that the text of an error cannot notify
+/// anyone.
 fn content_of(text: &str) -> serde_json::Value {
     serde_json::json!({
         "content": text::cut(text, CONTENT_CHARS_MAX),
@@ -73,7 +75,7 @@ fn content_of(text: &str) -> serde_json::Value {
     })
 }
 
-/// A multipart form with a message and one JSON file.
+/// Builds a multipart form with a message and one JSON file.
 fn attachment(content: &str, event: &str) -> (String, String) {
     let boundary = uuid::Uuid::new_v4().simple().to_string();
     let message = content_of(content);

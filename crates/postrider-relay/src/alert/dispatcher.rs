@@ -1,4 +1,4 @@
-//! Who is told what, and how often.
+//! Decides which alerts are sent, and how often.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use super::{Alert, AlertBook, Message, MessageState, Subscription};
 use crate::preset::Backoff;
 use crate::telemetry;
 
-/// Notices between the relay and the dispatcher, which never waits: only a burst fills it. Those
-/// that carry an event have a lane of their own, as long.
+/// Notices queued between the relay and the dispatcher. The dispatcher never waits, so only a burst
+/// can fill the queue. Notices that carry an event have a queue of their own, of the same length.
 const NOTICES_MAX: usize = 1_000;
-/// Kinds remembered for the cool-down, and conditions.
+/// Kinds remembered for the cool-down; the same limit applies to conditions.
 const KINDS_MAX: usize = 10_000;
 
 /// How alerts are sent.
 #[derive(Debug, Clone, Copy)]
 pub struct AlertSettings {
-    /// Alerts of one kind within this time are summed up in one message.
+    /// Alerts of one kind within this time are combined into one message.
     pub cool_down: Duration,
-    /// Waits between tries of a message that a channel did not take.
+    /// Waits between attempts to send a message that a channel did not accept.
     pub retry: Backoff,
 }
 
@@ -40,7 +40,7 @@ impl Default for AlertSettings {
 }
 
 enum Notice {
-    /// So many times.
+    /// Something happened, this many times.
     Happened(Alert, u64),
     Holds(Alert),
     Over {
@@ -53,41 +53,43 @@ enum Notice {
     Report(Alert),
 }
 
-/// Takes alerts from anywhere in the relay. Never waits; an overflow is counted and logged.
+/// Accepts alerts from anywhere in the relay. Never waits; an overflow is counted and logged.
 #[derive(Clone)]
 pub struct Alerts {
     sender: mpsc::Sender<Notice>,
-    /// For alerts that may be the only copy of an event: no flood of others takes their place.
+    /// For alerts that may be the only copy of an event, so that a flood of others cannot displace
+    /// them.
     last_copies: mpsc::Sender<Notice>,
 }
 
 impl Alerts {
-    /// Something happened.
+    /// Reports that something happened.
     pub fn raise(&self, alert: Alert) {
         self.raise_many(alert, 1);
     }
 
-    /// The same happened so many times; the alert shows one of them.
+    /// Reports that the same thing happened `count` times; the alert shows one of them.
     pub fn raise_many(&self, alert: Alert, count: u64) {
         self.put(Notice::Happened(alert, count));
     }
 
-    /// Something holds. To be said as often as one looks: only the beginning is told.
+    /// Reports that a condition holds. Call it at every check: only the beginning is sent.
     pub fn begin(&self, alert: Alert) {
         self.put(Notice::Holds(alert));
     }
 
-    /// Something does not hold. To be said as often as one looks: told only if it held.
+    /// Reports that a condition does not hold. Call it at every check: it is sent only if the
+    /// condition held.
     pub fn end(&self, kind: impl Into<String>, title: impl Into<String>) {
         self.put(Notice::Over { kind: kind.into(), title: title.into() });
     }
 
-    /// Somebody else watches this from now on; whether it holds is not known here.
+    /// Hands a condition over to another relay; whether it holds is no longer known here.
     pub fn hand_over(&self, kind: impl Into<String>) {
         self.put(Notice::Handed { kind: kind.into() });
     }
 
-    /// The report, to channels that ask for it.
+    /// Sends the report to channels that are configured for it.
     pub fn report(&self, report: Alert) {
         self.put(Notice::Report(report));
     }
@@ -105,7 +107,7 @@ impl Alerts {
     }
 }
 
-/// Decides which alerts become messages, and hands these to the channels' queues.
+/// Decides which alerts become messages, and passes these to the channels' queues.
 pub struct Dispatcher {
     receiver: mpsc::Receiver<Notice>,
     last_copies: mpsc::Receiver<Notice>,
@@ -117,27 +119,27 @@ pub struct Dispatcher {
     conditions: HashMap<String, Condition>,
 }
 
-/// Things of one kind that happened.
+/// Occurrences of one kind.
 struct Kind {
     told_at: Instant,
-    /// The last one that was held back, and how many there were.
+    /// The last occurrence that was held back, and how many there were.
     held_back: Option<(Alert, u64)>,
 }
 
-/// Something that holds, or did lately.
+/// A condition that holds, or held recently.
 struct Condition {
-    /// As it was last seen.
+    /// The alert as last seen.
     alert: Alert,
     holds: bool,
-    /// People were told that it began, and not yet that it is over.
+    /// Whether its beginning was sent and its end was not yet.
     told: bool,
     told_at: Instant,
-    /// How often it began anew within the cool-down, untold.
+    /// How often it began again within the cool-down without being sent.
     untold: u64,
 }
 
 impl Dispatcher {
-    /// A dispatcher, and the handle that feeds it.
+    /// Creates a dispatcher, and the handle that feeds it.
     pub fn new(channels: Vec<Subscription>, settings: AlertSettings) -> (Alerts, Self) {
         let (sender, receiver) = mpsc::channel(NOTICES_MAX);
         let (copies_sender, last_copies) = mpsc::channel(NOTICES_MAX);
@@ -156,13 +158,13 @@ impl Dispatcher {
         (Alerts { sender, last_copies: copies_sender }, dispatcher)
     }
 
-    /// Writes what is told into this book.
+    /// Records alerts in this list.
     #[must_use]
     pub fn into_book(self, book: Arc<AlertBook>) -> Self {
         Self { book, ..self }
     }
 
-    /// Runs until stopped; then what is left is tried once more.
+    /// Runs until stopped, then tries to send the remaining messages once more.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut sending = JoinSet::new();
         for channel in std::mem::take(&mut self.sendings) {
@@ -186,7 +188,7 @@ impl Dispatcher {
             self.take(notice);
         }
         self.sum_up(true);
-        // The queues end when nothing more can come.
+        // The queues end when all senders are dropped.
         self.queues.clear();
         while sending.join_next().await.is_some() {}
     }
@@ -204,12 +206,13 @@ impl Dispatcher {
         }
     }
 
-    /// The first of a kind is told at once; further ones within the cool-down are counted.
+    /// Sends the first alert of a kind at once; further ones within the cool-down are counted.
     fn happened(&mut self, alert: Alert, count: u64) {
         self.book.note(&alert, count, self.cool_down);
         let cool_down = self.cool_down;
         match self.kinds.get_mut(&alert.kind) {
-            // Also when the cool-down just ended: the next tick tells of all of them together.
+            // This also covers a cool-down that has just ended: the next tick sends all of them
+            // together.
             Some(kind) if kind.told_at.elapsed() < cool_down || kind.held_back.is_some() => {
                 let before = kind.held_back.as_ref().map_or(0, |(_, count)| *count);
                 kind.held_back = Some((alert, before + count));
@@ -228,7 +231,7 @@ impl Dispatcher {
         }
     }
 
-    /// A beginning is told at once, unless it follows the last one within the cool-down.
+    /// Sends a beginning at once, unless it follows the last one within the cool-down.
     fn holds(&mut self, alert: Alert) {
         self.book.hold(&alert);
         let now = Instant::now();
@@ -250,7 +253,7 @@ impl Dispatcher {
         }
     }
 
-    /// Told to those who were told that it began.
+    /// Sends the end of a condition, if its beginning was sent.
     fn over(&mut self, kind: &str, title: String) {
         self.book.release(kind);
         let Some(condition) = self.conditions.get_mut(kind) else { return };
@@ -261,7 +264,7 @@ impl Dispatcher {
         }
     }
 
-    /// One message for all that was held back, once its cool-down is over.
+    /// Sends one message for everything that was held back, once the cool-down is over.
     fn sum_up(&mut self, all: bool) {
         let cool_down = self.cool_down;
         let mut due = Vec::new();

@@ -1,5 +1,5 @@
-//! E-mail by SMTP. One channel reaches one address: a refused recipient keeps nothing from the
-//! others, and no retry sends them the message twice.
+//! Alerts by e-mail over SMTP. One channel reaches one address: a refused recipient does not affect
+//! the others, and no retry sends them the message twice.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
 
 use super::{Channel, Message, NotSent, text};
 
-/// Time for each step of a conversation.
+/// Timeout of each step of the SMTP conversation.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How the connection is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MailSecurity {
-    /// Plain at first, then STARTTLS, or nothing is sent (port 587).
+    /// Plain at first, then STARTTLS is required (port 587).
     #[default]
     StartTls,
     /// TLS from the first byte (port 465).
     Tls,
-    /// Not at all (port 25): for a server on the same machine or in the same network.
+    /// No encryption (port 25): for a server on the same machine or network.
     None,
 }
 
@@ -44,13 +44,13 @@ pub struct EmailSettings {
     pub name: String,
     /// The SMTP server.
     pub host: String,
-    /// Absent: the usual one of the security.
+    /// Port of the server; absent: the usual port for `security`.
     pub port: Option<u16>,
     /// How the connection is protected.
     pub security: MailSecurity,
-    /// A certificate in PEM form to trust as well.
+    /// A certificate in PEM form, trusted in addition to those of the system.
     pub ca: Option<Vec<u8>>,
-    /// User and password, where the server wants them.
+    /// User and password, if the server requires them.
     pub login: Option<(String, String)>,
     /// Sender: `Postrider <postrider@example.com>`.
     pub from: String,
@@ -68,10 +68,10 @@ pub struct EmailChannel {
 }
 
 impl EmailChannel {
-    /// Checks the settings; connects to nothing.
+    /// Checks the settings without connecting.
     ///
     /// # Errors
-    /// Names the setting that is wrong.
+    /// Names the invalid setting.
     pub fn new(settings: EmailSettings) -> Result<Self, String> {
         crate::tls::install_provider();
         let EmailSettings { name, host, port, security, ca, login, from, to } = settings;
@@ -115,7 +115,8 @@ impl EmailChannel {
             message.at.to_rfc3339(),
             message.kind
         );
-        // The same at each try, so that a mailbox shows a message once whose answer was lost.
+        // The id is the same for every attempt, so that a mailbox shows a message once even if its
+        // answer was lost.
         let domain = self.from.email.domain();
         let letter = lettre::Message::builder()
             .from(self.from.clone())
@@ -159,7 +160,7 @@ impl Channel for EmailChannel {
     }
 }
 
-/// An error with its causes: the outermost only says that the connection failed.
+/// Formats an error with its causes: the outermost one only says that the connection failed.
 fn whole(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| {
@@ -172,7 +173,7 @@ fn is_local(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// So that no vacation notice answers an alert.
+/// Prevents automatic replies, such as vacation notices, to alerts.
 #[derive(Clone)]
 struct AutoSubmitted;
 

@@ -1,4 +1,4 @@
-//! The log as a channel. It carries no payloads.
+//! Alerts to the log. It does not contain payloads.
 
 use async_trait::async_trait;
 

@@ -1,9 +1,9 @@
-//! Alerts: somebody must know.
+//! Alerts to operators.
 //!
-//! Two kinds of things are told. Something **happened** (a dead letter): [`Alerts::raise`]. Something
-//! **holds** (too much waits): [`Alerts::begin`], and [`Alerts::end`] when it is over, as often as
-//! one looks; only changes are told. The [`Dispatcher`] sums up what repeats, and each channel has a
-//! queue of its own that tries again until the message is through.
+//! There are two kinds. Something **happened** (a dead letter): [`Alerts::raise`]. A condition
+//! **holds** (too many events wait): [`Alerts::begin`], and [`Alerts::end`] when it is over, both
+//! called at every check; only changes are sent. The [`Dispatcher`] combines repeated alerts, and
+//! each channel has a queue of its own that retries until the message is sent.
 
 mod book;
 #[cfg(feature = "http")]
@@ -36,21 +36,21 @@ pub use slack::SlackChannel;
 #[cfg(feature = "http")]
 pub use webhook::WebhookChannel;
 
-/// How bad it is.
+/// How severe an alert is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Worth knowing.
     #[default]
     Info,
-    /// Look at it today.
+    /// Needs attention today.
     Warning,
-    /// Look at it now.
+    /// Needs attention now.
     Critical,
 }
 
 impl Severity {
-    /// Spelling in messages.
+    /// Returns the spelling in messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -60,19 +60,19 @@ impl Severity {
     }
 }
 
-/// Something to tell.
+/// An alert, before it becomes a message.
 #[derive(Debug, Clone)]
 pub struct Alert {
-    /// How bad it is.
+    /// How severe it is.
     pub severity: Severity,
-    /// What it is about; alerts with the same kind are summed up within the cool-down.
+    /// Subject of the alert; alerts of the same kind are combined within the cool-down.
     pub kind: String,
-    /// In a sentence.
+    /// Summary in one sentence.
     pub title: String,
     /// Names and values.
     pub fields: Vec<(&'static str, String)>,
-    /// The whole event, for channels that may carry payloads. Such an alert goes before others: it
-    /// may be the event's only copy.
+    /// The whole event, for channels that may carry payloads. Such an alert is sent before others,
+    /// because it may be the only copy of the event.
     pub event: Option<Box<Event>>,
 }
 
@@ -80,32 +80,32 @@ pub struct Alert {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MessageState {
-    /// It happened, or holds from now on.
+    /// Something happened, or a condition began.
     Raised,
-    /// It is over.
+    /// A condition is over.
     Resolved,
-    /// How the outboxes are doing.
+    /// Periodic report about the outboxes.
     Report,
-    /// Somebody wants to see whether messages arrive.
+    /// Test of the channels.
     Test,
 }
 
-/// What a channel sends to people.
+/// A message that a channel sends.
 #[derive(Debug, Clone, Serialize)]
 pub struct Message {
-    /// Identity; the same at each try.
+    /// Identity of the message; the same for every attempt.
     pub id: String,
     /// When it was written. A channel that was down gets it later.
     pub at: DateTime<Utc>,
     /// Why it is sent.
     pub state: MessageState,
-    /// How bad it is, or was.
+    /// How severe it is, or was.
     pub severity: Severity,
-    /// What it is about.
+    /// Subject of the alert.
     pub kind: String,
-    /// In a sentence.
+    /// Summary in one sentence.
     pub title: String,
-    /// How many alerts it stands for.
+    /// Number of alerts that it combines.
     pub count: u64,
     /// Names and values.
     #[serde(serialize_with = "as_object")]
@@ -116,14 +116,14 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message about an alert, written now.
+    /// Creates a message about an alert, dated now.
     pub fn new(state: MessageState, alert: Alert, count: u64) -> Self {
         let Alert { severity, kind, title, fields, event } = alert;
         let (id, at) = (uuid::Uuid::new_v4().to_string(), Utc::now());
         Self { id, at, state, severity, kind, title, count, fields, event }
     }
 
-    /// The message of `postrider alert test`.
+    /// Creates the message of `postrider alert test`.
     pub fn test(host: &str) -> Self {
         let alert = Alert {
             severity: Severity::Info,
@@ -143,52 +143,52 @@ fn as_object<S: Serializer>(
     serializer.collect_map(fields.iter().map(|(name, value)| (name, value)))
 }
 
-/// Why a channel did not take a message.
+/// Why a channel did not accept a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotSent {
-    /// In a sentence, without secrets.
+    /// The error in one sentence, without secrets.
     pub error: String,
-    /// The other side refused this message, and will refuse it again.
+    /// Whether the receiver refused this message, and will refuse it again.
     pub refused: bool,
 }
 
 impl NotSent {
-    /// Another try may succeed.
+    /// Creates an error after which another attempt may succeed.
     pub fn for_now(error: impl Into<String>) -> Self {
         Self { error: error.into(), refused: false }
     }
 }
 
-/// A way to people.
+/// A channel to operators.
 #[async_trait]
 pub trait Channel: Send + Sync + 'static {
-    /// Name in the configuration, in metrics and messages.
+    /// Returns the name used in the configuration, in metrics and messages.
     fn name(&self) -> &str;
 
-    /// Whom it reaches, for people: a host, an address; no secret.
+    /// Returns the recipient as shown to operators: a host or an address, without secrets.
     fn target(&self) -> &str;
 
-    /// Sends one message; answers what the other side said. The caller tries again.
+    /// Sends one message and returns the receiver's answer. The caller retries.
     ///
     /// # Errors
-    /// Says why.
+    /// Says why the message was not sent.
     async fn send(&self, message: &Message) -> Result<String, NotSent>;
 }
 
-/// A channel, and what it gets.
+/// A channel, and which messages it gets.
 pub struct Subscription {
     /// The channel.
     pub channel: Box<dyn Channel>,
-    /// Alerts below this are not sent.
+    /// Alerts below this severity are not sent.
     pub severity_min: Severity,
-    /// Whether whole events may be sent this way.
+    /// Whether whole events may be sent over this channel.
     pub payloads: bool,
     /// Whether it gets the report.
     pub reports: bool,
 }
 
 impl Subscription {
-    /// Every alert, no payloads, no reports.
+    /// Creates a subscription to every alert, without payloads or reports.
     pub fn new(channel: impl Channel) -> Self {
         Self {
             channel: Box::new(channel),
@@ -198,7 +198,7 @@ impl Subscription {
         }
     }
 
-    /// What the channel gets of a message; `None` is nothing.
+    /// Returns the version of a message that the channel gets; `None` if it gets none.
     fn share(&self, message: &Message) -> Option<Message> {
         let wanted = match message.state {
             MessageState::Report => self.reports,

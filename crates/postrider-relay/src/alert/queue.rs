@@ -1,4 +1,5 @@
-//! The queue of one channel: in order, one message at a time, each tried until it is through.
+//! The queue of one channel: sends messages in order, one at a time, and retries each until it is
+//! sent.
 
 use std::time::Duration;
 
@@ -10,24 +11,25 @@ use super::{Message, NotSent, Subscription};
 use crate::preset::Backoff;
 use crate::telemetry;
 
-/// Messages that wait for one channel. More are dropped and counted: an alert never stops the relay.
-/// Those that carry an event have a lane of their own, as long.
+/// Messages that wait for one channel. Further ones are dropped and counted: an alert never stops
+/// the relay. Messages that carry an event have a queue of their own, of the same length.
 const WAITING_MAX: usize = 1_000;
-/// Time for one try.
+/// Timeout of one attempt.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
-/// A message is tried for this long; who was not reached for a day has other ways to know.
+/// How long a message is retried. Operators who were not reached for a day have other ways to learn
+/// of it.
 const TRIED_FOR_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Tries of a message that the other side refuses: more would keep up those behind it.
+/// Attempts for a message that the receiver refuses: more would delay the messages behind it.
 const REFUSALS_MAX: u32 = 3;
 
-/// The entry to a channel's queue.
+/// The sending end of a channel's queue.
 pub(super) struct Queue {
     subscription: std::sync::Arc<Subscription>,
     sender: mpsc::Sender<Message>,
     last_copies: mpsc::Sender<Message>,
 }
 
-/// The other end.
+/// The receiving end.
 pub(super) struct Sending {
     subscription: std::sync::Arc<Subscription>,
     receiver: mpsc::Receiver<Message>,
@@ -52,9 +54,10 @@ pub(super) fn queue(subscription: Subscription, retry: Backoff) -> (Queue, Sendi
 }
 
 impl Queue {
-    /// Puts a message in line, if it is for this channel. Never waits.
+    /// Queues a message, if it is meant for this channel. Never waits.
     pub(super) fn put(&self, message: &Message) {
-        // Also on a channel that may not carry the event: it names the row that has no copy.
+        // Decided before the payload is removed: a channel that may not carry the event still names
+        // the row that has no copy.
         let lane = if message.event.is_some() { &self.last_copies } else { &self.sender };
         let Some(message) = self.subscription.share(message) else { return };
         let channel = self.subscription.channel.name().to_owned();
@@ -74,7 +77,7 @@ impl Queue {
 }
 
 impl Sending {
-    /// Sends until no more can come. After `stop`, each message is tried once more and no longer.
+    /// Sends until the queue is closed. After `stop`, each message is tried only once more.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         while let Some(message) = self.next().await {
             self.send(&message, &stop).await;
@@ -84,7 +87,7 @@ impl Sending {
         }
     }
 
-    /// The next message: first those that may be the only copy of an event.
+    /// Returns the next message; those that may be the only copy of an event come first.
     async fn next(&mut self) -> Option<Message> {
         tokio::select! {
             biased;

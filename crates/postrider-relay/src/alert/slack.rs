@@ -1,7 +1,7 @@
-//! A Slack incoming webhook.
+//! Alerts to a Slack incoming webhook.
 //!
-//! Slack cuts a long text, and a webhook cannot upload a file. So an event travels in as many
-//! messages as it needs, each with its number; put together they are the event as JSON.
+//! Slack truncates a long text, and a webhook cannot upload a file. An event is therefore sent in
+//! as many numbered messages as it needs; joined, they are the event as JSON.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -14,11 +14,13 @@ use url::Url;
 use super::webhook::{answered, host_of, sent};
 use super::{Channel, Message, NotSent, text};
 
-/// Slack cuts a text at 40,000 characters.
+/// Slack truncates a text at 40,000 characters.
 const TEXT_CHARS_MAX: usize = 40_000;
-/// Characters of the event in one message: with the fences and the number it stays below the limit.
+/// Characters of the event per message: with the code fences and the number it stays below the
+/// limit.
 const PART_CHARS: usize = 30_000;
-/// Slack takes about one message a second, and says how long to wait. Longer waits are the queue's.
+/// Longest wait within one attempt. Slack accepts about one message per second, and says how long
+/// to wait; longer waits are left to the queue.
 const LIMITED_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// A Slack incoming webhook.
@@ -27,23 +29,23 @@ pub struct SlackChannel {
     name: String,
     target: String,
     url: Url,
-    /// The message that is being sent and how many of its texts Slack has, so that another try goes
-    /// on where the last one ended.
+    /// The message that is being sent, and how many of its texts Slack has accepted, so that
+    /// another attempt continues where the last one ended.
     progress: Mutex<(String, usize)>,
 }
 
 impl SlackChannel {
-    /// A channel to that webhook.
+    /// Creates a channel to this webhook.
     ///
     /// # Errors
-    /// If the URL is none, or no HTTP client can be made.
+    /// If the URL is not valid, or the HTTP client cannot be created.
     pub fn new(name: impl Into<String>, url: &str) -> Result<Self, String> {
         let (url, target) = host_of(url)?;
         let client = crate::sinks::http::client(Duration::from_secs(10))?;
         Ok(Self { client, name: name.into(), target, url, progress: Mutex::default() })
     }
 
-    /// How many texts of a message Slack has already.
+    /// Returns how many texts of a message Slack has already accepted.
     fn texts_sent(&self, message: &Message) -> usize {
         let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         if progress.0 == message.id { progress.1 } else { 0 }
@@ -94,8 +96,8 @@ impl Channel for SlackChannel {
     }
 }
 
-/// What is sent: the message, with its event where both fit into one text; otherwise the event in
-/// parts behind it.
+/// Returns the texts to send: one with the message and its event if that is short enough, otherwise
+/// the message followed by the event in parts.
 fn texts(message: &Message) -> Result<Vec<String>, serde_json::Error> {
     let (headline, lines) = (text::headline(message), text::lines(&message.fields));
     let shown = format!("*{}*\n{}", escaped(&headline), escaped(&lines));
@@ -117,13 +119,13 @@ fn texts(message: &Message) -> Result<Vec<String>, serde_json::Error> {
     Ok(std::iter::once(first).chain(numbered).collect())
 }
 
-/// So that no value is read as a command such as `<!channel>`.
+/// Escapes text, so that Slack does not interpret a value as a command such as `<!channel>`.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The same JSON, with nothing in it that Slack reads as its own: these characters occur only in
-/// strings, where JSON has another spelling for them.
+/// Escapes all characters in JSON that Slack would interpret. They occur only in strings, where
+/// JSON has an equivalent escape.
 fn harmless(json: &str) -> String {
     let escapes = [('&', "\\u0026"), ('<', "\\u003c"), ('>', "\\u003e"), ('`', "\\u0060")];
     escapes.into_iter().fold(json.to_owned(), |text, (sign, escape)| text.replace(sign, escape))

@@ -1,8 +1,8 @@
-//! Messages as text.
+//! Formats messages as text.
 
 use super::{Message, MessageState};
 
-/// The title, with what became of it.
+/// Returns the title, marked if the alert is resolved.
 pub(super) fn title(message: &Message) -> String {
     match message.state {
         MessageState::Resolved => format!("Resolved: {}", message.title),
@@ -10,7 +10,7 @@ pub(super) fn title(message: &Message) -> String {
     }
 }
 
-/// The first line: how bad, and what.
+/// Returns the first line: severity or state, and title.
 #[cfg(any(feature = "http", feature = "email"))]
 pub(super) fn headline(message: &Message) -> String {
     match message.state {
@@ -21,24 +21,24 @@ pub(super) fn headline(message: &Message) -> String {
     }
 }
 
-/// `name=value name=value`
+/// Formats fields as `name=value name=value`.
 pub(super) fn one_line(fields: &[(&'static str, String)]) -> String {
     fields.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-/// A line per field.
+/// Formats one line per field.
 #[cfg(any(feature = "http", feature = "email"))]
 pub(super) fn lines(fields: &[(&'static str, String)]) -> String {
     fields.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
 }
 
-/// Cut to what the other side takes, at a character.
+/// Truncates a text to the receiver's limit, at a character boundary.
 #[cfg(feature = "http")]
 pub(super) fn cut(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max).collect()
 }
 
-/// In parts of at most so many characters, which together are the text.
+/// Splits a text into parts of at most `chars_max` characters.
 #[cfg(feature = "http")]
 pub(super) fn parts(text: &str, chars_max: usize) -> Vec<&str> {
     let mut parts = Vec::new();

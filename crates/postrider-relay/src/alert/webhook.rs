@@ -1,4 +1,4 @@
-//! A webhook that takes messages as JSON.
+//! Alerts as JSON to a webhook.
 
 use std::time::Duration;
 
@@ -21,10 +21,11 @@ pub struct WebhookChannel {
 }
 
 impl WebhookChannel {
-    /// A channel to that URL. With secrets, requests are signed by Standard Webhooks.
+    /// Creates a channel to this URL. With secrets, requests are signed by the Standard Webhooks
+    /// specification.
     ///
     /// # Errors
-    /// If the URL or a secret is none, or no HTTP client can be made.
+    /// If the URL or a secret is not valid, or the HTTP client cannot be created.
     pub fn new(
         name: impl Into<String>,
         url: &str,
@@ -56,20 +57,22 @@ impl Channel for WebhookChannel {
     }
 }
 
-/// A URL that can be posted to, and its host for people. Errors do not show it: it is a secret.
+/// Parses an HTTP URL, and returns it with its host for display. Errors do not show the URL: it is
+/// a secret.
 pub(super) fn host_of(url: &str) -> Result<(Url, String), String> {
     let parsed = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let host = parsed.as_ref().and_then(|url| url.host_str().map(str::to_owned));
     parsed.zip(host).ok_or_else(|| "`url` is no URL like https://example.com/hook".to_owned())
 }
 
-/// Errors are without the URL.
+/// Sends a request. Errors do not contain the URL.
 pub(super) async fn sent(request: RequestBuilder) -> Result<Response, NotSent> {
     let answer = request.send().await;
     answer.map_err(|error| NotSent::for_now(connection_error(&error)))
 }
 
-/// 400, 413 and the like are about the message; anything else may pass.
+/// Interprets the response. Status 400, 413, 415 and 422 are about the message; others may be
+/// temporary.
 pub(super) fn answered(answer: Response) -> Result<String, NotSent> {
     let status = answer.status();
     if status.is_success() {

@@ -1,4 +1,4 @@
-//! Lines that were torn, changed or forged.
+//! Tests with lines that were torn, changed or forged.
 
 use postrider::store::DeadReason;
 use proptest::collection::vec;
@@ -70,7 +70,7 @@ fn records() -> impl Strategy<Value = Record> {
 }
 
 proptest! {
-    /// A record is read as it was written.
+    /// A record is read back as it was written.
     #[test]
     fn fuzz_backup_files(record in records()) {
         let line = line(&record).unwrap();
@@ -78,8 +78,8 @@ proptest! {
         prop_assert_eq!(parse(line.as_bytes()), Ok(record));
     }
 
-    /// A damaged line is reported by its number and never read as something else. The lines
-    /// around it are read as if nothing had happened.
+    /// A damaged line is reported by its number and never read as something else. The lines around
+    /// it are read unchanged.
     #[test]
     fn fuzz_backup_files_that_are_damaged(
         records in vec(records(), 1..5),
@@ -103,7 +103,7 @@ proptest! {
         let mut number = 0;
         for (index, record) in records.into_iter().enumerate() {
             if index == at {
-                // Damage may divide a line, and may leave what is in it as it was.
+                // Damage may split a line, and may leave its content intact.
                 let parts = lines[at].split(|byte| *byte == b'\n').filter(|part| !part.is_empty());
                 for part in parts {
                     let sound = parse(part).ok();
@@ -126,7 +126,7 @@ proptest! {
         prop_assert_eq!(found.batches, expected.batches);
     }
 
-    /// What somebody wrote with a checksum of his own is a whole record, or nothing.
+    /// A record with a forged checksum is read as a whole record, or not at all.
     #[test]
     fn fuzz_backup_files_that_are_forged(record in records(), edits in vec(fuzz::edit(), 1..4)) {
         let mut bytes = serde_json::to_vec(&record).unwrap();

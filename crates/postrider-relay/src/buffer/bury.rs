@@ -1,5 +1,5 @@
-//! Dead letters of a buffer: backup file, then metric, then alert. The batch leaves Redis only when
-//! the file has it and the database knows.
+//! Dead letters of a buffer: backup file, then metric, then alert. The batch is removed from Redis
+//! only when it is in the file and recorded as dead in the database.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::backup::{DeadBatch, Record};
 use crate::telemetry;
 
 impl Worker {
-    /// Buries a batch that the database has as cancelled. Each step may be repeated; `error` is told
-    /// in the first.
+    /// Dead-letters a batch that is cancelled in the database. Each step may be repeated; `error`
+    /// is used only when the batch is first written to the backup file.
     pub(super) async fn bury(
         &mut self,
         batch: &MovedBatch,
@@ -22,7 +22,8 @@ impl Worker {
         error: &str,
     ) -> Result<(), Trouble> {
         let name = self.config.buffer.name().to_owned();
-        // Only with the counts still here: what went back to the buffer must not be in the file too.
+        // Only while Redis still holds the batch: counts that went back to the buffer must not be
+        // in the file too.
         let owner = &lease.relay_id;
         let held = self.config.buffer.adopt(batch.id, owner, owner).await?;
         if !matches!(held, Adopted::Batch(_)) {
@@ -76,8 +77,8 @@ impl Worker {
         });
     }
 
-    /// A batch that is on the list, but whose key is gone: saved before (then the leak guard did its
-    /// work), in the backup file, or lost.
+    /// Ends a batch that is on the list but whose key is gone from Redis: it was saved (and its
+    /// time to live removed the key), or is in the backup file, or is lost.
     pub(super) async fn end_lost(&mut self, listed: &ListedBatch) -> Result<(), Trouble> {
         let states = self.store.batch_states(&[listed.id]).await?;
         let buffer = &self.config.buffer;

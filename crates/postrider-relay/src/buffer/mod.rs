@@ -1,8 +1,10 @@
-//! Workers of write-behind buffers: from Redis into the database, each batch exactly once.
+//! Workers of write-behind buffers: they move counts from Redis into the database, each batch
+//! exactly once.
 //!
-//! A round looks at the list of batches, goes on with what is its own or nobody's, then moves and
-//! saves new ones. A worker keeps nothing in mind from one round to the next: whatever it was doing
-//! when it was interrupted is on the list in Redis, and what the database decided is in the database.
+//! A round reads the list of batches, continues those of its own and of workers that are gone, then
+//! moves and saves new ones. A worker keeps no state from one round to the next: what it was doing
+//! when it was interrupted is on the list in Redis, and what the database decided is in the
+//! database.
 //!
 //! | interrupted | what is found | what follows |
 //! |---|---|---|
@@ -10,8 +12,8 @@
 //! | after the move | a batch, undecided | it is saved, under the same id |
 //! | COMMIT sent, no answer | undecided, or applied | saved, or *ignored* and deleted |
 //! | after the commit | applied | *ignored* and deleted |
-//! | cancelled | cancelled | its counts are given back |
-//! | in the backup file | cancelled | given back; an import refuses |
+//! | cancelled | cancelled | its counts return to the buffer |
+//! | in the backup file | cancelled | its counts return to the buffer; an import refuses it |
 //! | recorded as dead | dead | deleted; an import saves it |
 
 mod bury;
@@ -29,40 +31,40 @@ pub(crate) use worker::Worker;
 
 use crate::relay::RelayError;
 
-/// Fields of one batch at most, where nothing else is said: a script of about 10 ms.
+/// Default maximum of fields per batch: a script of about 10 ms.
 const FIELDS_MAX: u32 = 10_000;
 
-/// The same on SQLite, where a transaction holds up everybody else's writes.
+/// The same on SQLite, where a transaction blocks all other writers.
 const SQLITE_FIELDS_MAX: u32 = 1_000;
 
-/// What happens where Redis does not keep what it is given.
+/// How the relay reacts to a Redis server that does not persist its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
     /// The relay does not start.
     #[default]
     Require,
-    /// It only says so.
+    /// The relay starts and logs a warning.
     Warn,
 }
 
-/// A buffer and where its counts go.
+/// A buffer and the target of its counts.
 #[derive(Debug, Clone)]
 pub struct BufferConfig {
-    /// The buffer; the worker's own.
+    /// The buffer, used by this worker only.
     pub buffer: Arc<Buffer>,
-    /// Where its counts go.
+    /// Where its counts are added.
     pub target: BatchTarget,
-    /// Time between rounds; a full batch is followed at once by the next.
+    /// Interval between rounds; after a full batch the next one follows at once.
     pub flush_every: Duration,
-    /// Fields of one batch at most: one script, and one transaction.
+    /// Maximum number of fields per batch: one script and one transaction.
     pub fields_max: u32,
-    /// What happens where Redis does not keep what it is given.
+    /// How the relay reacts to a Redis server that does not persist its data.
     pub durability: Durability,
 }
 
 impl BufferConfig {
-    /// The defaults: every second, 10,000 fields, durability required.
+    /// Creates a configuration with the defaults: every second, 10,000 fields, durability required.
     pub fn new(buffer: Arc<Buffer>, target: BatchTarget) -> Self {
         Self {
             buffer,
@@ -80,8 +82,8 @@ impl BufferConfig {
         }
     }
 
-    /// Whether a relay may start with it: a target that counts can be added to, and a server that
-    /// keeps them. A server that is away is no reason not to start.
+    /// Checks that a relay may start with it: the target can take counts, and the server persists
+    /// them. A server that is unreachable does not prevent the start.
     ///
     /// # Errors
     /// [`RelayError::Buffer`] says what is wrong.
@@ -108,7 +110,8 @@ impl BufferConfig {
         }
     }
 
-    /// Why counts must not be trusted to this server; `None` if they may. Says what it doubts.
+    /// Returns why counts must not be entrusted to this server; `None` if they may. Logs doubts as
+    /// warnings.
     async fn unsafe_because(&self) -> Result<Option<String>, BufferError> {
         let safety = self.buffer.check().await?;
         for doubt in &safety.doubts {

@@ -1,4 +1,4 @@
-//! Recovery by an operator, where no relay runs.
+//! Recovery by an operator while no relay runs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use crate::heart::{self, Heart};
 use crate::reachability::Reachability;
 use crate::relay::RelayError;
 
-/// Batches of a buffer, before and after.
+/// Number of batches of a buffer, before and after the recovery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RecoveredBuffer {
     /// Name of the buffer.
     pub buffer: String,
     /// Batches that were found.
     pub found: usize,
-    /// Batches that are left: of workers that live.
+    /// Batches that are left because their workers are alive.
     pub left: usize,
 }
 
-/// Brings batches of workers that are gone to their end. Moves nothing new. A worker that died a
-/// moment ago is known to be dead only after a lease, so this waits up to two leases for the rest.
+/// Finishes the batches of workers that are gone, without moving new ones. A worker that has just
+/// died is known to be dead only after a lease, so this waits up to two leases for the rest.
 ///
 /// # Errors
-/// If a buffer or the database cannot be used; what was recovered by then is recovered.
+/// If a buffer or the database cannot be used. Batches recovered until then stay recovered.
 pub async fn recover_buffers(
     store: Arc<dyn Database>,
     config: &RelayConfig,
@@ -59,7 +59,7 @@ pub async fn recover_buffers(
         .into_iter()
         .map(|buffer| {
             let (store, backup) = (Arc::clone(&store), Arc::clone(&backup));
-            // Its caller sees at once what fails.
+            // No alert is needed: the caller sees at once what fails.
             Worker::new(buffer, store, backup, alerts.clone(), Duration::MAX)
         })
         .collect();
@@ -85,7 +85,8 @@ async fn recover_all(
         for (worker, found) in workers.iter_mut().zip(&mut found) {
             let name = worker.config.buffer.name().to_owned();
             let failed = |error: Trouble| RelayError::Buffer(format!("buffer `{name}`: {error}"));
-            // Which replicas there are, too: what is saved must not come back with one of them.
+            // This also reads which replicas exist: a replica that takes over must not bring back
+            // what is saved.
             worker.look_at_server().await.map_err(failed)?;
             let before = worker.recover(&lease).await.map_err(failed)?;
             let found = *found.get_or_insert(before.batches.len());

@@ -21,15 +21,15 @@ use crate::reachability::Reachability;
 use crate::telemetry::{self, label};
 use crate::upkeep::Every;
 
-/// Full batches in a row, before the list is looked at again.
+/// Full batches in a row before the list is read again.
 const MOVES_MAX: usize = 100;
-/// Time between looks at the server's settings and replicas.
+/// Interval between checks of the server's settings and replicas.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
-/// Time between clean-ups of what was decided 30 days ago, and rows per statement.
+/// Interval between clean-ups of batches that were decided 30 days ago, and rows per statement.
 const CLEAN_EVERY: Duration = Duration::from_secs(3_600);
 const CLEAN_CHUNK: u32 = 1_000;
 
-/// Why a round ended early. What it was about is still there in the next.
+/// Why a round ended early. The next round finds the same work again.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error(transparent)]
@@ -45,7 +45,7 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    /// Whether it is over by itself when a server is back.
+    /// Returns whether it ends by itself once a server is back.
     fn is_transient(&self) -> bool {
         match self {
             Self::Redis(error) => error.is_transient(),
@@ -62,16 +62,16 @@ pub(crate) struct Worker {
     pub(super) store: Arc<dyn Database>,
     pub(super) backup: Arc<Backup>,
     pub(super) alerts: Alerts,
-    /// Batches that the file has, though the database does not know yet that they are dead.
+    /// Batches that are in the backup file but not yet recorded as dead in the database.
     pub(super) backed_up: HashSet<Uuid>,
-    /// When the server's settings were looked at, and why nothing may be moved there.
+    /// When the server's settings were last checked, and why nothing may be moved out of it.
     checked_at: Option<Instant>,
     refused: Option<String>,
     clean: Every,
     redis: Reachability,
-    /// Since when nothing was saved.
+    /// Since when nothing has been saved.
     troubled: Option<Instant>,
-    /// For how long that may last before people are told, where it ends by itself.
+    /// How long that may last before an alert is raised, if it can end by itself.
     silent_max: Duration,
 }
 
@@ -103,13 +103,13 @@ impl Worker {
         }
     }
 
-    /// Works until stopped; finishes the round that it is in.
+    /// Works until stopped; finishes the current round.
     pub(crate) async fn run(mut self, heart: Arc<Heart>, stop: CancellationToken) {
         while let Some(held) = stop.run_until_cancelled(heart.held()).await {
             let started = Instant::now();
             let outcome = self.round(&held.lease, &stop).await;
             if let Err(Trouble::Store(StoreError::LeaseLost)) = &outcome {
-                // Its batches are a dead relay's now; under the new lease they are recovered.
+                // Its batches now belong to a dead relay; under the new lease they are recovered.
                 heart.lost();
             }
             self.tell(started, outcome);
@@ -120,10 +120,11 @@ impl Worker {
         }
     }
 
-    /// Goes on with batches that were left, then moves and saves until the buffer is empty.
+    /// Continues unfinished batches, then moves and saves batches until the buffer is empty.
     async fn round(&mut self, lease: &Lease, stop: &CancellationToken) -> Result<(), Trouble> {
         self.look_at_server().await?;
-        // What is out of the buffer already is safer in the database, however Redis is set up.
+        // Counts that have already left the buffer are safer in the database, whatever the settings
+        // of Redis are.
         self.recover(lease).await?;
         if let Some(why) = &self.refused {
             return Err(Trouble::Unsafe(why.clone()));
@@ -142,10 +143,10 @@ impl Worker {
                 self.settle(batch, lease).await?;
                 break;
             }
-            // The next one is moved while this one is saved. If that fails, the next round finds it
-            // on the list.
+            // The next batch is moved while this one is saved. If saving fails, the next round
+            // finds both on the list.
             let (settled, next) = tokio::join!(self.settle(batch, lease), move_next());
-            // It has left the buffer, whatever became of the one before it.
+            // It has left the buffer, whether the previous batch was saved or not.
             let moved = next.as_ref().map_or(0, |next| next.fields.len());
             self.count(telemetry::BUFFER_MOVED, moved as u64);
             settled?;
@@ -157,7 +158,7 @@ impl Worker {
         Ok(())
     }
 
-    /// From time to time: settings are changed, and replicas come and go.
+    /// Checks the server from time to time: settings change, and replicas come and go.
     pub(super) async fn look_at_server(&mut self) -> Result<(), Trouble> {
         if self.checked_at.is_none_or(|at| at.elapsed() >= CHECK_EVERY) {
             self.refused = self.config.unsafe_because().await?;
@@ -166,7 +167,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Goes on with batches of this worker that were left, and with those of workers that are gone.
+    /// Continues unfinished batches of this worker and of workers that are gone.
     pub(super) async fn recover(&mut self, lease: &Lease) -> Result<BufferLook, Trouble> {
         let look = self.config.buffer.look().await?;
         let gauge = |name, value: u64| {
@@ -193,8 +194,8 @@ impl Worker {
         Ok(look)
     }
 
-    /// Whoever is on the list of relays and not fenced lives, and so do its batches. The relays are
-    /// read *after* the batches: an owner is registered before it moves anything.
+    /// Returns the batches to continue: this worker's, and those whose owner is not a live relay.
+    /// The relays are read *after* the batches: an owner is registered before it moves anything.
     async fn left(&self, look: &BufferLook, lease: &Lease) -> Result<Vec<ListedBatch>, Trouble> {
         let others = look.batches.iter().any(|batch| batch.owner != lease.relay_id);
         let relays = if others { self.store.relays().await? } else { Vec::new() };
@@ -203,7 +204,7 @@ impl Worker {
         Ok(look.batches.iter().filter(left).cloned().collect())
     }
 
-    /// Brings a batch to its end, in parts where some of its entries do not fit.
+    /// Finishes a batch, in parts if some of its entries cannot be saved.
     async fn settle(&mut self, batch: MovedBatch, lease: &Lease) -> Result<(), Trouble> {
         let started = Instant::now();
         let mut todo = vec![batch];
@@ -219,7 +220,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Saves a batch, or cancels it and answers its parts.
+    /// Saves a batch, or cancels it and returns its parts.
     async fn settle_one(
         &mut self,
         batch: MovedBatch,
@@ -233,7 +234,8 @@ impl Worker {
                 let saving = Batch::new(name, batch.id, entries);
                 match self.store.apply_batch(lease, &saving, &self.config.target).await? {
                     Application::Applied => {
-                        // Only now: a time to live must never be what loses a batch.
+                        // Set only now: a time to live must never be the reason that a batch is
+                        // lost.
                         self.config.buffer.expire(batch.id).await?;
                         let ended = self.config.buffer.finish(batch.id, BatchEnd::Applied).await?;
                         self.count(telemetry::BUFFER_APPLIED, ended);
@@ -259,7 +261,7 @@ impl Worker {
             self.bury(&batch, lease, &reason).await?;
             return Ok(Vec::new());
         }
-        // Those that are known not to fit, or one half.
+        // The entries that are known to be invalid, or one half.
         let all = unfit.len() == batch.fields.len();
         let first: HashSet<&[u8]> = match unfit.is_empty() || all {
             true => batch.fields.iter().take(batch.fields.len() / 2).map(|f| &f.0[..]).collect(),
@@ -295,7 +297,7 @@ impl Worker {
         Ok(into.into_iter().zip([a, b]).map(part).collect())
     }
 
-    /// Ends a batch that the database had decided before.
+    /// Ends a batch that the database had already decided.
     async fn close(
         &mut self,
         batch: &MovedBatch,
@@ -327,8 +329,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Says what keeps the buffer from being saved, once, and that it is over. What is over by itself
-    /// is told when it lasts.
+    /// Alerts once about what prevents saving, and once when it is over. A failure that can end by
+    /// itself raises an alert only if it lasts.
     fn tell(&mut self, started: Instant, outcome: Result<(), Trouble>) {
         let name = self.config.buffer.name();
         let kind = format!("buffer/{name}");
@@ -353,7 +355,7 @@ impl Worker {
                 self.redis.failed(started, &error.to_string());
                 return;
             }
-            // Each round asks Redis first.
+            // Each round asks Redis first, so Redis has answered.
             _ => self.redis.answered(),
         }
         if !trouble.is_transient() || since.elapsed() >= self.silent_max {

@@ -1,4 +1,4 @@
-//! What the relay hears of its destinations.
+//! Records the outcomes of deliveries.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::live_calls::LiveCall;
 use crate::sink::{Cause, Outcome};
 
 impl Courier {
-    /// The answers that the sink did not tell one by one.
+    /// Records the outcomes that the sink did not report one by one.
     pub(super) fn heard_all(
         &self,
         events: &[Event],
@@ -23,8 +23,8 @@ impl Courier {
         took: Duration,
         sent_at: Instant,
     ) {
-        // The usual case, in one go: a lock for each event would cost more than all else that is
-        // done for it here.
+        // The usual case, all delivered, is recorded per destination: locking once per event would
+        // cost more than everything else here.
         let all = outcomes.iter().all(|outcome| *outcome == Outcome::Delivered);
         if all && gate.told_nothing() && self.health.ailing_server().is_none() {
             for (destination, events) in self.by_destination(events) {
@@ -56,7 +56,7 @@ impl Courier {
         groups
     }
 
-    /// An answer of a destination: its breaker hears of it, and so do people.
+    /// Records the outcome of an event in its breaker, and reports changes.
     pub(crate) fn heard(
         &self,
         destination: &str,
@@ -78,7 +78,8 @@ impl Courier {
             (Some(server), Outcome::Down { cause: Cause::Server, .. }) => record(server, outcome),
             (Some(server), _) => {
                 record(&self.own_destination(event), outcome);
-                // It answered, or was not asked; of a connection that broke nothing is known.
+                // The server answered, or was not asked. If a connection broke, nothing is known
+                // about it.
                 let unknown = matches!(outcome, Outcome::Down { cause: Cause::Unknown, .. });
                 if !unknown && self.health.ailing_server().is_some() {
                     record(server, &answered_for(outcome));
@@ -88,7 +89,7 @@ impl Courier {
         }
     }
 
-    /// Tells of the calls that others made to the destinations of this sink. Never ends.
+    /// Reports the calls that others made to the destinations of this sink. Never returns.
     pub(crate) async fn follow_live_calls(&self) -> Infallible {
         loop {
             for LiveCall { destination, outcome, turn } in self.health.live_calls.next().await {
@@ -102,7 +103,7 @@ impl Courier {
     }
 }
 
-/// What an answer about a destination says of the server that gave it.
+/// Converts an outcome about a destination into one about the server that gave it.
 fn answered_for(outcome: &Outcome) -> Cow<'_, Outcome> {
     match outcome {
         Outcome::Down { error, .. } => Cow::Owned(Outcome::Retry { error: error.clone() }),

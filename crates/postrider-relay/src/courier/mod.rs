@@ -1,4 +1,4 @@
-//! The way of one batch: verify → hold back → deliver → decide. The same in every claim mode.
+//! Delivers one batch: verify → hold back → deliver → decide. The same in every claim mode.
 
 mod heard;
 mod tell;
@@ -30,7 +30,7 @@ use crate::sink::{Answers, Batch, Cause, Outcome};
 use crate::telemetry::{self, label};
 use crate::trace::{Spans, Tracer};
 
-/// Time that a sink gets beyond its deadline to answer.
+/// Time that a sink gets beyond its deadline to return.
 const DEADLINE_GRACE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Courier {
@@ -39,39 +39,39 @@ pub(crate) struct Courier {
     pub(crate) health: Arc<Health>,
     pub(crate) alerts: Alerts,
     pub(crate) observations: Arc<Observations>,
-    /// Where spans go, if anywhere.
+    /// Receives spans, if traces are configured.
     pub(crate) tracer: Option<Tracer>,
-    /// Destinations that refuse our credentials.
+    /// Destinations that refuse the relay's credentials.
     pub(crate) refusing: Mutex<HashSet<String>>,
-    /// A destination that was down takes events again.
+    /// Notified when a destination that was down accepts events again.
     pub(crate) came_back: Notify,
-    /// How long an event of a destination that is down waits at most before that is looked at again:
-    /// it may be back, and what tells so may have come while the event was under way.
+    /// Maximum wait of an event whose destination is down before it is checked again: the
+    /// destination may be back, and the notification may have come while the event was in flight.
     pub(crate) deferral_max: Duration,
-    /// The stop deadline has passed: start nothing, wait for nothing.
+    /// Cancelled when the stop deadline has passed: no delivery starts, and nothing is waited for.
     pub(crate) abort: CancellationToken,
 }
 
 /// How a batch is sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner {
-    /// An event of a key is sent only when the one before it was delivered.
+    /// Sends an event of a key only after the previous one was delivered.
     pub(crate) keep_order: bool,
-    /// Destinations that are down may be probed with it, which can take as long as a timeout.
+    /// Allows probes to destinations that are down, which can take as long as a timeout.
     pub(crate) may_probe: bool,
 }
 
-/// What holds for all calls of one batch.
+/// Parameters shared by all calls of one batch.
 struct Order<'a> {
     held: &'a Held,
     keep_order: bool,
     deadline: Instant,
-    /// Where answers go, if the outbox keeps them.
+    /// Receives what destinations answered, if the outbox keeps it.
     answers: Option<&'a Answers>,
 }
 
-/// Probes under way. One that never came back, because its batch was dropped, must not keep the next
-/// from being sent.
+/// Probes in flight. Dropping it ends them: a probe whose batch was dropped must not keep the next
+/// one from being sent.
 struct Probes<'a> {
     health: &'a Health,
     sent: Vec<(String, i64)>,
@@ -85,15 +85,15 @@ impl Drop for Probes<'_> {
     }
 }
 
-/// What became of a batch.
+/// The result of a batch.
 pub(crate) struct Carried {
-    /// Ids ascending.
+    /// Sorted by ascending id.
     pub(crate) settled: Vec<(Event, Settlement)>,
     pub(crate) took: Duration,
 }
 
 impl Courier {
-    /// Verifies, delivers and decides one batch.
+    /// Verifies a batch, delivers it and decides the settlement of each event.
     pub(crate) async fn carry(&self, held: &Held, events: Vec<Event>, manner: Manner) -> Carried {
         let Manner { keep_order, .. } = manner;
         let started = Instant::now();
@@ -101,8 +101,9 @@ impl Courier {
             self.observations.clock.heard(newest, Utc::now(), started);
         }
         let (mut good, mut settled) = (Vec::with_capacity(events.len()), Vec::new());
-        // A dead event stops its key until its dead letter is written, so those behind it stop too.
-        // Where keys are parked, even those that are dead themselves: they are for an operator.
+        // A dead event stops its key until its dead letter is written, so the events behind it stop
+        // too. If keys are parked, that includes events that are dead themselves: an operator
+        // decides about them.
         let parks = keep_order && self.config.failing_key == FailingKey::Park;
         let mut stopped: HashSet<Key> = HashSet::new();
         for event in events {
@@ -146,7 +147,7 @@ impl Courier {
         let mut answers = answers.map(Answers::into_map).unwrap_or_default();
         for (event, outcome) in good.into_iter().zip(outcomes) {
             let mut settlement = self.decide(&event, &outcome);
-            // Mostly there is none at all, and nothing to be looked up.
+            // Usually there are no answers at all, so the lookup is skipped.
             if let Settlement::Delivered { answer } = &mut settlement
                 && !answers.is_empty()
             {
@@ -155,19 +156,19 @@ impl Courier {
             settled.push((event, settlement));
         }
         for event in held_back {
-            // At once, if the probe among this batch got through.
+            // The delay is zero if the probe in this batch succeeded.
             let delay = self.defer(&self.destination(&event), &event, Instant::now());
             settled.push((event, Settlement::Deferred { delay, error: None }));
         }
-        // In id order: two settles that meet in the database wait instead of deadlocking.
+        // Sorted by id, so that two settles that meet in the database wait instead of deadlocking.
         settled.sort_by_key(|(event, _)| event.id);
         Carried { settled, took }
     }
 
-    /// The sink's word for where the event goes. A sink that panics here, after the delivery, must
-    /// not have the batch delivered over and over.
+    /// Returns the destination of an event. If the sink panics here, after the delivery, the batch
+    /// must not be delivered over and over.
     fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
-        // While the server is down, it decides for all that is behind it.
+        // While the server is down, it decides for all destinations behind it.
         let server = self.health.down_server();
         server.map_or_else(|| self.own_destination(event), Cow::Borrowed)
     }
@@ -182,14 +183,15 @@ impl Courier {
         self.health.defer(destination, event.id, now, Some(self.deferral_max))
     }
 
-    /// Takes out the events of destinations that are down, for a batch of their own.
+    /// Removes the events of destinations that are down, so that they can be sent as a separate
+    /// batch.
     pub(crate) fn split_off_down(&self, events: &mut Vec<Event>) -> Vec<Event> {
         let now = Instant::now();
         let down = |event: &mut Event| self.health.view(&self.destination(event), now).open;
         events.extract_if(.., down).collect()
     }
 
-    /// The wait of an event whose destination is down. `None`: it may be sent.
+    /// Returns the wait of an event whose destination is down; `None` if it may be sent.
     pub(crate) fn wait(&self, event: &Event, now: Instant) -> Option<Wait> {
         if !self.health.holds_back() {
             return None;
@@ -206,7 +208,7 @@ impl Courier {
         Some(Wait { destination, delay, probe_due, expires_in })
     }
 
-    /// Takes out the events of destinations that are down, but for one probe each.
+    /// Removes the events of destinations that are down, except for one probe each.
     fn hold_back(
         &self,
         good: &mut Vec<Event>,
@@ -218,10 +220,11 @@ impl Courier {
             return (probes, Vec::new());
         }
         let (mut waiting, mut keys) = (HashMap::<String, Vec<i64>>::new(), HashSet::new());
-        // Asked once for each event: where the event is in the URL, a destination is not for free.
+        // Looked up once per event: a destination that depends on the event's fields is not free to
+        // compute.
         let mut is_down = Vec::with_capacity(good.len());
         for event in good.iter() {
-            // Where order is kept, only the first of a key may go.
+            // If order is kept, only the first event of a key may be sent.
             let candidate = may_probe && (!keep_order || keys.insert(event.key()));
             let destination = self.destination(event);
             is_down.push(self.health.view(&destination, now).open);
@@ -236,7 +239,7 @@ impl Courier {
             }
         }
         let is_probe = |id| probes.sent.iter().any(|(_, probe)| *probe == id);
-        // Those behind one that waits wait too, also where their own destination is up.
+        // Events behind one that waits must wait too, even if their own destination is up.
         let mut stopped: HashSet<Key> = HashSet::new();
         let mut is_down = is_down.into_iter();
         let waits = |event: &mut Event| {
@@ -255,10 +258,10 @@ impl Courier {
         (probes, held_back)
     }
 
-    /// What becomes of an event after its delivery.
+    /// Decides the settlement of an event after its delivery.
     fn decide(&self, event: &Event, outcome: &Outcome) -> Settlement {
         if *outcome == Outcome::Delivered {
-            // Whatever the destination's health.
+            // Independent of the destination's health.
             return Settlement::Delivered { answer: None };
         }
         let (destination, now) = (self.destination(event), Instant::now());
@@ -274,7 +277,8 @@ impl Courier {
         settlement
     }
 
-    /// Waits until the sink's rate allows one more event. `false`: not before the deadline.
+    /// Waits until the sink's rate limit allows one more event. Returns `false` if that is not
+    /// before the deadline.
     pub(crate) async fn wait_for_rate(&self, deadline: Instant) -> bool {
         let Some(rate) = &self.config.rate else { return true };
         let now = Instant::now();
@@ -288,17 +292,18 @@ impl Courier {
         }
     }
 
-    /// One outcome per event, whatever the sink does.
+    /// Delivers events. Returns one outcome per event, whatever the sink does.
     async fn deliver(&self, order: &Order<'_>, events: &[Event], gate: &Gate<'_>) -> Vec<Outcome> {
         if events.is_empty() {
             return Vec::new();
         }
-        // Past the lease another relay may be at work on these events already.
+        // After the lease, another relay may already be working on these events.
         if !self.heart.holds(&order.held.lease) {
             return vec![Outcome::Untried; events.len()];
         }
         let started = Instant::now();
-        // What waits for a destination that is down is not among these: only a window holds back.
+        // Events of destinations that are down have already been removed, so only a window or a
+        // rate limit holds events back.
         let limited = self.config.rate.is_some() || self.health.has_window();
         let outcomes = if limited && !self.config.sink.enters_each() {
             self.deliver_in_waves(order, events, gate).await
@@ -311,7 +316,7 @@ impl Courier {
         outcomes
     }
 
-    /// In one call, if nothing goes wrong.
+    /// Delivers events in one call, or one by one if the call fails as a whole.
     async fn deliver_all(
         &self,
         order: &Order<'_>,
@@ -328,8 +333,8 @@ impl Courier {
         }
     }
 
-    /// In calls no larger than the destinations may get: a destination that is just back gets one
-    /// event, then two, then four.
+    /// Delivers in calls no larger than the destinations' windows: a destination that has just come
+    /// back gets one event, then two, then four.
     async fn deliver_in_waves(
         &self,
         order: &Order<'_>,
@@ -346,7 +351,8 @@ impl Courier {
                 false => gate.enter(&batch, first, &self.destination(first)).await,
             };
             let Some(place) = place else {
-                // Order: what comes behind an event that was not sent is not sent either.
+                // Events of a key behind one that was not sent are not sent either, if order is
+                // kept.
                 stopped.extend(order.keep_order.then_some(first.key()));
                 outcomes.push(Outcome::Untried);
                 continue;
@@ -368,8 +374,8 @@ impl Courier {
         outcomes
     }
 
-    /// Each by itself, after a call that went wrong as a whole: the event that it is about shows,
-    /// and the others do not spend their attempts with it.
+    /// Delivers each event by itself, after a call that failed as a whole: this finds the event
+    /// that causes it, and the others do not spend attempts because of it.
     async fn deliver_each(
         &self,
         order: &Order<'_>,
@@ -394,7 +400,7 @@ impl Courier {
         outcomes
     }
 
-    /// One call of the sink; `Err` says why there is not one outcome per event.
+    /// Calls the sink once; `Err` says why there is not one outcome per event.
     async fn call(
         &self,
         order: &Order<'_>,
@@ -407,7 +413,7 @@ impl Courier {
         let call = self.config.sink.deliver(batch);
         let all = |outcome: Outcome| Ok(vec![outcome; events.len()]);
         tokio::select! {
-            // An answer that came in time counts, however late it is looked at.
+            // An answer that arrived in time counts, however late it is polled.
             biased;
             () = self.abort.cancelled() => all(Outcome::Untried),
             answer = AssertUnwindSafe(call).catch_unwind() => match answer {

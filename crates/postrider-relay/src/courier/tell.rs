@@ -1,4 +1,4 @@
-//! What people and metrics are told of an answer.
+//! Alerts, logs and metrics about outcomes.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use crate::policy::Settlement;
 use crate::sink::Outcome;
 use crate::telemetry::{self, label};
 
-/// Of an error, what the list of relays shows.
+/// Characters of an error that the list of relays shows.
 const ERROR_SHOWN_CHARS: usize = 200;
 
 impl Courier {
@@ -42,8 +42,9 @@ impl Courier {
         });
     }
 
-    /// The outbox was truncated or restored, or a fail-over lost commits: what was read is forgotten,
-    /// and somebody should know that events may be missing or come again.
+    /// Reports that the outbox was truncated or restored, or that a failover lost commits. The
+    /// relay forgets what it has read, and operators must know that events may be missing or
+    /// delivered again.
     pub(crate) fn report_changed_history(&self, error: &StoreError) {
         let name = self.config.outbox.name();
         tracing::error!(outbox = name, %error, "reading the outbox from the beginning");
@@ -98,7 +99,8 @@ impl Courier {
         }
     }
 
-    /// Somebody must act on refused credentials; that they did shows by any other answer.
+    /// Begins an alert when credentials are refused, because an operator must act. Any other answer
+    /// ends it.
     pub(super) fn tell_credentials(&self, destination: &str, outcome: &Outcome) {
         if outcome.is_silent() {
             return;

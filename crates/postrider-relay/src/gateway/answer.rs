@@ -1,4 +1,4 @@
-//! An answer of the upstream, as it is given to callers and kept in the cache.
+//! An answer of the upstream, as callers get it and the cache keeps it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,33 +10,33 @@ use http::header::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What an answer without a body says of the one that the caller has (RFC 9110, 15.4.5).
+/// Headers of an answer without a body for a caller that already has it (RFC 9110, 15.4.5).
 const OF_NOT_MODIFIED: [&str; 6] =
     ["cache-control", "content-location", "date", "etag", "expires", "vary"];
-/// Digits of the time that a kept answer begins with.
+/// Digits of the time at the start of a cached answer.
 pub(crate) const TIME_DIGITS: usize = 16;
 
-/// What the upstream said.
+/// An answer of the upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// Status.
     pub status: StatusCode,
-    /// Headers, as far as callers get them.
+    /// Headers that are passed on to callers.
     pub headers: HeaderMap,
     /// Body.
     pub body: Bytes,
-    /// When it was asked for, in milliseconds since 1970: of two answers, the one asked for later is
-    /// the newer one.
+    /// When it was requested, in milliseconds since 1970: of two answers, the one requested later
+    /// is newer.
     pub(crate) asked_at_ms: u64,
-    /// Whether the upstream lets others than the caller have it.
+    /// Whether the upstream allows the answer to be shared with other callers.
     pub(crate) may_be_shared: bool,
 }
 
-/// What precedes the body of a kept answer.
+/// The part of a cached answer before its body.
 #[derive(Serialize, Deserialize)]
 struct Head {
     status: u16,
-    /// Values as Latin-1: a byte is a character.
+    /// Values as Latin-1: one character per byte.
     headers: Vec<(String, String)>,
     kept_for_ms: u64,
 }
@@ -51,18 +51,19 @@ impl Answer {
         Self { status, headers, body, asked_at_ms, may_be_shared: true }
     }
 
-    /// Bytes that it takes in a cache.
+    /// Returns the bytes that it takes in a cache.
     pub(crate) fn weight_bytes(&self) -> usize {
         let headers = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
         self.body.len() + headers.sum::<usize>() + 128
     }
 
-    /// Whole seconds since it was asked for.
+    /// Returns the whole seconds since it was requested.
     pub(crate) fn age_s(&self) -> u64 {
         now_ms().saturating_sub(self.asked_at_ms) / 1_000
     }
 
-    /// Whether a caller who sent these headers has it already. Entity tags are compared weakly.
+    /// Returns whether a caller who sent these headers already has the answer. Entity tags are
+    /// compared weakly.
     pub(crate) fn is_known_to(&self, asked: &HeaderMap) -> bool {
         let own = self.headers.get(ETAG).and_then(|tag| tag.to_str().ok());
         let own = own.and_then(|tag| opaque_tags(tag).next());
@@ -73,7 +74,7 @@ impl Answer {
             })
     }
 
-    /// The same, for a caller who has it already.
+    /// Returns the answer for a caller that already has it.
     pub(crate) fn not_modified(&self) -> Self {
         let headers = self.headers.iter();
         let headers = headers.filter(|(name, _)| OF_NOT_MODIFIED.contains(&name.as_str()));
@@ -81,7 +82,7 @@ impl Answer {
         Self { headers, status: StatusCode::NOT_MODIFIED, body: Bytes::new(), ..self.clone() }
     }
 
-    /// Time, head and body, for a cache that keeps bytes for so long.
+    /// Serialises time, head and body, for a cache that keeps them for `kept_for`.
     pub(crate) fn to_bytes(&self, kept_for: Duration) -> Vec<u8> {
         let text = |value: &HeaderValue| value.as_bytes().iter().copied().map(char::from).collect();
         let headers = self.headers.iter();
@@ -97,8 +98,8 @@ impl Answer {
         bytes
     }
 
-    /// The answer, and for how long it was to be kept. `None` if it is no answer that this version
-    /// wrote.
+    /// Parses an answer and for how long it was to be kept. `None` if the bytes were not written by
+    /// this version.
     pub(crate) fn from_bytes(bytes: Vec<u8>) -> Option<(Self, Duration)> {
         let bytes = Bytes::from(bytes);
         let asked_at_ms = std::str::from_utf8(bytes.get(..TIME_DIGITS)?).ok()?.parse().ok()?;
@@ -117,8 +118,8 @@ impl Answer {
     }
 }
 
-/// What callers get of an answer's headers. An answer to `HEAD` keeps the length of the body that it
-/// does not have; any other is measured when it is sent.
+/// Returns the headers that callers get. An answer to `HEAD` keeps the length of the body that it
+/// does not have; for any other, the length is computed when it is sent.
 pub(super) fn passed_on(headers: &HeaderMap, allowed: &[HeaderName], is_head: bool) -> HeaderMap {
     let of_connection = named_by_connection(headers);
     let is_passed_on = |name: &HeaderName| {
@@ -129,13 +130,15 @@ pub(super) fn passed_on(headers: &HeaderMap, allowed: &[HeaderName], is_head: bo
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Headers that belong to one connection because `Connection` names them (RFC 9110, 7.6.1).
+/// Returns the headers that belong to one connection because `Connection` names them (RFC 9110,
+/// 7.6.1).
 pub(super) fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     let names = list(headers, CONNECTION);
     names.iter().filter_map(|name| HeaderName::try_from(name.as_str()).ok()).collect()
 }
 
-/// Whether the upstream lets others than the caller have an answer with these headers.
+/// Returns whether the upstream allows an answer with these headers to be shared with other
+/// callers.
 pub(super) fn may_be_shared(headers: &HeaderMap) -> bool {
     !list(headers, CACHE_CONTROL).iter().any(|rule| {
         let name = rule.split('=').next().unwrap_or_default();
@@ -143,8 +146,8 @@ pub(super) fn may_be_shared(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The members of a header that is a list. Bytes that are not ASCII are in one of them at most, and do
-/// not take the others away.
+/// Returns the members of a list header. A member with bytes that are not ASCII does not hide the
+/// others.
 fn list(headers: &HeaderMap, name: HeaderName) -> Vec<String> {
     let values = headers.get_all(name).iter();
     let texts = values.map(|value| String::from_utf8_lossy(value.as_bytes()));
@@ -153,7 +156,8 @@ fn list(headers: &HeaderMap, name: HeaderName) -> Vec<String> {
         .collect()
 }
 
-/// The quoted parts of entity tags, which have no quotes in them: what a weak comparison compares.
+/// Returns the quoted parts of entity tags, which contain no quotes: what a weak comparison
+/// compares.
 fn opaque_tags(tags: &str) -> impl Iterator<Item = &str> {
     tags.split('"').skip(1).step_by(2)
 }
@@ -242,7 +246,7 @@ mod tests {
     }
 
     proptest! {
-        /// An answer comes out of the cache as it went in. Of other bytes there is none, or one
+        /// An answer is read back from the cache unchanged. Other bytes yield no answer, or one
         /// that can be sent.
         #[test]
         fn fuzz_gateway_answers(
@@ -262,7 +266,7 @@ mod tests {
             }
         }
 
-        /// No bytes in `Connection` or `Cache-Control` hide what else is in them.
+        /// No bytes in `Connection` or `Cache-Control` hide their other members.
         #[test]
         fn fuzz_gateway_answer_headers(
             connection in vec(fuzz::name(), 0..4),

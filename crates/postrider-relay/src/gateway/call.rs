@@ -1,4 +1,4 @@
-//! A call of the upstream: how it is recognised, saved, and read again.
+//! A call to the upstream: its identity, and how it is saved and read back.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,15 +14,15 @@ use sha2::{Digest, Sha256};
 
 use crate::sinks::http::dot_segments;
 
-/// Bytes of path and query at most.
+/// Maximum bytes of path and query.
 const TARGET_BYTES_MAX: usize = 8_192;
 
-/// Why something is no call.
+/// Why a path is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed path: {0}")]
 pub struct MalformedPath(&'static str);
 
-/// What is asked of the upstream.
+/// A request to the upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     method: Method,
@@ -32,16 +32,16 @@ pub struct Call {
     body: Bytes,
 }
 
-/// Two calls with the same key are the same call: they share an answer.
+/// Identity of a call: two calls with the same key are the same call and share an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key([u8; 32]);
 
 impl Call {
-    /// A call without body. `target` is path and query below the URL of the upstream,
+    /// Creates a call without a body. `target` is the path and query below the URL of the upstream,
     /// percent-encoded: `/character/42?world=1`.
     ///
     /// # Errors
-    /// If that is none, or leads elsewhere.
+    /// If the target is not a valid path, or would lead outside of the upstream's URL.
     pub fn new(method: Method, target: impl Into<String>) -> Result<Self, MalformedPath> {
         let target = target.into();
         check_target(&target)?;
@@ -49,29 +49,30 @@ impl Call {
         Ok(Self { method, target, headers, idempotency_key, body })
     }
 
-    /// As [`Call::new`], with the method `GET`.
+    /// Same as [`Call::new`], with the method `GET`.
     ///
     /// # Errors
-    /// As [`Call::new`].
+    /// Same as [`Call::new`].
     pub fn get(target: impl Into<String>) -> Result<Self, MalformedPath> {
         Self::new(Method::GET, target)
     }
 
-    /// Sends a header along. It is stored with the call: credentials belong into the settings.
+    /// Adds a header. It is stored with the call, so credentials belong in the settings instead.
     #[must_use]
     pub fn header(mut self, name: &str, value: impl Into<String>) -> Self {
         self.headers.insert(name.to_ascii_lowercase(), value.into());
         self
     }
 
-    /// Makes it safe to repeat a call that changes something: the upstream recognises the repeat.
+    /// Sets an idempotency key, which makes it safe to repeat a call that changes something: the
+    /// upstream recognises the repeat.
     #[must_use]
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.idempotency_key = Some(key.into());
         self
     }
 
-    /// Sends a body.
+    /// Sets the body.
     #[must_use]
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
@@ -86,29 +87,31 @@ impl Call {
         &self.target
     }
 
-    /// Changes nothing at the upstream.
+    /// Returns whether the call changes nothing at the upstream.
     pub(crate) fn is_safe(&self) -> bool {
         matches!(self.method, Method::GET | Method::HEAD)
     }
 
-    /// Replaces what its target holds, so that the last one counts. What `POST` does adds up.
+    /// Returns whether the call replaces the state of its target, so that the last one wins. `POST`
+    /// calls add up.
     pub(crate) fn overwrites(&self) -> bool {
         matches!(self.method, Method::PUT | Method::PATCH | Method::DELETE)
     }
 
-    /// May be made more than once, so that it can be saved, shared and answered from the cache.
+    /// Returns whether the call may be made more than once, so that it can be saved, shared and
+    /// answered from the cache.
     pub(crate) fn is_repeatable(&self) -> bool {
         self.is_safe() || self.idempotency_key.is_some()
     }
 
-    /// Headers, the idempotency key among them.
+    /// Returns the headers, including the idempotency key.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
         let key = self.idempotency_key.as_deref().filter(|_| !self.is_safe());
         let own = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         own.chain(key.map(|key| ("idempotency-key", key)))
     }
 
-    /// The headers to send.
+    /// Returns the headers to send.
     ///
     /// # Errors
     /// Names the header that HTTP cannot carry.
@@ -122,7 +125,7 @@ impl Call {
         self.headers().map(header).collect()
     }
 
-    /// Leaves out the other headers; the idempotency key stays.
+    /// Removes all headers but those to keep; the idempotency key stays.
     pub(crate) fn retain_headers(&mut self, keep: impl Fn(&str) -> bool) {
         self.headers.retain(|name, _| keep(name));
     }
@@ -137,14 +140,14 @@ impl Call {
         Key::of_parts(call.into_iter().chain(headers))
     }
 
-    /// The same for all calls of this target.
+    /// Returns a key that all calls of this target share.
     pub(crate) fn target_key(&self) -> Key {
         Key::of_parts([self.target.as_bytes()])
     }
 
-    /// The event that repeats this call: aggregate = upstream and target, type = endpoint, payload =
-    /// parameters. Its request id is the call's key, so that a call has one open event.
-    /// `asked_at_ms` is when its caller asked for it.
+    /// Builds the event that repeats this call: aggregate = upstream and target, type = endpoint,
+    /// payload = parameters. Its request id is the call's key, so that a call has only one open
+    /// event. `asked_at_ms` is when the caller made the call.
     pub(crate) fn event(&self, gateway: &str, asked_at_ms: u64) -> NewEvent {
         let key = self.key();
         let aggregate_id = shortened(&self.target, limits::AGGREGATE_ID_CHARS_MAX, &key);
@@ -153,7 +156,7 @@ impl Call {
             .request_id(key.request_id(gateway))
     }
 
-    /// What is saved of it.
+    /// Serialises the call.
     fn payload(&self, asked_at_ms: u64) -> String {
         let (body, body_base64) = match std::str::from_utf8(&self.body) {
             Ok("") => (None, None),
@@ -169,11 +172,12 @@ impl Call {
             body_base64,
             asked_at_ms: self.overwrites().then_some(asked_at_ms),
         };
-        // Texts in a struct always serialize.
+        // A struct of texts always serialises.
         serde_json::json!(saved).to_string()
     }
 
-    /// Method and first segment of the path: of these there are few, however many calls there are.
+    /// Returns the method and the first path segment: there are few of these, however many calls
+    /// there are.
     fn endpoint(&self) -> String {
         let path = self.target.split('?').next().unwrap_or_default();
         let first = path.split('/').find(|segment| !segment.is_empty()).unwrap_or_default();
@@ -181,10 +185,10 @@ impl Call {
         endpoint.chars().take(limits::EVENT_TYPE_CHARS_MAX).collect()
     }
 
-    /// The call that an event was made of, and when its caller asked for it.
+    /// Reads the call from an event, and when its caller made it.
     ///
     /// # Errors
-    /// If the payload is no call.
+    /// If the payload is not a call.
     pub(crate) fn of_event(event: &Event) -> Result<(Self, u64), String> {
         let wrong = |error: &dyn std::fmt::Display| format!("the payload is no call: {error}");
         let saved: SavedCall =
@@ -207,14 +211,14 @@ impl Key {
     fn of_parts<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> Self {
         let mut hasher = Sha256::new();
         for part in parts {
-            // With lengths: no two lists of parts can be written the same way.
+            // Lengths are included, so that no two lists of parts produce the same bytes.
             hasher.update((part.len() as u64).to_le_bytes());
             hasher.update(part);
         }
         Self(hasher.finalize().into())
     }
 
-    /// By which a repeat of the call is recognised in the outbox.
+    /// Returns the request id by which the outbox recognises a repeat of the call.
     pub(crate) fn request_id(&self, gateway: &str) -> String {
         format!("{gateway}:{}", self.hex())
     }
@@ -223,8 +227,8 @@ impl Key {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// A number for the breaker, which tells different calls apart by it. Below zero: ids of events
-    /// are above.
+    /// Returns a number that identifies the call for the breaker. It is negative, because ids of
+    /// events are positive.
     pub(crate) fn number(&self) -> i64 {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         Self::number_from([a, b, c, d, e, f, g, h])
@@ -235,7 +239,7 @@ impl Key {
     }
 }
 
-/// The number of the call that an event repeats, by its request id.
+/// Returns the number of the call that an event repeats, taken from its request id.
 pub(crate) fn number_of(event: &Event) -> Option<i64> {
     let hex = event.request_id.as_deref()?.rsplit_once(':')?.1;
     let byte = |at: usize| u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok();
@@ -246,7 +250,7 @@ pub(crate) fn number_of(event: &Event) -> Option<i64> {
     Some(Key::number_from(bytes))
 }
 
-/// The target in an event's payload; empty where there is none.
+/// Returns the target in an event's payload; empty if there is none.
 pub(crate) fn target_of(event: &Event) -> Cow<'_, str> {
     #[derive(Default, Deserialize)]
     struct Target<'a> {
@@ -267,15 +271,15 @@ struct SavedCall {
     idempotency_key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     body: Option<String>,
-    /// Of a body that is no text.
+    /// A body that is not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     body_base64: Option<String>,
-    /// Of a change: when its caller asked for it, in milliseconds since 1970.
+    /// When the caller made the call, in milliseconds since 1970; only for changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     asked_at_ms: Option<u64>,
 }
 
-/// Refuses what is no path, or one that the URL's own rules would turn into another.
+/// Refuses a target that is not a path, or that URL normalisation would turn into another path.
 fn check_target(target: &str) -> Result<(), MalformedPath> {
     if !target.starts_with('/') {
         return Err(MalformedPath("it must start with /"));
@@ -298,13 +302,13 @@ fn check_target(target: &str) -> Result<(), MalformedPath> {
     }
 }
 
-/// Cut where it is too long, with the key at its end, so that it stays one of a kind.
+/// Truncates a text that is too long and appends the key, so that it stays unique.
 fn shortened(text: &str, chars_max: usize, key: &Key) -> String {
     if text.len() <= chars_max {
         return text.to_owned();
     }
     let tail = key.hex();
-    // Visible ASCII: bytes are characters.
+    // The text is visible ASCII, so bytes are characters.
     format!("{}~{tail}", &text[..chars_max - tail.len() - 1])
 }
 
@@ -423,7 +427,7 @@ mod tests {
     }
 
     proptest! {
-        /// A call that was saved is the same call when it is read again.
+        /// A saved call is the same call when it is read back.
         #[test]
         fn fuzz_gateway_calls(call in calls(), asked_at_ms in any::<u64>()) {
             let (read, at) = Call::of_event(&event_of(call.payload(asked_at_ms))).unwrap();
@@ -432,8 +436,8 @@ mod tests {
             prop_assert!(!call.overwrites() || at == asked_at_ms);
         }
 
-        /// A payload that anybody may have written makes no other call than it says, and none that
-        /// leaves the upstream's path.
+        /// A forged payload makes no call other than the one that it names, and none that leaves
+        /// the upstream's path.
         #[test]
         fn fuzz_gateway_calls_that_are_forged(
             payload in fuzz::damaged(calls().prop_map(|call| call.payload(1).into_bytes())),
@@ -449,7 +453,7 @@ mod tests {
             }
         }
 
-        /// A target that is taken leads below the base path, however it is written.
+        /// An accepted target stays below the base path, however it is written.
         #[test]
         fn fuzz_gateway_targets(target in "(/|\\.|%|2|5|e|E|f|c|;|3|b|6|\\?|a|#|\\\\|@|:){1,14}") {
             let target = format!("/{target}");

@@ -1,4 +1,4 @@
-//! The newest change of each target, so that an older one which was saved does not overwrite it.
+//! The newest change of each target, so that an older, saved one does not overwrite it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,8 +13,8 @@ use super::call::{Call, Key};
 
 /// Targets remembered in this process.
 const TARGETS_MAX: u64 = 100_000;
-/// How long a change is remembered. Saved calls are repeated within minutes of the first change that
-/// the upstream takes again.
+/// How long a change is remembered. Saved calls are repeated within minutes after the upstream is
+/// back.
 pub(super) const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3_600);
 
 /// A change that the upstream made.
@@ -22,18 +22,18 @@ pub(super) const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3_600);
 pub(super) struct Change {
     /// When its caller asked for it, in milliseconds since 1970.
     asked_at_ms: u64,
-    /// The call, to recognise its own repeat.
+    /// Key of the call, to recognise its own repeat.
     call: String,
 }
 
-/// What an earlier change means for a saved one of the same target.
+/// How a saved change relates to the newest known change of its target.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Precedence {
     /// Nothing newer is known.
     Newest,
-    /// It was made already, for a caller.
+    /// This change has already been made, for a caller.
     Made,
-    /// A newer one was made.
+    /// A newer change has been made.
     Superseded,
 }
 
@@ -42,7 +42,7 @@ impl Change {
         Self { asked_at_ms, call: call.key().hex() }
     }
 
-    /// Of this change, with the newest that is known.
+    /// Compares this change with the newest one that is known.
     pub(super) fn beside(&self, newest: Option<&Self>) -> Precedence {
         match newest {
             Some(newest) if newest.call == self.call => Precedence::Made,
@@ -51,7 +51,7 @@ impl Change {
         }
     }
 
-    /// Time and call, for a cache that keeps bytes.
+    /// Serialises time and call, for a cache that keeps bytes.
     pub(super) fn to_text(&self) -> String {
         format!("{:0TIME_DIGITS$}{}", self.asked_at_ms, self.call)
     }
@@ -62,7 +62,7 @@ impl Change {
     }
 }
 
-/// What this process knows. It also lets the changes of a target go one after the other.
+/// The changes that this process knows. It also serialises the changes of each target.
 pub(super) struct Changes {
     newest: Cache<Key, Change>,
     turns: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
@@ -76,10 +76,10 @@ impl Default for Changes {
 }
 
 impl Changes {
-    /// Waits until no other change of this target is under way here.
+    /// Waits until no other change of this target is in flight in this process.
     pub(super) async fn turn(&self, target: Key) -> OwnedMutexGuard<()> {
         let turn = {
-            // Nothing that is held can be half-changed by a panic.
+            // A panic cannot leave the map half changed.
             let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
             Arc::clone(turns.entry(target).or_default())
@@ -91,7 +91,7 @@ impl Changes {
         self.newest.get(&target)
     }
 
-    /// The upstream made this change.
+    /// Records a change that the upstream made.
     pub(super) fn note(&self, target: Key, change: &Change) {
         self.newest.entry(target).and_compute_with(|known| match known {
             Some(known) if known.value().asked_at_ms > change.asked_at_ms => Op::Nop,

@@ -1,10 +1,10 @@
-//! Endpoints of an upstream that fail by themselves: each has a breaker of its own.
+//! Endpoints of an upstream that fail independently: each has a breaker of its own.
 
-/// Endpoints at most: each call is compared with them, and each is a destination.
+/// Maximum number of endpoints: each call is compared with them, and each is a destination.
 const ENDPOINTS_MAX: usize = 500;
 const TEMPLATE_BYTES_MAX: usize = 200;
 
-/// The endpoints that the settings name, and the host for all others.
+/// The endpoints named in the settings, and the host for all others.
 #[derive(Debug)]
 pub(super) struct Endpoints {
     host: String,
@@ -13,16 +13,16 @@ pub(super) struct Endpoints {
 
 #[derive(Debug)]
 struct Endpoint {
-    /// `None` stands for any one segment.
+    /// `None` stands for any single segment.
     segments: Vec<Option<String>>,
     destination: String,
 }
 
 impl Endpoints {
-    /// Reads templates such as `/character/{id}`.
+    /// Parses templates such as `/character/{id}`.
     ///
     /// # Errors
-    /// Names the template that is wrong.
+    /// Names the invalid template.
     pub(super) fn new(host: &str, templates: &[String]) -> Result<Self, String> {
         if templates.len() > ENDPOINTS_MAX {
             return Err(format!("`endpoints` has more than {ENDPOINTS_MAX} entries"));
@@ -40,12 +40,12 @@ impl Endpoints {
         Ok(Self { host: host.to_owned(), endpoints })
     }
 
-    /// The host, where it is the destination of all calls.
+    /// Returns the host, if it is the destination of all calls.
     pub(super) fn only(&self) -> Option<&str> {
         self.endpoints.is_empty().then_some(self.host.as_str())
     }
 
-    /// What a call shares its breaker with: the first endpoint that its path fits, or the host.
+    /// Returns the breaker of a call: the first endpoint that matches its path, or the host.
     pub(super) fn destination(&self, target: &str) -> &str {
         let path = target.split('?').next().unwrap_or_default();
         let fits = |endpoint: &&Endpoint| {

@@ -1,4 +1,4 @@
-//! Single flight: who asks for what is being asked for waits for that answer.
+//! Single flight: callers of a call that is already in flight wait for its answer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,10 @@ use futures_util::future::{BoxFuture, Shared};
 
 use super::call::Key;
 
-/// The answer, when it is there; `None` if the flight ended without one (it panicked).
+/// Resolves to the answer; `None` if the flight ended without one because it panicked.
 pub(crate) type Flight<T> = Shared<BoxFuture<'static, Option<T>>>;
 
-/// What is under way, by key. A flight goes on when everybody who waited for it is gone.
+/// The calls in flight, by key. A flight continues even if all its callers are gone.
 pub(crate) struct Flights<T>(Mutex<HashMap<Key, Flight<T>>>);
 
 impl<T> Default for Flights<T> {
@@ -21,7 +21,7 @@ impl<T> Default for Flights<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> Flights<T> {
-    /// The flight that is under way, or a new one.
+    /// Joins the flight in progress, or starts a new one.
     pub(crate) fn join<F>(self: &Arc<Self>, key: Key, start: impl FnOnce() -> F) -> Flight<T>
     where
         F: Future<Output = T> + Send + 'static,
@@ -29,7 +29,7 @@ impl<T: Clone + Send + Sync + 'static> Flights<T> {
         self.begin(key, start).unwrap_or_else(|other| other)
     }
 
-    /// A new flight; or, as an error, the one that is under way.
+    /// Starts a flight; returns the one in progress as an error.
     pub(crate) fn begin<F>(
         self: &Arc<Self>,
         key: Key,
@@ -52,7 +52,7 @@ impl<T: Clone + Send + Sync + 'static> Flights<T> {
         Ok(flight)
     }
 
-    /// The flight that is under way.
+    /// Returns the flight in progress.
     pub(crate) fn under_way(&self, key: Key) -> Option<Flight<T>> {
         self.lock().get(&key).cloned()
     }
@@ -60,12 +60,12 @@ impl<T: Clone + Send + Sync + 'static> Flights<T> {
 
 impl<T> Flights<T> {
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Flight<T>>> {
-        // A map entry is there or not: a panic leaves nothing half-done.
+        // A map entry exists or not: a panic cannot leave one half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Takes a flight off the list when it ends, however it does.
+/// Removes a flight from the map when it ends, by any path.
 struct Landing<T> {
     flights: Arc<Flights<T>>,
     key: Key,

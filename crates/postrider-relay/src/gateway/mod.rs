@@ -1,14 +1,15 @@
 //! Resilient API calls: cache → live call → outbox.
 //!
-//! A caller gets an answer from the cache, or from the upstream. While the upstream is down, the call
-//! is saved in an outbox, once however often it is asked, and the caller is told to come back; the
-//! relay repeats the call when the upstream is back and puts the answer into the cache.
+//! A caller gets an answer from the cache or from the upstream. While the upstream is down, the
+//! gateway saves the call in an outbox, once however often it is made, and replies with 503 and
+//! `Retry-After`. The relay repeats the call when the upstream is back and puts the answer into the
+//! cache.
 //!
-//! | part | |
+//! | part | purpose |
 //! |---|---|
-//! | [`Upstream`] | cache, breaker and client: what a process shares |
+//! | [`Upstream`] | cache, breaker and client, shared within a process |
 //! | [`Gateway`] | for callers |
-//! | [`GatewaySink`] | for the relay: repeats what was saved |
+//! | [`GatewaySink`] | for the relay: repeats saved calls |
 
 mod answer;
 mod cache;
@@ -49,13 +50,13 @@ use crate::telemetry;
 #[derive(Debug, thiserror::Error)]
 #[error("gateway `{gateway}`: {message}")]
 pub struct GatewayError {
-    /// Its name.
+    /// Name of the gateway.
     pub gateway: String,
-    /// Cause and cure.
+    /// The cause, and how to fix it.
     pub message: String,
 }
 
-/// Answers calls of an upstream, and saves those that it cannot answer.
+/// Serves calls to an upstream, and saves those that it cannot serve.
 pub struct Gateway {
     upstream: Arc<Upstream>,
     saver: Saver,
@@ -63,22 +64,22 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Calls are saved in `outbox`, whose request ids must be remembered while the event is open
-    /// ([`Dedupe::Open`](postrider::Dedupe::Open)), and whose sink is the [`GatewaySink`] of the same
-    /// upstream. Call it within a Tokio runtime: it starts a task.
+    /// Creates a gateway. Calls are saved in `outbox`, which must remember request ids while the
+    /// event is open ([`Dedupe::Open`](postrider::Dedupe::Open)), and whose sink is the
+    /// [`GatewaySink`] of the same upstream. Call it within a Tokio runtime: it starts a task.
     pub fn new(upstream: Arc<Upstream>, outbox: Outbox, appender: Appender) -> Self {
         telemetry::start_gateway(upstream.name());
         let saver = Saver::start(upstream.name(), outbox, appender);
         Self { upstream, saver, saves: Arc::default() }
     }
 
-    /// Name in paths, metrics and messages.
+    /// Returns the name used in paths, metrics and messages.
     pub fn name(&self) -> &str {
         self.upstream.name()
     }
 
-    /// Answers a request as it came over HTTP. `target` is path and query below the gateway's own
-    /// path, as they were sent.
+    /// Serves an HTTP request. `target` is the path and query below the gateway's own path, as they
+    /// were sent.
     pub async fn answer(
         &self,
         method: Method,
@@ -112,12 +113,13 @@ impl Gateway {
         }
     }
 
-    /// Answers a call: from the cache, from the upstream, or with the word that it was saved.
+    /// Makes a call. Returns an answer from the cache or from the upstream, or a problem that says
+    /// whether the call was saved.
     pub async fn fetch(&self, call: Call) -> Reply {
         if let Some(refused) = self.refuse(&call) {
             return Reply::Problem(refused);
         }
-        // What must not be made twice has no answer that others could share.
+        // A call that must not be made twice has no answer to share.
         if !call.is_repeatable() {
             let upstream = &self.upstream;
             let number = call.key().number();
@@ -139,7 +141,7 @@ impl Gateway {
         let heard = self.ask(&call, key).await;
         let saved = match (&heard, &stale) {
             (Heard::Down { .. }, None) => self.save(&call, key, asked_at_ms).await,
-            // Whoever gets an answer need not wait for this.
+            // A caller that gets a stale answer does not have to wait for the save.
             (Heard::Down { .. }, Some(_)) => {
                 tokio::spawn(self.save(&call, key, asked_at_ms));
                 Saved::No
@@ -149,7 +151,7 @@ impl Gateway {
         self.reply(heard, stale, saved)
     }
 
-    /// The upstream's answer, which all who ask for the same share.
+    /// Asks the upstream. All callers of the same call share the answer.
     async fn ask(&self, call: &Call, key: Key) -> Heard {
         let upstream = &self.upstream;
         let fly = |probe| {
@@ -165,7 +167,7 @@ impl Gateway {
         }
         match upstream.appoint(call, key.number()) {
             None => Heard::not_asked(COUNTS_AS_DOWN),
-            // The probe may take as long as calls may take: who only reads need not wait for it.
+            // A probe may take as long as the timeout: callers that only read do not wait for it.
             Some(probe) if call.is_safe() => {
                 drop(fly(Some(probe)));
                 Heard::not_asked("it counts as down, and is asked whether it is back")
@@ -174,7 +176,8 @@ impl Gateway {
         }
     }
 
-    /// Saves the call, which all who ask for the same share. It goes on if nobody waits for it.
+    /// Saves the call, once for all callers of the same call. It continues even if no caller waits
+    /// for it.
     fn save(
         &self,
         call: &Call,

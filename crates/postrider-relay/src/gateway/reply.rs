@@ -1,4 +1,4 @@
-//! What a caller gets.
+//! Replies to callers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::answer::Answer;
 use super::upstream::VIA_US;
 
-/// Where an answer comes from.
+/// Header that says where an answer comes from.
 const CACHE_HEADER: HeaderName = HeaderName::from_static("postrider-cache");
 
 /// Where an answer comes from.
@@ -23,36 +23,36 @@ pub enum Source {
     Upstream,
     /// From the cache.
     Cache,
-    /// From the cache, older than it should be, because the upstream is down.
+    /// From the cache, past its time to live, because the upstream is down.
     Stale,
 }
 
-/// What a caller gets.
+/// A reply to a caller.
 #[derive(Debug, Clone)]
 pub enum Reply {
     /// An answer of the upstream.
     Answer {
-        /// What it said.
+        /// The answer.
         answer: Arc<Answer>,
-        /// How it got here.
+        /// Where it comes from.
         source: Source,
     },
-    /// There is none.
+    /// There is no answer.
     Problem(Problem),
 }
 
-/// Why there is no answer; as a problem document (RFC 9457) for those who ask over HTTP.
+/// Why there is no answer; over HTTP, a problem document (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Status.
     pub status: StatusCode,
-    /// Cause and cure.
+    /// The cause, and what to do.
     pub detail: String,
-    /// Whether the call was saved and will be repeated; `None` where that is no question.
+    /// Whether the call was saved and will be repeated; `None` if that does not apply.
     pub saved: Option<bool>,
-    /// When to come back.
+    /// When to retry.
     pub retry_after: Option<Duration>,
-    /// The methods that there are.
+    /// The allowed methods.
     pub allow: Option<String>,
 }
 
@@ -83,7 +83,8 @@ impl Problem {
 }
 
 impl Reply {
-    /// As an answer over HTTP. The header `postrider-cache` says `hit`, `miss` or `stale`.
+    /// Converts the reply into an HTTP response. The header `postrider-cache` is `hit`, `miss` or
+    /// `stale`.
     pub fn into_response(self) -> Response<Bytes> {
         let (answer, source) = match self {
             Self::Problem(problem) => return problem.into_response(),

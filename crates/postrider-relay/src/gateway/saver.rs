@@ -1,38 +1,38 @@
-//! Saving calls, many at a time. When an outage begins everybody's call is saved at once, and a commit
-//! costs the same for a hundred as for one.
+//! Saves calls in batches. When an outage begins, the calls of all callers are saved at once, and a
+//! commit costs the same for a hundred as for one.
 
 use std::time::Duration;
 
 use postrider::{AppendError, Appender, NewEvent, Outbox};
 use tokio::sync::{mpsc, oneshot};
 
-/// Calls that wait to be saved. Beyond that, callers are told at once that theirs is not.
+/// Calls that wait to be saved. Beyond that, a call fails at once as not saved.
 const WAITING_MAX: usize = 10_000;
-/// Calls of one transaction.
+/// Maximum number of calls per transaction.
 const BATCH_MAX: usize = 100;
-/// Time for one transaction, and for a caller: nobody is kept waiting by a database that is down as
-/// well.
+/// Timeout of one transaction, and of a caller's wait, so that callers do not wait for a database
+/// that is down as well.
 const SAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether the relay will repeat a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Saved {
-    /// It is in the outbox now.
+    /// It has just been saved in the outbox.
     New,
-    /// It was before.
+    /// It was already in the outbox.
     Repeat,
-    /// As far as is known, it is not.
+    /// As far as is known, it is not saved.
     No,
 }
 
-/// A call that somebody wants to be saved.
+/// A request to save a call.
 struct Order {
     request_id: String,
     event: NewEvent,
     answer: oneshot::Sender<Saved>,
 }
 
-/// Takes calls; ends with its last clone.
+/// Accepts calls to save; its task ends with the last clone.
 #[derive(Clone)]
 pub(super) struct Saver {
     gateway: String,
@@ -40,7 +40,7 @@ pub(super) struct Saver {
 }
 
 impl Saver {
-    /// Starts the task that saves.
+    /// Starts the task that saves calls.
     pub(super) fn start(gateway: &str, outbox: Outbox, appender: Appender) -> Self {
         let (queue, mut orders) = mpsc::channel(WAITING_MAX);
         let saver = Self { gateway: gateway.to_owned(), queue };
@@ -59,7 +59,7 @@ impl Saver {
                     }
                 };
                 for (order, saved) in orders.into_iter().zip(saved) {
-                    // Whoever is gone need not know.
+                    // The caller may be gone; that does not matter.
                     let _ = order.answer.send(saved);
                 }
             }
@@ -67,9 +67,10 @@ impl Saver {
         saver
     }
 
-    /// Saves a call. A lost answer of the database counts as not saved; who asks again finds it there.
+    /// Saves a call. If the database's answer is lost, it counts as not saved; a repeated call
+    /// finds it there.
     pub(super) async fn save(&self, request_id: String, event: NewEvent) -> Saved {
-        // Here and not in the batch, where it would be everybody's fault.
+        // Validated here and not in the batch, where one invalid call would fail all of them.
         if let Err(error) = event.validate() {
             tracing::warn!(gateway = self.gateway, %error, "a call cannot be saved");
             return Saved::No;
@@ -87,7 +88,8 @@ impl Saver {
     }
 }
 
-/// Most calls of an outage are repeats: these write nothing, and wait for no writer.
+/// Saves a batch of calls. Most calls during an outage are repeats: these write nothing, and wait
+/// for no writer.
 async fn save_all(
     outbox: &Outbox,
     appender: &Appender,

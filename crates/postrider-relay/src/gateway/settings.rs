@@ -1,4 +1,4 @@
-//! What a gateway is told, checked before anything is called.
+//! Settings of a gateway, checked before anything is called.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use url::Url;
 use super::cache::CacheSettings;
 use crate::sinks::http::fixed_headers;
 
-/// Methods that a gateway passes on, if it is told to.
+/// Methods that a gateway can be configured to pass on.
 const METHODS: [Method; 6] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
-/// Headers of callers that are never passed on. Answers are shared, and calls are stored: what names
-/// or authorises one caller has no place in either.
+/// Headers of callers that are never passed on. Answers are shared and calls are stored, so neither
+/// may contain what identifies or authorises one caller.
 const NOT_FORWARDED: [&str; 15] = [
     "authorization",
     "proxy-authorization",
@@ -33,7 +33,7 @@ const NOT_FORWARDED: [&str; 15] = [
     "idempotency-key",
 ];
 
-/// Headers of answers that callers get, where nothing else is said.
+/// Headers of answers that callers get by default.
 const ANSWER_HEADERS: [&str; 16] = [
     "allow",
     "cache-control",
@@ -52,8 +52,9 @@ const ANSWER_HEADERS: [&str; 16] = [
     "retry-after",
     "vary",
 ];
-/// Headers of answers that callers never get: they belong to one connection or one caller, are written
-/// by the gateway itself, or would give the upstream a say over pages of our origin.
+/// Headers of answers that callers never get: they belong to one connection or one caller, are
+/// written by the gateway itself, or would give the upstream control over pages of the gateway's
+/// origin.
 const NOT_ANSWERED: [&str; 20] = [
     "age",
     "alt-svc",
@@ -76,7 +77,7 @@ const NOT_ANSWERED: [&str; 20] = [
     "via",
     "www-authenticate",
 ];
-/// Nor do they get those that begin so.
+/// Callers do not get headers with this prefix either.
 const NOT_ANSWERED_PREFIX: &str = "access-control-";
 
 /// Settings of a gateway.
@@ -86,9 +87,9 @@ pub struct GatewaySettings {
     pub name: String,
     /// URL of the upstream; the path of a call is appended to it.
     pub url: String,
-    /// Headers sent with every call, at replay too: where credentials belong.
+    /// Headers sent with every call, including replays; credentials belong here.
     pub headers: Vec<(String, String)>,
-    /// Headers of the caller that are passed on. They are part of what makes a call the same.
+    /// Headers of the caller that are passed on. They are part of the identity of a call.
     pub forward_headers: Vec<String>,
     /// Headers of answers that callers get.
     pub answer_headers: Vec<String>,
@@ -96,32 +97,33 @@ pub struct GatewaySettings {
     pub methods: Vec<String>,
     /// Endpoints with a breaker of their own, such as `/character/{id}`; all other calls share one.
     pub endpoints: Vec<String>,
-    /// Time for one call, waiting for a place included.
+    /// Timeout of one call, including the wait for a permit.
     pub timeout: Duration,
-    /// Calls at the same time.
+    /// Maximum number of calls in flight.
     pub concurrency_max: usize,
-    /// Bytes of an answer at most.
+    /// Maximum bytes of an answer.
     pub answer_bytes_max: usize,
-    /// How long an answer is given from the cache.
+    /// How long an answer is served from the cache.
     pub ttl: Duration,
-    /// How long 404 and 410 are given from the cache; zero is not at all.
+    /// How long 404 and 410 are served from the cache; zero disables it.
     pub negative_ttl: Duration,
-    /// How much longer an answer is given while the upstream is down; zero is not at all.
+    /// How much longer an answer is served while the upstream is down; zero disables it.
     pub stale_ttl: Duration,
     /// Wait before a saved call is repeated for the first time.
     pub replay_after: Duration,
-    /// When callers are told to come back.
+    /// The `Retry-After` that callers get.
     pub retry_after: Duration,
     /// Where answers are kept.
     pub cache: CacheSettings,
-    /// Forward proxy; without one, the proxies of the environment.
+    /// Forward proxy; absent: the proxies of the environment.
     pub proxy: Option<String>,
-    /// Certificates to trust beside those of the system, in PEM form.
+    /// Certificates in PEM form, trusted in addition to those of the system.
     pub ca: Option<PathBuf>,
 }
 
 impl GatewaySettings {
-    /// The defaults: `GET` and `HEAD`, 5 s, answers of 1 MiB kept for 10 minutes in this process.
+    /// Creates settings with the defaults: `GET` and `HEAD`, 5 s, answers of up to 1 MiB kept for
+    /// 10 minutes in this process.
     pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         Self {
@@ -146,9 +148,10 @@ impl GatewaySettings {
         }
     }
 
-    /// `http` or `https`, without query: what callers ask for is appended to it.
+    /// Parses the URL: `http` or `https`, without a query, because the target of a call is appended
+    /// to it.
     pub(super) fn parsed_url(&self) -> Result<Url, String> {
-        // The text itself is not shown: a URL may carry a password.
+        // The text itself is not shown: a URL may contain a password.
         let wrong = || {
             "`url` must be like https://api.example.com/v1: with a host, without query and fragment"
                 .to_owned()

@@ -1,4 +1,4 @@
-//! The relay's side of a gateway: repeats the calls that were saved.
+//! The relay's side of a gateway: repeats the saved calls.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ pub struct GatewaySink {
 }
 
 impl GatewaySink {
-    /// For the calls of this upstream.
+    /// Creates a sink for the calls of this upstream.
     pub fn new(upstream: Arc<Upstream>) -> Self {
         Self { upstream }
     }
 
-    /// One after the other; the first that is not done ends it.
+    /// Repeats calls one after the other, up to the first that is not done.
     async fn replay_run(
         &self,
         batch: &Batch<'_>,
@@ -56,7 +56,7 @@ impl GatewaySink {
             Err(error) => return Outcome::Unfit { error },
         };
         let key = call.key();
-        // What is fresh was asked for after the call was saved: then there was nothing fresh.
+        // A fresh answer was requested after this call was saved: at that time there was none.
         if let Some(answer) = upstream.fresh(key).await {
             keep(&answer, batch, event);
             return self.needless();
@@ -95,7 +95,8 @@ impl GatewaySink {
         let flight = match flight {
             Ok(flight) => flight,
             Err(other) => {
-                // It began while this one waited, and may need the very places that this one has.
+                // The other flight began while this one waited, and may need the very permits that
+                // this one holds.
                 drop((place, free));
                 return self.after(other, batch, event, &call).await;
             }
@@ -107,14 +108,14 @@ impl GatewaySink {
         let outcome = outcome(&heard, &call);
         match outcome {
             Outcome::Needless => return self.needless(),
-            // The place is told of what the upstream said, not of what becomes of the event.
+            // The permit records what the upstream answered, not what happens to the event.
             _ => place.leave(&heard.outcome()),
         }
         outcome
     }
 
-    /// What becomes of a saved change that is not made because it was made already, or a newer one of
-    /// its target was. An operator who retries it wants it to be made.
+    /// Returns the outcome of a saved change that is not made because it was already made, or
+    /// because a newer change of its target was. If an operator retries it, it is made.
     async fn overtaken(&self, call: &Call, asked_at_ms: u64, event: &Event) -> Option<Outcome> {
         if !call.overwrites() || event.redrive_count > 0 {
             return None;
@@ -126,9 +127,9 @@ impl GatewaySink {
         }
     }
 
-    /// The same call is under way for a caller: not made a second time beside it, and needless if
-    /// its answer would have ended this one. It may be slower than this batch has time, whose other
-    /// outcomes must not be lost for it.
+    /// Waits for the same call, which is in flight for a caller, instead of making it a second
+    /// time. The saved call is needless if that answer would have ended it. The wait ends with the
+    /// batch, whose other outcomes must not be lost if the call is slower.
     async fn after(
         &self,
         other: Flight<Heard>,
@@ -152,15 +153,15 @@ impl GatewaySink {
     }
 }
 
-/// With the saved call, what its caller asked for; never what the API wants nobody to keep.
+/// Keeps a successful answer with the event, unless the upstream forbids storing it.
 fn keep(answer: &Answer, batch: &Batch<'_>, event: &Event) {
     if answer.status.is_success() && answer.may_be_shared {
         batch.keep_answer(event, &answer.body);
     }
 }
 
-/// What an answer means for a saved call. Who reads gets the same answer by asking again, so that a
-/// definite answer ends the call; a change that was refused is for an operator to see.
+/// Returns what an answer means for a saved call. A caller that reads gets the same answer by
+/// asking again, so a definite answer ends the call; a refused change is for an operator to see.
 fn outcome(heard: &Heard, call: &Call) -> Outcome {
     match heard {
         Heard::Answer(answer, Source::Upstream) => {
@@ -183,7 +184,7 @@ impl Sink for GatewaySink {
     }
 
     fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
-        // Most have one destination, and need not look into the payload.
+        // Most gateways have one destination, and the payload does not have to be parsed.
         let only = self.upstream.only_destination();
         Cow::Borrowed(only.unwrap_or_else(|| self.upstream.destination(&target_of(event))))
     }
@@ -211,8 +212,7 @@ impl Sink for GatewaySink {
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    /// The cache; whether the upstream is up is not asked: that it may be down is what a gateway is
-    /// for.
+    /// Checks the cache only. The upstream may be down: that is what a gateway is for.
     async fn check(&self) -> Result<(), SinkError> {
         let checked = self.upstream.cache.check().await;
         checked.map_err(|message| SinkError { sink: self.name().to_owned(), message })

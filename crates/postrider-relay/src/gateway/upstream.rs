@@ -1,4 +1,4 @@
-//! The upstream: its breaker, its cache, and the calls themselves, for callers and the relay alike.
+//! The upstream: its breaker, its cache, and the calls themselves, for callers and the relay.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +27,8 @@ use crate::sinks::http::{
 };
 use crate::telemetry::{self, label};
 
-/// What a gateway calls. The relay of the same process repeats saved calls through it, so that both
-/// share cache, breaker and what is under way.
+/// The upstream of a gateway. The relay of the same process repeats saved calls through it, so that
+/// both share the cache, the breaker and the calls in flight.
 pub struct Upstream {
     pub(super) settings: GatewaySettings,
     url: Url,
@@ -46,14 +46,14 @@ pub struct Upstream {
     pub(super) calls: Arc<Flights<Heard>>,
 }
 
-/// What became of one call.
+/// The result of one call.
 #[derive(Debug, Clone)]
 pub(super) enum Heard {
-    /// An answer that the caller gets, whatever it says.
+    /// An answer that the caller gets, whatever its status.
     Answer(Arc<Answer>, Source),
     /// An answer that is larger than allowed.
     TooLarge,
-    /// The upstream is down; or counts as down, and was not asked.
+    /// The upstream is down; or counts as down and was not asked.
     Down { error: Arc<str>, retry_after: Option<Duration>, credentials: bool, asked: bool },
 }
 
@@ -66,7 +66,7 @@ impl Heard {
         Self::Down { error: error.into(), retry_after: None, credentials: false, asked: false }
     }
 
-    /// What it says about the upstream.
+    /// Returns what the result says about the upstream.
     pub(super) fn outcome(&self) -> Outcome {
         match self {
             Self::Answer(_, Source::Cache | Source::Stale) => Outcome::Needless,
@@ -89,15 +89,15 @@ impl Heard {
 }
 
 pub(super) const TOO_LARGE: &str = "the answer is larger than `answer_bytes_max`";
-/// How we name ourselves among those that a message passed through.
+/// Value of the `Via` header.
 pub(super) const VIA_US: &str = "1.1 postrider";
 pub(super) const COUNTS_AS_DOWN: &str = "it counts as down, and was not asked";
 
 impl Upstream {
-    /// Checks the settings; connects to nothing. `preset` is that of the outbox with the saved calls.
+    /// Checks the settings without connecting. `preset` is that of the outbox with the saved calls.
     ///
     /// # Errors
-    /// Names the setting that is wrong.
+    /// Names the invalid setting.
     pub fn new(settings: GatewaySettings, preset: &Preset) -> Result<Self, GatewayError> {
         let name = settings.name.clone();
         Self::build(settings, preset).map_err(|message| GatewayError { gateway: name, message })
@@ -129,17 +129,17 @@ impl Upstream {
         })
     }
 
-    /// Name in paths, metrics and messages.
+    /// Returns the name used in paths, metrics and messages.
     pub fn name(&self) -> &str {
         &self.settings.name
     }
 
-    /// What a call shares its breaker with: `host:port`, or an endpoint there.
+    /// Returns the name of a call's breaker: `host:port`, or an endpoint there.
     pub(super) fn destination(&self, target: &str) -> &str {
         self.endpoints.destination(target)
     }
 
-    /// The destination of all calls, where there is only one.
+    /// Returns the destination of all calls, if there is only one.
     pub(super) fn only_destination(&self) -> Option<&str> {
         self.endpoints.only()
     }
@@ -148,12 +148,12 @@ impl Upstream {
         &self.health
     }
 
-    /// Methods that it is called with.
+    /// Returns the methods that are passed on.
     pub(super) fn methods(&self) -> &[Method] {
         &self.methods
     }
 
-    /// The headers of a caller that are passed on.
+    /// Returns the headers of a caller that are passed on.
     pub(super) fn forwarded(&self, headers: &HeaderMap) -> impl Iterator<Item = (&str, String)> {
         let of_connection = named_by_connection(headers);
         let found = |name: &'_ HeaderName| {
@@ -169,13 +169,13 @@ impl Upstream {
             .into_iter()
     }
 
-    /// Whether it counts as down for this call.
+    /// Returns whether the upstream counts as down for this call.
     pub(super) fn is_down(&self, call: &Call) -> bool {
         let destination = self.destination(call.target());
         self.health.holds_back() && self.health.view(destination, Instant::now()).open
     }
 
-    /// While it is down: makes this call the probe, if it is time for one.
+    /// Makes this call the probe, if the upstream is down and a probe is due.
     pub(super) fn appoint(self: &Arc<Self>, call: &Call, number: i64) -> Option<Probe> {
         let destination = self.destination(call.target());
         let is_probe = self.health.appoint_caller(destination, number, Instant::now());
@@ -183,9 +183,10 @@ impl Upstream {
         is_probe.then(|| Probe { upstream: Arc::clone(self), destination, number })
     }
 
-    /// One call of a caller, from the question whether it is needed to the cache.
+    /// Makes a caller's call, from the check whether it is still needed to storing the answer in
+    /// the cache.
     pub(super) async fn call_live(self: Arc<Self>, call: Call, key: Option<Key>) -> Heard {
-        // Somebody may have brought the answer since the caller looked.
+        // Another call may have stored the answer since the caller looked.
         if let Some(key) = key
             && let Some(answer) = self.fresh(key).await
         {
@@ -212,14 +213,14 @@ impl Upstream {
         heard
     }
 
-    /// The answer in the cache, if it is still good.
+    /// Returns the answer in the cache, if it is fresh.
     pub(super) async fn fresh(&self, key: Key) -> Option<Arc<Answer>> {
         let kept = self.cache.get(key).await?;
         kept.is_fresh.then_some(kept.answer)
     }
 
-    /// Puts an answer into the cache that others may have. Any other definite answer takes out what is
-    /// there: the upstream does not say that any more.
+    /// Stores an answer that may be shared in the cache. Any other definite answer removes the
+    /// stored one, which the upstream no longer gives.
     pub(super) async fn keep(&self, key: Key, heard: &Heard) {
         let Heard::Answer(answer, Source::Upstream) = heard else { return };
         match self.times.keep(answer.status).filter(|_| answer.may_be_shared) {
@@ -228,8 +229,8 @@ impl Upstream {
         }
     }
 
-    /// The turn of a change among the changes of its target; other calls need none. `None`: it did
-    /// not come in time.
+    /// Waits for the turn of a change among the changes of its target; other calls need none.
+    /// `None` if it did not come in time.
     pub(super) async fn turn(&self, call: &Call, deadline: Instant) -> Option<Turn> {
         if !call.overwrites() {
             return Some(None);
@@ -238,7 +239,7 @@ impl Upstream {
         tokio::time::timeout_at(deadline, turn).await.ok().map(Some)
     }
 
-    /// Remembers a change that the upstream made, so that no older one overwrites it.
+    /// Records a change that the upstream made, so that no older one overwrites it.
     pub(super) async fn note_change(&self, call: &Call, asked_at_ms: u64, heard: &Heard) {
         let is_made = matches!(heard, Heard::Answer(answer, Source::Upstream)
             if answer.status.is_success());
@@ -249,7 +250,7 @@ impl Upstream {
         }
     }
 
-    /// Whether a saved change may still be made.
+    /// Returns whether a saved change may still be made.
     pub(super) async fn precedence(&self, call: &Call, asked_at_ms: u64) -> Precedence {
         let (target, change) = (call.target_key(), Change::new(call, asked_at_ms));
         match change.beside(self.changes.newest(target).as_ref()) {
@@ -258,7 +259,7 @@ impl Upstream {
         }
     }
 
-    /// A place among the calls that are made at the same time.
+    /// Acquires a permit among the calls in flight.
     pub(super) async fn free_place(&self, deadline: Instant) -> Option<SemaphorePermit<'_>> {
         tokio::time::timeout_at(deadline, self.places.acquire()).await.ok()?.ok()
     }
@@ -287,7 +288,7 @@ impl Upstream {
         }
     }
 
-    /// One request, and what came of it.
+    /// Sends one request and returns its result.
     pub(super) async fn ask(&self, call: &Call, deadline: Instant) -> Heard {
         let Some(url) = self.url_of(call) else {
             return Heard::not_asked("the path makes no URL of this upstream");
@@ -300,7 +301,7 @@ impl Upstream {
         if body.is_empty() && has_content(method) {
             headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
-        // Ours last: a caller cannot replace credentials.
+        // The configured headers come last, so that a caller cannot replace credentials.
         headers.extend(self.headers.clone());
         let asked_at_ms = now_ms();
         let request = self.client.request(method.clone(), url).headers(headers).body(body);
@@ -334,7 +335,7 @@ impl Upstream {
         }
     }
 
-    /// The target below the URL; `None` if that is not where it leads.
+    /// Returns the target below the URL of the upstream; `None` if it would lead elsewhere.
     fn url_of(&self, call: &Call) -> Option<Url> {
         let (path, query) = match call.target().split_once('?') {
             Some((path, query)) => (path, Some(query)),
@@ -347,7 +348,7 @@ impl Upstream {
         (url.path() == path).then_some(url)
     }
 
-    /// Whether the URL and the headers of a call can be sent.
+    /// Checks that the URL and the headers of a call can be sent.
     ///
     /// # Errors
     /// Says what is wrong with it.
@@ -357,8 +358,9 @@ impl Upstream {
         self.url_of(call).map(drop).ok_or_else(|| elsewhere.to_owned())
     }
 
-    /// Makes a saved call what a caller could have sent. Its payload comes from the table, and whoever
-    /// may append could write any method and header into it, to be sent with our credentials.
+    /// Restricts a saved call to what a caller could have sent. Its payload comes from the table,
+    /// and anyone who may append could write any method and header into it, to be sent with the
+    /// gateway's credentials.
     ///
     /// # Errors
     /// Says why it is not repeated.
@@ -379,7 +381,7 @@ impl Upstream {
     }
 }
 
-/// The body; `None` if it is larger than that. Nothing beyond is read.
+/// Reads the body; `None` if it is larger than `bytes_max`. Nothing beyond that is read.
 async fn read(mut response: Response, bytes_max: usize) -> reqwest::Result<Option<Bytes>> {
     if response.content_length().is_some_and(|length| length > bytes_max as u64) {
         return Ok(None);
@@ -394,10 +396,10 @@ async fn read(mut response: Response, bytes_max: usize) -> reqwest::Result<Optio
     Ok(Some(body.freeze()))
 }
 
-/// Held while a change is under way. Other calls have none.
+/// Held while a change is in flight. Other calls have none.
 pub(super) type Turn = Option<OwnedMutexGuard<()>>;
 
-/// The right to ask an upstream that is down whether it is back. Dropped unused, it is another's.
+/// The right to probe an upstream that is down. Dropping it allows another probe.
 pub(super) struct Probe {
     upstream: Arc<Upstream>,
     destination: String,
@@ -410,7 +412,7 @@ impl Drop for Probe {
     }
 }
 
-/// A place at the upstream, for a call that no event makes. Dropping it gives it back.
+/// A permit for a call that is not made for an event. Dropping it releases the permit.
 struct LivePlace {
     upstream: Arc<Upstream>,
     destination: String,
@@ -419,7 +421,7 @@ struct LivePlace {
 }
 
 impl LivePlace {
-    /// The upstream answered, or is down.
+    /// Records the outcome and releases the permit.
     fn leave(self, outcome: &Outcome) {
         let (health, now) = (&self.upstream.health, Instant::now());
         health.record_call(&self.destination, self.number, outcome, self.sent_at, now);

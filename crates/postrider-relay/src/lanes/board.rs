@@ -1,7 +1,7 @@
-//! What the owner of lanes remembers: which rows it knows, which keys wait, what goes next.
+//! The state of an owner of lanes: which rows it knows, which keys wait, and what is sent next.
 //!
-//! Nothing in the database says that an event is being worked on, so this does. It is pure: rows,
-//! outcomes and times go in; rows to send, ids to read again and keys to catch up come out.
+//! The database does not record that an event is being worked on, so the board does. It is pure:
+//! rows, outcomes and times go in; rows to send, ids to read again and keys to catch up come out.
 //!
 //! A key is in one of three states:
 //!
@@ -15,12 +15,13 @@
 //! ```
 //!
 //! - *Flowing*: rows are sent as they are read.
-//! - *Waiting*: only the head is sent. Other rows are passed over: not kept, however many there are.
-//! - *Catching up*: once no row of the key is queued or in flight any more, its live rows are read
-//!   again, in order, from an id below which none can be left.
+//! - *Waiting*: only the head is sent. Other rows are passed over: not kept, however many there
+//!   are.
+//! - *Catching up*: once no row of the key is queued or in flight any longer, its live rows are
+//!   read again, in order, from an id below which none can be left.
 //!
-//! The last two rules make the order hold: a catch-up finds just the rows that were not sent, because
-//! every row that was sent is settled and gone.
+//! The last two rules preserve the order: a catch-up finds exactly the rows that were not sent,
+//! because every row that was sent is settled and gone.
 
 mod admission;
 mod intake;
@@ -46,26 +47,28 @@ use super::LaneLimits;
 use crate::config::FailingKey;
 use crate::health::Wait;
 
-/// A hash stands for its key: two keys that share one wait for each other, which breaks no order.
+/// A hash stands for its key: two keys with the same hash wait for each other, which preserves the
+/// order of both.
 type KeyHash = u64;
 
-/// By id or by hash of a key: several lookups for each row, so not with the standard library's hasher.
+/// Maps by id or by hash of a key. There are several lookups per row, so the standard library's
+/// hasher would be too slow.
 type Fast<K, V> = HashMap<K, V, FixedState>;
 
-/// The wait for a destination that is down, at a time.
+/// Returns the wait of an event for a destination that is down, at a given time.
 type WaitOf = Box<dyn Fn(&Event, Instant) -> Option<Wait> + Send>;
 
-/// A key that has rows to read again, from an id.
+/// A key with rows to read again, starting at an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CatchUp {
     pub(super) key: Key,
     pub(super) from: i64,
 }
 
-/// Why an event is not done yet.
+/// The state of an event that is not done yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It is the head of its key, or on its own where keys do not wait.
+    /// It is the head of its key, or waits on its own if keys do not wait.
     Waits,
     /// It is behind its key's head, and will be read again.
     PassedOver,
@@ -74,11 +77,13 @@ pub(super) enum Standing {
 pub(super) struct Board {
     failing_key: FailingKey,
     limits: LaneLimits,
-    /// The same for every relay and run, so that a run can be repeated.
+    /// The same for every relay and run, so that runs are reproducible.
     hasher: BuildHasherDefault<DefaultHasher>,
-    /// Asked of every row that is due: whether it waits for a destination that is down.
+    /// Called for every row that is due, to find out whether it waits for a destination that is
+    /// down.
     wait: WaitOf,
-    /// One per worker, then that of probes, and last the one of events that are sent alone.
+    /// One queue per worker, then the queue of probes, and last the queue of events that are sent
+    /// alone.
     queues: Vec<VecDeque<Event>>,
     slots: Fast<i64, Slot>,
     lanes: LaneSet,
@@ -86,7 +91,7 @@ pub(super) struct Board {
     lane_load: [usize; 64],
     load_rows: usize,
     load_bytes: usize,
-    /// Delivered since the last idle time.
+    /// Rows delivered since the board was last idle.
     delivered_rows: usize,
     blocked: Fast<KeyHash, Blocked>,
     /// Rows of each key that are queued or in flight.
@@ -95,18 +100,18 @@ pub(super) struct Board {
     due: BinaryHeap<Reverse<(Instant, i64)>>,
     /// Heads whose destination is down.
     outages: Outages,
-    /// Keys that catch up, with nothing queued or in flight.
+    /// Keys that catch up and have nothing queued or in flight.
     catching_up: BTreeSet<KeyHash>,
     /// Largest id that was read.
     read_to: i64,
-    /// Every live row of a flowing key up to this one is on the board.
+    /// Every live row of a flowing key up to this id is on the board.
     read_from: i64,
-    /// Rows may have been left behind: read from the beginning.
+    /// Rows may have been left behind, so the next read starts at the beginning.
     pub(super) sweep: bool,
     park_notes: u64,
     /// The reader stopped at a limit.
     pub(super) stalled: bool,
-    /// Lanes in which an event is suspected to kill the process.
+    /// Lanes with an event that is suspected of killing the process.
     suspected: LaneSet,
 }
 
@@ -148,12 +153,13 @@ impl Board {
     fn hash(&self, event: &Event) -> KeyHash {
         match &event.defect {
             None => self.hasher.hash_one(event.key()),
-            // Its key may not be what it seems to be. It is on its way to the dead letters, by itself.
+            // Its key may not be what it seems. The row goes to the dead letters, independent of
+            // any key.
             Some(_) => self.hasher.hash_one(event.id),
         }
     }
 
-    /// Whether an event that is not delivered stops those behind it.
+    /// Returns whether an event that is not delivered stops the events behind it.
     fn stops_its_key(&self, event: &Event) -> bool {
         self.failing_key != FailingKey::Skip && event.defect.is_none()
     }
@@ -166,20 +172,20 @@ impl Board {
         self.hasher.hash_one((key.aggregate_type.as_str(), key.aggregate_id.as_str()))
     }
 
-    // Rows out.
+    // Rows to send.
 
-    /// The queue of events that are sent alone.
+    /// Returns the queue of events that are sent alone.
     fn alone(&self) -> usize {
         self.queues.len() - 1
     }
 
-    /// The queue of events that destinations are probed with.
+    /// Returns the queue of probes.
     pub(super) fn probes(&self) -> usize {
         self.queues.len() - 2
     }
 
-    /// The next events of a queue, within the limits; one over-large event travels alone. Those of
-    /// lanes to be left and behind a head are dropped.
+    /// Takes the next events of a queue, within the limits; a single oversized event is sent alone.
+    /// Events of lanes to be left, and events behind a head, are dropped.
     pub(super) fn take(&mut self, queue: usize, rows_max: usize, bytes_max: usize) -> Vec<Event> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < rows_max {
@@ -207,8 +213,9 @@ impl Board {
         batch
     }
 
-    /// The next event to be sent alone: of the first of each key, the one with the fewest crashes.
-    /// An innocent one that was in flight beside the killer gets through, and is out of the way.
+    /// Takes the next event to be sent alone: among the first events of each key, the one with the
+    /// fewest crashes. An innocent event that was in flight next to the one that kills the process
+    /// is thereby delivered first.
     pub(super) fn take_alone(&mut self) -> Option<Event> {
         let alone = self.alone();
         let queue = &mut self.queues[alone];
@@ -220,12 +227,12 @@ impl Board {
         self.take(alone, 1, usize::MAX).pop()
     }
 
-    /// Whether events are to be sent alone.
+    /// Returns whether there are events to be sent alone.
     pub(super) fn has_alone(&self) -> bool {
         self.has_work(self.alone())
     }
 
-    /// Heads whose time has come, within the limits; one over-large event in any case.
+    /// Returns the heads that are due, within the limits; at least one, even if it is oversized.
     pub(super) fn due_heads(
         &mut self,
         now: Instant,
@@ -238,7 +245,7 @@ impl Board {
             && let Some(Reverse((at, id))) = self.due.peek().copied()
             && at <= now
         {
-            // Not one of a lane that was left, nor one that became due in another way.
+            // Skips heads of lanes that were left, and heads that became due in another way.
             if let Some(slot) = self.slots.get(&id).filter(|slot| !slot.loaded) {
                 bytes += slot.bytes;
                 if bytes > bytes_max && !ids.is_empty() {
@@ -253,18 +260,18 @@ impl Board {
         ids
     }
 
-    /// A read of heads failed: they are still due.
+    /// Makes heads due again after a read of them failed.
     pub(super) fn due_again(&mut self, ids: &[i64], at: Instant) {
         self.due.extend(ids.iter().map(|id| Reverse((at, *id))));
     }
 
-    /// When the next head is due.
+    /// Returns when the next head is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let due = self.due.peek().map(|Reverse((at, _))| *at);
         [due, self.outages.next_look()].into_iter().flatten().min()
     }
 
-    /// A destination is back: everything that waits is due.
+    /// Makes all waiting heads due, because a destination is back.
     pub(super) fn all_due(&mut self, now: Instant) {
         self.outages = Outages::default();
         self.due = self
@@ -275,7 +282,7 @@ impl Board {
             .collect();
     }
 
-    /// Keys whose live rows are to be read, at most `max`.
+    /// Returns up to `max` keys whose live rows are to be read.
     pub(super) fn catch_ups(&mut self, max: usize) -> Vec<CatchUp> {
         let mut found = Vec::new();
         while found.len() < max
@@ -287,7 +294,7 @@ impl Board {
             match &blocked.name {
                 Some(key) => found.push(CatchUp { key: key.clone(), from: blocked.from }),
                 None => {
-                    // Somebody else removed its head, and whose it was is not known here.
+                    // The head's row was removed by someone else, and its key is not known here.
                     self.sweep = true;
                     self.release(hash);
                 }
@@ -296,14 +303,14 @@ impl Board {
         found
     }
 
-    /// A read for keys that catch up failed: they still have to.
+    /// Queues keys for catching up again after a read for them failed.
     pub(super) fn catch_up_again(&mut self, asked: &[CatchUp]) {
         for catch_up in asked {
             self.catching_up.insert(self.hash_key(&catch_up.key));
         }
     }
 
-    /// Stops a key at an event that waits. A later one that waited is behind it from now on.
+    /// Stops a key at an event that waits. A later event that waited is behind it from now on.
     fn block(&mut self, key: KeyHash, lane: u8, id: i64) {
         if self.failing_key == FailingKey::Skip {
             return;
@@ -320,7 +327,8 @@ impl Board {
         }
     }
 
-    /// The head of a key is done: what is behind it follows, once nothing of the key is under way.
+    /// Ends the wait of a key whose head is done: the events behind it follow, once nothing of the
+    /// key is queued or in flight.
     fn unblock(&mut self, key: KeyHash, name: Option<Key>) {
         let Some(blocked) = self.blocked.get_mut(&key) else { return };
         (blocked.head, blocked.open_to) = (None, 0);
@@ -328,8 +336,9 @@ impl Board {
         self.catch_up_if_idle(key);
     }
 
-    /// Begins to catch up, unless the key is stopped or something of it is under way. Where a row
-    /// was committed late, before a head that waits, the head is read again behind it.
+    /// Begins to catch up, unless the key is stopped or some of its rows are queued or in flight.
+    /// If a row with a smaller id than a waiting head was committed late, the head is read again
+    /// after it.
     fn catch_up_if_idle(&mut self, key: KeyHash) {
         let idle = !self.loaded_of.contains_key(&key);
         let Some(blocked) = self.blocked.get_mut(&key).filter(|_| idle) else { return };
@@ -351,7 +360,7 @@ impl Board {
         }
     }
 
-    // Figures.
+    // Counts.
 
     fn unload(&mut self, id: i64) {
         let Some(slot) = self.slots.get_mut(&id).filter(|slot| slot.loaded) else { return };
@@ -369,40 +378,41 @@ impl Board {
         }
     }
 
-    /// Rows that are queued or in flight.
+    /// Returns the number of rows that are queued or in flight.
     pub(super) fn load_rows(&self) -> usize {
         self.load_rows
     }
 
-    /// Their bytes.
+    /// Returns the bytes of the rows that are queued or in flight.
     pub(super) fn load_bytes(&self) -> usize {
         self.load_bytes
     }
 
-    /// Rows that may be queued or in flight.
+    /// Returns how many rows may be queued or in flight.
     pub(super) fn load_rows_max(&self) -> usize {
         let LaneLimits { load_rows_first, load_rows_max, .. } = self.limits;
         load_rows_first.saturating_add(self.delivered_rows.saturating_mul(2)).min(load_rows_max)
     }
 
-    /// A read found nothing new: with nothing under way, this is an idle time.
+    /// Notes that a read found nothing new. If nothing is queued or in flight either, the board is
+    /// idle.
     pub(super) fn nothing_new(&mut self) {
         if self.load_rows == 0 {
             self.delivered_rows = 0;
         }
     }
 
-    /// Rows that wait for their time.
+    /// Returns the number of rows that wait until they are due.
     pub(super) fn waiting(&self) -> usize {
         self.slots.len() - self.load_rows
     }
 
-    /// Keys that wait.
+    /// Returns the number of keys that wait or catch up.
     pub(super) fn blocked_keys(&self) -> usize {
         self.blocked.len()
     }
 
-    /// Ids above `low` that a read should not bring again.
+    /// Returns the ids above `low` that a read should leave out.
     pub(super) fn known_above(&self, low: i64) -> Vec<i64> {
         if low >= self.read_to {
             return Vec::new();
@@ -410,7 +420,7 @@ impl Board {
         self.slots.keys().copied().filter(|id| *id > low).collect()
     }
 
-    /// Keys whose rows a read should leave out.
+    /// Returns the keys whose rows a read should leave out.
     pub(super) fn hidden_keys(&self) -> Vec<Key> {
         if self.hidden == 0 {
             return Vec::new();
@@ -419,44 +429,45 @@ impl Board {
         hidden.filter_map(|blocked| blocked.name.clone()).collect()
     }
 
-    /// A read of lanes begins after that row: those up to it were read before.
+    /// Notes that a read of lanes starts after this id: rows up to it have been read.
     pub(super) fn reads_from(&mut self, low: i64) {
         self.read_from = self.read_from.max(low);
     }
 
-    /// Ids above that one are given out again: rows that nobody has seen may come with them.
+    /// Notes that ids above this one are assigned again: new rows may appear there.
     pub(super) fn goes_back_to(&mut self, id: i64) {
         self.read_from = self.read_from.min(id);
         self.blocked.values_mut().for_each(|blocked| blocked.from = blocked.from.min(id + 1));
     }
 
-    /// The lane of a row.
+    /// Returns the lane of a row.
     pub(super) fn lane_of(&self, id: i64) -> u8 {
         self.slots.get(&id).map_or(0, |slot| slot.lane)
     }
 
-    /// Puts an event that was taken and not sent back to the front of its queue.
+    /// Puts an event that was taken to be sent alone, and was not sent, back to the front of its
+    /// queue.
     pub(super) fn give_up(&mut self, event: &Event) {
         let alone = self.alone();
         self.queues[alone].push_front(event.clone());
     }
 
-    /// Whether a queue has something to take.
+    /// Returns whether a queue has events to take.
     pub(super) fn has_work(&self, queue: usize) -> bool {
         !self.queues[queue].is_empty()
     }
 
-    /// Whether the reader has something to do before its next poll.
+    /// Returns whether the reader has something to do before its next poll.
     pub(super) fn wants_reader(&self) -> bool {
         self.stalled || self.catches_up() || !self.leaving.is_empty()
     }
 
-    /// Whether heads are due or keys catch up.
+    /// Returns whether heads are due or keys catch up.
     pub(super) fn reads_again(&self, now: Instant) -> bool {
         self.catches_up() || self.next_due().is_some_and(|due| due <= now)
     }
 
-    /// Whether keys have rows to read again.
+    /// Returns whether keys have rows to read again.
     pub(super) fn catches_up(&self) -> bool {
         !self.catching_up.is_empty()
     }

@@ -1,27 +1,29 @@
-//! What the owner of lanes keeps in memory at most.
+//! Memory limits of the owner of lanes.
 
 use std::time::Duration;
 
-/// Limits of claim mode `lanes`. The defaults fit every load that was measured; smaller ones make
-/// rare states common, which the simulation lives on.
+/// Limits of claim mode `lanes`. The defaults suit every load that was measured; smaller ones make
+/// rare states common, which the simulation relies on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneLimits {
-    /// Rows that are queued or in flight; more are not read.
+    /// Maximum number of rows queued or in flight; beyond it, no more are read.
     pub load_rows_max: usize,
-    /// The same after an idle time; each delivered row makes room for two more. Of a key whose first
-    /// event fails, all that was read of it is read in vain.
+    /// The same after an idle time; each delivered row makes room for two more. If the first event
+    /// of a key fails, everything that was read of the key was read in vain.
     pub load_rows_first: usize,
-    /// Rows that wait for their time; with more, no new ones are read.
+    /// Maximum number of rows that wait until they are due; beyond it, no new rows are read.
     pub waiting_rows_max: usize,
-    /// Rows of one read at least, whatever the batch: reading 100 at a time costs more than they do.
+    /// Minimum number of rows per read, whatever the batch size: reading 100 at a time costs more
+    /// than delivering them.
     pub read_rows_min: u32,
-    /// Waiting rows and keys per read.
+    /// Maximum number of waiting rows, or of keys, per read.
     pub again_max: usize,
-    /// Rows passed over for a key after which the store is told to leave them out.
+    /// Number of rows passed over for a key after which reads leave its rows out.
     pub hide_after: u64,
-    /// Keys that the store leaves out at most: they go with every read.
+    /// Maximum number of keys that the store leaves out: they are sent with every read.
     pub hidden_max: usize,
-    /// Everything is read from the beginning this often: a row that was changed by hand, say.
+    /// Interval at which everything is read from the beginning, to find rows that were changed by
+    /// hand, for example.
     pub sweep_every: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Claim mode `lanes`: this relay owns lanes of the outbox, and nobody else touches their rows.
+//! Claim mode `lanes`: this relay owns lanes of the outbox, and no other relay touches their rows.
 //!
 //! ```text
 //! reader ── rows in id order ──► board ──► workers: verify → deliver → decide
@@ -8,7 +8,7 @@
 //!
 //! A key always goes to the same worker, and a worker has one batch in flight, so events of a key
 //! are sent one after the other. Nothing is written before an event is settled: what is in flight
-//! is in memory, and a relay that dies leaves rows that are as they were.
+//! is in memory only, and a relay that dies leaves its rows unchanged.
 
 mod board;
 mod limits;
@@ -36,21 +36,21 @@ pub(crate) struct Lanes {
     pub(crate) settler: Settler,
     pub(crate) heart: Arc<Heart>,
     pub(crate) waker: Waker,
-    /// Batches hold it shared; a suspect holds it alone, across all outboxes of the process.
+    /// Batches hold it shared. A suspect holds it exclusively, across all outboxes of the process.
     pub(crate) alone: Arc<RwLock<()>>,
 }
 
 impl Lanes {
-    /// Runs until stopped, and returns when everything in flight is settled or given up. Answers
-    /// whether all lanes were given back.
+    /// Runs until stopped, and returns once everything in flight is settled or given up. Returns
+    /// whether all lanes were released.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) -> bool {
         let mut clean = true;
         while !stop.is_cancelled() {
             let Some(held) = stop.run_until_cancelled(self.heart.held()).await else { break };
-            // What is remembered is worth nothing under another lease: the lanes may be others'.
+            // State is kept per lease: under another lease, the lanes may belong to other relays.
             clean = Session::new(Arc::clone(&self), held).run(&stop).await;
         }
-        // What waited in memory is forgotten.
+        // The rows that waited in memory are gone, and so is the lack of room.
         self.settler.trouble.succeeded(Step::Room);
         clean
     }

@@ -1,15 +1,15 @@
-//! Which lanes this relay should own.
+//! Decides which lanes this relay should own.
 
 use postrider::store::{LANES, Lane, LaneSet};
 
-/// The fair share of a relay: `rank` among `relays` in the order of their ids.
+/// Returns the number of lanes for a relay with this `rank` among `relays`, ordered by id.
 pub(super) fn fair_share(rank: usize, relays: usize) -> usize {
     let (lanes, relays) = (usize::from(LANES), relays.max(1));
     lanes / relays + usize::from(rank < lanes % relays)
 }
 
-/// The lanes that an owner of too many gives away: the last ones, so that it keeps those it has
-/// had longest.
+/// Returns the lanes that an owner of too many releases: the last ones of the list. Lanes that were
+/// taken last come last, so the owner keeps those it had before.
 pub(super) fn surplus(owned: &[Lane], share: usize) -> LaneSet {
     owned.iter().skip(share).map(|lane| lane.lane).collect()
 }

@@ -1,5 +1,5 @@
-//! The one that reads: lanes in id order, heads that are due, keys that catch up. It also takes
-//! and gives back lanes.
+//! The reader of a session: reads lanes in id order, heads that are due, and keys that catch up. It
+//! also takes and releases lanes.
 
 mod after_crash;
 
@@ -21,32 +21,33 @@ use crate::heart::Roll;
 use crate::telemetry;
 use crate::trouble::Step;
 
-/// After a read that found something, polling starts over at this and doubles up to the idle poll.
+/// Wait before the first poll after a read that found something; it doubles up to the idle poll.
 const POLL_FIRST: Duration = Duration::from_millis(5);
-/// Wait after a read that failed; doubles up to the second.
+/// First and longest wait after a failed read; it doubles in between.
 const REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// How long a read of lanes speaks for the history of the table: no server fails over faster.
+/// How long a read of lanes is valid as a check of the table's history: no server fails over
+/// faster.
 const HISTORY_FRESH: Duration = Duration::from_millis(100);
 pub(super) struct Reader {
     session: Arc<Session>,
     rolls: watch::Receiver<Roll>,
     owned: Vec<Lane>,
-    /// The store may count lanes as ours that are not among these: it was not asked yet, or its
-    /// answer is still to come.
+    /// The store may have lanes recorded for this relay that are not in `owned`: it was not asked
+    /// yet, or its answer has not arrived.
     unsure: bool,
     cursor: Cursor,
     heads_first: bool,
     poll: Duration,
     repeat: Duration,
-    /// Lanes whose last owner died, and rows to go until that is forgotten.
+    /// Lanes whose last owner died, and the number of rows until that is forgotten.
     careful: LaneSet,
     calm_in: usize,
-    /// Lanes in which events up to this id are sent alone.
+    /// Lanes in which events up to `suspect_to` are sent alone.
     suspected: LaneSet,
     suspect_to: i64,
 }
 
-/// What follows a round.
+/// The step after a round.
 enum Next {
     AtOnce,
     Wait(Duration),
@@ -71,13 +72,14 @@ impl Reader {
         }
     }
 
-    /// Reads until stopped or until the session is lost. Both cut waits short, never a call of the
-    /// store: lanes would be ours without our knowing.
+    /// Reads until stopped or until the session is lost. Both interrupt waits but never a call to
+    /// the store: lanes would be owned without the relay knowing.
     pub(super) async fn run(&mut self, stop: &CancellationToken) {
         let mut wakes = self.session.pipeline.waker.subscribe();
         let mut look_round = true;
         while !stop.is_cancelled() && !self.session.lost.is_cancelled() {
-            // What is appended from here on may be missed by the read, and is worth another.
+            // An event appended from here on may be missed by the read, so its wake-up must trigger
+            // another one.
             wakes.mark_unchanged();
             let round = self.round(look_round).await;
             look_round = false;
@@ -97,7 +99,7 @@ impl Reader {
                     return;
                 }
                 Err(error @ StoreError::HistoryChanged(_)) => {
-                    // What the board knows is of rows that may be others by now.
+                    // The ids on the board may belong to other rows by now.
                     self.session.pipeline.courier.report_changed_history(&error);
                     self.session.lost.cancel();
                     return;
@@ -114,7 +116,7 @@ impl Reader {
             let pipeline = &self.session.pipeline;
             let idle = pipeline.courier.health.rest(Instant::now()).is_none();
             tokio::select! {
-                // What is rare comes first: settles wake this up all the time.
+                // Rare events come first: settles wake the reader all the time.
                 biased;
                 () = stop.cancelled() => {}
                 () = self.session.lost.cancelled() => {}
@@ -145,11 +147,11 @@ impl Reader {
         }
         self.hand_over().await?;
         if self.session.board().lanes().is_empty() {
-            // Until the next heartbeat shows that lanes are free.
+            // Waits until a heartbeat shows that lanes are free.
             return Ok(Next::Wait(self.config().preset.idle_poll.max(REPEAT.1)));
         }
         self.look_at_history().await?;
-        // In turn: where one of them always has something to read, it takes all the room there is.
+        // They take turns: if one of them always has something to read, it would take all the room.
         self.heads_first = !self.heads_first;
         if self.heads_first {
             self.read_heads().await?;
@@ -172,14 +174,15 @@ impl Reader {
         let idle_poll = self.config().preset.idle_poll;
         let poll = self.poll.min(idle_poll);
         self.poll = (self.poll * 2).min(idle_poll);
-        // Without room, the settle that makes some wakes this up.
+        // Without room, the settle that makes some wakes the reader.
         let next_due = next_due.filter(|_| !full);
         let due_in = next_due.map(|at| at.saturating_duration_since(Instant::now()));
         Ok(Next::Wait(due_in.map_or(poll, |due| due.min(poll))))
     }
 
-    /// Compares the lanes that are served with those that are this relay's in the store. A server
-    /// that came back with an older state may have given them to others, or others to this one.
+    /// Compares the lanes that are served with those that the store has recorded for this relay. A
+    /// server that came back with an older state may have given some of them to other relays, or
+    /// others to this one.
     async fn compare_lanes(&mut self) -> Result<(), StoreError> {
         if self.unsure || !self.session.board().leaving().is_empty() {
             return Ok(());
@@ -200,12 +203,12 @@ impl Reader {
         Ok(())
     }
 
-    /// Takes lanes up to the fair share, and begins to leave what is above it.
+    /// Takes lanes up to the fair share, and begins to leave those above it.
     async fn share_lanes(&mut self) -> Result<(), StoreError> {
         let share = self.share();
         let kept = self.owned.len() - self.session.board().leaving().len();
-        // Until the answer is there, lanes may be ours without our knowing. Nobody would serve them,
-        // so it is asked for again even if the share is smaller by now.
+        // Until the answer arrives, this relay may own lanes without knowing. No relay would serve
+        // them, so it asks again even if its share has become smaller.
         if (kept < share || self.unsure) && self.session.board().leaving().is_empty() {
             let before = self.owned.len();
             self.unsure = true;
@@ -242,11 +245,11 @@ impl Reader {
             return fair_share(0, 1);
         }
         let rank = serving.iter().position(|id| *id == self.session.held.lease.relay_id);
-        // Not on the list yet: the next heartbeat puts it there.
+        // Not in the membership list yet: the next heartbeat adds it.
         rank.map_or(0, |rank| fair_share(rank, serving.len()))
     }
 
-    /// Gives away lanes in which nothing is in flight any more.
+    /// Releases lanes in which nothing is in flight any longer.
     async fn hand_over(&mut self) -> Result<(), StoreError> {
         let left = self.session.board().left();
         if left.is_empty() {
@@ -255,8 +258,8 @@ impl Reader {
         let lanes: Vec<Lane> =
             self.owned.iter().copied().filter(|lane| left.contains(lane.lane)).collect();
         let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
-        // Lost on the way or not: nothing is sent in these lanes until they are taken again, which
-        // makes a release that comes late find another version.
+        // Whether or not the answer is lost, nothing is sent in these lanes until they are taken
+        // again. Taking them changes their version, so that a late release has no effect.
         self.store().release_lanes(outbox, lease, &lanes).await?;
         self.owned.retain(|lane| !left.contains(lane.lane));
         self.session.board().forget(left);
@@ -270,7 +273,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Gives back all lanes, with nothing in flight. Answers whether that is done.
+    /// Releases all lanes. Call it with nothing in flight. Returns whether it succeeded.
     pub(super) async fn release_all(&self) -> bool {
         let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
         if !self.session.pipeline.heart.is_current(lease) {
@@ -291,8 +294,8 @@ impl Reader {
         released.is_ok()
     }
 
-    /// Reads lanes first where the last such read is long ago: only that tells whether the ids on
-    /// the board are still those of the same rows.
+    /// Reads lanes first if the last such read is too long ago: only that shows whether the ids on
+    /// the board still belong to the same rows.
     async fn look_at_history(&mut self) -> Result<(), StoreError> {
         let fresh = self.cursor.observed_at.is_some_and(|at| at.elapsed() < HISTORY_FRESH);
         let reads_again = self.session.board().reads_again(Instant::now());
@@ -363,7 +366,7 @@ impl Reader {
         }
     }
 
-    /// Reads on. Answers whether there is more to read now.
+    /// Reads the next rows. Returns whether there is more to read now.
     async fn read_lanes(&mut self) -> Result<bool, StoreError> {
         let limits = self.config().lane_limits;
         if self.cursor.swept_at.elapsed() >= limits.sweep_every {
@@ -381,7 +384,7 @@ impl Reader {
             }
             if !self.has_room(&board)
                 || is_full
-                // With everything down, what waits is enough to find out when it is back.
+                // If everything is down, the waiting rows are enough to find out when it is back.
                 || (down && board.waiting() > 0)
             {
                 board.stalled = true;
@@ -410,8 +413,8 @@ impl Reader {
             return Ok(false);
         }
         if let Err(error) = self.note_flight(read.rows.last().map(|row| row.event.id)).await {
-            // The cursor has passed these rows, and nobody knows them: nothing of their keys may go
-            // before they are read again.
+            // The cursor has passed these rows, and the board does not know them: no later row of
+            // their keys may be sent before they are read again.
             self.session.board().sweep = true;
             return Err(error);
         }
@@ -434,7 +437,7 @@ impl Reader {
         Ok(full)
     }
 
-    /// Whether more may be read: queued and in flight is limited in rows and bytes.
+    /// Returns whether more may be read: rows queued or in flight are limited in number and bytes.
     fn has_room(&self, board: &Board) -> bool {
         let rows_max = match self.careful.is_empty() {
             true => board.load_rows_max(),

@@ -1,4 +1,4 @@
-//! The work under one lease: a reader, workers and one that settles, around the board.
+//! The work under one lease: a reader, workers and settling tasks around the board.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -21,11 +21,11 @@ use crate::courier::{Carried, Manner};
 use crate::heart::Held;
 use crate::policy::Settlement;
 
-/// Rows settled by one statement at most: large enough to make its fixed cost small, and done in
-/// some ten milliseconds.
+/// Maximum number of rows per settle statement: large enough to make its fixed cost small, and done
+/// in some ten milliseconds.
 const SETTLE_ROWS_MAX: usize = 5_000;
 
-/// Settles at the same time: one waits for the disk while the other works.
+/// Settles that run at the same time: one waits for the disk while the other works.
 const SETTLERS: usize = 2;
 
 const ALONE: Manner = Manner { keep_order: true, may_probe: true };
@@ -34,16 +34,16 @@ pub(super) struct Session {
     pub(super) pipeline: Arc<Lanes>,
     pub(super) held: Held,
     board: Mutex<Board>,
-    /// Something happened that the reader may want to act on: room, a key that catches up, a lane
-    /// that is empty.
+    /// Notified when the reader may have something to do: there is room, a key catches up, or a
+    /// lane is empty.
     pub(super) changed: Notify,
-    /// One per worker: there is something to take.
+    /// One per worker, notified when there is something to take.
     work: Vec<Notify>,
-    /// The lease is lost, or the session cannot go on.
+    /// Cancelled when the lease is lost or the session cannot continue.
     pub(super) lost: CancellationToken,
 }
 
-/// A batch on its way from a worker to the settling task.
+/// The outcomes of a batch on their way from a worker to the settling tasks.
 struct Outcomes {
     delivered: Vec<Delivery>,
     others: Vec<(Event, Settlement, Standing)>,
@@ -62,14 +62,14 @@ impl Session {
             held,
             board: Mutex::new(board),
             changed: Notify::new(),
-            // And one for probes.
+            // One for each worker and one for probes.
             work: (0..=workers).map(|_| Notify::new()).collect(),
             lost: CancellationToken::new(),
         })
     }
 
     pub(super) fn board(&self) -> MutexGuard<'_, Board> {
-        // A panic while it was held ends the session: see `run`.
+        // A panic while the lock was held ends the session: see `run`.
         self.board.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -83,7 +83,7 @@ impl Session {
         }
     }
 
-    /// Runs until stopped or until the lease is lost. Answers whether all lanes were given back.
+    /// Runs until stopped or until the lease is lost. Returns whether all lanes were released.
     pub(super) async fn run(self: Arc<Self>, stop: &CancellationToken) -> bool {
         let ended = CancellationToken::new();
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -93,7 +93,7 @@ impl Session {
             workers.spawn(async move {
                 let work = AssertUnwindSafe(session.deliver(worker, &sender, &ended));
                 if work.catch_unwind().await.is_err() {
-                    // Its rows are known to nobody but the board: start over with an empty one.
+                    // Only the board knows its rows: start over with an empty one.
                     session.lost.cancel();
                 }
             });
@@ -123,7 +123,7 @@ impl Session {
         }
     }
 
-    /// One worker: a batch at a time, so that the events of a key follow each other.
+    /// Runs one worker: one batch at a time, so that the events of a key follow each other.
     async fn deliver(
         &self,
         worker: usize,
@@ -161,7 +161,8 @@ impl Session {
         }
     }
 
-    /// Takes the outcomes of a batch to the board: keys of delivered events go on, others wait.
+    /// Reports the outcomes of a batch to the board: keys of delivered events continue, others
+    /// wait.
     fn note(&self, carried: Carried) -> Outcomes {
         let Carried { settled, took } = carried;
         let parks = self.pipeline.config.failing_key == FailingKey::Park;
@@ -189,15 +190,16 @@ impl Session {
         Outcomes { delivered, others, took }
     }
 
-    /// One that is sent with nothing else in flight in this process: the caller sees to that.
+    /// Delivers one event alone. The caller makes sure that nothing else is in flight in this
+    /// process.
     pub(super) async fn deliver_alone(&self, event: Event) {
         let carried = self.pipeline.courier.carry(&self.held, vec![event], ALONE).await;
         let outcomes = self.note(carried);
         self.settle(vec![outcomes]).await;
     }
 
-    /// Takes what has come in and settles it together, until no more can come. The rows of two
-    /// settles are never the same ones, so their order does not matter.
+    /// Settles the outcomes that have arrived together, until the channel is closed. Two settles
+    /// never have rows in common, so their order does not matter.
     async fn settle_all(
         self: Arc<Self>,
         outcomes: Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<Outcomes>>>,
@@ -222,8 +224,8 @@ impl Session {
         }
     }
 
-    /// Settles batches together. Without the lease there is nothing to be done: the rows are as
-    /// they were, and whoever owns the lanes then delivers them again.
+    /// Settles batches together. Without the lease there is nothing to do: the rows are unchanged,
+    /// and the next owner of the lanes delivers them again.
     async fn settle(&self, batches: Vec<Outcomes>) {
         let mut delivered = Vec::new();
         let mut others = Vec::new();
@@ -233,7 +235,7 @@ impl Session {
                 others.push((batch.others, batch.took));
             }
         }
-        // In id order: two settles that meet in the database wait instead of deadlocking.
+        // Sorted by id, so that two settles that meet in the database wait instead of deadlocking.
         delivered.sort_unstable_by_key(|row| row.id);
         let result = async {
             self.settle_delivered(delivered).await?;
@@ -286,7 +288,7 @@ impl Session {
             };
             standings.insert(event.id, (standing, delay));
             match &settlement {
-                // Not tried: nothing in the row has changed, and nothing is to be written.
+                // Not attempted: the row has not changed, so nothing is written.
                 Settlement::Deferred { error: None, .. } => {}
                 Settlement::Dead { .. } => {
                     dead.push(event.clone());
@@ -297,7 +299,7 @@ impl Session {
         }
         if config.failing_key == FailingKey::Park && !dead.is_empty() {
             // Before the dead letter: if the process dies in between, the key is stopped with its
-            // head still there, never a key that goes on past its dead head.
+            // head still there. The key never continues past its dead head.
             let whole = dead.iter().filter(|event| event.defect.is_none());
             let keys: Vec<Key> = whole.map(Key::from).collect();
             self.pipeline.settler.park_keys(config, lease, &keys).await?;

@@ -1,4 +1,4 @@
-//! The database's clock, as this process can know it without asking.
+//! The database's clock, as far as this process knows it without asking.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
-/// How long the best estimate holds before it must be confirmed: clocks drift.
+/// How long the best estimate is used before it must be confirmed: clocks drift.
 const TRUSTED_FOR: Duration = Duration::from_secs(600);
 
-/// How far the database's clock is ahead of this machine's. Every claim says what time it was there;
-/// when it is heard of, time has passed, so the largest difference is the truest.
+/// How far the database's clock is ahead of this machine's. Every claim returns the database's
+/// time, but some time passes until it arrives, so the largest difference is the most accurate.
 #[derive(Debug, Default)]
 pub(crate) struct DatabaseClock(Mutex<Option<Estimate>>);
 
@@ -21,7 +21,8 @@ struct Estimate {
 }
 
 impl DatabaseClock {
-    /// It was `there` on the database's clock, a moment before it was `here` on ours.
+    /// Records that it was `there` on the database's clock, a moment before it was `here` on the
+    /// local clock.
     pub(crate) fn heard(&self, there: DateTime<Utc>, here: DateTime<Utc>, now: Instant) {
         let ahead = there - here;
         let mut estimate = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -33,7 +34,7 @@ impl DatabaseClock {
         }
     }
 
-    /// The database's time when it is `here` on our clock.
+    /// Returns the database's time at local time `here`.
     pub(crate) fn at(&self, here: DateTime<Utc>) -> DateTime<Utc> {
         let estimate = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         here + estimate.map_or(TimeDelta::zero(), |known| known.ahead)

@@ -1,39 +1,39 @@
-//! What is worth an alert: samples and thresholds in, verdicts out. Pure: no clock, no store.
+//! Decides what raises an alert: samples and thresholds in, verdicts out. Pure: no clock, no store.
 
 use super::tally::Attempts;
 use super::thresholds::Thresholds;
 use crate::alert::{Alert, Severity};
 
-/// Rates of fewer attempts than this say nothing.
+/// A rate of fewer attempts than this is not meaningful.
 pub const SAMPLES_MIN: u64 = 20;
 
-/// The state of an outbox, as its tables show it.
+/// The state of an outbox, taken from its tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StoreSample {
-    /// Live events, from the books.
+    /// Live events, from the ledger.
     pub pending: i64,
-    /// Events that failed and wait; at least that many.
+    /// Failed events that wait for another attempt; a lower bound.
     pub failed_rows: i64,
-    /// Dead letters that nobody resolved.
+    /// Unresolved dead letters.
     pub unresolved: i64,
 }
 
-/// What this relay's own attempts on an outbox show.
+/// The state of this relay's own attempts on an outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AttemptSample {
     /// Counts of the last minutes.
     pub attempts: Attempts,
-    /// Destinations that count as down now.
+    /// Destinations that are down now.
     pub open: usize,
 }
 
 impl AttemptSample {
-    /// Share of retries among the attempts; `None` for too few to say.
+    /// Returns the share of retries among the attempts; `None` if there are too few.
     pub fn retry_rate(&self) -> Option<f64> {
         self.share(self.attempts.retries)
     }
 
-    /// Share of calls that found the destination up; `None` for too few to say.
+    /// Returns the share of calls that found the destination up; `None` if there are too few.
     pub fn availability(&self) -> Option<f64> {
         self.share(self.attempts.down).map(|down| 1.0 - down)
     }
@@ -44,14 +44,14 @@ impl AttemptSample {
     }
 }
 
-/// What is watched.
+/// The conditions that are watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Watched {
     /// Live events.
     Pending,
     /// Failed attempts per minute.
     FailedPerMinute,
-    /// Events that failed and wait.
+    /// Failed events that wait for another attempt.
     FailedRows,
     /// Unresolved dead letters.
     Unresolved,
@@ -62,10 +62,10 @@ pub enum Watched {
 }
 
 impl Watched {
-    /// What the tables show: watched by one relay for all.
+    /// Conditions taken from the tables: one relay watches them for all.
     pub const OF_STORE: [Self; 3] = [Self::Pending, Self::FailedRows, Self::Unresolved];
 
-    /// The kind of its alerts.
+    /// Returns the kind of its alerts.
     pub fn kind(self, outbox: &str) -> String {
         let word = match self {
             Self::Pending => "pending",
@@ -78,7 +78,7 @@ impl Watched {
         format!("{word}/{outbox}")
     }
 
-    /// How bad it is.
+    /// Returns the severity of its alerts.
     pub fn severity(self) -> Severity {
         match self {
             Self::Unresolved | Self::Availability => Severity::Critical,
@@ -87,21 +87,21 @@ impl Watched {
     }
 }
 
-/// Whether something holds.
+/// Whether a condition holds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// What.
+    /// The condition.
     pub watched: Watched,
-    /// Whether it is worth an alert now.
+    /// Whether it raises an alert now.
     pub holds: bool,
-    /// The state in a sentence, whichever it is.
+    /// The state in one sentence, whether it holds or not.
     pub title: String,
     /// Names and values.
     pub fields: Vec<(&'static str, String)>,
 }
 
 impl Verdict {
-    /// As an alert about an outbox.
+    /// Converts the verdict into an alert about an outbox.
     pub fn alert(self, outbox: &str) -> Alert {
         Alert {
             severity: self.watched.severity(),
@@ -113,7 +113,7 @@ impl Verdict {
     }
 }
 
-/// Judges the tables. What is switched off does not hold.
+/// Judges the tables. A condition that is switched off does not hold.
 pub fn judge_store(outbox: &str, sample: &StoreSample, thresholds: &Thresholds) -> Vec<Verdict> {
     let above = |watched, value: i64, what: &str, max: Option<u64>| Verdict {
         watched,
@@ -129,7 +129,7 @@ pub fn judge_store(outbox: &str, sample: &StoreSample, thresholds: &Thresholds) 
     ]
 }
 
-/// Judges the unresolved dead letters alone, which is also done after each move.
+/// Judges the unresolved dead letters alone; this also happens after each move.
 pub fn judge_unresolved(outbox: &str, unresolved: i64, at: Option<u64>) -> Verdict {
     Verdict {
         watched: Watched::Unresolved,
@@ -139,8 +139,8 @@ pub fn judge_unresolved(outbox: &str, unresolved: i64, at: Option<u64>) -> Verdi
     }
 }
 
-/// Judges this relay's attempts. `held` says whether something held at the last look: an outage ends
-/// by answers of the destination, not by the silence of events that wait for it.
+/// Judges this relay's attempts. `held` tells whether a condition held at the last check: an outage
+/// ends when the destination answers, not because events wait and nothing is sent.
 pub fn judge_attempts(
     outbox: &str,
     sample: &AttemptSample,
@@ -165,7 +165,8 @@ pub fn judge_attempts(
     let up = sample.availability();
     let low = match (thresholds.availability_min, up) {
         (None, _) => false,
-        // One that is down gets a probe now and then: too few to say, and yet it is known.
+        // A destination that is down only gets occasional probes, too few for a rate, but it is
+        // known to be down.
         (Some(_), _) if open > 0 => true,
         (Some(min), Some(up)) => up < min,
         (Some(_), None) => held(Watched::Availability) && attempts.down > 0,
@@ -230,7 +231,7 @@ mod tests {
         verdicts.into_iter().filter(|v| v.holds).map(|v| v.watched).collect()
     }
 
-    /// The table of the specification, line by line, at and beyond each threshold.
+    /// Checks the table of the specification, line by line, at and beyond each threshold.
     #[test]
     fn presets_alert_at_the_specified_numbers() {
         use Watched::*;
@@ -284,7 +285,7 @@ mod tests {
         }
     }
 
-    /// While a destination is down it gets a probe now and then, and nothing else.
+    /// While a destination is down, it gets nothing but an occasional probe.
     #[test]
     fn an_outage_is_not_over_because_nothing_is_sent() {
         let down = |attempts: AttemptSample, held| of_attempts(&attempts, "broker", held);

@@ -1,4 +1,4 @@
-//! What is in flight, and how old events were when they were delivered.
+//! Measures what is in flight, and how old events were when they were delivered.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,19 +8,19 @@ use std::time::Duration;
 use postrider::store::Ages;
 use tokio::time::Instant;
 
-/// What is told covers so much time.
+/// Time that the measurements cover.
 const WINDOW: Duration = Duration::from_secs(60);
 /// Deliveries within this time are counted together.
 const SLOT: Duration = Duration::from_secs(5);
 
-/// Counts the events of one outbox. At most 13 slots, however many events there are.
+/// Counts the events of one outbox. It has at most 13 slots, however many events there are.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     in_flight: AtomicU64,
     slots: Mutex<VecDeque<(Instant, Ages)>>,
 }
 
-/// Events that are in flight until it is dropped: also where a delivery is cut off.
+/// Events that are in flight until this is dropped, which also happens when a delivery is cut off.
 pub(crate) struct Flight<'a> {
     meter: &'a Meter,
     events: u64,
@@ -33,7 +33,7 @@ impl Drop for Flight<'_> {
 }
 
 impl Meter {
-    /// Events are sent from now on.
+    /// Counts events as in flight.
     pub(crate) fn fly(&self, events: usize) -> Flight<'_> {
         let events = events as u64;
         self.in_flight.fetch_add(events, Ordering::Relaxed);
@@ -44,7 +44,7 @@ impl Meter {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Events were settled as delivered, at these ages.
+    /// Records events that were settled as delivered, with their ages.
     pub(crate) fn delivered(&self, ages: &Ages, now: Instant) {
         let mut slots = self.lock();
         let current = |from: &Instant| now.saturating_duration_since(*from) < SLOT;
@@ -60,7 +60,7 @@ impl Meter {
         }
     }
 
-    /// The ages of the last minute.
+    /// Returns the ages of the last minute.
     pub(crate) fn ages(&self, now: Instant) -> Ages {
         let mut all = Ages::default();
         for (from, ages) in self.lock().iter() {
@@ -72,7 +72,7 @@ impl Meter {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, Ages)>> {
-        // A panic while it was held left at worst one count behind.
+        // A panic while the lock was held leaves at most one count out of date.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

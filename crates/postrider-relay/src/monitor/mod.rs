@@ -1,8 +1,7 @@
-//! The monitor: looks at each outbox every minute, judges what it sees, and reports every ten.
+//! The monitor: checks each outbox every minute, judges the results, and reports every ten minutes.
 //!
-//! What the tables show is watched by one relay for all: the first of those that serve the outbox.
-//! What a relay's own attempts show is watched by that relay. Nothing here reads a table as a whole:
-//! see `docs/decisions/0016`.
+//! One relay watches the tables for all: the oldest of those that serve the outbox. Each relay
+//! watches its own attempts. Nothing here reads a table as a whole: see `docs/decisions/0016`.
 
 mod clock;
 pub mod judge;
@@ -32,16 +31,16 @@ pub use tally::Attempts;
 pub(crate) use tally::Tally;
 pub use thresholds::Thresholds;
 
-/// Rows that a look reads at most.
+/// Maximum number of rows that a check reads.
 const ROWS_MAX: u32 = 10_000;
 
-/// What a relay sees of an outbox while it works on it.
+/// A relay's observations of an outbox while it works on it.
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
     pub(crate) tally: Tally,
     pub(crate) meter: Meter,
     pub(crate) clock: DatabaseClock,
-    /// Destinations that count as down.
+    /// Destinations that are down.
     pub(crate) open: AtomicUsize,
 }
 
@@ -51,7 +50,7 @@ impl Observations {
         AttemptSample { attempts, open: self.open.load(Ordering::Relaxed) }
     }
 
-    /// What the other relays, and people, are told of it.
+    /// Returns what the heartbeat shows to other relays and operators.
     pub(crate) fn traffic(&self) -> Traffic {
         let now = Instant::now();
         Traffic {
@@ -69,17 +68,17 @@ pub(crate) struct Monitor {
     pub(crate) alerts: Alerts,
 }
 
-/// What the monitor remembers from look to look.
+/// State that the monitor keeps between checks.
 #[derive(Default)]
 struct Memory {
-    /// What held at the last look, by kind.
+    /// Conditions that held at the last check, by kind.
     held: HashSet<String>,
-    /// Outboxes whose tables this relay watched at the last look.
+    /// Outboxes whose tables this relay watched at the last check.
     led: HashSet<String>,
 }
 
 impl Monitor {
-    /// Runs until cut off.
+    /// Runs until the task is aborted.
     pub(crate) async fn run(&self, rolls: watch::Receiver<Roll>) {
         let (mut look, mut report) =
             (Every::new(self.config.monitor_every), Every::new(self.config.report_every));
@@ -115,7 +114,7 @@ impl Monitor {
         }
     }
 
-    /// The gauges that alert rules of others may want between two looks.
+    /// Updates the gauges between two checks, for alert rules in other systems.
     fn show_rates(&self) {
         for (config, observations) in &self.outboxes {
             let (outbox, sample) = (config.outbox.name().to_owned(), observations.sample());
@@ -163,7 +162,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// What holds and what does not is said at each look: the dispatcher knows what is new.
+    /// Reports every verdict at each check: the dispatcher knows which ones are new.
     fn tell(&self, outbox: &str, verdicts: Vec<Verdict>, memory: &mut Memory) {
         for verdict in verdicts {
             let kind = verdict.watched.kind(outbox);
@@ -180,7 +179,7 @@ impl Monitor {
         }
     }
 
-    /// A relay that does not watch the tables any more knows nothing about them.
+    /// Forgets the state of the tables if this relay no longer watches them.
     fn follow_lead(&self, config: &OutboxConfig, roll: &Roll, memory: &mut Memory) {
         let outbox = config.outbox.name();
         if roll.leads(outbox) {

@@ -1,13 +1,13 @@
-//! The report: how an outbox is doing, in a few lines.
+//! The report: the state of an outbox in a few lines.
 
 use postrider::store::{Composition, Statistics};
 
 use crate::alert::{Alert, Severity};
 
-/// Lines of a list that are shown; the rest is summed up.
+/// Lines of a list that are shown; the rest is combined.
 const LINES_MAX: usize = 20;
 
-/// The report of an outbox.
+/// Builds the report of an outbox.
 pub(super) fn report(outbox: &str, statistics: &Statistics, composition: &Composition) -> Alert {
     let oldest = statistics.oldest_age_s.map_or_else(|| "none".to_owned(), |s| format!("{s} s"));
     let states = composition.live.iter();

@@ -1,4 +1,4 @@
-//! What became of this relay's attempts on one outbox, in the last five minutes.
+//! Counts the outcomes of this relay's attempts on one outbox, over the last five minutes.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -10,21 +10,21 @@ use tokio::time::Instant;
 use crate::policy::Settlement;
 use crate::sink::Outcome;
 
-/// What rates are taken over.
+/// Time over which rates are computed.
 pub(crate) const WINDOW: Duration = Duration::from_secs(300);
-/// What "per minute" is.
+/// Time over which failures per minute are counted.
 const MINUTE: Duration = Duration::from_secs(60);
 /// Attempts within this time are counted together.
 const SLOT: Duration = Duration::from_secs(5);
 
-/// Counts of some attempts.
+/// Counts of attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Attempts {
-    /// Events that were sent and answered.
+    /// Events that were sent and have an outcome.
     pub all: u64,
-    /// Of these, events that had spent an attempt before.
+    /// Events among these that had spent an attempt before.
     pub retries: u64,
-    /// Of these, answers that the destination is down.
+    /// Events among these whose destination was down.
     pub down: u64,
     /// Attempts spent without delivery, within the last minute.
     pub failed_in_minute: u64,
@@ -39,17 +39,18 @@ struct Slot {
     failed: u64,
 }
 
-/// Counts attempts. At most 60 slots, however many attempts there are.
+/// Counts attempts. It has at most 60 slots, however many attempts there are.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(Mutex<VecDeque<Slot>>);
 
 impl Tally {
-    /// An answer of a destination. What was not sent says nothing.
+    /// Counts the outcome of an event. An event that was not sent is not counted.
     pub(crate) fn heard(&self, event: &Event, outcome: &Outcome, now: Instant) {
         self.answered(event.retry_count > 0, outcome, now);
     }
 
-    /// An answer to a call that no event made. It counts for the destination's availability.
+    /// Counts the outcome of a call that was not made for an event. It counts towards the
+    /// destination's availability.
     pub(crate) fn heard_live(&self, outcome: &Outcome, now: Instant) {
         self.answered(false, outcome, now);
     }
@@ -65,7 +66,7 @@ impl Tally {
         });
     }
 
-    /// Events that were delivered together.
+    /// Counts events that were delivered together.
     pub(crate) fn all_delivered(&self, events: &[&Event], now: Instant) {
         let retries = events.iter().filter(|event| event.retry_count > 0).count() as u64;
         self.count(now, |slot| {
@@ -74,7 +75,7 @@ impl Tally {
         });
     }
 
-    /// What was decided about an event.
+    /// Counts the settlement of an event, if it spent an attempt without delivery.
     pub(crate) fn decided(&self, settlement: &Settlement, now: Instant) {
         let spent = matches!(
             settlement,
@@ -85,7 +86,7 @@ impl Tally {
         }
     }
 
-    /// The sums.
+    /// Returns the sums.
     pub(crate) fn attempts(&self, now: Instant) -> Attempts {
         let slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let within = |window: Duration| {

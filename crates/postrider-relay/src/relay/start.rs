@@ -1,7 +1,8 @@
 //! The start: what must hold before a relay works on anything.
 //!
-//! A database that cannot be reached is waited for, as it is later: a session that is cut while a
-//! relay starts must not end the process. What waiting does not change is an error.
+//! The relay waits for a database that cannot be reached, as it does later: a session that is cut
+//! while a relay starts must not end the process. Anything that waiting does not change is an
+//! error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,23 +18,23 @@ use crate::alert::{Alerts, Dispatcher};
 use crate::heart;
 use crate::reachability::Reachability;
 
-/// Waits between tries; doubled up to the second.
+/// First and longest wait between attempts; it doubles in between.
 const WAIT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// What sends alerts, and what has been heard of the store so far.
+/// The parts that send alerts, and the reachability of the store so far.
 pub(super) struct Alerting {
     pub(super) alerts: Alerts,
     pub(super) dispatcher: JoinHandle<()>,
     pub(super) store_answers: Reachability,
 }
 
-/// What the database said: what to work on, and the lease if it could be had.
+/// The result of a start: the outboxes to work on, and the lease if it was granted.
 pub(super) type Begun = (Vec<Serving>, Option<Lease>);
 
 impl Relay {
-    /// Waits until the database has said whether this relay can work. `None` where the stop came
-    /// first. People are told of a database that stays away, as later; until then no alerts are
-    /// sent, and `alerting` stays empty.
+    /// Waits until the database shows whether this relay can work. Returns `None` if the stop came
+    /// first. A database that stays unreachable raises an alert, as it does later; unless that
+    /// happens, no alerts are started, and `alerting` stays empty.
     pub(super) async fn begin(
         &mut self,
         names: &[Outbox],
@@ -73,7 +74,7 @@ impl Relay {
             buffer.check(self.store.as_ref()).await?;
         }
         let serving = self.serving().await?;
-        // A relay that may not even register would wait for ever, and look well from outside.
+        // A relay without the right to register would wait forever, and look healthy from outside.
         let registered = heart::register(self.store.as_ref(), &self.config, serving.clone()).await;
         match registered {
             Ok(lease) => Ok((serving, Some(lease))),
@@ -83,7 +84,7 @@ impl Relay {
         }
     }
 
-    /// Sends alerts from now on.
+    /// Starts to send alerts.
     pub(super) fn start_alerts(&mut self, stop: &CancellationToken) -> Alerting {
         let channels = std::mem::take(&mut self.channels);
         let (alerts, dispatcher) = Dispatcher::new(channels, self.alert_settings);

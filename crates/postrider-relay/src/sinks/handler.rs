@@ -15,17 +15,17 @@ use crate::sink::{Batch, Cause, Outcome, Sink, SinkError};
 /// How a handler fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandlerError {
-    /// Another try may succeed: one attempt is spent.
+    /// Another attempt may succeed: one attempt is spent.
     Retry(String),
-    /// No try will: a dead letter at once.
+    /// No attempt will succeed: the event becomes a dead letter at once.
     Reject(String),
-    /// What the handler needs is down: no attempt is spent.
+    /// Something that the handler needs is down: no attempt is spent.
     Down(String),
 }
 
 type Handler = Arc<dyn Fn(Event) -> BoxFuture<'static, Result<(), HandlerError>> + Send + Sync>;
 
-/// A registry of handlers. An event type without one is a dead letter at once.
+/// A registry of handlers. An event whose type has no handler becomes a dead letter at once.
 pub struct HandlerSink {
     name: String,
     handlers: HashMap<String, Handler>,
@@ -33,7 +33,7 @@ pub struct HandlerSink {
 }
 
 impl HandlerSink {
-    /// An empty registry; 16 events are handled at the same time.
+    /// Creates an empty registry; 16 events are handled at the same time.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), handlers: HashMap::new(), concurrency_max: 16 }
     }
@@ -50,14 +50,14 @@ impl HandlerSink {
         self
     }
 
-    /// Events handled at the same time.
+    /// Sets how many events are handled at the same time.
     #[must_use]
     pub fn concurrency_max(mut self, events: usize) -> Self {
         self.concurrency_max = events.max(1);
         self
     }
 
-    /// One after the other; the first that is not delivered ends it.
+    /// Handles events one after the other, up to the first that is not delivered.
     async fn handle_run(
         &self,
         batch: &Batch<'_>,
@@ -81,7 +81,7 @@ impl HandlerSink {
         if !batch.may_start() {
             return Outcome::Untried;
         }
-        // The call too, not only what it returns: a handler may panic before its first await.
+        // The call itself is caught too: a handler may panic before its first await.
         let call = AssertUnwindSafe(async { handler(event.clone()).await }).catch_unwind();
         match tokio::time::timeout_at(batch.deadline, call).await {
             Ok(Ok(Ok(()))) => Outcome::Delivered,

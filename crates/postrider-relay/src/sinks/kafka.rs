@@ -1,7 +1,7 @@
 //! Messages to Kafka topics, with the aggregate id as the key.
 //!
-//! A call queues its whole batch before it waits for the first answer. What librdkafka does after a
-//! failure, and how order survives it, is told in docs/decisions/0021.
+//! A call queues its whole batch before it waits for the first answer. docs/decisions/0021 explains
+//! what librdkafka does after a failure, and how order survives it.
 
 mod answers;
 mod check;
@@ -28,11 +28,11 @@ use crate::sink::{Batch, Outcome, Sink, SinkError};
 use crate::template::verbatim;
 use crate::view::EventView;
 
-/// Time for what is queued when the sink is closed.
+/// Time to send what is queued when the sink is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Topics that are remembered as ailing.
+/// Maximum number of topics that are remembered as failing.
 const AILING_MAX: usize = 1_000;
-/// A topic that takes less than this is a mistake.
+/// Smallest record batch; a topic that accepts less is misconfigured.
 const BATCH_BYTES_MIN: usize = 16 * 1_024;
 
 /// Delivers to Kafka.
@@ -42,20 +42,20 @@ pub struct KafkaSink {
     envelope: Envelope,
     /// Topics that the configuration names in full.
     fixed_topics: Vec<String>,
-    /// Size of a record batch; smaller once a topic has refused that of several messages.
+    /// Size of a record batch; reduced once a topic has refused a batch of several messages.
     batch_bytes_max: AtomicUsize,
-    /// Topics that took nothing when last tried. They have producers of their own: what one topic
-    /// does to its producer is not done to the messages of the others.
+    /// Topics that accepted nothing when last tried. They have separate producers: what a failing
+    /// topic does to its producer must not affect the messages of the others.
     ailing: Mutex<HashSet<String>>,
-    /// One of each [`Kind`], made when first needed; behind them those for topics that ail.
+    /// One producer of each [`Kind`], created on first use, followed by those for failing topics.
     producers: Mutex<[Option<Arc<Producer>>; 2 * Kind::ALL.len()]>,
 }
 
 impl KafkaSink {
-    /// Checks the settings and makes the sink; connects to nothing.
+    /// Checks the settings and creates the sink without connecting.
     ///
     /// # Errors
-    /// Names the setting that is wrong.
+    /// Names the invalid setting.
     pub fn new(settings: KafkaSettings) -> Result<Self, SinkError> {
         let fail = |message: String| SinkError { sink: settings.name.clone(), message };
         settings.check().map_err(&fail)?;
@@ -73,7 +73,7 @@ impl KafkaSink {
         Ok(Self { settings, router, envelope, fixed_topics, batch_bytes_max, ailing, producers })
     }
 
-    /// Whether a topic took nothing when last tried.
+    /// Returns whether a topic accepted nothing when last tried.
     fn ails(&self, topic: &str) -> bool {
         self.ailing().contains(topic)
     }
@@ -89,7 +89,8 @@ impl KafkaSink {
         }
     }
 
-    /// The producer of that kind, a new one if there is none. `apart`: the one for topics that ail.
+    /// Returns the producer of this kind, and creates it if necessary. `apart`: the one for failing
+    /// topics.
     fn producer(&self, kind: Kind, apart: bool) -> Result<Arc<Producer>, String> {
         let mut producers = self.producers();
         let place = &mut producers[kind as usize + usize::from(apart) * Kind::ALL.len()];
@@ -103,8 +104,8 @@ impl KafkaSink {
         Ok(producer)
     }
 
-    /// A topic takes each of several messages and refused them together: from now on, fewer share
-    /// a record batch.
+    /// Reduces the size of record batches, because a topic refused several messages together and
+    /// accepts each of them alone.
     fn make_smaller_batches(&self) {
         let bytes = self.batch_bytes_max.load(Ordering::Relaxed) / 2;
         self.batch_bytes_max.store(bytes.max(BATCH_BYTES_MIN), Ordering::Relaxed);
@@ -113,7 +114,7 @@ impl KafkaSink {
             bytes,
             "record batches were too large for a topic and are smaller from now on"
         );
-        // Those in use end when their last call does, with all that they hold delivered.
+        // Producers in use end with their last call, after delivering everything that they hold.
         let mut producers = self.producers();
         for kind in [Kind::Free, Kind::Ordered] {
             producers[kind as usize] = None;
@@ -121,9 +122,9 @@ impl KafkaSink {
         }
     }
 
-    /// Ends a producer with all that it holds; the next call makes a new one. Messages of other
-    /// calls go with it: a producer that gave one up may leave a gap, and those behind it must not
-    /// be sent.
+    /// Ends a producer and drops everything that it holds; the next call creates a new one.
+    /// Messages of other calls are dropped as well: a producer that gave up a message may leave a
+    /// gap, and messages after the gap must not be sent.
     fn retire(&self, producer: &Arc<Producer>) {
         for place in &mut *self.producers() {
             if place.as_ref().is_some_and(|current| Arc::ptr_eq(current, producer)) {
@@ -188,7 +189,7 @@ impl Sink for KafkaSink {
     }
 }
 
-/// Kafka's own rule for names.
+/// Checks a topic's name by Kafka's own rule.
 fn check_topic(name: &str) -> Result<(), &'static str> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     match name {

@@ -14,7 +14,7 @@ pub struct LogSink {
 }
 
 impl LogSink {
-    /// A sink of that name.
+    /// Creates a sink with this name.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into() }
     }

@@ -1,4 +1,4 @@
-//! The sinks. Each file has the same order inside: settings, sink, delivery, helpers.
+//! The sinks. Each file has the same order: settings, sink, delivery, helpers.
 
 #[cfg(any(feature = "discord", feature = "slack"))]
 mod chat;

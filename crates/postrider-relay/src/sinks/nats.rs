@@ -1,7 +1,7 @@
 //! Messages to NATS JetStream, each acknowledged by its stream.
 //!
-//! The event id is the `Nats-Msg-Id`: a stream drops a repeat within its window. Where order is
-//! kept, a key's next message is published when the one before it is acknowledged.
+//! The event id is the `Nats-Msg-Id`: a stream drops a duplicate within its window. If order is
+//! kept, a key's next message is published when the previous one is acknowledged.
 
 mod link;
 
@@ -26,14 +26,16 @@ use crate::sink::{Batch, Outcome, Sink, SinkError};
 use crate::template::{Template, percent_encoded, verbatim};
 use crate::view::EventView;
 
-/// Of CloudEvents attributes in NATS headers.
+/// Prefix of CloudEvents attributes in NATS headers.
 const ATTRIBUTE_PREFIX: &str = "ce-";
-/// Headers that tell a stream what to do; an event that carries them must not.
+/// Prefix of headers that control a stream; those of an event are not passed on.
 const CONTROL_PREFIX: &str = "nats-";
-/// A line of the protocol has 4,096 bytes (`max_control_line`); besides the subject it holds where the
-/// answer goes, and two sizes. A longer one makes the server close the connection.
+/// Maximum bytes of a subject. A line of the protocol has 4,096 bytes (`max_control_line`); besides
+/// the subject it holds the reply subject and two sizes. A longer line makes the server close the
+/// connection.
 const SUBJECT_BYTES_MAX: usize = 3_900;
-/// Where the server takes orders (`$JS.API.…`, `$SYS.…`) and where clients await answers.
+/// Subjects on which the server accepts commands (`$JS.API.…`, `$SYS.…`), and on which clients
+/// await answers.
 const RESERVED_SUBJECTS: [&str; 2] = ["$", "_INBOX."];
 
 /// Settings of a NATS sink.
@@ -45,20 +47,20 @@ pub struct NatsSettings {
     pub url: String,
     /// File with a JWT and its key, as `nsc` writes it.
     pub credentials: Option<PathBuf>,
-    /// Certificates to trust in PEM form, beside those of the system.
+    /// Certificates in PEM form, trusted in addition to those of the system.
     pub ca: Option<PathBuf>,
-    /// Template of the subject of what no route takes.
+    /// Template of the subject for events that no route takes.
     pub subject: Option<String>,
     /// Routes to other subjects.
     pub routes: Vec<RouteSettings>,
-    /// What a message looks like.
+    /// Form of the message.
     pub envelope: EnvelopeSettings,
-    /// Time to connect, and for one acknowledgement.
+    /// Timeout of connecting, and of one acknowledgement.
     pub timeout: Duration,
 }
 
 impl NatsSettings {
-    /// The defaults, for one subject.
+    /// Creates settings with the defaults, for one subject.
     pub fn new(name: &str, url: &str, subject: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -82,17 +84,18 @@ pub struct NatsSink {
     envelope: Envelope,
     /// Subjects that the configuration names in full.
     fixed_subjects: Vec<String>,
-    /// Of each other template, all subjects that it can make: `orders.>` of `orders.{event_type}`.
+    /// For each other template, a wildcard for all subjects that it can produce: `orders.>` for
+    /// `orders.{event_type}`.
     realms: Vec<String>,
-    /// Made when first needed, and again after a loss.
+    /// Created on first use, and again after a loss.
     link: Mutex<Option<Arc<Link>>>,
 }
 
 impl NatsSink {
-    /// Checks the settings and makes the sink; connects to nothing.
+    /// Checks the settings and creates the sink without connecting.
     ///
     /// # Errors
-    /// Names the setting that is wrong.
+    /// Names the invalid setting.
     pub fn new(settings: NatsSettings) -> Result<Self, SinkError> {
         let fail = |message: String| SinkError { sink: settings.name.clone(), message };
         let router = Router::new("subject", settings.subject.as_deref(), &settings.routes);
@@ -118,7 +121,7 @@ impl NatsSink {
         })
     }
 
-    /// The connection, a new one if there is none that works.
+    /// Returns the connection, and creates it if there is none that works.
     async fn link(&self, deadline: Instant) -> Result<Arc<Link>, Lost> {
         let mut place = self.link.lock().await;
         if let Some(link) = place.as_ref().filter(|link| link.works()) {
@@ -130,7 +133,8 @@ impl NatsSink {
         Ok(link)
     }
 
-    /// The next call makes a new connection: this one failed, or was silent up to the deadline.
+    /// Drops a connection that failed or was silent until the deadline; the next call creates a new
+    /// one.
     async fn forget(&self, link: &Arc<Link>) {
         let mut place = self.link.lock().await;
         if place.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
@@ -138,7 +142,8 @@ impl NatsSink {
         }
     }
 
-    /// What is to be published, and where; or what becomes of an event that cannot be.
+    /// Builds the message of an event and its subject, or returns the outcome of an event that has
+    /// none.
     fn letter<'a>(&'a self, view: &'a EventView<'a>) -> Result<Letter<'a>, Outcome> {
         let unfit = |error: String| Outcome::Unfit { error };
         let subject = self.router.resolve(view, verbatim)?;
@@ -165,9 +170,9 @@ impl NatsSink {
         })
     }
 
-    /// A subject that no stream takes is a matter of configuration where it is fixed, or where no
-    /// stream takes any subject that its template makes: a stream was deleted, and every event
-    /// waits. Otherwise it is a matter of this event.
+    /// Returns the outcome of an event whose subject no stream takes. If the subject is fixed, or
+    /// no stream takes any subject of its template, the configuration is wrong or a stream was
+    /// deleted, and every event waits. Otherwise the event is the cause.
     async fn without_stream(&self, link: &Link, subject: &str) -> Answer {
         let mut is_missing = self.fixed_subjects.iter().any(|fixed| fixed == subject);
         let realms =
@@ -191,7 +196,7 @@ impl Sink for NatsSink {
         &self.name
     }
 
-    /// A stream that is full takes none of its subjects, or not this one.
+    /// A full stream may refuse all of its subjects, or only this one.
     fn destination<'a>(&'a self, event: &'a Event) -> Cow<'a, str> {
         let subject = self.router.resolve_kind(&EventView::new(event));
         // Without a subject there is nothing that could be down.
@@ -267,7 +272,7 @@ impl Publish for Call<'_> {
     }
 }
 
-/// A message with its way.
+/// A message with its subject.
 struct Letter<'a> {
     subject: Subject,
     headers: HeaderMap,
@@ -292,7 +297,8 @@ fn headers(event: &Event, message: &Message<'_>) -> Result<HeaderMap, String> {
         };
         headers.insert(header, header_value(&value));
     }
-    // As the NATS binding of CloudEvents has it: by its own name, where others use `content-type`.
+    // By the NATS binding of CloudEvents, this attribute has its own name, where other bindings use
+    // `content-type`.
     if message.headers.iter().any(|(name, _)| name == "ce-specversion") {
         headers.insert("ce-datacontenttype", header_value(&attribute_value(&message.content_type)));
     }
@@ -300,8 +306,8 @@ fn headers(event: &Event, message: &Message<'_>) -> Result<HeaderMap, String> {
     Ok(headers)
 }
 
-/// An attribute of a CloudEvent in a header: what is not printable ASCII, a space, `"` and `%` are
-/// percent-encoded.
+/// Encodes a CloudEvents attribute for a header: everything but printable ASCII, and also space,
+/// `"` and `%`, is percent-encoded.
 fn attribute_value(text: &str) -> Cow<'_, str> {
     let plain = |byte: u8| matches!(byte, b'!'..=b'~') && byte != b'"' && byte != b'%';
     if text.bytes().all(plain) {
@@ -317,13 +323,13 @@ fn attribute_value(text: &str) -> Cow<'_, str> {
     Cow::Owned(encoded)
 }
 
-/// A value is one line; a line end is percent-encoded.
+/// Encodes a header value, which must be one line. A value with a line end is percent-encoded.
 fn header_value(text: &str) -> HeaderValue {
     let plain = text.parse::<HeaderValue>();
     plain.unwrap_or_else(|_| HeaderValue::from(percent_encoded(text).as_ref()))
 }
 
-/// The rule for names to publish to.
+/// Checks that a subject can be published to.
 fn check_subject(subject: &str) -> Result<(), &'static str> {
     let wild = |token: &str| token == "*" || token == ">";
     match subject {
@@ -342,7 +348,7 @@ fn check_subject(subject: &str) -> Result<(), &'static str> {
     }
 }
 
-/// All subjects below the parts of a template that no event decides.
+/// Returns a wildcard for all subjects below the fixed parts of a template.
 fn realm(template: &Template) -> String {
     let outline = template.outline("\0");
     let fixed = outline.split('\0').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Takes everything and does nothing: what remains is the cost of the relay itself.
+//! Accepts everything and does nothing, to measure the cost of the relay itself.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use postrider::Event;
 
 use crate::sink::{Batch, Outcome, Sink, SinkError};
 
-/// For benchmarks.
+/// A sink for benchmarks.
 #[derive(Debug)]
 pub struct NullSink {
     name: String,
@@ -16,12 +16,12 @@ pub struct NullSink {
 }
 
 impl NullSink {
-    /// A sink of that name.
+    /// Creates a sink with this name.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), taken: AtomicU64::new(0) }
     }
 
-    /// Events taken so far.
+    /// Returns the number of events accepted so far.
     pub fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }

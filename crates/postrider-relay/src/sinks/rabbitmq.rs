@@ -1,7 +1,7 @@
 //! Messages to RabbitMQ exchanges, each confirmed by the broker.
 //!
-//! Where order is kept, a key's next message is published when all of the wave before it are
-//! confirmed: a broker may refuse a message and take the one behind it.
+//! If order is kept, a key's next message is published when the whole previous wave is confirmed: a
+//! broker may refuse a message and accept the next one.
 
 mod confirms;
 mod link;
@@ -27,12 +27,13 @@ use crate::sink::{Batch, Outcome, Sink, SinkError};
 use crate::template::{Template, verbatim};
 use crate::view::EventView;
 
-/// Of CloudEvents attributes in AMQP headers.
+/// Prefix of CloudEvents attributes in AMQP headers.
 const ATTRIBUTE_PREFIX: &str = "cloudEvents:";
-/// Headers by which the broker routes a message to further queues; an event that carries them must
-/// not.
+/// Headers by which the broker routes a message to further queues; those of an event are not passed
+/// on.
 const ROUTING_HEADERS: [&str; 2] = ["CC", "BCC"];
-/// The broker writes the message to disk before it confirms it, where the queue is durable.
+/// Delivery mode: the broker writes the message to disk before it confirms it, if the queue is
+/// durable.
 const PERSISTENT: u8 = 2;
 
 /// Settings of a RabbitMQ sink.
@@ -42,22 +43,22 @@ pub struct RabbitSettings {
     pub name: String,
     /// `amqp://user:password@host:port/vhost`; `amqps://` for TLS.
     pub url: String,
-    /// Certificates to trust in PEM form, beside those of the system.
+    /// Certificates in PEM form, trusted in addition to those of the system.
     pub ca: Option<PathBuf>,
-    /// Template of the exchange; empty is the default one, whose routing keys are queues.
+    /// Template of the exchange; empty is the default exchange, whose routing keys are queues.
     pub exchange: String,
-    /// Template of the routing key of what no route takes.
+    /// Template of the routing key for events that no route takes.
     pub routing_key: Option<String>,
     /// Routes to other routing keys.
     pub routes: Vec<RouteSettings>,
-    /// What a message looks like.
+    /// Form of the message.
     pub envelope: EnvelopeSettings,
-    /// Time to connect.
+    /// Timeout of connecting.
     pub timeout: Duration,
 }
 
 impl RabbitSettings {
-    /// The defaults, for one exchange and the event type as routing key.
+    /// Creates settings with the defaults, for one exchange and the event type as routing key.
     pub fn new(name: &str, url: &str, exchange: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -78,18 +79,18 @@ pub struct RabbitSink {
     server: link::Server,
     exchange: Template,
     router: Router,
-    /// Exchange and routing key, where no event decides.
+    /// Exchange and routing key, if they do not depend on the event.
     only_destination: Option<String>,
     envelope: Envelope,
-    /// Made when first needed, and again after a loss.
+    /// Created on first use, and again after a loss.
     link: Mutex<Option<Arc<Link>>>,
 }
 
 impl RabbitSink {
-    /// Checks the settings and makes the sink; connects to nothing.
+    /// Checks the settings and creates the sink without connecting.
     ///
     /// # Errors
-    /// Names the setting that is wrong.
+    /// Names the invalid setting.
     pub fn new(settings: RabbitSettings) -> Result<Self, SinkError> {
         let fail = |message: String| SinkError { sink: settings.name.clone(), message };
         let server = link::Server::new(&settings.url, settings.ca.as_deref(), settings.timeout);
@@ -110,7 +111,7 @@ impl RabbitSink {
         })
     }
 
-    /// The connection, a new one if there is none that works.
+    /// Returns the connection, and creates it if there is none that works.
     async fn link(&self, deadline: Instant) -> Result<Arc<Link>, Lost> {
         let mut place = self.link.lock().await;
         if let Some(link) = place.as_ref().filter(|link| link.works()) {
@@ -122,7 +123,8 @@ impl RabbitSink {
         Ok(link)
     }
 
-    /// The next call makes a new connection: this one failed, or was silent up to the deadline.
+    /// Drops a connection that failed or was silent until the deadline; the next call creates a new
+    /// one.
     async fn forget(&self, link: &Arc<Link>) {
         let mut place = self.link.lock().await;
         if place.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
@@ -130,7 +132,8 @@ impl RabbitSink {
         }
     }
 
-    /// What is to be published, and where; or what becomes of an event that cannot be.
+    /// Builds the message of an event and its route, or returns the outcome of an event that has
+    /// none.
     fn letter<'a>(&'a self, view: &'a EventView<'a>) -> Result<Letter<'a>, Outcome> {
         let unfit = |error: String| Outcome::Unfit { error };
         let exchange = self
@@ -167,8 +170,9 @@ impl RabbitSink {
         })
     }
 
-    /// A fixed exchange that is missing is a matter of configuration, and every event waits; one
-    /// that an event names is a matter of this event.
+    /// Returns the outcome of an event whose exchange is missing. If the exchange is fixed, the
+    /// configuration is wrong, and every event waits; if the event names it, the event is the
+    /// cause.
     fn no_exchange(&self, exchange: &str) -> Outcome {
         let error = no_exchange(exchange);
         match self.exchange.fixed() {
@@ -191,7 +195,7 @@ impl Sink for RabbitSink {
         let view = EventView::new(event);
         match (self.exchange.fill_kind(&view), self.router.resolve_kind(&view)) {
             (Ok(exchange), Ok(key)) => Cow::Owned(destination(&exchange, &key)),
-            // Without a way there is nothing that could be down.
+            // Without a route there is nothing that could be down.
             _ => Cow::Borrowed(&self.settings.name),
         }
     }
@@ -256,8 +260,10 @@ impl Publish for Call<'_> {
 }
 
 impl Call<'_> {
+    /// Publishes messages over one connection.
+    ///
     /// # Errors
-    /// Why nothing was sent.
+    /// Says why nothing was sent.
     async fn publish_by(&self, link: &Arc<Link>, places: &[usize]) -> Result<Vec<Answer>, Lost> {
         let (mut answers, mut letters) = (Vec::with_capacity(places.len()), Vec::new());
         for place in places {
@@ -279,7 +285,8 @@ impl Call<'_> {
             let answer = |known: Option<Answer>| known.unwrap_or(Answer::Known(rejected.clone()));
             return Ok(answers.into_iter().map(answer).collect());
         }
-        // What still comes on a channel after a doubt belongs to this wave, not to the next.
+        // After a doubt, anything that still arrives on the channel belongs to this wave, not to
+        // the next.
         if !verdicts.iter().any(|verdict| matches!(verdict, Verdict::Doubt(_))) {
             link.give_back(channel);
         } else if Instant::now() >= self.deadline || !link.works() {
@@ -293,11 +300,11 @@ impl Call<'_> {
         Ok(answers.into_iter().filter_map(answer).collect())
     }
 
-    /// Whether the broker can take this message. One that it cannot would close the channel, or the
-    /// connection, under all others.
+    /// Checks whether the broker can accept this message. One that it cannot accept would close the
+    /// channel, or the connection, for all others.
     ///
     /// # Errors
-    /// Why the broker could not be asked.
+    /// Says why the broker could not be asked.
     async fn fits(&self, link: &Link, letter: &Letter<'_>) -> Result<Result<(), Outcome>, Lost> {
         let (bytes, bytes_max) = (header_frame_bytes(&letter.properties), link.frame_bytes_max());
         if bytes > bytes_max {
@@ -313,7 +320,7 @@ impl Call<'_> {
     }
 }
 
-/// A message with its way.
+/// A message with its exchange and routing key.
 struct Letter<'a> {
     exchange: ShortString,
     routing_key: ShortString,
@@ -334,16 +341,16 @@ fn properties(event: &Event, message: &Message<'_>) -> Result<BasicProperties, S
         .with_content_type(short("content type", &message.content_type)?)
         .with_timestamp(event.created_at.timestamp().unsigned_abs())
         .with_headers(headers);
-    // A long type is in its header only.
+    // An event type that is too long for this property is in its header only.
     Ok(match ShortString::try_new(event.event_type.as_str()) {
         Ok(event_type) => properties.with_type(event_type),
         Err(_) => properties,
     })
 }
 
-/// Bytes of the frame that carries a message's properties; AMQP does not split it.
+/// Returns the bytes of the frame that carries a message's properties; AMQP does not split it.
 fn header_frame_bytes(properties: &BasicProperties) -> usize {
-    // Around the frame, then class, weight, size of the body and flags.
+    // Frame overhead, class, weight, size of the body, and flags.
     const FIXED: usize = 8 + 2 + 2 + 8 + 2;
     const TIMESTAMP_AND_MODE: usize = 8 + 1;
     let short =
@@ -359,16 +366,17 @@ fn header_frame_bytes(properties: &BasicProperties) -> usize {
     FIXED + TIMESTAMP_AND_MODE + texts.into_iter().map(short).sum::<usize>() + table
 }
 
-/// What a full or failed queue takes down: what is routed alike.
+/// Returns the name of what fails together when a queue is full or failed: messages with the same
+/// route.
 fn destination(exchange: &str, routing_key: &str) -> String {
     match exchange {
-        // The routing key is the name of a queue.
+        // In the default exchange, the routing key is the name of a queue.
         "" => routing_key.to_owned(),
         exchange => format!("{exchange}/{routing_key}"),
     }
 }
 
-/// AMQP writes names with a length of one byte.
+/// Converts a name for AMQP, which stores its length in one byte.
 fn short(what: &str, text: &str) -> Result<ShortString, String> {
     ShortString::try_new(text)
         .map_err(|_| format!("{what} `{text}` has {} bytes; AMQP carries 255", text.len()))

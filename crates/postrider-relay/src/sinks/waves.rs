@@ -1,33 +1,34 @@
-//! Many keys at once, and within a key one event after the other where order is kept. For sinks
-//! whose server says yes or no to each message by itself.
+//! Publishes many keys at once, and the events of a key one after the other if order is kept. For
+//! sinks whose server accepts or refuses each message individually.
 //!
-//! A wave is what is under way at the same time: the whole batch, or, where order is kept, the next
+//! A wave is what is in flight at the same time: the whole batch, or, if order is kept, the next
 //! event of each key. The next wave begins when the server has answered for all of this one.
 //!
-//! An event can make a server close the connection under all others. So what was under way when a
-//! connection broke is sent again in halves, until the event that breaks it is alone.
+//! An event can make a server close the connection for all others. Messages in flight when a
+//! connection broke are therefore sent again in halves, until the event that breaks it is alone.
 
 use crate::sink::{Batch, Cause, Outcome};
 
-/// `Down` answers about more than a destination in one call, after which the rest is `Untried`.
+/// `Down` outcomes in one call that are not about a single destination, after which the rest is
+/// `Untried`.
 const DOWN_PER_CALL_MAX: usize = 5;
 
-/// What became of one message.
+/// The result of one message.
 pub(super) enum Answer {
     Known(Outcome),
-    /// It was sent, and the answer is missing: how that is told, if it is told. It may have arrived,
-    /// and it may be the reason.
+    /// It was sent and the answer is missing, with the outcome to report if it stays missing. The
+    /// message may have arrived, and it may be the cause.
     Missing(Outcome),
 }
 
 /// Sends messages of a batch.
 pub(super) trait Publish: Sync {
-    /// Sends the events at these places of the batch at once. One answer for each. `apart`: on a
-    /// connection that nothing else uses.
+    /// Sends the events at these indexes of the batch at once. Returns one answer for each.
+    /// `apart`: on a connection that nothing else uses.
     fn publish(&self, places: &[usize], apart: bool) -> impl Future<Output = Vec<Answer>> + Send;
 }
 
-/// Publishes every event of the batch. One outcome per event.
+/// Publishes every event of the batch. Returns one outcome per event.
 pub(super) async fn in_waves(batch: &Batch<'_>, publisher: &impl Publish) -> Vec<Outcome> {
     let outcomes = vec![Outcome::Untried; batch.events.len()];
     let mut call = Call { batch, outcomes, downs: 0 };
@@ -85,7 +86,8 @@ impl Call<'_> {
         }
     }
 
-    /// When a server cannot be reached, everything fails at once; that is one failure.
+    /// Sets an outcome. If a server cannot be reached, everything fails at once, so only a few
+    /// failures are counted.
     fn settle(&mut self, place: usize, outcome: Outcome) {
         if let Outcome::Down { cause: Cause::Unknown | Cause::Server, .. } = outcome {
             self.downs += 1;
@@ -97,7 +99,7 @@ impl Call<'_> {
     }
 }
 
-/// The destination is down, whatever the event.
+/// Builds the outcome for a destination that is down, independent of the event.
 pub(super) fn down(error: impl Into<String>) -> Outcome {
     let (error, cause) = (error.into(), Cause::Destination);
     Outcome::Down { error, retry_after: None, credentials: false, cause }
@@ -106,7 +108,7 @@ pub(super) fn down(error: impl Into<String>) -> Outcome {
 fn caused_by(cause: Cause, outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Down { error, retry_after, credentials, .. } => {
-            // Our rights are nothing that the event could change.
+            // The event cannot change the relay's credentials, so it is not the cause.
             let cause = if credentials { Cause::Destination } else { cause };
             Outcome::Down { error, retry_after, credentials, cause }
         }

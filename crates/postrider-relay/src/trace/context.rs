@@ -3,25 +3,25 @@
 use postrider::Event;
 use serde_json::{Map, Value};
 
-/// The headers' names.
+/// Names of the headers.
 const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
-/// The flag that says: this trace is recorded.
+/// The flag that says that this trace is recorded.
 const SAMPLED: u8 = 1;
 
-/// Where a span belongs.
+/// The trace that a span belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) trace: u128,
-    /// The producer's span; `None` where the trace begins here.
+    /// The producer's span; `None` if the trace begins here.
     pub(super) parent: Option<u64>,
-    /// What tracing systems along the way added.
+    /// The state that tracing systems along the way added.
     pub(super) state: Option<String>,
 }
 
-/// Where the span of a delivery belongs; `None` if it is not to be recorded. The producer decides by
-/// its `sampled` flag. For events without a trace `ratio` of them, always the same ones, begin a trace
-/// that has the event's identity, so that all attempts are in it.
+/// Returns the trace of a delivery's span; `None` if it is not recorded. The producer decides by
+/// its `sampled` flag. Of events without a trace, a share of `ratio`, always the same ones, begins
+/// a trace with the event's identity as its id, so that all attempts are in it.
 pub(super) fn place(event: &Event, headers: &Map<String, Value>, ratio: f64) -> Option<Place> {
     match find(headers, TRACEPARENT).and_then(parse) {
         Some((trace, parent, flags)) => {
@@ -30,14 +30,14 @@ pub(super) fn place(event: &Event, headers: &Map<String, Value>, ratio: f64) -> 
         }
         None => {
             let id = uuid::Uuid::parse_str(&event.event_id).ok()?.as_u128();
-            // 53 bits: as many as a number with a fraction keeps.
+            // 53 bits: as many as a float represents exactly.
             let point = (id & ((1 << 53) - 1)) as f64 / (1_u64 << 53) as f64;
             (point < ratio && id != 0).then_some(Place { trace: id, parent: None, state: None })
         }
     }
 }
 
-/// The event's headers, with this span as the parent of whatever the receiver does.
+/// Returns the event's headers, with this span as the parent of the receiver's spans.
 pub(super) fn with_parent(mut headers: Map<String, Value>, trace: u128, span: u64) -> String {
     headers.retain(|name, _| !name.eq_ignore_ascii_case(TRACEPARENT));
     let value = format!("00-{trace:032x}-{span:016x}-{SAMPLED:02x}");
@@ -45,7 +45,7 @@ pub(super) fn with_parent(mut headers: Map<String, Value>, trace: u128, span: u6
     Value::Object(headers).to_string()
 }
 
-/// The event's headers as an object; `None` if they are none.
+/// Returns the event's headers as an object; `None` if they are not one.
 pub(super) fn headers(event: &Event) -> Option<Map<String, Value>> {
     match &event.headers {
         None => Some(Map::new()),
@@ -53,8 +53,8 @@ pub(super) fn headers(event: &Event) -> Option<Map<String, Value>> {
     }
 }
 
-/// Takes out a trace context that cannot be read, so that it is not passed on: the trace starts
-/// anew, as W3C Trace Context says. Answers whether there was one.
+/// Removes a trace context that cannot be parsed, so that it is not passed on: the trace starts
+/// anew, as W3C Trace Context requires. Returns whether there was one.
 pub(super) fn drop_invalid(headers: &mut Map<String, Value>) -> bool {
     let named = |name: &str| [TRACEPARENT, TRACESTATE].iter().any(|n| name.eq_ignore_ascii_case(n));
     let valid = find(headers, TRACEPARENT).and_then(parse).is_some();
@@ -70,7 +70,7 @@ fn find<'a>(headers: &'a Map<String, Value>, wanted: &str) -> Option<&'a str> {
     named.and_then(|(_, value)| value.as_str())
 }
 
-/// Trace, span and flags. A version that is newer than ours begins in the same way.
+/// Parses trace, span and flags. A newer version begins in the same way.
 fn parse(text: &str) -> Option<(u128, u64, u8)> {
     let mut parts = text.trim().split('-');
     let mut hex = |digits: usize| {
@@ -131,7 +131,8 @@ mod tests {
     }
 
     proptest! {
-        /// A trace context is read as it was written. What is read at all is written like one.
+        /// A trace context is read back as it was written. Any text that is accepted has the form
+        /// of one.
         #[test]
         fn fuzz_trace_contexts(
             parts in (1..u128::MAX, 1..u64::MAX, any::<u8>()),
@@ -148,7 +149,7 @@ mod tests {
             }
         }
 
-        /// A traced message has the event's other headers as they were, and one readable context.
+        /// A traced message has the event's other headers unchanged, and one valid context.
         #[test]
         fn fuzz_trace_contexts_in_headers(event in fuzz::event(), ratio in 0.0..1.0_f64) {
             let Some(mut read) = headers(&event) else { return Ok(()) };

@@ -10,21 +10,22 @@ use tokio_util::sync::CancellationToken;
 use super::{Span, Tracer};
 use crate::telemetry;
 
-/// Spans that wait to be sent. More are dropped: a collector that is away must not cost memory.
+/// Spans that wait to be sent. Further ones are dropped: an unreachable collector must not cost
+/// memory.
 const WAITING_MAX: usize = 4_096;
-/// Spans in one request.
+/// Maximum number of spans per request.
 const BATCH_MAX: usize = 512;
-/// A request is sent at least this often, while there is something to send.
+/// Interval between requests while there are spans to send.
 const SEND_EVERY: Duration = Duration::from_secs(1);
-/// Tries of one request.
+/// Attempts per request.
 const TRIES_MAX: u32 = 3;
-/// Time for one request.
+/// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// OTLP's numbers.
+/// Enum values of OTLP.
 const KIND_PRODUCER: u8 = 4;
 const STATUS_ERROR: u8 = 2;
 
-/// Where spans go.
+/// Where spans are sent.
 #[derive(Clone)]
 pub struct TraceSettings {
     endpoint: String,
@@ -34,11 +35,11 @@ pub struct TraceSettings {
 }
 
 impl TraceSettings {
-    /// To the collector at this address, such as `http://localhost:4318`. Of events whose producer
-    /// sent no trace, `ratio` (0 to 1) begin one.
+    /// Creates settings for the collector at this address, such as `http://localhost:4318`. Of
+    /// events whose producer sent no trace, a share of `ratio` (0 to 1) begins one.
     ///
     /// # Errors
-    /// Names the setting that is wrong.
+    /// Names the invalid setting.
     pub fn new(
         endpoint: &str,
         headers: BTreeMap<String, String>,
@@ -66,14 +67,14 @@ impl TraceSettings {
     }
 }
 
-/// The end of the queue.
+/// The receiving end of the queue.
 pub(crate) struct Exporter {
     receiver: mpsc::Receiver<Span>,
     settings: TraceSettings,
     host: String,
 }
 
-/// A tracer, and the exporter that sends what it takes.
+/// Creates a tracer, and the exporter that sends its spans.
 pub(crate) fn start(settings: TraceSettings, host: &str) -> (Tracer, Exporter) {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
     for name in [telemetry::SPANS, telemetry::SPANS_DROPPED] {
@@ -84,7 +85,7 @@ pub(crate) fn start(settings: TraceSettings, host: &str) -> (Tracer, Exporter) {
 }
 
 impl Exporter {
-    /// Sends until stopped; then what is there, once.
+    /// Sends until stopped, then sends what is left, once.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         loop {
             let mut spans = Vec::new();
@@ -93,7 +94,7 @@ impl Exporter {
                 received = self.receiver.recv_many(&mut spans, BATCH_MAX) => received == 0,
             };
             if !stopped && spans.len() < BATCH_MAX {
-                // Others may share the request.
+                // Waits for further spans to share the request.
                 stop.run_until_cancelled(tokio::time::sleep(SEND_EVERY)).await;
             }
             while spans.len() < BATCH_MAX
@@ -179,14 +180,14 @@ fn span(span: &Span) -> Value {
     json
 }
 
-/// Numbers of 64 bits are texts in this form.
+/// Formats a time. In this form, numbers of 64 bits are strings.
 fn nanos(at: SystemTime) -> String {
     at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos().to_string()
 }
 
 fn attributes(pairs: &[(&str, &str)]) -> Vec<Value> {
     let one = |(key, value): &(&str, &str)| {
-        // A number stays one, so that it can be compared.
+        // A number stays a number, so that it can be compared.
         match value.parse::<i64>() {
             Ok(number) if *key == "postrider.attempt" => {
                 json!({ "key": key, "value": { "intValue": number.to_string() } })

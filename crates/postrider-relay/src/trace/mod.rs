@@ -1,8 +1,8 @@
-//! OpenTelemetry traces: a span per delivery attempt, in the trace of whoever appended the event.
+//! OpenTelemetry traces: a span per delivery attempt, in the trace of the event's producer.
 //!
-//! Off unless asked for. A span is put into a bounded queue and never waited for; what does not fit,
-//! and what the collector does not take, is counted. The message carries the span as its parent, so
-//! that the receiver's spans join the same trace.
+//! Off by default. A span is put into a bounded queue without waiting; spans that exceed the queue,
+//! or that the collector does not accept, are counted. The message carries the span as its parent,
+//! so that the receiver's spans join the same trace.
 
 mod context;
 #[cfg(feature = "http")]
@@ -26,15 +26,15 @@ use crate::telemetry;
 pub use exporter::TraceSettings;
 pub(crate) use exporter::start;
 
-/// Takes spans. Clones share the queue.
+/// Accepts spans. Clones share the queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Tracer {
     sender: mpsc::Sender<Span>,
-    /// Of events without a trace, the share that gets one.
+    /// Share of events without a trace for which one begins.
     ratio: f64,
 }
 
-/// A delivery attempt, as the collector is told of it.
+/// A delivery attempt, as it is sent to the collector.
 #[derive(Debug)]
 #[cfg_attr(not(feature = "http"), allow(dead_code, reason = "nobody sends it"))]
 struct Span {
@@ -46,17 +46,17 @@ struct Span {
     started_at: SystemTime,
     ended_at: SystemTime,
     attributes: Vec<(&'static str, String)>,
-    /// What went wrong.
+    /// The error, if the attempt failed.
     error: Option<String>,
 }
 
-/// The spans of one batch, from before its delivery until each answer.
+/// The spans of one batch, from before its delivery until each outcome.
 pub(crate) struct Spans {
     tracer: Option<Tracer>,
     outbox: String,
     sink: String,
     begun: Mutex<HashMap<i64, Begun>>,
-    /// Headers as the events had them: what is kept of an event is what was appended.
+    /// The events' own headers: what is stored about an event is what was appended.
     originals: HashMap<i64, Option<String>>,
 }
 
@@ -66,7 +66,7 @@ struct Begun {
 }
 
 impl Spans {
-    /// Chooses the events that are traced, and lets their messages carry their spans.
+    /// Chooses the events that are traced, and adds their spans to the headers of their messages.
     pub(crate) fn begin(
         tracer: Option<&Tracer>,
         config: &OutboxConfig,
@@ -98,12 +98,13 @@ impl Spans {
         }
     }
 
-    /// Whether any event has a span.
+    /// Returns whether traces are configured.
     pub(crate) fn are_traced(&self) -> bool {
         self.tracer.is_some()
     }
 
-    /// The destination answered an event that was sent then. What was not sent has no span.
+    /// Ends the span of an event that was sent at `sent_at`. An `Untried` or `Needless` event has
+    /// no span.
     pub(crate) fn end(&self, event: &Event, outcome: &Outcome, sent_at: Instant) {
         let Some(tracer) = &self.tracer else { return };
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).remove(&event.id);
@@ -141,7 +142,7 @@ impl Spans {
         }
     }
 
-    /// Gives the events their own headers back.
+    /// Restores the events' own headers.
     pub(crate) fn restore(mut self, events: &mut [Event]) {
         if self.originals.is_empty() {
             return;

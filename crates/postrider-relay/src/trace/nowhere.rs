@@ -1,10 +1,10 @@
-//! Without the feature `http` there is no way to a collector, and no settings for one.
+//! Without the feature `http`, spans cannot be sent, and there are no settings for a collector.
 
 use tokio_util::sync::CancellationToken;
 
 use super::Tracer;
 
-/// Where spans go.
+/// Where spans are sent.
 #[derive(Clone)]
 pub enum TraceSettings {}
 

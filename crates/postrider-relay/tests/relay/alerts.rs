@@ -1,4 +1,4 @@
-//! Alerts: the first of a kind at once, the rest summed up, and the relay never waits.
+//! Alerts: the first of a kind is sent at once, the rest is combined, and the relay never waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,14 +76,14 @@ async fn the_sum_is_sent_when_the_cool_down_ends() {
         running.alerts.raise(alert("kind", &format!("alert {number}")));
     }
     channel.until("alert 3 (and 1 more like it)").await;
-    // Its own cool-down follows: what comes now is held back again, then told.
+    // A new cool-down begins: the next alert is held back again, then sent.
     running.alerts.raise(alert("kind", "alert 4"));
     channel.until("alert 4").await;
     running.stop().await;
     assert_eq!(titles(&channel).len(), 3);
 }
 
-/// While the cool-down is over and the sum not yet sent, a new alert must not take its place.
+/// A new alert between the end of the cool-down and the combined message must not replace it.
 #[tokio::test]
 async fn an_alert_between_cool_down_and_sum_forgets_none() {
     let channel = RecordedAlerts::new(true);
@@ -118,7 +118,7 @@ async fn without_a_cool_down_everything_is_sent() {
     assert_eq!(titles(&channel).len(), 5);
 }
 
-/// The other side was away and we never heard: everything is sent when it is back, in order.
+/// The receiver was unreachable: everything is sent when it is back, in order.
 #[tokio::test]
 async fn a_channel_that_was_away_gets_everything_in_order_and_holds_up_no_other() {
     let (failing, other) = (RecordedAlerts::new(true), RecordedAlerts::new(false));
@@ -153,7 +153,7 @@ async fn a_stop_tries_what_is_left_once_more_and_ends() {
 async fn a_condition_is_told_when_it_begins_and_when_it_is_over() {
     let channel = RecordedAlerts::new(true);
     let running = Running::start(&[&channel], LONG);
-    // As often as one looks.
+    // Called at every check.
     for number in 1..=5 {
         running.alerts.begin(alert("pending/a", &format!("{number} wait")));
     }
@@ -251,8 +251,7 @@ async fn only_channels_that_may_carry_payloads_get_the_event() {
     running.stop().await;
 }
 
-/// A stuck channel: raising returns at once, and what is beyond the queue is dropped, not waited
-/// for.
+/// With a stuck channel, raising an alert returns at once, and alerts beyond the queue are dropped.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_never_blocks() {
     let channel = RecordedAlerts::new(true);
@@ -285,7 +284,7 @@ async fn what_happened_many_times_at_once_is_one_message_that_says_how_often() {
     assert_eq!(titles(&channel)[1], "dead letter (and 19 more like it)");
 }
 
-/// Neither between the relay and the dispatcher nor on the way to a channel that is away.
+/// Neither between the relay and the dispatcher, nor in the queue of an unreachable channel.
 #[tokio::test]
 async fn a_flood_of_alerts_never_pushes_out_the_only_copy_of_an_event() {
     let channel = RecordedAlerts::new(true);
@@ -297,7 +296,8 @@ async fn a_flood_of_alerts_never_pushes_out_the_only_copy_of_an_event() {
             running.alerts.raise(Alert { event: None, ..alert });
         }
     };
-    // All at once, so that the dispatcher comes too late for most of it; then what fills the queue.
+    // All at once, so that the dispatcher is too late for most of it; later rounds fill the
+    // channel's queue.
     for round in 0..3 {
         flood(round);
         running.alerts.raise(alert(&format!("critical/{round}"), &format!("copy {round}")));

@@ -1,4 +1,4 @@
-//! What destinations answer, kept with the events that they answered.
+//! Responses of destinations, kept with their events.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ on_each_store!(
     nobody_keeps_answers_unless_asked,
 );
 
-/// Delivers an event for each of the replies, one after the other, and answers what is kept.
+/// Delivers an event for each of the replies, one after the other, and returns what is kept.
 async fn kept(db: &TestDb, replies: Vec<Reply>, keep_response: bool) -> Vec<Option<String>> {
     let count = replies.len();
     let receiver = Receiver::start(move |request| {

@@ -1,4 +1,4 @@
-//! The backup file: what is written comes back, and what was changed is noticed.
+//! The backup file: records are read back as written, and changes are detected.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -46,7 +46,7 @@ fn closed(outbox: &str, original_id: i64) -> Record {
     Record::Closed { outbox: outbox.to_owned(), written_at: Utc::now(), original_id, event_id }
 }
 
-/// As programs wrote it that did not know the identity.
+/// A closed line as written by versions that did not record the identity.
 fn closed_by_id(original_id: i64) -> Record {
     let written_at = Utc::now();
     Record::Closed { outbox: "orders".to_owned(), written_at, original_id, event_id: None }
@@ -92,8 +92,8 @@ fn closed_events_are_left_out_by_outbox_and_id() {
     assert_eq!((open_ids(&contents), contents.closed), (vec![1, 3], 1));
 }
 
-/// After a restore of the database a row id, or even the whole event, may die again: what was closed
-/// before that is another death.
+/// After a restore of the database, a row id or even the whole event may die again: an earlier
+/// closed line does not apply to it.
 #[test]
 fn a_closed_line_closes_only_what_comes_before_it() {
     for closing in [closed("orders", 1), closed_by_id(1)] {
@@ -109,7 +109,7 @@ fn a_closed_line_closes_only_what_comes_before_it() {
     }
 }
 
-/// Another event had the same row id, in another life of the database.
+/// Another event had the same row id, before the database was restored.
 #[test]
 fn a_closed_line_closes_only_its_own_event() {
     let folder = TempFolder::new();
@@ -121,7 +121,8 @@ fn a_closed_line_closes_only_its_own_event() {
     assert_eq!(contents.closed, 1);
 }
 
-/// A row that one relay marked is moved by whichever relay leads; its file has the closed line.
+/// A row that one relay marked is moved by whichever relay leads; the closed line is in that
+/// relay's file.
 #[test]
 fn files_that_are_read_together_close_each_others_events() {
     let folders = [TempFolder::new(), TempFolder::new()];
@@ -145,7 +146,7 @@ fn files_that_are_read_together_close_each_others_events() {
     }
 }
 
-/// A crash in the middle of a line costs that line, which had not counted yet; never the next.
+/// A crash in the middle of a line loses only that line, which did not count yet.
 #[test]
 fn a_torn_last_line_harms_no_other() {
     let folder = TempFolder::new();
@@ -161,7 +162,7 @@ fn a_torn_last_line_harms_no_other() {
         assert_eq!(last.1.original_id, 2, "cut at {cut}");
     }
     let contents = read(&backup.path()).unwrap();
-    // A line that lacks only its end is whole. The others repeat the same two events.
+    // A line that lacks only its line end is complete. The others repeat the same two events.
     assert_eq!((open_ids(&contents), contents.damaged.len()), (vec![1, 2], 2));
 }
 

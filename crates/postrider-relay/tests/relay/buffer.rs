@@ -79,7 +79,7 @@ async fn counts_become_events(db: TestDb) {
 async fn a_batch_of_a_worker_that_lives_is_left_alone(db: TestDb) {
     let name = "a_batch_of_a_worker_that_lives_is_left_alone";
     let Some(test) = TestBuffer::open(&db, "REDIS_URL", name).await else { return };
-    // A lease that nobody sees as dead for a minute.
+    // A lease that no relay considers dead for a minute.
     let slow = db.relay("slow").await;
     test.buffer.increment("a", 5).await.unwrap();
     let batch = test.buffer.move_batch(Uuid::new_v4(), &slow.relay_id, 10).await.unwrap();
@@ -101,8 +101,8 @@ async fn a_batch_of_a_worker_that_lives_is_left_alone(db: TestDb) {
     test.assert_balanced(&db).await;
 }
 
-/// What Redis itself does not take for a number, though it looks like one: a script that began to add
-/// would stop there, with some of the counts added and the others not.
+/// Text that looks like a number but that Redis does not accept as one: a script that had started
+/// to add would stop there, with some of the counts added and the others not.
 #[tokio::test]
 async fn a_text_that_only_looks_like_a_count_is_refused_before_anything_is_added() {
     let name = "a_text_that_only_looks_like_a_count";
@@ -114,7 +114,7 @@ async fn a_text_that_only_looks_like_a_count_is_refused_before_anything_is_added
         held
     };
     for odd in ["+1", "01", "-01", "-0", "1e3", " 1", "1 ", "1.0", "0x1", "", "-"] {
-        // First in the buffer, then in the batch that is given back.
+        // First in the buffer, then in the batch that is returned to it.
         for in_batch in [false, true] {
             let (batch_holds, buffer_holds) = if in_batch { (odd, "5") } else { ("5", odd) };
             let _: i64 = test.ask(&["HSET", key, "a", "3", "z", batch_holds]).await;
@@ -143,7 +143,7 @@ async fn a_text_that_only_looks_like_a_count_is_refused_before_anything_is_added
 
 #[tokio::test]
 async fn what_cannot_be_counted_is_refused_before_it_is_sent() {
-    // Nobody listens there: whatever is refused was not sent.
+    // Nothing listens on this port: whatever is refused was not sent.
     let settings = BufferSettings::new("likes", "redis://127.0.0.1:1");
     let buffer = postrider::buffer::Buffer::new(settings).unwrap();
     for (field, by) in [("a", 0), ("a", -1), ("a", i64::MIN), ("", 1), ("a\0b", 1)] {

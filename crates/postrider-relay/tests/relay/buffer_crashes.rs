@@ -1,7 +1,7 @@
-//! A worker that dies at each step of a flush: the next one finds out how far it came.
+//! A worker that dies at each step of a flush: the next one finds out how far it got.
 //!
-//! The dead worker's steps are made here, one by one, with the calls that a worker makes; then it is
-//! declared dead and a real one takes over.
+//! The tests make the dead worker's steps one by one, with the calls that a worker makes; then the
+//! worker is declared dead and a real one takes over.
 
 use postrider::buffer::{BatchEnd, Buffer, MovedBatch};
 use postrider::store::{Application, Batch, Lease, StoreKind};
@@ -36,7 +36,8 @@ struct Scene {
     batch: MovedBatch,
 }
 
-/// 3 + 4 counts in a batch that the worker `dead` has moved; 1 more in the buffer since.
+/// Prepares 3 + 4 counts in a batch that the worker `dead` has moved, and 1 more in the buffer
+/// since.
 async fn moved(db: TestDb) -> Option<Scene> {
     let test = TestBuffer::open(&db, "REDIS_URL", "buffer_crashes").await?;
     let dead = db.relay("dead").await;
@@ -81,7 +82,7 @@ impl Scene {
         self.backup().append(&[record]).unwrap();
     }
 
-    /// Here the worker dies; another one takes over.
+    /// Declares the worker dead; another one takes over.
     async fn take_over(self, sum: i64) -> (TestDb, TestBuffer, TempFolder) {
         let observer = self.db.relay("observer").await;
         self.db.fence(&observer, &self.dead).await;
@@ -189,7 +190,7 @@ async fn a_worker_that_died_after_recording_a_dead_batch_leaves_it_to_the_import
     test.assert_balanced(&db).await;
 }
 
-/// The server ran the script; the worker never heard, and asks again.
+/// The server ran the script, but the answer was lost, and the worker asks again.
 async fn a_step_in_redis_whose_answer_was_lost_is_done_once(db: TestDb) {
     let Some(test) = TestBuffer::open(&db, "REDIS_URL", "buffer_crashes").await else { return };
     let (proxy, url) = FaultProxy::in_front_of(&test.url).await;
@@ -199,7 +200,7 @@ async fn a_step_in_redis_whose_answer_was_lost_is_done_once(db: TestDb) {
     let relay = postrider_relay::Relay::new(db.store.clone(), quick_config(&folder))
         .buffer(test.config_of(settings));
     let relay = RunningRelay::start(relay);
-    // Bytes that only this command has: the move, the leak guard, the end, the look.
+    // Bytes that only one command contains: the move, the time to live, the end, the look.
     let mut sum = 0;
     for marker in ["HRANDFIELD", "PEXPIRE", "how it ended", "How the buffer"] {
         let lost = proxy.answers_lost();
@@ -217,7 +218,7 @@ async fn a_step_in_redis_whose_answer_was_lost_is_done_once(db: TestDb) {
     test.assert_balanced(&db).await;
 }
 
-/// The database committed; the worker never heard, and applies the same batch again.
+/// The database committed, but the answer was lost, and the worker applies the same batch again.
 async fn the_answer_to_commit_was_lost_and_nothing_is_counted_twice(db: TestDb) {
     let Some(test) = TestBuffer::open(&db, "REDIS_URL", "buffer_crashes").await else { return };
     let (proxy, url) = FaultProxy::in_front_of(&db.url).await;

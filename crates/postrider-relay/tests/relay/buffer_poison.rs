@@ -1,4 +1,4 @@
-//! Counts that cannot be saved: each is dead-lettered alone, and can come back.
+//! Counts that cannot be saved: each is dead-lettered alone, and can be imported.
 
 use postrider::store::Application;
 use postrider_relay::Relay;
@@ -94,7 +94,7 @@ async fn a_count_that_the_table_refuses_is_dead_lettered_alone_and_can_be_import
     assert_eq!(saved(&db).await, 107);
 }
 
-/// A batch that was cancelled, and whose counts do not fit into the buffer any more either.
+/// A batch that was cancelled, and whose counts cannot be returned to the buffer either.
 async fn a_compensation_that_fails_lands_in_the_file_and_can_be_imported(db: TestDb) {
     let Some(scene) = Scene::open(&db).await else { return };
     let buffer = &scene.test.buffer;
@@ -140,7 +140,7 @@ async fn without_a_backup_file_the_batch_stays_where_it_is(db: TestDb) {
     scene.test.assert_balanced(&db).await;
 }
 
-/// Not an entry is at fault, so none is dead-lettered.
+/// No entry is the cause, so none is dead-lettered.
 async fn a_table_that_is_missing_is_waited_for(db: TestDb) {
     let Some(scene) = Scene::open(&db).await else { return };
     let relay = scene.start(&db);
@@ -157,7 +157,7 @@ async fn a_table_that_is_missing_is_waited_for(db: TestDb) {
     scene.test.assert_balanced(&db).await;
 }
 
-/// Somebody deleted the key: nothing can bring it back, but nobody is left in the dark.
+/// The key was deleted: nothing can bring it back, but operators are alerted.
 async fn a_batch_that_redis_lost_is_told_and_shows_in_the_books(db: TestDb) {
     let Some(scene) = Scene::open(&db).await else { return };
     let (buffer, dead) = (&scene.test.buffer, db.relay("dead").await);

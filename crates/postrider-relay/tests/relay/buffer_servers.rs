@@ -1,4 +1,4 @@
-//! Buffers and the kinds of Redis: replicas, eviction, persistence, wrong keys.
+//! Buffers on different Redis setups: replicas, eviction, persistence, wrong keys.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use postrider_testkit::{PrivateServer, TempFolder, TestDb, eventually};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// After a fail-over the counts would be in the buffer again, and be counted twice.
+/// After a failover the counts would be in the buffer again, and would be counted twice.
 #[tokio::test]
 async fn a_batch_that_no_replica_has_is_not_saved_before_one_has_it() {
     let name = "a_batch_that_no_replica_has_is_not_saved_before_one_has_it";
@@ -45,7 +45,7 @@ async fn a_batch_that_no_replica_has_is_not_saved_before_one_has_it() {
     })
     .await;
     let id = look.batches[0].id;
-    // The worker has asked for it again since: only it takes a batch over.
+    // The worker has asked for it again since: only that worker takes the batch over.
     let asked = async || test.ask::<String>(&["INFO", "commandstats"]).await;
     let waits = |stats: &str| stats.lines().filter(|l| l.starts_with("cmdstat_wait")).count();
     eventually("the worker waits for replicas", async || (waits(&asked().await) > 0).then_some(()))
@@ -60,8 +60,8 @@ async fn a_batch_that_no_replica_has_is_not_saved_before_one_has_it() {
     test.assert_balanced(&db).await;
 }
 
-/// A machine that crashes loses what Redis has written and not brought to the disk: here a move. The
-/// counts are in the buffer again then, and would be saved once more if they had been saved before.
+/// A machine that crashes loses what Redis has written but not synced to disk: here a move. The
+/// counts are then in the buffer again, and would be saved twice if they had been saved before.
 #[tokio::test]
 async fn a_move_that_a_crash_of_the_machine_undoes_is_saved_once() {
     let name = "a_move_that_a_crash_of_the_machine_undoes_is_saved_once";
@@ -73,7 +73,7 @@ async fn a_move_that_a_crash_of_the_machine_undoes_is_saved_once() {
     };
     set("appendfsync", "always").await;
     test.buffer.increment("a", 1_000).await.unwrap();
-    // From here on nothing reaches the disk: while a snapshot is written, Redis brings no file to it.
+    // From here on nothing is synced to disk: while a snapshot is written, Redis does not fsync.
     set("appendfsync", "everysec").await;
     set("no-appendfsync-on-rewrite", "yes").await;
     set("rdb-key-save-delay", "60000000").await;
@@ -110,14 +110,14 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// How often the server was given that command.
+/// Returns how often the server received a command.
 fn calls(stats: &str, command: &str) -> u64 {
     let start = format!("cmdstat_{command}:calls=");
     let count = stats.lines().find_map(|line| line.strip_prefix(&start)?.split(',').next());
     count.map_or(0, |count| count.parse().unwrap())
 }
 
-/// The relay says what is wrong, and only starts when it was told to accept it.
+/// The relay says what is wrong, and starts only if it is configured to accept that.
 #[tokio::test]
 async fn a_redis_that_evicts_or_does_not_persist_is_refused() {
     let name = "a_redis_that_evicts_or_does_not_persist_is_refused";
@@ -150,7 +150,7 @@ async fn a_redis_that_evicts_or_does_not_persist_is_refused() {
     start(BufferConfig { durability: Durability::Warn, ..test.config() }).await.unwrap();
 }
 
-/// Scripts look at everything before they write, so a wrong key changes nothing.
+/// Scripts check everything before they write, so a wrong key changes nothing.
 #[tokio::test]
 async fn a_key_of_another_kind_is_refused_and_nothing_is_changed() {
     let name = "a_key_of_another_kind_is_refused_and_nothing_is_changed";
@@ -180,7 +180,7 @@ async fn a_key_of_another_kind_is_refused_and_nothing_is_changed() {
     assert_eq!(buffer.look().await.unwrap().batches.len(), 1, "of which nothing is kept");
 }
 
-/// A count that does not fit into 64 bits is refused where it is added.
+/// A count that does not fit into 64 bits is refused when it is added.
 #[tokio::test]
 async fn a_count_that_would_overflow_is_refused_by_name() {
     let name = "a_count_that_would_overflow_is_refused_by_name";

@@ -1,5 +1,5 @@
-//! Everything at once: writers, a database that goes away, workers that are killed, a slot that is
-//! moved. The sum in the table is the sum that was written.
+//! Everything at once: writers, a database that becomes unreachable, workers that are killed, a
+//! slot that moves. The sum in the table must be the sum that was written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 const WRITERS: i64 = 8;
-/// Increments of each: 200,000 in all, or with the variable `POSTRIDER_BUFFER_STORM` so many.
+/// Increments per writer: 200,000 in total, or as many as the variable `POSTRIDER_BUFFER_STORM`
+/// says.
 const EACH: i64 = 25_000;
 const FIELDS: i64 = 500;
-/// How long the database is away.
+/// How long the database is unreachable.
 const AWAY: Duration = Duration::from_secs(10);
 
 fn each() -> i64 {
@@ -25,7 +26,7 @@ fn each() -> i64 {
     each.and_then(|text| text.parse::<i64>().ok()).map_or(EACH, |all| all / WRITERS)
 }
 
-/// Writers with a connection each; answers the sum that they wrote.
+/// Starts writers with a connection each; returns the sum that they wrote.
 fn write(test: &TestBuffer) -> JoinHandle<i64> {
     let buffers: Vec<_> = (0..WRITERS).map(|_| Buffer::new(test.settings()).unwrap()).collect();
     tokio::spawn(async move {
@@ -52,7 +53,7 @@ struct Killable {
 }
 
 impl Killable {
-    /// In a runtime of its own, so that what it has spawned dies with it.
+    /// Starts it in a runtime of its own, so that everything that it spawned dies with it.
     fn start(test: &TestBuffer, url: &str, folder: &TempFolder) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -65,7 +66,7 @@ impl Killable {
         let url = url.to_owned();
         runtime.spawn(async move {
             let options = ConnectOptions { connections_max: 3, create: false };
-            // The database may be away at this moment.
+            // The database may be unreachable at this moment.
             let store: Arc<dyn Database> = loop {
                 match postrider::connect(&url, &options).await {
                     Ok(store) => break store,
@@ -113,7 +114,7 @@ async fn storm(kind: StoreKind, variable: &str, name: &str, moves_slot: bool) {
     let writing = write(&test);
     until_moved(&test, 1_000).await;
     let faults = async {
-        // Killed wherever they are, in turn, three times each.
+        // Killed at any point, in turn, three times each.
         for round in 0..6 {
             workers[round % 2].kill();
             let moved = test.buffer.look().await.unwrap().book.moved;
@@ -141,28 +142,25 @@ async fn storm(kind: StoreKind, variable: &str, name: &str, moves_slot: bool) {
     test.assert_balanced(&db).await;
 }
 
-/// On PostgreSQL.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sum_saved_is_the_sum_written_on_postgres() {
     let name = "the_sum_saved_is_the_sum_written_on_postgres";
     storm(StoreKind::Postgres, "REDIS_URL", name, false).await;
 }
 
-/// On MariaDB.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sum_saved_is_the_sum_written_on_mysql() {
     let name = "the_sum_saved_is_the_sum_written_on_mysql";
     storm(StoreKind::Mysql, "REDIS_URL", name, false).await;
 }
 
-/// On SQLite.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sum_saved_is_the_sum_written_on_sqlite() {
     let name = "the_sum_saved_is_the_sum_written_on_sqlite";
     storm(StoreKind::Sqlite, "REDIS_URL", name, false).await;
 }
 
-/// With a cluster whose nodes hand the buffer's slot around while everything goes on.
+/// With a cluster whose nodes move the buffer's slot around all the time.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sum_saved_is_the_sum_written_while_a_cluster_moves_the_slot() {
     let name = "the_sum_saved_is_the_sum_written_while_a_cluster_moves_the_slot";
@@ -187,7 +185,7 @@ async fn move_slot(test: &TestBuffer) {
         let id: redis::Value = ask(node, &["CLUSTER", "MYID"]).await;
         let redis::Value::BulkString(id) = id else { panic!("{id:?}") };
         ids.push(String::from_utf8(id).unwrap());
-        // The owner counts the keys of the slot as its own; only it answers without a redirection.
+        // Only the owner of the slot answers without a redirect.
         let client = redis::Client::open(format!("redis://{node}")).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
         let exists: redis::RedisResult<i64> =

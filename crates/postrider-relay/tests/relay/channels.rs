@@ -102,7 +102,7 @@ async fn slack_gets_a_text_that_calls_nobody() {
     assert!(text.contains(&held_event(7).event_id), "{text}");
 }
 
-/// With all that a text can have, and 200 KB of it: the last copy of an event.
+/// Returns an event with every kind of text, 200 KB of it: the last copy of an event.
 fn large_event() -> Event {
     let payload = "{\"note\":\"<!channel> & ``` ü\\n\"}".repeat(8_000);
     assert!(payload.len() > 200_000);
@@ -110,7 +110,7 @@ fn large_event() -> Event {
     Event { payload, headers, expires_at: Some(held_event(7).created_at), ..held_event(7) }
 }
 
-/// The event as JSON, as every channel that may carry payloads must deliver it.
+/// Returns the event as JSON, as every channel that may carry payloads must deliver it.
 fn as_json(event: &Event) -> Value {
     serde_json::to_value(event).unwrap()
 }

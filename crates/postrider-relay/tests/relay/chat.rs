@@ -52,7 +52,7 @@ async fn the_usual_text_says_what_happened_to_whom() {
     }
 }
 
-/// What is outside of the block would be formatted, and read as the sink's own words.
+/// Text outside of the block would be formatted, and would look like the sink's own words.
 #[tokio::test]
 async fn a_payload_does_not_leave_its_block_of_code() {
     let receiver = Receiver::start(|_| Reply::Status(200)).await;
@@ -64,7 +64,7 @@ async fn a_payload_does_not_leave_its_block_of_code() {
             assert_eq!(deliver(&sink.unwrap(), &event).await, [Outcome::Delivered]);
         }
     }
-    // A text that is cut keeps its end: without it, there is no block.
+    // A truncated text keeps the closing fence: without it, there is no block.
     let long = [
         Event { payload: format!("{}\n# Pay here", "`".repeat(1_400)), ..held_event(8) },
         Event {
@@ -126,8 +126,7 @@ async fn answers_mean_what_the_specification_says() {
     }
 }
 
-/// The wait is the longest of what they say, to the event that was refused; a text of Slack, a
-/// fraction of Discord.
+/// The wait comes from the refusal: whole seconds from Slack, a fraction of a second from Discord.
 #[tokio::test]
 async fn a_limit_that_was_passed_is_an_outage_with_its_own_time() {
     let told = json!({ "message": "slow", "retry_after": 2.5, "global": false });
@@ -149,7 +148,8 @@ async fn a_limit_that_was_passed_is_an_outage_with_its_own_time() {
     }
 }
 
-/// Six events to a webhook that takes two per window: they wait for the next window, unrefused.
+/// Six events to a webhook that accepts two per window: they wait for the next window and none is
+/// refused.
 #[tokio::test]
 async fn a_limit_that_is_announced_is_kept_by_waiting() {
     let count = std::sync::atomic::AtomicU32::new(0);
@@ -169,7 +169,7 @@ async fn a_limit_that_is_announced_is_kept_by_waiting() {
     assert_eq!(receiver.received().now_max, 1, "one at a time to a webhook");
 }
 
-/// No request is spent on a webhook that has said that it will refuse it, in this call and later.
+/// No request is sent to a webhook that has said that it will refuse it, in this call and later.
 #[tokio::test]
 async fn a_pause_beyond_the_deadline_is_told_to_all_and_nothing_is_sent() {
     let slow = full(429, &[("retry-after", "600")], json!({ "retry_after": 600.0 }));

@@ -24,11 +24,11 @@ on_each_store!(
     in_lanes_twenty_kills_in_a_row_dead_letter_nothing,
 );
 
-/// Variable with the URL of the database that the child works on.
+/// Variable with the URL of the child's database.
 const CHILD: &str = "POSTRIDER_TEST_CRASH_CHILD";
-/// Variable with the milliseconds that each of the child's deliveries takes.
+/// Variable with the duration of each of the child's deliveries, in milliseconds.
 const PACE: &str = "POSTRIDER_TEST_CRASH_PACE";
-/// What the child says when a delivery has begun.
+/// Line that the child prints when a delivery has begun.
 const DELIVERING: &str = "the child is delivering";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,14 +72,14 @@ fn start_child(db: &TestDb, pace_ms: u32) -> Child {
         .unwrap()
 }
 
-/// Runs the child to its end; answers whether it lived to see it.
+/// Runs the child to its end; returns whether it survived.
 async fn run_child(db: &TestDb, pace_ms: u32) -> bool {
     let child = start_child(db, pace_ms);
     let ended = tokio::time::timeout(2 * PATIENCE, child.wait_with_output()).await;
     ended.expect("the child ends").unwrap().status.success()
 }
 
-/// Runs the child until it delivers, then kills it. Answers whether there was anything to deliver.
+/// Runs the child until it delivers, then kills it. Returns whether there was anything to deliver.
 async fn kill_while_delivering(db: &TestDb, pace_ms: u32) -> bool {
     let mut child = start_child(db, pace_ms);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

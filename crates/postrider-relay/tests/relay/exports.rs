@@ -1,5 +1,5 @@
-//! What is exported can be imported again, whatever the row held: a database takes headers that no
-//! parser of ours follows, and texts of any characters.
+//! Exported dead letters can be imported again, whatever the row contains: a database accepts
+//! headers that the relay's parser cannot follow, and texts with any characters.
 
 use postrider::Event;
 use postrider::store::{
@@ -20,10 +20,10 @@ on_each_store!(
     fuzz_exports,
 );
 
-/// Rows whose dead letters are exported together.
+/// Number of rows whose dead letters are exported together.
 const TOGETHER: usize = 32;
 
-/// What an application wrote.
+/// A row that an application wrote.
 #[derive(Debug, Clone)]
 struct Row {
     aggregate_id: String,
@@ -35,7 +35,7 @@ fn row(headers: impl Into<String>) -> Row {
     Row { aggregate_id: "o-1".to_owned(), payload: "{}".to_owned(), headers: headers.into() }
 }
 
-/// A text in SQL, whatever its characters.
+/// Returns a text as a SQL literal, whatever its characters.
 fn literal(kind: StoreKind, text: &str) -> String {
     let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
     match kind {
@@ -45,7 +45,7 @@ fn literal(kind: StoreKind, text: &str) -> String {
     }
 }
 
-/// Whether the database takes it.
+/// Inserts a row. Returns whether the database accepts it.
 async fn insert(db: &TestDb, row: &Row) -> bool {
     let kind = db.store.kind();
     let text = |text: &str| literal(kind, text);
@@ -77,7 +77,7 @@ fn entries(letters: &[DeadLetter]) -> Vec<ImportEntry> {
     entries
 }
 
-/// What a receiver sees of events, in an order of its own.
+/// Returns what a receiver sees of events, sorted.
 fn contents(events: &[Event]) -> Vec<(String, String, String, Option<String>)> {
     let content = |event: &Event| {
         let Event { event_id, aggregate_id, payload, headers, .. } = event.clone();
@@ -88,7 +88,7 @@ fn contents(events: &[Event]) -> Vec<(String, String, String, Option<String>)> {
     contents
 }
 
-/// All rows become dead letters, a file, dead letters again, and events again.
+/// Turns all rows into dead letters, a file, dead letters again, and events again.
 async fn there_and_back(db: &TestDb, relay: &Lease) {
     let events = db.claim(relay, 1_000).await;
     let dead: Vec<_> = events.iter().map(|e| death(e, DeadReason::Integrity, "no")).collect();
@@ -121,7 +121,7 @@ async fn there_and_back(db: &TestDb, relay: &Lease) {
     db.execute(&format!("DELETE FROM {}_dlq", db.outbox.table())).await;
 }
 
-/// Numbers that are too large, headers that are nested deeply, half characters, repeated names, NUL.
+/// Numbers that are too large, deeply nested headers, lone surrogates, repeated names, NUL.
 async fn an_export_of_odd_rows_is_imported_again(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let deep = |levels: usize| format!("{{\"a\":{}1{}}}", "[".repeat(levels), "]".repeat(levels));
@@ -150,8 +150,8 @@ async fn an_export_of_odd_rows_is_imported_again(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// A file of another store may hold what this one does not take. It is refused with a reason, and the
-/// next entry goes on.
+/// A file of another store may contain what this one does not accept. The entry is refused with a
+/// reason, and the next one continues.
 async fn an_import_of_what_this_store_cannot_hold_is_refused(db: TestDb) {
     let relay = db.relay("relay-a").await;
     assert!(insert(&db, &row("{}")).await);
@@ -174,7 +174,7 @@ async fn an_import_of_what_this_store_cannot_hold_is_refused(db: TestDb) {
     assert_eq!(db.store.import(&db.outbox, &sound, "ann").await.unwrap(), Imported::Restored);
 }
 
-/// Texts that a database may take for headers, a payload or an id.
+/// Generates texts that a database may accept as headers, payload or id.
 fn rows() -> impl Strategy<Value = Row> {
     let pieces = [
         "{",

@@ -30,7 +30,7 @@ fn is_poison(event: &Event) -> bool {
     event.event_type == "Poison"
 }
 
-/// Reason and attempts of the one dead letter.
+/// Returns reason and attempts of the only dead letter.
 async fn the_dead(db: &TestDb) -> (Option<DeadReason>, i64) {
     let dead = async |column: &str| format!("SELECT {column} FROM orders_outbox_dlq");
     eventually("there is a dead letter", async || (db.count("_dlq").await > 0).then_some(())).await;
@@ -102,7 +102,7 @@ async fn a_sink_that_ignores_its_deadline_counts_as_down(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// The destination takes others, so it is the event: a `Down` is charged.
+/// The destination accepts others, so the event is the cause: a `Down` is charged.
 async fn a_poison_event_among_good_ones_dies_and_they_do_not(db: TestDb) {
     let script =
         |event: &Event, _| if is_poison(event) { Act::down("timeout") } else { Act::DELIVER };
@@ -123,7 +123,7 @@ async fn a_poison_event_among_good_ones_dies_and_they_do_not(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Alone, it cannot be told from an outage: nothing is spent before `outage_max`.
+/// Alone, it looks like an outage: nothing is spent before `outage_max`.
 async fn a_lone_poison_event_spends_nothing_until_the_outage_lasts_too_long(db: TestDb) {
     let (folder, sink) =
         (TempFolder::new(), ScriptedSink::scripted(|_, _| Act::down("timeout")).shared());
@@ -133,7 +133,7 @@ async fn a_lone_poison_event_spends_nothing_until_the_outage_lasts_too_long(db: 
     let relay = RunningRelay::with_preset(&db, &folder, &sink, preset);
     sink.until("ten tries", |log| log.tries(id) >= 10).await;
     let spent = db.column(id, "retry_count").await;
-    // On a machine too slow for that, the outage may be over its limit already.
+    // On a slow machine, the outage may have exceeded its limit already.
     if started.elapsed() < outage_max {
         assert_eq!(spent.as_deref(), Some("0"), "an outage is free");
     }
@@ -142,8 +142,8 @@ async fn a_lone_poison_event_spends_nothing_until_the_outage_lasts_too_long(db: 
     db.assert_balanced().await;
 }
 
-/// So many of them that the destination counts as down: what comes later still gets its turn, is
-/// delivered, and from then on they are charged.
+/// There are so many of them that the destination counts as down. A later event still gets its turn
+/// and is delivered, and from then on they are charged.
 async fn many_poison_events_do_not_starve_what_comes_after_them(db: TestDb) {
     let script =
         |event: &Event, _| if is_poison(event) { Act::down("timeout") } else { Act::DELIVER };

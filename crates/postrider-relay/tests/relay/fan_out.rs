@@ -14,8 +14,8 @@ on_each_store!(
     an_event_that_no_branch_takes_is_a_dead_letter_of_its_own_outbox,
 );
 
-/// The child's ids are given when the parent's events are settled, and many settles are under way at
-/// once. Nothing serves the child: its rows stay to be looked at.
+/// The child's ids are assigned when the parent's events are settled, and many settles run at once.
+/// No relay serves the child, so its rows stay for inspection.
 async fn copies_of_a_key_are_in_the_order_of_their_originals(db: TestDb) {
     const EVENTS: usize = 30_000;
     let folder = TempFolder::new();
@@ -29,7 +29,7 @@ async fn copies_of_a_key_are_in_the_order_of_their_originals(db: TestDb) {
         aggregate_type: None,
         filter: None,
     };
-    // The type tells the place, padded: it is compared as text.
+    // The type contains the position, zero-padded because it is compared as text.
     let event =
         |n: usize| NewEvent::new("account", format!("key-{}", n % 3), format!("{n:06}"), "{}");
     let events: Vec<NewEvent> = (0..EVENTS).map(event).collect();

@@ -21,14 +21,15 @@ on_each_server!(
 const HELD: &str = "SELECT count(*) FROM orders_outbox WHERE status = 'PROCESSING'";
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The same database through a proxy, with pools of `connections` connections.
+/// Connects to the same database through a proxy, with pools of `connections` connections.
 async fn through_a_proxy(db: &TestDb, connections: u32) -> (FaultProxy, Arc<dyn Database>) {
     let (proxy, url) = FaultProxy::in_front_of(&db.url).await;
     let options = ConnectOptions { connections_max: connections, create: false };
     (proxy, connect(&url, &options).await.unwrap())
 }
 
-/// A relay that says nothing to the database by itself, so that the next request is the one meant.
+/// Configures a relay that sends nothing to the database by itself, so that the next request is the
+/// intended one.
 fn silent_config(folder: &TempFolder) -> RelayConfig {
     RelayConfig {
         lease: HOUR,
@@ -40,8 +41,8 @@ fn silent_config(folder: &TempFolder) -> RelayConfig {
     }
 }
 
-/// Bytes of the request that commits a claim or a settle: PostgreSQL does each in one statement,
-/// which names the relay; MariaDB in a transaction.
+/// Returns bytes of the request that commits a claim or a settle. PostgreSQL does each in one
+/// statement, which names the relay; MariaDB in a transaction.
 fn commit_marker(db: &TestDb) -> &'static [u8] {
     match db.store.kind() {
         StoreKind::Postgres => b"@test-host",
@@ -69,7 +70,7 @@ async fn a_frozen_relay_is_fenced_and_comes_back_under_another_name(db: TestDb) 
     eventually("the other settled", async || (db.count("").await == 0).then_some(())).await;
     assert_eq!(db.integer("SELECT count(*) FROM orders_outbox_dlq").await, 0);
 
-    // The frozen one delivers as well, too late, and thaws: its settle changes nothing.
+    // The frozen relay delivers as well, too late, and thaws: its settle changes nothing.
     frozen_sink.open();
     frozen_sink.until_delivered(10).await;
     proxy.pass();
@@ -87,7 +88,7 @@ async fn a_frozen_relay_is_fenced_and_comes_back_under_another_name(db: TestDb) 
     db.assert_balanced().await;
 }
 
-/// A relay with one connection on which everything is prepared, and that waits to be woken.
+/// A relay with one connection, on which all statements are prepared, that waits to be woken.
 struct Quiet {
     proxy: FaultProxy,
     sink: Arc<ScriptedSink>,
@@ -116,8 +117,8 @@ async fn quiet_relay(db: &TestDb) -> Quiet {
     Quiet { proxy, sink, relay, _folder: folder }
 }
 
-/// A claim, giving back and another claim raise the version by three. Repeated until the answer
-/// that was lost is that of the claim meant, and not of a poll that came in between.
+/// A claim, a release and another claim raise the version by three. Repeated until the lost answer
+/// is that of the intended claim, and not of a poll in between.
 async fn a_claim_whose_answer_is_lost_is_given_back_and_delivered(db: TestDb) {
     let Quiet { proxy, sink, relay, _folder } = quiet_relay(&db).await;
     let mut delivered = 2;
@@ -167,8 +168,8 @@ async fn a_settle_whose_answer_is_lost_is_not_delivered_twice(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// As a restart looks to the relay: all connections break, and new ones are refused for a while
-/// that is longer than its lease.
+/// A restart, as the relay sees it: all connections break, and new ones are refused for longer than
+/// its lease.
 async fn an_outage_of_the_database_is_waited_through(db: TestDb) {
     let (folder, pace) = (TempFolder::new(), Duration::from_millis(5));
     let sink = ScriptedSink::delivering().paced(pace).shared();
@@ -189,7 +190,7 @@ async fn an_outage_of_the_database_is_waited_through(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Twelve times, the answer to whatever comes next is lost.
+/// Twelve times, the answer to the next request is lost.
 async fn answers_lost_at_random_lose_no_event(db: TestDb) {
     let folder = TempFolder::new();
     let sink = ScriptedSink::delivering().paced(Duration::from_millis(2)).shared();

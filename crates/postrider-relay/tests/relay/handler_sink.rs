@@ -94,7 +94,7 @@ async fn no_more_handlers_run_at_once_than_allowed() {
             let (now, most) = counted.clone();
             async move {
                 most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                // Time for any other one to begin.
+                // Gives every other handler time to begin.
                 for _ in 0..100 {
                     tokio::task::yield_now().await;
                 }
@@ -122,7 +122,7 @@ async fn an_event_type_without_a_handler_is_dead_at_once(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Events 1, 3, 5 are of one key, 2, 4, 6 of another; the third fails.
+/// Events 1, 3, 5 have one key, 2, 4, 6 another; the third fails.
 #[tokio::test]
 async fn with_order_kept_a_key_is_handled_one_at_a_time_and_stops_at_its_first_failure() {
     let handled = Arc::new(Mutex::new(Vec::new()));
@@ -131,7 +131,7 @@ async fn with_order_kept_a_key_is_handled_one_at_a_time_and_stops_at_its_first_f
         let seen = Arc::clone(&seen);
         async move {
             seen.lock().unwrap().push(event.id);
-            // The later ones of a key would be quicker, if they were let.
+            // Later events of a key would finish sooner if they ran at the same time.
             for _ in 0..10 - event.id {
                 tokio::task::yield_now().await;
             }

@@ -1,5 +1,5 @@
-//! When a destination counts as down, which events go to it then, and how it is taken up again. Time
-//! is handed in.
+//! When a destination counts as down, which events are sent to it then, and how it recovers. Times
+//! are passed in.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn down_asking(wait: Duration) -> Outcome {
     }
 }
 
-/// The health of a sink, and a clock that moves when it is told to.
+/// The health of a sink, and a clock that moves on demand.
 struct Scene {
     health: Health,
     now: Instant,
@@ -40,7 +40,7 @@ impl Scene {
         Self { health: Health::new(EVERY), now: Instant::now() }
     }
 
-    /// With this destination down, by five different events.
+    /// Creates a scene with this destination down, by five different events.
     fn down(destination: &str) -> Self {
         let scene = Self::new();
         scene.down_by(destination, 1..=5);
@@ -86,7 +86,7 @@ fn five_downs_of_different_events_open_a_destination() {
 
 #[test]
 fn half_of_twenty_calls_in_ten_seconds_open_a_destination() {
-    // Every second one fails: never two in a row.
+    // Every second call fails: never two in a row.
     let mut scene = Scene::new();
     for id in 1..=19 {
         scene.pass(Duration::from_millis(450));
@@ -95,7 +95,8 @@ fn half_of_twenty_calls_in_ten_seconds_open_a_destination() {
     }
     assert_eq!(scene.record("a", 21, &down()), Some(Turn::WentDown));
 
-    // A success of a call that was under way closes nothing: there are as many failures beside it.
+    // A success of a call that was in flight does not close the breaker: there are as many
+    // failures.
     assert_eq!(scene.record("a", 22, &Outcome::Delivered), None);
     scene.pass(EVERY);
     assert_eq!(scene.appoint("a", &[23]), Some(23));
@@ -269,7 +270,7 @@ fn a_thousand_destinations_are_remembered_and_the_stalest_goes() {
         scene.record(&format!("host-{number}"), number, &down());
     }
     scene.pass(Duration::from_millis(1));
-    // Heard of again, so that the second one is the stalest now.
+    // Used again, so that the second one is the oldest now.
     scene.record("host-0", 5_000, &down());
     scene.record("one more", 1, &down());
     assert_eq!(scene.view("host-0").down_streak, 2);
@@ -291,8 +292,8 @@ fn an_event_of_which_no_message_can_be_made_says_nothing_about_its_destination()
     assert_eq!(scene.view("b"), HealthView::default());
 }
 
-/// The answers of a batch come together, after the slowest: what was taken before an outage says
-/// nothing of the outage.
+/// The outcomes of a batch arrive together, after the slowest: a delivery before an outage says
+/// nothing about the outage.
 #[test]
 fn a_success_counts_from_when_the_event_was_sent() {
     let mut scene = Scene::new();
@@ -303,7 +304,7 @@ fn a_success_counts_from_when_the_event_was_sent() {
     assert_eq!(scene.view("a").last_success_at, Some(event.claimed_at));
 }
 
-/// Whatever waits for it would never be told that it is back.
+/// Events that wait for it would never learn that it is back.
 #[test]
 fn a_destination_that_is_down_is_not_forgotten_for_others() {
     let mut scene = Scene::down("a");
@@ -314,7 +315,7 @@ fn a_destination_that_is_down_is_not_forgotten_for_others() {
     assert!(scene.view("a").open);
 }
 
-/// It may be back sooner, and then nothing is left to tell those that wait.
+/// It may be back sooner, and nothing would notify the waiting events.
 #[test]
 fn events_wait_no_longer_than_their_limit_however_long_the_destination_asks_for() {
     let (scene, limit) = (Scene::new(), Duration::from_secs(10));

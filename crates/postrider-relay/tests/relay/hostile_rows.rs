@@ -1,5 +1,5 @@
-//! One row never stops the others, whatever its columns hold. Each value is written twice: with the
-//! columns that the printed GRANTs leave to an application, and with all of them.
+//! One row never stops the others, whatever its columns contain. Each value is written twice: with
+//! the columns that the printed GRANTs allow an application to write, and with all of them.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -34,7 +34,7 @@ const APPLICATION: [&str; 11] = [
     "next_retry_at",
     "expires_at",
 ];
-/// Columns that are the relay's or the database's.
+/// Columns that belong to the relay or the database.
 const OTHERS: [&str; 13] = [
     "id",
     "status",
@@ -53,7 +53,7 @@ const OTHERS: [&str; 13] = [
 const COUNTERS: [&str; 5] =
     ["retry_count", "redrive_count", "crash_count", "max_retries", "version"];
 
-/// Values that are hard on somebody: on the driver, on arithmetic, on text, on states.
+/// Returns values that may break the driver, arithmetic, text or states.
 fn values(kind: StoreKind, column: &str) -> Vec<String> {
     let times = match kind {
         StoreKind::Postgres => vec![
@@ -112,14 +112,14 @@ fn values(kind: StoreKind, column: &str) -> Vec<String> {
         _ => texts.clone(),
     };
     let any = times.into_iter().chain(numbers).chain(texts).chain(["NULL"]);
-    // Its own kind of values weighs as much as all others together.
+    // Values of the column's own kind weigh as much as all others together.
     let own: Vec<_> = own.into_iter().map(str::to_owned).collect();
     let any: Vec<_> = any.map(str::to_owned).collect();
     let repeats = any.len() / own.len().max(1) + 1;
     own.iter().cycle().take(own.len() * repeats).chain(&any).cloned().collect()
 }
 
-/// Numbers from a seed, which a failure prints.
+/// Random numbers from a seed, which a failure prints.
 struct Random(u64);
 
 impl Random {
@@ -142,7 +142,7 @@ impl Random {
     }
 }
 
-/// An INSERT with these values beside what is required.
+/// Builds an INSERT with these values and the required columns.
 fn insert(number: usize, set: &[(&str, String)]) -> String {
     let required = [
         ("aggregate_type", "'hostile'".to_owned()),
@@ -155,7 +155,7 @@ fn insert(number: usize, set: &[(&str, String)]) -> String {
     let all: Vec<_> = set.iter().cloned().chain(missing).collect();
     let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
     let values: Vec<_> = all.iter().map(|(_, value)| value.as_str()).collect();
-    // On PostgreSQL only who overrides the identity writes it.
+    // On PostgreSQL, the identity can be written only with this override.
     let overriding = names.contains(&"id");
     format!(
         "INSERT INTO orders_outbox ({}) {}VALUES ({})",
@@ -200,7 +200,7 @@ async fn deliver(db: &TestDb, claim: ClaimMode, healthy: &HashSet<i64>) -> Vec<D
     operators_get_by(db).await
 }
 
-/// What operators look at does not fail, and every dead letter can be resolved.
+/// Checks that the operators' views do not fail, and that every dead letter can be resolved.
 async fn operators_get_by(db: &TestDb) -> Vec<DeadLetter> {
     let (store, outbox) = (&db.store, &db.outbox);
     let page = Page::first(500);
@@ -239,7 +239,7 @@ async fn write_and_deliver(db: &TestDb, columns: &[&str], only: &[&str]) {
 async fn a_time_that_cannot_be_read_stops_no_other_row(db: TestDb) {
     let times = values(db.store.kind(), "expires_at");
     let times: HashSet<&str> = times.iter().map(String::as_str).collect();
-    // 'infinity' may be refused or read; a row that waits for ever would not be settled here.
+    // 'infinity' may be refused or read; a row that waits forever would not be settled here.
     let times: Vec<&str> = times.into_iter().collect();
     write_and_deliver(&db, &["expires_at", "next_retry_at", "created_at", "updated_at"], &times)
         .await;
@@ -248,7 +248,7 @@ async fn a_time_that_cannot_be_read_stops_no_other_row(db: TestDb) {
 async fn a_counter_at_its_limit_stops_no_other_row(db: TestDb) {
     let limits = ["2147483647", "-2147483648", "9223372036854775807", "-9223372036854775808"];
     write_and_deliver(&db, &COUNTERS, &limits).await;
-    // By an update, the owner goes as far as the table lets it.
+    // With an update, the owner can go as far as the table allows.
     for claim in [ClaimMode::Rows, ClaimMode::Lanes] {
         let healthy: HashSet<i64> = db.append_orders(30).await.into_iter().collect();
         for (column, id) in COUNTERS.iter().zip(&healthy) {
@@ -263,7 +263,8 @@ async fn a_counter_at_its_limit_stops_no_other_row(db: TestDb) {
     }
 }
 
-/// A row that says it is held, dead or tried is as new as any other: nobody but the relay says so.
+/// A row that claims to be held, dead or tried is treated as new: only the relay may set these
+/// states.
 async fn a_forged_state_is_set_back(db: TestDb) {
     let at = db.time("2026-01-01 00:00:00");
     let forged: [&[(&str, String)]; 4] = [
@@ -287,7 +288,7 @@ async fn a_forged_state_is_set_back(db: TestDb) {
     assert!(letters.is_empty(), "they are delivered like any other: {letters:?}");
 }
 
-/// Where the database takes bytes that are no text, they are not delivered as something else.
+/// If the database accepts bytes that are not text, they are not delivered as something else.
 async fn a_text_that_cannot_be_read_is_a_dead_letter(db: TestDb) {
     if db.store.kind() != StoreKind::Sqlite {
         let refused = match db.store.kind() {
@@ -304,7 +305,7 @@ async fn a_text_that_cannot_be_read_is_a_dead_letter(db: TestDb) {
         let healthy: HashSet<i64> = db.append_orders(5).await.into_iter().collect();
         for column in ["payload", "aggregate_id", "event_type", "request_id"] {
             let set = [(column, "CAST(x'61ff62' AS TEXT)".to_owned())];
-            // The second time, the request id is a repeat.
+            // The second time, the request id is a duplicate.
             let repeat = column == "request_id" && claim == ClaimMode::Lanes;
             assert_eq!(try_insert(&db, 1, &set).await, !repeat, "{column}");
         }
@@ -319,7 +320,8 @@ async fn a_text_that_cannot_be_read_is_a_dead_letter(db: TestDb) {
     }
 }
 
-/// What a table without checks took; the migration that brings them leaves rows that can be worked on.
+/// A table without checks accepted any value; the migration that adds the checks leaves rows that
+/// can be processed.
 async fn rows_from_before_the_guard_are_corrected_by_a_migration(db: TestDb) {
     db.drop_guard().await;
     let healthy: HashSet<i64> = db.append_orders(20).await.into_iter().collect();
@@ -333,7 +335,8 @@ async fn rows_from_before_the_guard_are_corrected_by_a_migration(db: TestDb) {
     }
     assert!(db.count("").await > 40, "some were taken");
     db.store.migrate(&[OutboxSpec::new(db.outbox.clone())]).await.unwrap();
-    // What was marked dead by hand waits for upkeep, what waits for the year 9999 for nobody.
+    // Rows marked dead by hand wait for maintenance; rows due in the year 9999 would never be
+    // processed.
     let due = match db.store.kind() {
         StoreKind::Postgres => "next_retry_at > now() + interval '1 day'",
         StoreKind::Mysql => "next_retry_at > UTC_TIMESTAMP(6) + INTERVAL 1 DAY",
@@ -376,7 +379,7 @@ async fn arbitrary_values(db: &TestDb, columns: &[&str], updates: bool) {
     }
 }
 
-/// Changes hostile rows by hand. Not their id, type and time: those the ledger has counted.
+/// Changes hostile rows by hand, except for id, type and time, which the ledger has counted.
 async fn update(db: &TestDb, random: &mut Random) {
     let counted = ["id", "event_type", "created_at"];
     let columns: Vec<&str> =

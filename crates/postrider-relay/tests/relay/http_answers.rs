@@ -1,4 +1,4 @@
-//! What the HTTP sink makes of answers, and of none.
+//! How the HTTP sink interprets responses, and missing ones.
 
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ async fn no_answer_is_an_outage_and_no_secret_is_in_its_words() {
     assert!(is_down(&outcome) && !format!("{outcome:?}").contains("hush"), "{outcome:?}");
 }
 
-/// The destination said that it took the event; what it says after that does not matter.
+/// The destination said that it accepted the event; the rest of the response does not matter.
 #[tokio::test]
 async fn a_body_that_is_slow_or_huge_is_cut_off() {
     assert_eq!(one(Reply::SlowBody).await, Outcome::Delivered);
@@ -127,7 +127,7 @@ async fn five_downs_stop_the_rest_of_the_call() {
     assert!(is_down(&again[0]), "the next call tries again");
 }
 
-/// One that is down does not keep the others from their events.
+/// A host that is down does not delay the events of the others.
 #[tokio::test]
 async fn hosts_do_not_share_their_fate() {
     let (up, down) = (
@@ -153,7 +153,7 @@ async fn hosts_do_not_share_their_fate() {
     }
 }
 
-/// A request must not outlive the call: the relay would take all of its outcomes for lost.
+/// A request must not outlive the call: the relay would consider all of its outcomes lost.
 #[tokio::test]
 async fn no_request_goes_on_beyond_the_deadline_of_the_call() {
     let receiver = Receiver::start(|request| match request.body.contains("\"order\":1}") {

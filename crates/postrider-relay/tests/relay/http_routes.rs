@@ -134,7 +134,7 @@ async fn each_secret_signs_what_is_sent() {
     }
 }
 
-/// As a receiver computes it.
+/// Computes a signature as a receiver does.
 fn signature(secret: &str, content: &str) -> String {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
@@ -145,7 +145,7 @@ fn signature(secret: &str, content: &str) -> String {
     format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
 }
 
-/// Events of `keys` keys in turn.
+/// Returns events of `keys` keys in turn.
 fn of_keys(count: i64, keys: i64) -> Vec<Event> {
     (1..=count)
         .map(|id| Event { aggregate_id: format!("k{}", id % keys), ..held_event(id) })
@@ -175,7 +175,7 @@ async fn with_order_kept_a_key_is_one_at_a_time_and_keys_are_side_by_side() {
     }
 }
 
-/// The answer of event 5 is never heard; it may have arrived, and 9 may not overtake it.
+/// The answer to event 5 is lost; it may have arrived, and 9 must not overtake it.
 #[tokio::test]
 async fn with_order_kept_the_first_that_is_not_delivered_stops_its_key_only() {
     for (reply, is_down) in [(Reply::Close, true), (Reply::Status(422), false)] {
@@ -219,7 +219,7 @@ async fn a_proxy_is_asked_instead_of_the_host() {
     assert!(!error.contains("hush"), "{error}");
 }
 
-/// By address and by name: what a name means is decided where the connection is made.
+/// By address and by name: a name is resolved where the connection is made.
 #[tokio::test]
 async fn the_guard_connects_to_no_private_address() {
     let receiver = taking().await;
@@ -234,7 +234,7 @@ async fn the_guard_connects_to_no_private_address() {
         assert!(error.contains("deny_private_addresses"), "{host}: {error}");
         let error = sink.check().await.unwrap_err().to_string();
         assert!(error.contains("deny_private_addresses") && error.contains("`api`"), "{error}");
-        // Where the event says where to, it is the event that is refused.
+        // If the event determines the host, the event is refused.
         let sink = guarded(format!("http://{{aggregate_id}}:{port}/"));
         let event =
             Event { aggregate_id: host.trim_matches(['[', ']']).to_owned(), ..held_event(1) };

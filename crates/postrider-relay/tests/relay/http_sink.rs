@@ -1,4 +1,4 @@
-//! What the HTTP sink sends.
+//! The requests that the HTTP sink sends.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ async fn values_in_the_url_stay_in_their_place() {
     }
 }
 
-/// No encoding keeps these in their place.
+/// No encoding makes these safe.
 #[tokio::test]
 async fn an_event_cannot_climb_out_of_its_path() {
     let receiver = Receiver::start(|_| Reply::Status(200)).await;
@@ -100,7 +100,7 @@ async fn identity_and_context_travel_in_headers() {
     }
 }
 
-/// A receiver decodes what begins with the mark, and nothing else.
+/// A receiver decodes values that begin with the prefix, and no others.
 #[tokio::test]
 async fn header_values_have_one_reading() {
     let receiver = Receiver::start(|_| Reply::Status(200)).await;
@@ -123,7 +123,7 @@ async fn header_values_have_one_reading() {
     }
 }
 
-/// Some servers answer 411 to a request whose length they are not told.
+/// Some servers answer 411 to a request without a length.
 #[tokio::test]
 async fn an_empty_payload_has_a_length() {
     let receiver = Receiver::start(|_| Reply::Status(200)).await;

@@ -30,12 +30,12 @@ pub(crate) fn of_key(key: &str, event_type: &str) -> NewEvent {
     NewEvent::new("account", key, event_type, "{}")
 }
 
-/// So many events for each of so many keys, in turn.
+/// Returns `each` events for each of `keys` keys, in turn.
 pub(crate) fn in_turn(keys: usize, each: usize) -> Vec<NewEvent> {
     (0..keys * each).map(|n| of_key(&format!("key-{}", n % keys), "Moved")).collect()
 }
 
-/// Appends as fast as the sink takes, until it is stopped.
+/// Appends as fast as the sink accepts, until it is stopped.
 pub(crate) struct Traffic {
     stop: CancellationToken,
     task: JoinHandle<usize>,
@@ -49,7 +49,7 @@ impl Traffic {
             let mut appended = 0;
             while !stopped.is_cancelled() {
                 appended += db.append(&in_turn(25, 4)).await.len();
-                // Some of it is always on its way.
+                // Some events are always in flight.
                 sink.until_delivered(appended - 50).await;
             }
             appended
@@ -57,7 +57,7 @@ impl Traffic {
         Self { stop, task }
     }
 
-    /// Answers how many it appended.
+    /// Returns how many events were appended.
     pub(crate) async fn stop(self) -> usize {
         self.stop.cancel();
         self.task.await.unwrap()
@@ -72,7 +72,7 @@ fn relay(db: &TestDb, folder: &TempFolder, sink: &std::sync::Arc<ScriptedSink>) 
     RunningRelay::quick(db, folder, sink)
 }
 
-/// Enough attempts that nothing dies.
+/// Returns a preset with enough attempts that nothing dies.
 fn patient() -> Preset {
     Preset { max_retries: 100, ..quick_preset() }
 }
@@ -80,7 +80,7 @@ fn patient() -> Preset {
 async fn events_of_a_key_arrive_in_order_through_retries(db: TestDb) {
     use_lanes(&db).await;
     let ids = db.append(&in_turn(7, 40)).await;
-    // Each event fails once or twice, at different times.
+    // Each event fails once or twice, at different times, or not at all.
     let script = |event: &Event, tries: usize| match i64::try_from(tries).unwrap() <= event.id % 3 {
         true => Act::retry("not yet"),
         false => Act::DELIVER,
@@ -147,7 +147,7 @@ async fn a_parked_key_stops_until_an_operator_releases_it(db: TestDb) {
     eventually("the head is dead", async || (db.count("_dlq").await == 1).then_some(())).await;
     sink.until_delivered(good.len()).await;
     relay.stop().await;
-    // It is stopped in the database: another relay finds it so.
+    // The key is stopped in the database, so another relay finds it stopped.
     let relay = start();
     let more = db.append(&in_turn(3, 5)).await;
     sink.until_delivered(good.len() + more.len()).await;
@@ -261,7 +261,7 @@ async fn a_relay_that_stops_in_the_middle_leaves_the_rest_in_order_for_the_next(
     assert_eq!(db.count("").await, 0);
 }
 
-/// The relay answered, but we never heard whether it still was ours: it was not.
+/// The relay is fenced while its events are in flight.
 async fn a_lease_lost_in_the_middle_loses_nothing_and_breaks_no_order(db: TestDb) {
     use_lanes(&db).await;
     let ids = db.append(&in_turn(6, 50)).await;
@@ -295,7 +295,7 @@ async fn a_head_that_an_operator_removed_lets_its_key_go_on(db: TestDb) {
         Preset { max_retries: 1000, ..quick_preset() },
     );
     sink.until("the head was tried", |log| log.tries(head) > 1).await;
-    // Until it is not in flight, and stays gone.
+    // Repeated until the row is not in flight and stays gone.
     eventually("it is removed", async || {
         db.execute(&format!("DELETE FROM orders_outbox WHERE id = {head}")).await;
         let left = format!("SELECT count(*) FROM orders_outbox WHERE id = {head}");
@@ -325,7 +325,7 @@ async fn a_sink_that_panics_spends_attempts_and_breaks_no_order(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// What makes lanes fast: a row in flight is as it was inserted.
+/// This makes lanes fast: a row in flight is unchanged since its insert.
 async fn nothing_is_written_before_an_event_is_settled(db: TestDb) {
     use_lanes(&db).await;
     let ids = db.append(&in_turn(3, 3)).await;

@@ -27,7 +27,7 @@ mod each_server {
 
 on_each_store!(the_lanes_of_a_dead_relay_are_taken_over_and_the_crash_is_counted);
 
-/// Lanes that each owner has, ascending.
+/// Returns the number of lanes of each owner, ascending.
 async fn owned(db: &TestDb) -> Vec<i64> {
     let mut counts = Vec::new();
     for rank in 0..5 {
@@ -95,8 +95,8 @@ async fn a_relay_that_never_gives_up_its_lanes_keeps_what_is_in_flight_there(db:
     assert_eq!([one, two].concat(), ids, "in order, each once, whoever delivered it");
 }
 
-/// A fail-over or a restored backup may take back who owns which lanes, without lost ids to notice
-/// it by.
+/// A failover or a restored backup may undo the ownership of lanes, without lost ids that would
+/// reveal it.
 async fn lanes_that_a_restored_server_gives_to_another_relay_are_left_to_it(db: TestDb) {
     use_lanes(&db).await;
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());

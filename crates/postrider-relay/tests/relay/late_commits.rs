@@ -35,8 +35,8 @@ async fn an_event_that_commits_late_arrives_before_the_next_of_its_key(db: TestD
     assert_eq!(sink.log().delivered().len(), 60, "each once");
 }
 
-/// Writers that hold their transactions open for random times; one writer at a time has a key, as
-/// an application that locks the account would.
+/// Writers that hold their transactions open for random times; each key has one writer at a time,
+/// as in an application that locks the account.
 async fn thousands_of_transactions_of_random_length_lose_nothing_and_keep_the_order_of_each_key(
     db: TestDb,
 ) {

@@ -1,4 +1,4 @@
-//! The log sink says what was delivered, and never what was in it.
+//! The log sink logs what was delivered, and never its content.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! Tests of the relay: each module is a theme. One binary, because linking it is what costs.
+//! Tests of the relay: each module is a topic. They are one binary, because linking is the
+//! expensive part.
 
 // A test fails by panicking: here an unwrap is the assertion that the step before it worked.
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! What an event looks like as a message: plain, and as a CloudEvent.
+//! The message of an event: plain, and as a CloudEvent.
 
 use std::borrow::Cow;
 
@@ -36,7 +36,8 @@ fn of(form: Form) -> EnvelopeSettings {
     EnvelopeSettings { form, ..EnvelopeSettings::default() }
 }
 
-/// In every form the same, and nothing that the event claims to be.
+/// Checks that identity and context are the same in every form, and that nothing forged is passed
+/// on.
 fn carries_identity(headers: &[(String, String)]) {
     for (name, value) in [
         ("postrider-event-id", held_event(7).event_id.as_str()),

@@ -1,4 +1,4 @@
-//! A change of the claim mode while traffic runs.
+//! Changes of the claim mode under traffic.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ async fn a_relay_configured_for_the_old_mode_stops_serving_and_says_so(db: TestD
     sink.until_delivered(3).await;
     db.store.set_mode(&db.outbox, ClaimMode::Lanes, "olga").await.unwrap();
     alerts.until("Outbox orders is not served by this relay").await;
-    // Another one, which follows the database, is not kept waiting by it.
+    // Another relay, which follows the database, does not have to wait for it.
     let other = ScriptedSink::delivering().shared();
     let willing = RunningRelay::quick(&db, &folder, &other);
     db.append_orders(5).await;

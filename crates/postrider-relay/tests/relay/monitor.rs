@@ -1,5 +1,5 @@
-//! The monitor, on real tables: what holds is told once, by the relay that it concerns, and so is
-//! its end.
+//! The monitor, on real tables: a condition is reported once, by the relay responsible for it, and
+//! so is its end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,7 +95,7 @@ async fn an_outage_is_told_and_so_is_its_end(db: TestDb) {
     assert_eq!(raised.severity, Severity::Critical);
     down.store(false, Ordering::SeqCst);
     sink.until_delivered(10).await;
-    // Enough good calls that the bad ones are less than one in twenty.
+    // Enough good calls that the bad ones are fewer than one in twenty.
     db.append_orders(800).await;
     people.until_resolved("found the destination up").await;
     relay.stop().await;
@@ -128,8 +128,8 @@ async fn the_report_has_types_states_and_dead_letters(db: TestDb) {
     relay.stop().await;
 }
 
-/// Two relays serve the outbox; each sees the same tables. One tells. When it is gone, the other
-/// does.
+/// Two relays serve the outbox and see the same tables. One of them alerts; when it is gone, the
+/// other does.
 async fn what_the_tables_show_is_told_by_one_of_several_relays(db: TestDb) {
     let folder = TempFolder::new();
     let (first_people, second_people) = (RecordedAlerts::new(false), RecordedAlerts::new(false));

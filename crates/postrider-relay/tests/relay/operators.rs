@@ -1,4 +1,4 @@
-//! What operators ask for reaches every relay: pauses, bulk jobs, rules for automatic retry.
+//! Operators' actions reach every relay: pauses, bulk jobs, rules for automatic retry.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ on_each_store!(
     a_rule_sends_in_the_order_of_the_dead_letters_and_passes_one_that_cannot_be_sent,
 );
 
-/// Waits until all relays have beaten that often, and so have read what operators wrote before.
+/// Waits for `beats` heartbeats, after which the relays have read what operators wrote before.
 async fn heartbeats(db: &TestDb, beats: i64) {
     let total = async || {
         let pulses = db.store.relays().await.unwrap();
@@ -31,7 +31,7 @@ async fn heartbeats(db: &TestDb, beats: i64) {
     eventually("the relay beats on", async || (total().await >= target).then_some(())).await;
 }
 
-/// The pause was made before the relay started: it is a row, and outlives restarts.
+/// The pause was made before the relay started: it is a row, and survives restarts.
 async fn a_paused_outbox_starts_nothing_until_it_is_resumed(db: TestDb) {
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
     db.store.pause(PauseKind::Outbox, "orders", "olga", "upgrade").await.unwrap();
@@ -104,7 +104,7 @@ async fn a_job_that_nobody_runs_is_worked_on_by_the_leader(db: TestDb) {
     db.store.retire(&lease).await.unwrap();
     let canary = Some(Canary { count: 3, within_s: 600 });
     let job = db.store.create_job(&db.outbox, &retry_all(canary)).await.unwrap();
-    // A runner took it, and died: its last sign of life is long ago.
+    // A runner took it and died: its last sign of life is long ago.
     db.store.take_job(job.id, "dead-runner", Duration::from_secs(60)).await.unwrap().unwrap();
     db.age("postrider_jobs", "beat_at", Duration::from_secs(3_600), "1 = 1").await;
 
@@ -184,7 +184,7 @@ async fn a_rule_sends_in_the_order_of_the_dead_letters_and_passes_one_that_canno
     let lease = db.relay("before").await;
     let letters = db.bury_many(&lease, 4).await;
     db.store.retire(&lease).await.unwrap();
-    // The outbox takes no such headers; the table of dead letters takes anything.
+    // The outbox does not accept such headers; the table of dead letters accepts anything.
     let spoil = "UPDATE orders_outbox_dlq SET headers = '[]' WHERE id =";
     db.execute(&format!("{spoil} {}", letters[1])).await;
     let rule = AutoRetry {
@@ -245,7 +245,7 @@ async fn dead_letters_that_fit_a_rule_are_sent_again_so_often_and_no_more(db: Te
     let redrives = "SELECT max(redrive_count) FROM orders_outbox_dlq WHERE event_type = 'Never'";
     let end = async || {
         let letters = db.letters().await;
-        // Between two of its retries there are two letters as well.
+        // Between two of its retries there are also two dead letters.
         let sent = db.integer(redrives).await == 2;
         (sent && db.count("").await == 0 && letters.len() == 2).then_some(letters)
     };

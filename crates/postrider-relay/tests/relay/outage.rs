@@ -1,4 +1,4 @@
-//! Outages: what waits, what goes on, what is charged, and how a destination is taken up again.
+//! Outages: what waits, what continues, what is charged, and how a destination recovers.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -72,7 +72,7 @@ async fn an_event_that_always_times_out_dies_and_the_thousand_behind_it_arrive(d
     db.assert_balanced().await;
 }
 
-/// 52 of them alone cannot be told from an outage, so that nothing is spent before `outage_max`.
+/// 52 of them alone look like an outage, so nothing is spent before `outage_max`.
 async fn events_that_always_time_out_die_once_the_outage_lasts_too_long(db: TestDb) {
     let sink = ScriptedSink::scripted(poisoned).to_one_destination().shared();
     let folder = TempFolder::new();
@@ -82,7 +82,7 @@ async fn events_that_always_time_out_die_once_the_outage_lasts_too_long(db: Test
     let relay = RunningRelay::with_preset(&db, &folder, &sink, preset);
     sink.until("probes are sent", |log| log.answers.len() > 20).await;
     let spent = db.count("_attempts").await;
-    // On a machine too slow for that, the outage may be over its limit already.
+    // On a slow machine, the outage may have exceeded its limit already.
     if started.elapsed() < outage_max {
         assert_eq!(spent, 0, "an outage is free");
     }
@@ -92,8 +92,8 @@ async fn events_that_always_time_out_die_once_the_outage_lasts_too_long(db: Test
     db.assert_balanced().await;
 }
 
-/// Those of the one that is down come first, and are more than all others: neither a claim for them
-/// nor their turn in a batch may keep out the others.
+/// The events of the destination that is down come first, and outnumber all others: neither
+/// claiming them nor their share of a batch may keep out the others.
 async fn one_of_twenty_destinations_is_down_and_the_others_go_on(db: TestDb) {
     let script = |event: &Event, _| match event.aggregate_type.as_str() {
         "host-0" => Act::down("connection refused"),
@@ -104,7 +104,7 @@ async fn one_of_twenty_destinations_is_down_and_the_others_go_on(db: TestDb) {
     for host in 1..20 {
         append_orders(&db, &format!("host-{host}"), 50).await;
     }
-    // Probes are far apart here: what the others get, they get between two of them.
+    // Probes are far apart here: everything that the others get, they get between two probes.
     let idle_poll = Duration::from_secs(60);
     let preset = Preset { batch: 100, idle_poll, ..quick_preset() };
     let relay = RunningRelay::with_preset(&db, &folder, &sink, preset);
@@ -123,7 +123,7 @@ async fn one_of_twenty_destinations_is_down_and_the_others_go_on_in_lanes(db: Te
     one_of_twenty_destinations_is_down_and_the_others_go_on(db).await;
 }
 
-/// One batch at a time, in which every second event is for a host that says nothing.
+/// One batch at a time, in which every second event is for a host that does not answer.
 async fn a_probe_that_waits_for_its_timeout_keeps_nobody_waiting(db: TestDb) {
     let silent = Receiver::start(|_| Reply::Silence).await;
     let well = Receiver::start(|_| Reply::Status(204)).await;
@@ -144,14 +144,15 @@ async fn a_probe_that_waits_for_its_timeout_keeps_nobody_waiting(db: TestDb) {
     let call = |n: usize| NewEvent::new(&*hosts[n % 2], n.to_string(), "OrderPlaced", "{}");
     db.append(&(0..800).map(call).collect::<Vec<_>>()).await;
     well.until("the other is served", |received| received.requests.len() == 400).await;
-    // Eighty batches, half of them behind a probe that waits for its timeout, if it had their place.
+    // Eighty batches, half of which would wait for a probe's timeout if the probe took their
+    // permit.
     let probes = silent.received().requests.len() - before;
     assert!(probes < 15, "{probes} probes");
     relay.stop().await;
     db.assert_balanced().await;
 }
 
-/// One batch at a time, and an answer to the probe that comes when all others are delivered.
+/// One batch at a time, and the answer to the probe arrives only after all others are delivered.
 async fn while_a_probe_is_under_way_others_are_served(db: TestDb) {
     let down = Receiver::start(|_| Reply::Status(503)).await;
     let well = Receiver::start(|_| Reply::Status(204)).await;
@@ -164,7 +165,7 @@ async fn while_a_probe_is_under_way_others_are_served(db: TestDb) {
     let folder = TempFolder::new();
     append_orders(&db, &port(&down), 20).await;
     let relay = RunningRelay::on(&db.store, quick_config(&folder), outbox);
-    // Each event goes once before it is down, so that more than those are probes.
+    // Each event is sent once before the destination is down, so any further requests are probes.
     down.until("it is down, and is probed", |received| received.requests.len() > 25).await;
     down.shut();
     down.until("a probe is under way", |received| received.now == 1).await;
@@ -186,7 +187,7 @@ async fn while_a_probe_is_under_way_others_are_served_in_lanes(db: TestDb) {
 async fn plain_counting_holds_nothing_back(db: TestDb) {
     let sink = ScriptedSink::scripted(|_, _| Act::down("503")).to_one_destination().shared();
     let folder = TempFolder::new();
-    // Probes would come too far apart for any of these to be tried three times.
+    // Probes would be too far apart for any of these to be tried three times.
     let idle_poll = Duration::from_secs(60);
     let preset = Preset { outage_spends_attempts: true, idle_poll, ..quick_preset() };
     append_orders(&db, "order", 40).await;
@@ -236,7 +237,7 @@ async fn a_destination_that_is_back_gets_one_event_then_two_then_four(db: TestDb
     db.assert_balanced().await;
 }
 
-/// Sends one request per event to a destination that takes four at once and refuses more.
+/// Sends one request per event to a destination that accepts four at once and refuses more.
 #[derive(Default)]
 struct Narrow {
     now: AtomicUsize,
@@ -304,13 +305,14 @@ async fn an_overloaded_destination_gets_fewer_at_once_and_no_event_pays_for_it(d
     append_orders(&db, "order", 1_000).await;
     let preset = Preset { batch: 100, max_retries: 1_000, ..quick_preset() };
     let outbox = OutboxConfig::new(db.outbox.clone(), preset, sink.clone());
-    // Of several that were under way before the first answer, all but a few would be refused.
+    // With several batches in flight before the first answer, all but a few events would be
+    // refused.
     let outbox = OutboxConfig { batches_max: 1, ..outbox };
     let relay = RunningRelay::on(&db.store, quick_config(&folder), outbox);
     eventually("all arrive", async || (db.count("").await == 0).then_some(())).await;
     relay.stop().await;
     let refused = sink.refused.load(Ordering::SeqCst);
-    // About 190; without a window 830, with one that doubles also after a cut 600.
+    // About 190; without a window 830, with a window that also doubles after a cut 600.
     assert!(refused < 300, "{refused} were refused on the way of 1,000");
     assert_eq!(db.count("_dlq").await, 0);
     db.assert_balanced().await;

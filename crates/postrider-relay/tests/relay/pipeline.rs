@@ -1,4 +1,4 @@
-//! One outbox's way from commit to delivery, on each store.
+//! The path of events from commit to delivery, on each store.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ async fn what_is_committed_is_delivered_and_what_is_rolled_back_is_not(db: TestD
 }
 
 /// 5,000 events in batches of 100 take 51 claims: with an idle poll of 30 s, only a relay that
-/// polls again at once after a full batch is done within the test's patience.
+/// polls again at once after a full batch finishes before the test times out.
 async fn a_backlog_drains_at_once_however_long_the_idle_poll(db: TestDb) {
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
     for _ in 0..5 {
@@ -74,7 +74,7 @@ async fn no_more_is_in_flight_than_allowed(db: TestDb) {
     let relay = RunningRelay::on(&db.store, quick_config(&folder), config);
     sink.until("three batches are in flight", |log| log.calls_now == 3).await;
     let held = "SELECT count(*) FROM orders_outbox WHERE status = 'PROCESSING'";
-    // Three heartbeats' time for a fourth claim that must not come.
+    // The time of three heartbeats, for a fourth claim that must not happen.
     let watched = Instant::now();
     while watched.elapsed() < Duration::from_millis(300) {
         assert!(db.integer(held).await <= 30, "no more is held than is delivered");

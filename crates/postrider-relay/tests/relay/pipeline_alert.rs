@@ -1,4 +1,4 @@
-//! Work on an outbox that makes no progress is an alert, until it does.
+//! Work on an outbox that makes no progress raises an alert, until it does.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn reads_that_fail_again_and_again_are_an_alert_until_one_succeeds(db: Tes
         db.append_orders(1).await;
         watched.sink.until_delivered(1).await;
         eventually("it is settled", async || (db.count("").await == 0).then_some(())).await;
-        // Something that no repetition helps.
+        // An error that no repetition fixes.
         db.execute("ALTER TABLE orders_outbox RENAME TO orders_mislaid").await;
         watched.alerts.until(BEGUN).await;
         let mut active = watched.book.lists().active.into_iter();
@@ -67,8 +67,8 @@ async fn reads_that_fail_again_and_again_are_an_alert_until_one_succeeds(db: Tes
 }
 
 async fn settles_that_fail_again_and_again_are_an_alert_until_one_succeeds(db: TestDb) {
-    // As if every settle were the victim of a deadlock: reads and claims go on, and no row may be
-    // given up for that.
+    // As if every settle were the victim of a deadlock: reads and claims continue, and no row may
+    // be given up because of it.
     let (refuse, allow): (&[&str], _) = match db.store.kind() {
         StoreKind::Postgres => (
             &[
@@ -84,7 +84,7 @@ async fn settles_that_fail_again_and_again_are_an_alert_until_one_succeeds(db: T
                SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'not now'"],
             "DROP TRIGGER refuse",
         ),
-        // One writer at a time: no trigger of SQLite can refuse for a while only.
+        // SQLite has one writer at a time: none of its triggers can report a temporary error.
         StoreKind::Sqlite => return,
     };
     for claim in [ClaimMode::Rows, ClaimMode::Lanes] {

@@ -1,4 +1,4 @@
-//! What becomes of an event, as a table.
+//! The decisions of the policy, as a table.
 
 use std::time::Duration;
 
@@ -54,9 +54,9 @@ fn denied() -> Outcome {
 enum Seen {
     /// Nothing is known.
     New,
-    /// It took something before this event's last try.
+    /// It accepted something before this event's last attempt.
     TookBefore,
-    /// It took something after this event's last try.
+    /// It accepted something after this event's last attempt.
     TookSince,
     /// It is down, for less than the limit.
     Open,
@@ -85,7 +85,7 @@ fn view(seen: Seen, failed_at: DateTime<Utc>, preset: &Preset) -> HealthView {
     }
 }
 
-/// What is left of a settlement when its texts are left out.
+/// A settlement without its texts.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     Delivered,
@@ -112,7 +112,7 @@ fn fate(settlement: Settlement) -> Fate {
     }
 }
 
-/// Tried before, with `spent` attempts spent.
+/// Returns an event that was tried before, with `spent` attempts spent.
 fn tried(spent: i32) -> Event {
     let event = held_event(1);
     Event {
@@ -122,7 +122,7 @@ fn tried(spent: i32) -> Event {
     }
 }
 
-/// Outcome × attempts left or not × what is known of the destination × preset.
+/// Outcome × attempts left or not × what is known about the destination × preset.
 #[test]
 fn every_outcome_has_the_consequence_that_the_specification_says() {
     for preset in Preset::all() {
@@ -283,7 +283,7 @@ fn an_event_is_examined_before_it_is_delivered() {
     ] {
         assert_eq!(reason(&event, preset), expected, "{case}");
     }
-    // The hash goes first: what was tampered with is not judged by what it says of itself.
+    // The hash is checked first: an event that was tampered with is not judged by its own claims.
     let mut tampered = changed(|e| e.payload.push('!'));
     tampered.expires_at = Some(now - SECOND);
     assert_eq!(reason(&tampered, &free), integrity);

@@ -1,4 +1,4 @@
-//! What holds of every decision, whatever the numbers.
+//! Properties of every decision, whatever the numbers.
 
 use std::time::Duration;
 
@@ -137,7 +137,7 @@ proptest! {
         }
     }
 
-    /// Whatever fails for ever ends: so many charged tries, and no more.
+    /// An event that always fails ends after its number of attempts.
     #[test]
     fn an_event_that_always_fails_ends_after_its_attempts(
         preset in any_preset(),

@@ -11,7 +11,7 @@ use postrider_testkit::relay::held_event;
 use postrider_testkit::{FaultProxy, PrivateServer, TlsFront, skip};
 use tokio::time::Instant;
 
-/// A server to test on, with names of streams that nobody else has.
+/// A server to test on, with stream names that no other test uses.
 struct Place {
     url: String,
     prefix: String,
@@ -60,14 +60,14 @@ impl Place {
         range.into_iter().map(|(_, fields)| fields).collect()
     }
 
-    /// Event ids of a stream, as the numbers that they were made of.
+    /// Returns the event ids of a stream, as the numbers from which they were made.
     async fn ids(&self, stream: &str) -> Vec<i64> {
         let id = |fields: &Fields| i64::from_str_radix(&fields["postrider-event-id"][24..], 16);
         self.entries(stream).await.iter().map(|fields| id(fields).unwrap()).collect()
     }
 }
 
-/// Runs a test on both.
+/// Runs a test on a single server and on a cluster.
 macro_rules! on_both {
     ($($case:ident),* $(,)?) => {
         mod single {
@@ -176,7 +176,7 @@ async fn a_name_that_holds_something_else_rejects_its_own_events_only(place: Pla
     assert_eq!(place.ids("free").await, [1, 3, 5, 7]);
 }
 
-/// 1 → a, 2 → taken, 3 → a: the third may not arrive before the second is out of the way.
+/// 1 → a, 2 → taken, 3 → a: the third must not arrive before the second is done.
 async fn with_order_kept_a_key_does_not_overtake_itself_by_another_stream(place: Place) {
     let _: () = place.ask(&["SET", &place.stream("taken"), "x"]).await;
     let routes = vec![RouteSettings {
@@ -288,8 +288,8 @@ fn all_down(outcomes: &[Outcome]) {
     }
 }
 
-/// The entries are in the stream, and nobody told us: sent again, each is there twice, and the
-/// first of each is in order.
+/// The entries are in the stream, but the answer was lost: sent again, each is there twice, and the
+/// first copies are in order.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_server_added_them_and_we_never_heard_so_they_are_added_again_in_order() {
     let Some((place, proxy, sink)) = behind_a_proxy("redis_sink::lost_answer").await else {
@@ -335,7 +335,7 @@ async fn refused_credentials_are_told_apart_from_an_outage() {
     let events = [of_key(1, "mine", "A"), of_key(2, "theirs", "A"), of_key(3, "theirs", "A")];
     let wrong = deliver(&as_user("wrong"), &events[..1], true).await;
     let right = deliver(&as_user("right"), &events, true).await;
-    // Before anything can fail: the user belongs to the server, not to this test.
+    // Before any assertion can fail: the user exists on the shared server, not only in this test.
     let _: () = place.ask(&["ACL", "DELUSER", &user]).await;
     assert!(matches!(wrong[0], Outcome::Down { credentials: true, .. }), "{wrong:?}");
     assert_eq!(right[0], Outcome::Delivered);
@@ -344,7 +344,7 @@ async fn refused_credentials_are_told_apart_from_an_outage() {
     }
 }
 
-/// Asks one node of a cluster.
+/// Sends a command to one node of a cluster.
 async fn ask_node<T: redis::FromRedisValue>(node: &str, words: &str) -> T {
     let client = redis::Client::open(format!("redis://{node}")).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -352,7 +352,7 @@ async fn ask_node<T: redis::FromRedisValue>(node: &str, words: &str) -> T {
     redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await.unwrap()
 }
 
-/// The node that had it adds nothing and says where it is, on its way and when it has arrived.
+/// The old node adds nothing and says where the slot is, while it is being moved and afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_moves_to_another_node_is_followed_and_none_of_its_order_is_lost() {
     let test = "redis_sink::a_stream_that_moves";

@@ -1,4 +1,4 @@
-//! Where an event goes: routes, their filters, and templates.
+//! Destinations of events: routes, their filters, and templates.
 
 use postrider::Event;
 use postrider_relay::template::{Template, percent_encoded, verbatim};
@@ -184,7 +184,7 @@ fn what_is_wrong_in_itself_is_found_before_any_event() {
     }
 }
 
-/// Taken for a text, in which nothing can be selected, it would pass each filter on what it lacks.
+/// Treated as text, which has no fields, it would pass every filter on a field that must be absent.
 #[test]
 fn a_payload_that_is_nested_too_deeply_passes_no_filter() {
     let nested = |levels: usize| {

@@ -35,9 +35,9 @@ fn bad(number: u64) -> NewEvent {
 struct Net {
     folder: TempFolder,
     sink: Arc<ScriptedSink>,
-    /// May carry payloads.
+    /// A channel that may carry payloads.
     vault: RecordedAlerts,
-    /// May not.
+    /// A channel that may not.
     pager: RecordedAlerts,
     relay: RunningRelay,
 }
@@ -57,7 +57,7 @@ fn start_in(db: &TestDb, folder: TempFolder) -> Net {
     Net { relay: RunningRelay::start(relay), folder, sink, vault, pager }
 }
 
-/// Takes the dead-letter table away without losing it.
+/// Hides the dead-letter table without losing it.
 async fn hide_table(db: &TestDb) {
     db.execute("ALTER TABLE orders_outbox_dlq RENAME TO hidden_dlq").await;
 }

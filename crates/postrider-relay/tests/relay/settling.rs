@@ -20,7 +20,7 @@ on_each_store!(
     a_sink_that_panics_when_asked_where_to_is_no_reason_to_deliver_twice,
 );
 
-/// Has the database refuse what `condition` describes of `OLD` or `NEW`, until [`relent`].
+/// Makes the database refuse what `condition` says about `OLD` or `NEW`, until [`relent`].
 async fn refuse(db: &TestDb, action: &str, condition: &str) {
     let statements = match db.store.kind() {
         StoreKind::Postgres => format!(
@@ -68,8 +68,8 @@ async fn a_row_that_cannot_be_settled_holds_up_no_other(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Delivered events wait for the archive, however often their settle fails: none is at fault, and
-/// none may end as a dead letter that somebody would send again.
+/// Delivered events wait for the archive, however often their settle fails: no event is the cause,
+/// and none may become a dead letter that an operator would send again.
 async fn a_table_that_is_missing_for_a_while_makes_no_dead_letters(db: TestDb) {
     db.execute("ALTER TABLE orders_outbox_archive RENAME TO hidden_archive").await;
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
@@ -91,7 +91,7 @@ async fn a_table_that_is_missing_for_a_while_makes_no_dead_letters(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// The relay lives, so nobody recovers its rows: it has to go on trying itself.
+/// The relay is alive, so no other relay recovers its rows: it has to keep trying.
 async fn a_dead_letter_that_cannot_be_marked_is_marked_later(db: TestDb) {
     db.execute("ALTER TABLE orders_outbox_dlq RENAME TO hidden_dlq").await;
     refuse(&db, "UPDATE", "NEW.status = 'DEAD_LETTER'").await;

@@ -32,7 +32,8 @@ async fn two_relays_share_the_work_and_deliver_each_event_once(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// A relay that claimed and then never moved: the living one fences it, recovers and delivers.
+/// A relay claimed rows and then stopped sending heartbeats: the live one fences it, recovers and
+/// delivers.
 async fn the_rows_of_a_dead_relay_are_taken_over(db: TestDb) {
     take_over(db, Duration::from_millis(100)).await;
 }
@@ -60,7 +61,7 @@ async fn take_over(db: TestDb, heartbeat_every: Duration) {
     db.assert_balanced().await;
 }
 
-/// Events that two dead relays held go out one at a time, with nothing else in flight.
+/// Events that two dead relays held are sent one at a time, with nothing else in flight.
 async fn a_suspect_is_delivered_alone(db: TestDb) {
     let pace = Duration::from_millis(5);
     let folder = TempFolder::new();

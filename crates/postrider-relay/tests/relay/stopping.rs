@@ -1,4 +1,4 @@
-//! A stop finishes what is in flight, or gives it back; nothing is left `PROCESSING`.
+//! A stop finishes what is in flight, or releases it; nothing is left `PROCESSING`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,7 @@ async fn the_stop_deadline_gives_back_what_hangs(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// An embedding program may drop the future instead of stopping it: no part lives on.
+/// An embedding program may drop the future instead of stopping it: no part keeps running.
 async fn a_relay_that_is_dropped_gives_back_what_it_holds(db: TestDb) {
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().gated().shared());
     db.append_orders(3).await;
@@ -114,8 +114,8 @@ async fn a_sink_that_outboxes_share_is_closed_once(db: TestDb) {
     assert_eq!(sink.log().closed, 1);
 }
 
-/// A process manager's patience is limited too: silence of the database is no reason to stay. What
-/// was held stays listed, so that another relay notices and recovers.
+/// A process manager does not wait forever: a silent database must not delay the stop. The relay
+/// stays on the list, so that another one notices and recovers what it held.
 async fn a_stop_ends_also_when_the_database_is_silent(db: TestDb) {
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().gated().shared());
     let (proxy, url) = FaultProxy::in_front_of(&db.url).await;

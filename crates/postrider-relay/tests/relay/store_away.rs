@@ -1,5 +1,5 @@
-//! The database is away, or its dead-letter table is locked: people are told, and the backup file has
-//! what waits.
+//! The database is unreachable, or its dead-letter table is locked: operators are alerted, and the
+//! backup file has what waits.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// One event is in flight, and will be rejected as soon as the sink opens.
+    /// Starts with one event in flight, which will be rejected as soon as the sink opens.
     async fn start(db: &TestDb, change: impl Fn(RelayConfig) -> RelayConfig) -> Self {
         let (proxy, url) = FaultProxy::in_front_of(&db.url).await;
         let options = ConnectOptions { connections_max: 8, create: false };
@@ -74,7 +74,7 @@ impl Scene {
         self.alerts.until("is in the backup file").await;
     }
 
-    /// The table has the event and the file says so: one line for the death, one for its end.
+    /// Waits until the table has the event and the file says so: one dead line and one closed line.
     async fn until_closed(&self, db: &TestDb) {
         eventually("the table has it", async || (db.count("_dlq").await == 1).then_some(())).await;
         eventually("the file says so", async || {
@@ -128,7 +128,7 @@ async fn dead_letters_that_wait_for_the_store_are_in_the_file_once(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// No error comes back either: the call itself hangs.
+/// No error is returned either: the call itself hangs.
 async fn a_store_that_says_nothing_keeps_no_dead_letter_from_the_file(db: TestDb) {
     let scene = Scene::start(&db, |config| RelayConfig { stop_timeout: SOON, ..config }).await;
     scene.proxy.blackhole();
@@ -137,7 +137,7 @@ async fn a_store_that_says_nothing_keeps_no_dead_letter_from_the_file(db: TestDb
     scene.alerts.until("The store has not answered").await;
     let file = scene.file();
     assert_eq!((lines(&file), db.count("").await), (1, 1));
-    // Its connections stay silent; what it held is recovered as any dead relay's.
+    // Its connections stay silent; what it held is recovered like that of any dead relay.
     scene.relay.stop().await;
     assert_eq!(lines(&file), 1);
     db.assert_balanced().await;
@@ -184,7 +184,7 @@ async fn a_redis_that_is_away_is_told_and_so_is_its_return(db: TestDb) {
     test.assert_balanced(&db).await;
 }
 
-/// A relay whose sessions are cut before it has asked anything.
+/// Returns a relay whose sessions are cut before its first request.
 async fn cut_off(db: &TestDb) -> (FaultProxy, Arc<ScriptedSink>, RecordedAlerts, Relay) {
     let (proxy, url) = FaultProxy::in_front_of(&db.url).await;
     let store = connect(&url, &ConnectOptions::default()).await.unwrap();

@@ -16,13 +16,13 @@ use postrider_testkit::{TempFolder, TestDb, eventually};
 
 use crate::lanes::{of_key, use_lanes};
 
-/// One recorder for the process; tests tell their numbers apart by the outbox.
+/// Returns the recorder of the process; tests distinguish their numbers by outbox.
 fn recorder() -> &'static PrometheusHandle {
     static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
     RECORDER.get_or_init(|| PrometheusBuilder::new().install_recorder().unwrap())
 }
 
-/// The sum of a metric's lines that contain the text.
+/// Returns the sum of a metric's lines that contain the labels.
 fn value(metric: &str, labels: &str) -> f64 {
     let text = recorder().render();
     let lines = text.lines().filter(|line| {
@@ -38,7 +38,7 @@ async fn until(metric: &str, labels: &str, expected: f64) {
     assert_eq!(value(metric, labels), expected, "{what}");
 }
 
-/// An outbox that no other test counts on.
+/// Opens an outbox that no other test uses.
 async fn measured(name: &str) -> TestDb {
     recorder();
     let spec = postrider::OutboxSpec::new(postrider::Outbox::new(name).unwrap());
@@ -70,7 +70,7 @@ async fn an_events_life_is_counted() {
     let relay = RunningRelay::start(relay);
     until(telemetry::PROCESSED, here, 3.0).await;
     until(telemetry::CLAIMED, here, 7.0).await;
-    // The last attempt of an event, too: one that failed, one that was refused.
+    // Includes the last attempt of an event: one that failed, one that was refused.
     until(telemetry::FAILED, here, 2.0).await;
     until(telemetry::DEFERRED, here, 1.0).await;
     until(telemetry::DLQ, "event_type=\"Bad\",reason=\"rejected\"", 1.0).await;
@@ -78,7 +78,7 @@ async fn an_events_life_is_counted() {
     until(telemetry::INTEGRITY_FAILURE, here, 1.0).await;
     alerts.until("Integrity failure").await;
     until(telemetry::DLQ_UNRESOLVED, here, 2.0).await;
-    // Of all relays of this process, some of which lose their lease in other tests.
+    // Shared by all relays of this process, some of which lose their lease in other tests.
     let held = async || (value(telemetry::LEASE_HELD, "") == 1.0).then_some(());
     eventually("the lease is held", held).await;
     assert!(value(telemetry::ALERTS, "channel=\"recorded\"") >= 1.0);
@@ -129,7 +129,7 @@ async fn events_of_a_destination_that_is_down_are_counted_in_either_mode() {
         let (folder, sink) = (TempFolder::new(), ScriptedSink::scripted(script).shared());
         let of = |to: &str, n: usize| NewEvent::new(to, n.to_string(), "Moved", "{}");
         db.append(&(0..10).map(|n| of("down", n)).collect::<Vec<_>>()).await;
-        // No probe as long as this takes.
+        // No probe is due during this test.
         let preset = Preset { idle_poll: Duration::from_secs(3600), ..quick_preset() };
         let relay = RunningRelay::with_preset(&db, &folder, &sink, preset);
         let labels = format!("outbox=\"{name}\"");
@@ -176,7 +176,7 @@ async fn recoveries_and_fenced_settles_are_counted() {
     let relay = RunningRelay::on(&db.store, config, outbox);
     until(telemetry::STALLED_RECOVERED, "outbox=\"fenced\"", 2.0).await;
     sink.until("both are in flight", |log| log.calls_now > 0).await;
-    // As if another relay had recovered the rows meanwhile.
+    // As if another relay had recovered the rows in the meantime.
     db.execute("UPDATE fenced_outbox SET version = version + 1").await;
     sink.open();
     until(telemetry::FENCED, "outbox=\"fenced\"", 2.0).await;
@@ -206,7 +206,7 @@ async fn each_rung_of_the_safety_net_is_counted() {
 async fn alerts_beyond_the_queue_are_counted() {
     recorder();
     let before = value(telemetry::ALERTS_DROPPED, "channel=\"all\"");
-    // Nobody takes them.
+    // No dispatcher runs, so nothing takes them.
     let (alerts, _dispatcher) = Dispatcher::new(Vec::new(), AlertSettings::default());
     for number in 0..1_500 {
         alerts.raise(Alert {

@@ -131,7 +131,7 @@ async fn events_without_a_trace_begin_one_and_all_attempts_are_in_it() {
     assert_eq!(collector.received().requests[0].target, "/custom/path");
 }
 
-/// As W3C Trace Context says: what cannot be read is not passed on, and the trace begins anew.
+/// As W3C Trace Context requires: an invalid context is not passed on, and the trace starts anew.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_context_restarts_the_trace_and_a_valid_state_is_kept() {
     let db = open("an_invalid_context_restarts_the_trace").await;
@@ -178,7 +178,8 @@ async fn an_invalid_context_restarts_the_trace_and_a_valid_state_is_kept() {
     }
 }
 
-/// The collector is away, then silent: deliveries do not notice, and the stop ends in time.
+/// The collector is unreachable, then silent: deliveries are not affected, and the stop ends in
+/// time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_away_slows_nothing() {
     let db = open("a_collector_that_is_away").await;

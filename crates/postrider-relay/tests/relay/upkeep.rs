@@ -1,4 +1,4 @@
-//! House-keeping: by one relay at a time, for all outboxes, whatever happens to one of them.
+//! Maintenance: by one relay at a time, for all outboxes, even if one of them is broken.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,8 @@ on_each_store!(
     a_broken_outbox_does_not_stop_the_upkeep_of_the_next,
 );
 
-/// A row for upkeep to move: marked as dead, as the second rung of the safety net leaves it.
+/// Adds a row for maintenance to move: marked as dead, as the safety net leaves it when the table
+/// fails.
 async fn mark_one(db: &TestDb) {
     let id =
         db.append(&[order(db.next_number()).deliver_after(Duration::from_secs(3600))]).await[0];
@@ -31,7 +32,7 @@ async fn until_moved(db: &TestDb, rows: i64) {
     eventually("upkeep moves the marked rows", moved).await;
 }
 
-/// A relay that is older than any, and does nothing but beat, and say what it serves.
+/// Starts a relay that is older than any other, and only sends heartbeats with what it serves.
 async fn elder(db: &TestDb, serving: Vec<Serving>) -> (Lease, JoinHandle<()>) {
     let elder = db.relay("0-elder").await;
     let (store, lease) = (Arc::clone(&db.store), elder.clone());
@@ -43,7 +44,7 @@ async fn elder(db: &TestDb, serving: Vec<Serving>) -> (Lease, JoinHandle<()>) {
     (elder, beating)
 }
 
-/// The leader may serve other outboxes, and then does not know this one.
+/// The leader may serve other outboxes only, and not have this one configured.
 async fn a_relay_recovers_its_own_outboxes_whoever_leads(db: TestDb) {
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
     let (_elder, beating) = elder(&db, Vec::new()).await;
@@ -59,7 +60,7 @@ async fn a_relay_recovers_its_own_outboxes_whoever_leads(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// The oldest relay leads: one that is older, and beats, keeps the others from it.
+/// The oldest relay leads: an older one that sends heartbeats keeps the others from leading.
 async fn only_the_first_that_serves_an_outbox_keeps_its_house_and_another_takes_over(db: TestDb) {
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
     let outbox = db.outbox.name().to_owned();
@@ -76,7 +77,7 @@ async fn only_the_first_that_serves_an_outbox_keeps_its_house_and_another_takes_
     mark_one(&db).await;
     db.append_orders(3).await;
     sink.until_delivered(3).await;
-    // Several periods of an upkeep that must not happen.
+    // Several periods of maintenance that must not happen.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(db.count("_dlq").await, 0, "a relay that does not lead moves nothing");
     beating.abort();
@@ -87,7 +88,8 @@ async fn only_the_first_that_serves_an_outbox_keeps_its_house_and_another_takes_
     db.assert_balanced().await;
 }
 
-/// The leader of all may not know this outbox: its marked rows would stay for ever.
+/// The leader of all relays may not have this outbox configured: its marked rows would stay
+/// forever.
 async fn an_outbox_that_the_oldest_relay_does_not_serve_is_kept_by_one_that_does(db: TestDb) {
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
     let (_elder, beating) = elder(&db, Vec::new()).await;

@@ -1,4 +1,4 @@
-//! Wake-ups: hints that make an idle relay look at once.
+//! Wake-ups: hints that make an idle relay poll at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,18 +18,18 @@ on_each_store!(
     a_probe_that_gets_through_releases_what_waits_at_once,
 );
 
-/// Far beyond a test's patience: whatever arrives was not found by an idle poll.
+/// Far beyond the test's time limit: whatever arrives was not found by an idle poll.
 fn sleepy() -> Preset {
     Preset { idle_poll: Duration::from_secs(3600), ..quick_preset() }
 }
 
 /// Polls come 5, 15, 35 … 5,115, 10,235 ms after a batch. After this wait, the next one is 4 s
-/// away: what arrives sooner than [`AWAKE`] was not found by a poll.
+/// away: an event that arrives sooner than [`AWAKE`] was not found by a poll.
 async fn fall_asleep() {
     tokio::time::sleep(Duration::from_secs(6)).await;
 }
 
-/// Far above what a wake-up takes, and below what a poll would.
+/// Far more than a wake-up takes, and less than a poll would.
 const AWAKE: Duration = Duration::from_secs(3);
 
 async fn a_wake_up_ends_an_idle_wait(db: TestDb) {
@@ -54,7 +54,7 @@ async fn a_probe_that_gets_through_releases_what_waits_at_once(db: TestDb) {
         false => Act::DELIVER,
     };
     let sink = ScriptedSink::scripted(script).to_one_destination().shared();
-    // Probes come this far apart; what follows one sooner was not found by the next.
+    // Probes are this far apart: an event that follows one sooner was not sent by the next probe.
     let preset = Preset { idle_poll: Duration::from_secs(6), ..quick_preset() };
     let relay = RunningRelay::with_preset(&db, &folder, &sink, preset);
     db.append_orders(20).await;
@@ -97,7 +97,7 @@ async fn a_wake_up_reaches_every_outbox(db: TestDb) {
     relay.stop().await;
 }
 
-/// After a batch the polls come at 5, 10, 20 … ms, so something appended soon after is found soon,
+/// After a batch, polls come after 5, 10, 20 … ms, so an event appended soon after is found soon,
 /// without a wake-up and however long the idle poll is.
 async fn polling_starts_over_at_5_ms_and_doubles(db: TestDb) {
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
@@ -123,7 +123,7 @@ async fn notified(test: &str) -> Option<TestDb> {
 async fn a_notification_of_postgresql_wakes_a_relay_of_another_process() {
     let Some(db) = notified("waking::a_notification_of_postgresql").await else { return };
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
-    // A pool of its own, as another process has.
+    // A separate pool, as another process would have.
     let store = connect(&db.url, &ConnectOptions::default()).await.unwrap();
     let outbox = OutboxConfig::new(db.outbox.clone(), sleepy(), sink.clone());
     let config = OutboxConfig { notify: true, ..outbox };
@@ -152,7 +152,7 @@ async fn the_loss_of_the_listening_connection_is_survived() {
     sink.until_delivered(1).await;
     proxy.cut();
     proxy.pass();
-    // This one may fall into the gap; a poll finds it then.
+    // This event may fall into the gap; a poll finds it then.
     db.append_orders(1).await;
     sink.until_delivered(2).await;
     fall_asleep().await;

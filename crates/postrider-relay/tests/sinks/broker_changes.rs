@@ -1,5 +1,6 @@
-//! What happens to a broker while a relay delivers to it: topics and streams deleted and made
-//! again, memory used up, limits reached, rights taken away, certificates expired. Events wait, and all of them arrive.
+//! Changes of a broker while a relay delivers to it: topics and streams deleted and created again,
+//! memory used up, limits reached, rights revoked, certificates expired. Events wait, and all of
+//! them arrive.
 
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ use crate::drain::Drain;
 const EVENTS: usize = 300;
 const BOTH: [ClaimMode; 2] = [ClaimMode::Rows, ClaimMode::Lanes];
 
-/// What the topic had is gone with it. Whatever was not delivered by then goes to the new one.
+/// The contents of the topic are gone with it. Events that were not delivered by then go to the new
+/// one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kafka_topic_that_is_deleted_and_made_again() {
     for mode in BOTH {
@@ -40,7 +42,8 @@ async fn a_kafka_topic_that_is_deleted_and_made_again() {
     }
 }
 
-/// The client would send it, the topic does not take it: one event is refused, in whatever company.
+/// The client would send it, but the topic does not accept it: one event is refused, whatever else
+/// is in its batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kafka_message_that_only_the_broker_finds_too_large() {
     for mode in BOTH {
@@ -56,7 +59,7 @@ async fn a_kafka_message_that_only_the_broker_finds_too_large() {
     }
 }
 
-/// Somebody must give them back; until then every event waits.
+/// An operator must restore them; until then every event waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_rights_that_are_taken_away() {
     let test = "broker_changes::kafka_rights";
@@ -187,7 +190,7 @@ async fn a_receivers_certificate_that_expires() {
     expires("broker_changes::http", &front, sink, &receiver).await;
 }
 
-/// A front with TLS before the server of a URL, and the URL that leads through it.
+/// Starts a TLS front in front of the server of a URL, and returns the URL that leads through it.
 async fn behind_tls(url: &str, plain: &str, secure: &str) -> (TlsFront, String) {
     let rest = url.strip_prefix(plain).unwrap();
     let (login, rest) = rest.rsplit_once('@').map_or(("", rest), |(login, rest)| (login, rest));
@@ -210,7 +213,8 @@ async fn expires(
         drain.until_left(0).await;
         front.expire();
         drain.append(EVENTS).await;
-        // Not only that something is wrong with the connection: somebody has to renew it.
+        // The error must not only say that the connection failed: an operator has to renew the
+        // certificate.
         drain.until_refused("expired").await;
         front.renew();
         drain.until_left(0).await;

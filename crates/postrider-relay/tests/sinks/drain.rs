@@ -1,4 +1,4 @@
-//! A relay that drains an outbox to a broker in trouble, and what has to hold at the end.
+//! A relay that drains an outbox to a broker in trouble, and what must hold at the end.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use postrider_testkit::sinks::Arrived;
 use postrider_testkit::{TempFolder, TestDb, eventually};
 
 const KEYS: usize = 20;
-/// Events of one drain at most. Two that share a destination have no number in common.
+/// Maximum number of events of one drain. Two drains that share a destination have no number in
+/// common.
 const EVENTS_MAX: usize = 1_000_000;
 
 static DRAINS: AtomicUsize = AtomicUsize::new(0);
@@ -23,20 +24,21 @@ pub(crate) struct Drain {
     pub(crate) db: TestDb,
     relay: RunningRelay,
     mode: ClaimMode,
-    /// Key and place by payload.
+    /// Key and position, by payload.
     appended: HashMap<String, (String, usize)>,
-    /// Payloads of events that their destination refuses for what they are, and how many there are.
+    /// Payloads of events that their destination refuses because of their content, and the number
+    /// of such events.
     refused: HashSet<String>,
     refused_count: i64,
-    /// Events that went where nothing can be read back any more.
+    /// Number of events that went to a place that can no longer be read.
     forgotten: usize,
     numbers: usize,
     _folder: TempFolder,
 }
 
 impl Drain {
-    /// Starts with an empty outbox. `per_second` holds the relay back, so that trouble finds it at
-    /// work.
+    /// Starts with an empty outbox. `per_second` slows the relay down, so that trouble occurs while
+    /// it works.
     pub(crate) async fn start(
         test: &str,
         mode: ClaimMode,
@@ -68,7 +70,7 @@ impl Drain {
         })
     }
 
-    /// Appends events, their keys taken in turns. The payload tells one from the other.
+    /// Appends events with keys in turn. The payload identifies each event.
     pub(crate) async fn append(&mut self, count: usize) {
         let first = self.numbers;
         self.numbers += count;
@@ -92,7 +94,7 @@ impl Drain {
         self.relay.waker.wake();
     }
 
-    /// Forgets what was appended so far: it went where nobody can look for it any more.
+    /// Forgets what was appended so far: it went to a place that can no longer be read.
     pub(crate) fn forget(&mut self) {
         self.forgotten += self.appended.len();
         self.appended.clear();
@@ -114,8 +116,8 @@ impl Drain {
         eventually(&what, async || (self.db.count(&refused).await > 0).then_some(())).await;
     }
 
-    /// Everything is delivered or refused as expected, no event is blamed for an outage, and the
-    /// broker has what the ledger says, in order where it is kept.
+    /// Checks that everything is delivered or refused as expected, that no event was charged for an
+    /// outage, and that the broker has what the ledger says, in order if order is kept.
     pub(crate) async fn ends_with(self, arrived: &[Arrived]) {
         self.until_left(0).await;
         let seen = self.seen(arrived);
@@ -138,7 +140,7 @@ impl Drain {
         assert_eq!((delivered, dead), (at_broker, refused), "the ledger says what the broker has");
     }
 
-    /// How many events are at the broker. The first copy of each counts.
+    /// Returns how many events are at the broker. The first copy of each counts.
     fn seen(&self, arrived: &[Arrived]) -> usize {
         let (mut seen, mut newest) = (HashSet::new(), HashMap::new());
         for message in arrived {

@@ -1,15 +1,16 @@
-//! Which fault of a server is tried with which sink, by which test, and what a server cannot do.
+//! Which fault of a server is tested with which sink, by which test, and which faults a server
+//! cannot have.
 //!
-//! A sink that is missing, or a test that is named here and does not exist, fails; a fault that is
-//! left out does not compile. In each of these tests the broker is read back and compared with the
+//! A missing sink, or a test that is named here and does not exist, makes a test fail; a fault that
+//! is left out does not compile. Each of these tests reads the broker back and compares it with the
 //! ledger: appended = delivered + dead + pending.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// What becomes of a fault with a sink.
+/// How a fault is covered for a sink.
 enum Cell {
-    /// These tests bring it about.
+    /// These tests cause it.
     Tested(&'static [&'static str]),
     /// The server has no such fault, for this reason.
     Impossible(&'static str),
@@ -25,11 +26,11 @@ struct Faults {
     refused: Cell,
     /// A queue, a stream or the memory is full.
     full: Cell,
-    /// A part of a message is larger than the server takes.
+    /// A part of a message is larger than the server accepts.
     oversize: Cell,
     /// The server dies during a delivery.
     killed: Cell,
-    /// The server takes connections and answers nothing.
+    /// The server accepts connections and does not answer.
     frozen: Cell,
 }
 
@@ -202,7 +203,7 @@ fn every_sink_is_in_the_table() {
     let known: BTreeSet<&str> = modules.collect();
     let others = BTreeSet::from_iter(WITHOUT_SERVER.into_iter().chain(SHARED));
     let wanted: BTreeSet<&str> = known.difference(&others).copied().collect();
-    // A cluster fails in other ways than a server, and has the same sink.
+    // A cluster fails in other ways than a single server, but has the same sink.
     let listed: BTreeSet<&str> =
         TABLE.iter().map(|(sink, _)| *sink).filter(|sink| *sink != "redis_cluster").collect();
     assert_eq!(listed, wanted);

@@ -1,4 +1,4 @@
-//! What the Kafka sink has of its own: topics, record batches, TLS and logins.
+//! Tests specific to the Kafka sink: topics, record batches, TLS and logins.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn sink(settings: KafkaSettings) -> KafkaSink {
     KafkaSink::new(settings).expect("settings in order")
 }
 
-/// Small record batches put many requests behind the refused one; all of them were on their way.
+/// Small record batches put many requests behind the refused one; all of them were in flight.
 #[tokio::test(flavor = "multi_thread")]
 async fn behind_a_refused_message_nothing_of_its_key_arrives_however_much_is_in_flight() {
     let Some(topic) = topic("in_flight").await else { return };
@@ -61,7 +61,7 @@ async fn a_message_above_the_sinks_own_limit_is_rejected_by_name() {
     topic.remove().await;
 }
 
-/// A configuration error: nothing is a dead letter because of it, and `run --check` finds it.
+/// A configuration error: no event becomes a dead letter because of it, and `run --check` finds it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_configured_topic_that_does_not_exist_is_down_and_named() {
     let Some(topic) = topic("missing").await else { return };
@@ -95,7 +95,7 @@ async fn a_topic_that_an_event_names_and_nobody_made_is_a_rejection_of_that_even
     topic.remove().await;
 }
 
-/// Two topics are two ways: the second waits for the first.
+/// Two topics are independent of each other: the second waits for the first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_changes_its_topic_does_not_go_on_behind_a_failure() {
     let Some(topic) = topic("two_topics").await else { return };
@@ -138,7 +138,7 @@ async fn cloudevents_travel_by_the_kafka_binding() {
     topic.remove().await;
 }
 
-/// 16 MiB wait in the producer at most; a batch that is larger waits for room.
+/// At most 16 MiB wait in the producer; a larger batch waits for room.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_larger_than_the_queue_waits_for_room() {
     let Some(topic) = topic("queue").await else { return };
@@ -185,7 +185,7 @@ async fn tls_and_both_kinds_of_login_deliver() {
     topic.remove().await;
 }
 
-/// Brokers that know their clients by certificates.
+/// Brokers that identify their clients by certificates.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_of_ours_is_shown_to_brokers_that_ask_for_one() {
     let Some(topic) = topic("mutual").await else { return };
@@ -194,7 +194,7 @@ async fn a_certificate_of_ours_is_shown_to_brokers_that_ask_for_one() {
         return skip("kafka_own: client certificates", "KAFKA_MUTUAL_BROKERS is not set");
     };
     let ca = Some(PathBuf::from(ca));
-    // The brokers trust their own certificate, and we show just that.
+    // The brokers trust their own certificate, and the client presents the same one.
     let shown = Tls { cert: ca.clone(), key: Some(PathBuf::from(key)), ca: ca.clone() };
     let none_shown = Tls { ca, ..Tls::default() };
     let with = |tls| KafkaSettings { brokers: brokers.clone(), tls: Some(tls), ..topic.settings() };
@@ -208,7 +208,7 @@ async fn a_certificate_of_ours_is_shown_to_brokers_that_ask_for_one() {
     topic.remove().await;
 }
 
-/// At start by `run --check`, later as an alert; never as a dead letter.
+/// Reported by `run --check` at the start, later as an alert; never as a dead letter.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_password_is_named_without_being_shown() {
     let Some(topic) = topic("password").await else { return };
@@ -238,7 +238,7 @@ async fn refused_tls_is_named_with_its_setting() {
     topic.remove().await;
 }
 
-/// Each message is small enough; only together they are not. None of them is to blame.
+/// Each message is small enough; only together they are too large. None of them is the cause.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_that_takes_small_record_batches_gets_them() {
     let Some(topic) = topic("record_batches").await else { return };
@@ -259,7 +259,8 @@ async fn a_topic_that_takes_small_record_batches_gets_them() {
     topic.remove().await;
 }
 
-/// While the only destination is down, the relay looks at nothing but probes; it has to know.
+/// While the only destination is down, the relay claims only probes, so it must know that there is
+/// only one.
 #[test]
 fn a_sink_with_one_fixed_topic_says_so() {
     let settings = KafkaSettings::new("k", "127.0.0.1:1", "orders");

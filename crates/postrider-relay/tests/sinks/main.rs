@@ -1,4 +1,4 @@
-//! The sinks on real servers: the suite that all of them pass, and what each has of its own.
+//! The sinks on real servers: the suite that all of them pass, and tests specific to each.
 
 // A test fails by panicking: here an unwrap is the assertion that the step before it worked.
 #![allow(clippy::unwrap_used)]

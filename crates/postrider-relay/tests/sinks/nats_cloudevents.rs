@@ -1,4 +1,4 @@
-//! CloudEvents as the NATS binding has them.
+//! CloudEvents by the NATS binding.
 
 use postrider::Event;
 use postrider_relay::Outcome;
@@ -7,7 +7,7 @@ use postrider_relay::sinks::{NatsSettings, NatsSink};
 use postrider_testkit::relay::held_event;
 use postrider_testkit::sinks::{Destination, NatsDestination, deliver};
 
-/// Attributes by their own names, percent-encoded where they are not printable ASCII.
+/// Attributes have their own names, and are percent-encoded where they are not printable ASCII.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_binary_event_has_its_content_type_as_an_attribute_and_encoded_values() {
     let test = concat!(module_path!(), "::a_binary_event");

@@ -1,4 +1,4 @@
-//! What the NATS sink has of its own: subjects, streams, TLS.
+//! Tests specific to the NATS sink: subjects, streams, TLS.
 
 use postrider::Event;
 use postrider_relay::sinks::{NatsSettings, NatsSink};
@@ -15,7 +15,7 @@ fn sink(settings: NatsSettings) -> NatsSink {
     NatsSink::new(settings).expect("settings in order")
 }
 
-/// A configuration error: nothing is a dead letter because of it, and `run --check` finds it.
+/// A configuration error: no event becomes a dead letter because of it, and `run --check` finds it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_configured_subject_that_no_stream_takes_is_down_and_named() {
     let Some(stream) = stream("missing").await else { return };
@@ -47,7 +47,7 @@ async fn a_subject_that_an_event_makes_and_no_stream_takes_is_a_rejection_of_tha
     stream.remove().await;
 }
 
-/// Headers that tell a stream what to do would let an event empty it.
+/// Headers that control a stream would let an event empty it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_cannot_give_orders_to_the_stream() {
     let Some(stream) = stream("orders").await else { return };
@@ -61,7 +61,7 @@ async fn an_event_cannot_give_orders_to_the_stream() {
     stream.remove().await;
 }
 
-/// Larger than the server takes at all: known before it is sent.
+/// Larger than the server accepts at all: known before it is sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_above_the_servers_limit_is_rejected() {
     let Some(stream) = stream("payload").await else { return };
@@ -81,7 +81,7 @@ async fn a_subject_longer_than_a_line_is_a_rejection_of_that_event() {
     let long = |id, length| Event { event_type: "x".repeat(length), ..held_event(id) };
     let mut events = events_of_keys(1, 50, 5);
     events[20] = long(21, 5_000);
-    // The longest that is allowed is taken by the server.
+    // The server accepts the longest allowed subject.
     events[21] = long(22, 3_900 - stream.name.len() - 1);
     events[22] = long(23, 3_900 - stream.name.len());
     let outcomes = deliver(&sink, &events, false).await;
@@ -111,7 +111,8 @@ async fn headers_larger_than_a_stream_takes_are_a_rejection_of_that_event() {
     stream.remove().await;
 }
 
-/// Whoever can append would otherwise purge streams by `$JS.API`, or answer for others.
+/// Otherwise anyone who can append could purge streams through `$JS.API`, or answer requests of
+/// others.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_cannot_name_a_subject_of_the_server() {
     let Some(stream) = stream("own").await else { return };

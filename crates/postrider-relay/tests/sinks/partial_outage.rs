@@ -1,8 +1,8 @@
-//! A part of a server is down or full, and the rest of it is not: what waits spends no attempts,
-//! and the others keep their rate.
+//! A part of a server is down or full, and the rest is not: waiting events spend no attempts, and
+//! the others keep their rate.
 //!
-//! Two outboxes deliver to the healthy part in turns: one has nothing else to do, the other also
-//! has events that wait for the failing part. A busy machine slows both, so their rates are compared.
+//! Two outboxes deliver to the healthy part in turn: one does nothing else, the other also has
+//! events that wait for the failing part. A busy machine slows both, so their rates are compared.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,19 +24,20 @@ use postrider_testkit::{PrivateServer, TempFolder, TestDb, eventually};
 use tokio::time::Instant;
 
 /// Set it to measure: `POSTRIDER_TEST_OUTAGE_SECONDS=600` makes the outage that long and the rounds
-/// larger, and asks for the rate. Without it a test asks only whether everything goes on.
+/// larger, and checks the rate. Without it, a test only checks that everything continues.
 const SECONDS_VARIABLE: &str = "POSTRIDER_TEST_OUTAGE_SECONDS";
-/// Rounds of healthy traffic during an outage, at least.
+/// Minimum number of rounds of healthy traffic during an outage.
 const ROUNDS: u32 = 4;
-/// Events of a round, in a test and in a measurement.
+/// Events per round, in a test and in a measurement.
 const ROUND: (usize, usize) = (500, 4_000);
 const WAITING: usize = 1_200;
-/// Between rounds of a long outage: a broker keeps what it gets, and the test reads all of it.
+/// Interval between rounds of a long outage: a broker keeps what it gets, and the test reads all of
+/// it.
 const PACE: Duration = Duration::from_secs(3);
-/// Event type of what is delivered throughout.
+/// Event type of the events that are delivered throughout.
 const HEALTHY: &str = "OrderPlaced";
 const FULL: &str = "Full";
-/// Share of its rate that the outbox with the failing part keeps.
+/// Share of its rate that the outbox with the failing part must keep.
 const RATE_KEPT_MIN: f64 = 0.9;
 /// How much longer a round of the outbox alone may take during the outage than before it.
 const BASELINE_SLOWDOWN_MAX: f64 = 1.5;
@@ -117,7 +118,7 @@ async fn a_redis_cluster_with_a_frozen_node_in_lanes() {
 enum Loss {
     /// It refuses connections.
     Stopped,
-    /// It takes connections and answers nothing.
+    /// It accepts connections and does not answer.
     Frozen,
 }
 
@@ -148,7 +149,7 @@ async fn a_full_nats_stream(mode: ClaimMode) {
     stream.remove().await;
 }
 
-/// One topic of a broker does not take our messages any more.
+/// One topic of a broker no longer accepts the relay's messages.
 async fn a_kafka_topic_without_rights(mode: ClaimMode) {
     let test = format!("partial_outage::kafka::{mode:?}");
     let Some(topic) = KafkaDestination::private(&test).await else { return };
@@ -159,7 +160,7 @@ async fn a_kafka_topic_without_rights(mode: ClaimMode) {
     let sink = || Arc::new(KafkaSink::new(settings.clone()).unwrap()) as Arc<dyn Sink>;
     let outage = Outage { test, mode, failing: FULL.to_owned(), keeps_rate: true };
     let delivered = outage.run(sink, async || failing.allow_writes().await).await;
-    // At least once: what was given up at a deadline may have arrived.
+    // At least once: a message that was given up at a deadline may have arrived.
     let arrived = [topic.arrived().await.len(), failing.arrived().await.len()];
     assert!(arrived[0] >= delivered && arrived[1] >= WAITING, "{arrived:?}, {delivered}");
 }
@@ -185,7 +186,8 @@ async fn one_of_two<D: Destination>(
     failing: &D,
 ) {
     failing.stop().await;
-    // A request per event: what comes up to be looked at costs more than where a call takes many.
+    // One request per event: each event that is looked at costs more here than where one call takes
+    // many.
     let outage = Outage { test, mode, failing: FULL.to_owned(), keeps_rate: false };
     let delivered = outage.run(sink, async || failing.start().await).await;
     // At least once: a request that was given up at its deadline may have arrived.
@@ -208,7 +210,7 @@ async fn a_redis_cluster_without_one_of_its_nodes(mode: ClaimMode, loss: Loss) {
     let nodes: Vec<String> =
         server.url.replace("redis://", "").split(',').map(String::from).collect();
     for node in &nodes {
-        // The rest of the cluster goes on without the part that is down.
+        // The rest of the cluster continues without the part that is down.
         let set = ["CONFIG", "SET", "cluster-require-full-coverage", "no"];
         ask::<()>(node, &set).await.unwrap();
     }
@@ -221,7 +223,7 @@ async fn a_redis_cluster_without_one_of_its_nodes(mode: ClaimMode, loss: Loss) {
         }
     }
     let failing = on_last.unwrap();
-    // One that is on another node.
+    // The healthy stream must be on another node.
     assert!(ask::<i64>(&nodes[2], &["XLEN", HEALTHY]).await.is_err(), "move it to another node");
     let settings = RedisSettings {
         timeout: Duration::from_secs(1),
@@ -248,7 +250,7 @@ async fn a_redis_cluster_without_one_of_its_nodes(mode: ClaimMode, loss: Loss) {
         }
         lengths.push((length, least));
     }
-    // At least once: an answer that was lost brings an entry again.
+    // At least once: a lost answer leads to a second entry.
     assert!(lengths.iter().all(|(length, least)| length >= least), "{lengths:?}");
 }
 
@@ -273,7 +275,7 @@ struct Side {
     _folder: TempFolder,
 }
 
-/// How long the outage to be measured lasts.
+/// Returns how long the outage to be measured lasts.
 fn seconds_asked() -> Option<u64> {
     std::env::var(SECONDS_VARIABLE).ok().and_then(|text| text.parse().ok())
 }
@@ -282,7 +284,7 @@ impl Side {
     async fn start(test: &str, mode: ClaimMode, sink: Arc<dyn Sink>) -> Self {
         let db = TestDb::open(StoreKind::Postgres, test).await.expect("there is a database");
         db.store.set_mode(&db.outbox, mode, "test").await.unwrap();
-        // As the preset `broker` has it.
+        // As in the preset `broker`.
         let preset = Preset { batch: 500, idle_poll: Duration::from_secs(1), ..quick_preset() };
         let outbox = OutboxConfig {
             deliver_timeout: Duration::from_secs(5),
@@ -306,8 +308,8 @@ impl Side {
         self.rounds.push(started.elapsed());
     }
 
-    /// Seconds of a round, on the average since the last time; the shortest and longest tenth are
-    /// left out.
+    /// Returns the average seconds of a round since the last call, without the shortest and longest
+    /// tenth.
     fn seconds(&mut self) -> f64 {
         let mut rounds = std::mem::take(&mut self.rounds);
         rounds.sort();
@@ -321,18 +323,18 @@ fn events(event_type: &str, key: &str, count: usize) -> Vec<NewEvent> {
     (0..count).map(event).collect()
 }
 
-/// What fails, in which claim mode.
+/// The failing part, and the claim mode.
 struct Outage {
     test: String,
     mode: ClaimMode,
-    /// Event type of what waits.
+    /// Event type of the events that wait.
     failing: String,
-    /// Whether the healthy part keeps its rate.
+    /// Whether the healthy part must keep its rate.
     keeps_rate: bool,
 }
 
 impl Outage {
-    /// Answers how many healthy events were delivered in all.
+    /// Runs the outage. Returns how many healthy events were delivered in total.
     async fn run(&self, sink: impl Fn() -> Arc<dyn Sink>, repair: impl AsyncFnOnce()) -> usize {
         let mut alone = Side::start(&self.test, self.mode, sink()).await;
         let mut beside = Side::start(&self.test, self.mode, sink()).await;
@@ -357,7 +359,8 @@ impl Outage {
             }
         }
         if asked.is_some() {
-            // A mean hides a few rounds that hang; and rounds in turn show what was only noise.
+            // A mean hides a few rounds that hang, and the sequence of rounds shows what was only
+            // noise.
             println!("{}: rounds alone {:.2?}", self.test, alone.rounds);
             println!("{}: rounds beside {:.2?}", self.test, beside.rounds);
         }

@@ -1,4 +1,4 @@
-//! An event that makes its server close the connection, under everything else that is under way.
+//! An event that makes its server close the connection while everything else is in flight on it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use postrider_testkit::sinks::{
 };
 use postrider_testkit::{TempFolder, TestDb, Tripwire, eventually};
 
-/// What the server cannot bear.
+/// The text at which the server closes the connection.
 const MARKED: &str = "this-breaks-the-connection";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,7 +57,7 @@ async fn rabbitmq_lanes_die_alone() {
     exchange.remove().await;
 }
 
-/// `host:port` of a URL.
+/// Returns `host:port` of a URL.
 fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
@@ -99,7 +99,7 @@ async fn only_the_poison_is_charged(sink: &dyn Sink, destination: &impl Destinat
     assert!(!poisons.iter().any(|poison| ids.contains(poison.as_str())));
 }
 
-/// With traffic before, beside and behind it: it spends its attempts, and no other event does.
+/// With traffic before, next to and after it: it spends its attempts, and no other event does.
 async fn the_poison_dies_alone(
     mode: ClaimMode,
     sink: Arc<dyn Sink>,
@@ -122,7 +122,7 @@ async fn the_poison_dies_alone(
     };
     let relay = RunningRelay::on(&db.store, quick_config(&folder), outbox);
     let mut others = 200;
-    // It is charged only where its destination took others since its previous try.
+    // It is charged only if its destination accepted others since its previous attempt.
     eventually("the poison is a dead letter", async || {
         db.append(&innocent(40)).await;
         others += 40;

@@ -1,4 +1,4 @@
-//! What the RabbitMQ sink has of its own: exchanges, routing keys, logins.
+//! Tests specific to the RabbitMQ sink: exchanges, routing keys, logins.
 
 use postrider::Event;
 use postrider_relay::sinks::{RabbitSettings, RabbitSink};
@@ -15,7 +15,7 @@ fn sink(settings: RabbitSettings) -> RabbitSink {
     RabbitSink::new(settings).expect("settings in order")
 }
 
-/// A configuration error: nothing is a dead letter because of it, and `run --check` finds it.
+/// A configuration error: no event becomes a dead letter because of it, and `run --check` finds it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_configured_exchange_that_does_not_exist_is_down_and_named() {
     let Some(exchange) = exchange("missing").await else { return };
@@ -61,7 +61,7 @@ async fn the_default_exchange_leads_to_a_queue_by_its_name() {
     exchange.remove().await;
 }
 
-/// AMQP writes the length of a routing key in one byte.
+/// AMQP stores the length of a routing key in one byte.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_routing_key_that_is_too_long_is_a_rejection_of_that_event() {
     let Some(exchange) = exchange("long").await else { return };
@@ -91,7 +91,7 @@ async fn headers_larger_than_a_frame_are_a_rejection_of_that_event() {
         error.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
     let [bytes, bytes_max] = numbers[..] else { panic!("{error}") };
     assert!(outcomes.iter().filter(|outcome| **outcome == Outcome::Delivered).count() == 49);
-    // To the byte: the largest that fits is taken, and one more is not.
+    // Exact to the byte: the largest header that fits is accepted, and one more byte is not.
     let fitting = 200_000 - (bytes - bytes_max);
     let events = [fitting, fitting + 1].map(|length| with_header(22, "note", &"x".repeat(length)));
     let outcomes = deliver(&sink, &events, false).await;
@@ -101,7 +101,7 @@ async fn headers_larger_than_a_frame_are_a_rejection_of_that_event() {
     exchange.remove().await;
 }
 
-/// The broker closes the channel for one message, and not for the others that are on it.
+/// The broker closes the channel because of one message, which must not affect the others on it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_closes_its_channel_does_not_hold_back_the_others() {
     let Some(exchange) = exchange("channel").await else { return };
@@ -124,7 +124,7 @@ async fn a_message_that_closes_its_channel_does_not_hold_back_the_others() {
     exchange.remove().await;
 }
 
-/// Otherwise whoever can append reaches every queue of the broker.
+/// Otherwise anyone who can append could reach every queue of the broker.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_cannot_route_itself_to_further_queues() {
     let Some(exchange) = exchange("carbon").await else { return };
@@ -137,7 +137,7 @@ async fn an_event_cannot_route_itself_to_further_queues() {
     exchange.remove().await;
 }
 
-/// At start by `run --check`, later as an alert; never as a dead letter.
+/// Reported by `run --check` at the start, later as an alert; never as a dead letter.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_password_or_vhost_is_named_without_being_shown() {
     let Some(exchange) = exchange("password").await else { return };

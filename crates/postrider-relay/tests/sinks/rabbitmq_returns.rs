@@ -1,4 +1,5 @@
-//! Messages that no queue takes, among others that arrive: each is told from its neighbours.
+//! Messages that no queue takes, among others that arrive: each is distinguished from its
+//! neighbours.
 
 use std::collections::HashSet;
 
@@ -13,7 +14,7 @@ use postrider_testkit::{TempFolder, TestDb, eventually};
 const EVENTS_VARIABLE: &str = "POSTRIDER_TEST_RETURNS";
 const EVENTS: usize = 4_000;
 const KEYS: usize = 199;
-/// One of so many has a routing key that nothing is bound to.
+/// One in this many has a routing key that nothing is bound to.
 const UNROUTABLE_EVERY: usize = 20;
 const UNROUTABLE: &str = "NobodyTakesIt";
 
@@ -47,7 +48,8 @@ async fn lanes_to_a_quorum_queue() {
     returns_are_attributed(ClaimMode::Lanes, RabbitQueue::Quorum).await;
 }
 
-/// Every event that no queue takes is a dead letter, no other is, and the queue has the rest.
+/// Every event that no queue takes becomes a dead letter, no other does, and the queue has the
+/// rest.
 async fn returns_are_attributed(mode: ClaimMode, queue: RabbitQueue) {
     let test = format!("rabbitmq_returns::{mode:?}::{queue:?}");
     let Some(db) = TestDb::open(StoreKind::Postgres, &test).await else { return };

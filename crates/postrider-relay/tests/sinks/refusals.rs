@@ -1,5 +1,5 @@
-//! Events that a broker refuses for what they are, among others that it takes: exactly these become
-//! dead letters, and exactly the others are at the broker.
+//! Events that a broker refuses because of their content, among others that it accepts: exactly
+//! these become dead letters, and exactly the others are at the broker.
 
 use postrider::store::ClaimMode;
 use postrider_testkit::relay::held_event;
@@ -10,7 +10,7 @@ use postrider_testkit::sinks::{
 
 use crate::drain::Drain;
 
-/// Refused events, and events before and behind each.
+/// Number of refused events, and of events before and after each.
 const REFUSED: usize = 5;
 const BETWEEN: usize = 60;
 

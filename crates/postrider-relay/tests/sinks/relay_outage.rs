@@ -1,5 +1,5 @@
-//! A broker that is killed or hangs while a relay drains an outbox: nothing lost, no order broken,
-//! no event blamed.
+//! A broker that is killed or hangs while a relay drains an outbox: nothing is lost, order is kept,
+//! and no event is charged.
 
 use postrider::store::ClaimMode;
 use postrider_testkit::sinks::{
@@ -10,7 +10,7 @@ use postrider_testkit::sinks::{
 use crate::drain::Drain;
 
 const EVENTS: usize = 4_000;
-/// Holds the relay back, so that trouble finds most events still to come.
+/// Slows the relay down, so that trouble occurs while most events are still to come.
 const PER_SECOND: f64 = 800.0;
 
 macro_rules! outages {
@@ -61,7 +61,7 @@ async fn killed_during_a_drain<D: Destination>(test: &str, mode: ClaimMode) {
     drain.ends_with(&destination.arrived().await).await;
 }
 
-/// Connections stay open, and what was sent may still be read when it goes on.
+/// Connections stay open, and what was sent may still be read when the broker continues.
 async fn frozen_during_a_drain<D: Destination>(test: &str, mode: ClaimMode) {
     let Some(destination) = D::private(test).await else { return };
     let drain = Drain::start(test, mode, destination.sink(), Some(PER_SECOND)).await;
@@ -69,7 +69,7 @@ async fn frozen_during_a_drain<D: Destination>(test: &str, mode: ClaimMode) {
     drain.append(EVENTS).await;
     drain.until_left(EVENTS - 500).await;
     destination.freeze().await;
-    // Any words: an event was given up.
+    // With any words: an event was given up.
     drain.until_refused("").await;
     assert!(drain.left().await > 0, "it hung in the middle");
     destination.thaw().await;

@@ -18,7 +18,7 @@ struct Entry {
     kept_for: Duration,
 }
 
-/// Each answer has its own time.
+/// Expires each answer after its own time.
 struct ByEntry;
 
 impl Expiry<Key, Entry> for ByEntry {
@@ -42,7 +42,7 @@ impl Memory {
         if entries_max == 0 || bytes_max == 0 {
             return Err("`cache_entries_max` and `cache_bytes_max` are at least 1".to_owned());
         }
-        // One limit for both: no answer weighs less than its share of the bytes, so that there cannot
+        // One limit covers both: no answer weighs less than its share of the bytes, so there cannot
         // be more answers than allowed.
         let lightest = bytes_max.div_ceil(entries_max);
         let weigh = move |_: &Key, entry: &Entry| {

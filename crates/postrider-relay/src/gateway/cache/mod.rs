@@ -1,4 +1,4 @@
-//! Where answers are kept. A cache that fails is a cache without answers: nothing waits for it.
+//! Caches of answers. A failing cache behaves like an empty one: no call waits for it.
 
 mod memory;
 mod redis;
@@ -18,31 +18,33 @@ pub(super) use redis::Redis;
 /// Where the answers of a gateway are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CacheSettings {
-    /// In this process, each with its own. What is over a limit pushes out what was used least.
+    /// In memory, with a separate cache per process. Beyond a limit, the least used answers are
+    /// evicted.
     Memory {
-        /// Answers at most.
+        /// Maximum number of answers.
         entries_max: u64,
-        /// Bytes at most.
+        /// Maximum number of bytes.
         bytes_max: u64,
     },
-    /// In Redis, shared by all processes and kept by its own limits.
+    /// In Redis, shared by all processes and limited by Redis itself.
     Redis {
-        /// `redis://` or, with TLS, `rediss://`. Of a cluster, some nodes with commas between.
+        /// `redis://` or, with TLS, `rediss://`. For a cluster, some of its nodes, separated by
+        /// commas.
         url: String,
-        /// Time for an answer; then calls go on without it.
+        /// Timeout of a request; calls continue without the cache.
         timeout: Duration,
     },
 }
 
 impl CacheSettings {
-    /// Answers at most, where nothing else is said.
+    /// Default maximum number of answers.
     pub const ENTRIES_MAX: u64 = 100_000;
-    /// Bytes at most, where nothing else is said.
+    /// Default maximum number of bytes.
     pub const BYTES_MAX: u64 = 64 * 1_024 * 1_024;
 }
 
 impl Default for CacheSettings {
-    /// In this process.
+    /// In memory.
     fn default() -> Self {
         Self::Memory { entries_max: Self::ENTRIES_MAX, bytes_max: Self::BYTES_MAX }
     }
@@ -57,7 +59,7 @@ pub(super) enum Cache {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Keep {
     pub(super) fresh_for: Duration,
-    /// After that, for callers whom the upstream cannot answer.
+    /// After `fresh_for`, only for callers while the upstream is down.
     pub(super) stale_for: Duration,
 }
 
@@ -67,7 +69,7 @@ impl Keep {
     }
 }
 
-/// How long answers are kept by the settings.
+/// The configured times for keeping answers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     ttl: Duration,
@@ -81,8 +83,8 @@ impl Times {
         Self { ttl, negative_ttl, stale_ttl }
     }
 
-    /// For an answer with this status; `None` if it is not kept. Only a success is worth more than
-    /// nothing when it is old: a refusal is over with its time.
+    /// Returns how long an answer with this status is kept; `None` if it is not kept. Only a
+    /// success is still useful when it is stale.
     pub(super) fn keep(&self, status: StatusCode) -> Option<Keep> {
         let keep = match status {
             status if status.is_success() => {
@@ -97,7 +99,7 @@ impl Times {
     }
 }
 
-/// An answer that was kept.
+/// A cached answer.
 #[derive(Debug, Clone)]
 pub(super) struct Kept {
     pub(super) answer: Arc<Answer>,
@@ -124,7 +126,7 @@ impl Cache {
         }
     }
 
-    /// Keeps an answer, unless there is one that was asked for later.
+    /// Stores an answer, unless the cache has one that was requested later.
     pub(super) async fn put(&self, key: Key, answer: &Arc<Answer>, keep: Keep) {
         match self {
             Self::Memory(memory) => memory.put(key, answer, keep),
@@ -132,7 +134,7 @@ impl Cache {
         }
     }
 
-    /// Forgets the answer, unless it was asked for after that time.
+    /// Removes the answer, unless it was requested after that time.
     pub(super) async fn remove(&self, key: Key, asked_at_ms: u64) {
         match self {
             Self::Memory(memory) => memory.remove(key, asked_at_ms),
@@ -140,7 +142,7 @@ impl Cache {
         }
     }
 
-    /// The newest change of a target, as far as processes share it.
+    /// Returns the newest change of a target, if processes share this cache.
     pub(super) async fn newest_change(&self, target: Key) -> Option<Change> {
         match self {
             Self::Memory(_) => None,
@@ -156,7 +158,7 @@ impl Cache {
         }
     }
 
-    /// Whether it answers.
+    /// Checks that the cache answers.
     pub(super) async fn check(&self) -> Result<(), String> {
         match self {
             Self::Memory(_) => Ok(()),

@@ -14,17 +14,17 @@ use crate::sink::Outcome;
 use crate::sinks::redis::connection::Server;
 use crate::telemetry::{self, label};
 
-/// After a failure, nobody waits for the cache again for this time.
+/// After a failure, the cache is not used for this time.
 const REST: Duration = Duration::from_secs(1);
 
-/// Keeps an answer or a change, unless one is there that was asked for later. The time stands in front,
-/// in digits of a fixed number, so that texts compare as times do.
+/// Stores an answer or a change, unless there is one that was requested later. The time comes
+/// first, with a fixed number of digits, so that comparing texts compares times.
 const PUT: &str = "local known = redis.call('GETRANGE', KEYS[1], 0, ARGV[3] - 1)
 if known > string.sub(ARGV[1], 1, ARGV[3]) then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1";
 
-/// Forgets an answer, unless it was asked for later.
+/// Removes an answer, unless it was requested later.
 const REMOVE: &str = "local known = redis.call('GETRANGE', KEYS[1], 0, ARGV[2] - 1)
 if known > ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])";
@@ -35,7 +35,7 @@ pub(crate) struct Redis {
     timeout: Duration,
     times: Times,
     resting_until: Mutex<Option<Instant>>,
-    /// Told once, when it begins and when it is over.
+    /// Whether the cache is failing; logged once when that begins and once when it ends.
     is_down: AtomicBool,
 }
 
@@ -68,10 +68,11 @@ impl Redis {
         else {
             return None;
         };
-        // By the time that is left, not by a clock: those of two machines differ.
+        // Computed from the remaining time to live, not from a clock: the clocks of two machines
+        // differ.
         let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or_default());
         let (answer, kept_for) = Answer::from_bytes(bytes)?;
-        // By the settings of today: it may have been kept for longer.
+        // Judged by the current settings: it may have been stored with a longer time.
         let (age, keep) = (kept_for.saturating_sub(left), self.times.keep(answer.status)?);
         let kept = Kept { answer: Arc::new(answer), is_fresh: age < keep.fresh_for };
         (age < keep.total()).then_some(kept)

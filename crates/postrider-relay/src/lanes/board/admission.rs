@@ -1,4 +1,5 @@
-//! Where a row goes that the board takes in: to a worker, among the probes, or nowhere before its time.
+//! Decides what happens to a row that the board takes in: it goes to a worker, to the probes, or
+//! waits until it is due.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -11,9 +12,9 @@ use super::{Board, KeyHash, Slot};
 use crate::config::FailingKey;
 use crate::health::{DestinationHash, Wait};
 
-/// Events that may be queued as probes: each destination that is down takes one of its own.
+/// Maximum number of events queued as probes: one for each destination that is down.
 const PROBES_MAX: usize = 64;
-/// A row that a relay in the other mode still has is looked at again after this.
+/// Wait before a row that a relay in the other mode still holds is read again.
 pub(super) const BUSY_WAIT: Duration = Duration::from_secs(1);
 
 impl Board {
@@ -30,15 +31,16 @@ impl Board {
         let down = (self.wait)(&row.event, now).filter(|_| row.event.defect.is_none());
         let queue = match down {
             Some(wait) if wait.probe_due && self.may_be_probe(&row.event, key) => self.probes(),
-            // One that has expired is not sent: its way to the dead letters needs no destination.
+            // An expired event is not sent, and becoming a dead letter does not need the
+            // destination.
             Some(wait) if wait.expires_in != Some(Duration::ZERO) => {
                 self.admit_behind_outage(&row, key, wait, now);
                 return Some(wait);
             }
             _ => usize::try_from(key % self.probes() as u64).unwrap_or(0),
         };
-        // A probe may be what kills the process, as well as any other.
-        // And while events of a lane are sent alone, what is read of it follows them.
+        // A probe may kill the process as well as any other event. While events of a lane are sent
+        // alone, rows that are read from that lane queue up behind them.
         let same_lane = |event: &Event| self.lane_of(event.id) == row.lane;
         let alone =
             self.suspected.contains(row.lane) || self.queues[self.alone()].iter().any(same_lane);
@@ -47,7 +49,8 @@ impl Board {
         down
     }
 
-    /// A head whose time had come, with nothing of its key under way that it could overtake.
+    /// Returns whether an event may be sent as a probe: it is a head that was due, and no row of
+    /// its key is in flight that it could overtake.
     fn may_be_probe(&self, event: &Event, key: KeyHash) -> bool {
         let has_room = self.queues[self.probes()].len() < PROBES_MAX;
         if self.failing_key == FailingKey::Skip {

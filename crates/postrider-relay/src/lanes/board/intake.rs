@@ -1,4 +1,4 @@
-//! Rows that were read: lanes in id order, heads that are due, keys that catch up.
+//! Takes in rows that were read: lanes in id order, heads that are due, keys that catch up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{Board, CatchUp, KeyHash};
 
 impl Board {
-    /// Takes rows of a read in id order; `full`: there may be more behind them. Answers how many
+    /// Takes in rows of a read, in id order; `full`: there may be more after them. Returns how many
     /// are new: neither known nor passed over.
     pub(in crate::lanes) fn offer(
         &mut self,
@@ -43,7 +43,7 @@ impl Board {
             }
         }
         if new == 0 {
-            // The next read must not bring the same rows again, and nothing else.
+            // The next read must not return the same rows again and nothing else.
             passed.into_iter().for_each(|(hash, key)| self.hide(hash, key));
         }
         new
@@ -60,13 +60,13 @@ impl Board {
         }
     }
 
-    /// Takes heads that were read again, because they are due; ids that were not found are gone.
+    /// Takes in heads that were read again because they are due; ids that were not found are gone.
     pub(in crate::lanes) fn offer_heads(&mut self, ids: &[i64], rows: Vec<LaneRow>, now: Instant) {
         let mut gone: BTreeSet<i64> = ids.iter().copied().collect();
         for row in rows {
             let identity = self.hash_identity(&row.event);
             if self.slots.get(&row.event.id).is_some_and(|slot| slot.identity != identity) {
-                // Another event has its id by now, so it is gone.
+                // Another event has this id by now, so the head is gone.
                 continue;
             }
             let id = row.event.id;
@@ -87,9 +87,9 @@ impl Board {
         }
     }
 
-    /// Takes the live rows of keys that catch up, in id order. `full`: there are more behind the
-    /// last one. Nothing of these keys was queued or in flight when they were read, so each row is
-    /// one that was not sent.
+    /// Takes in the live rows of keys that catch up, in id order. `full`: there are more after the
+    /// last one. Nothing of these keys was queued or in flight during the read, so each row is one
+    /// that was not sent.
     pub(in crate::lanes) fn offer_catch_up(
         &mut self,
         asked: &[CatchUp],
@@ -102,8 +102,8 @@ impl Board {
             let hash = self.hash_key(&catch_up.key);
             match (self.blocked.get_mut(&hash), read_to) {
                 (Some(blocked), Some(read_to)) => {
-                    // What was read is on the board; what is committed later has an id above
-                    // `read_from`.
+                    // Rows that were read are on the board; rows that are committed later have ids
+                    // above `read_from`.
                     blocked.from = blocked.from.max(read_to.min(self.read_from) + 1);
                     (blocked.open_to, blocked.passed) = (read_to, 0);
                 }
@@ -118,7 +118,8 @@ impl Board {
                 continue;
             }
             if self.slots.contains_key(&id) {
-                // Of another key: ids were given out again, and the next read of lanes tells.
+                // The id belongs to another key: ids were assigned again, and the next read of
+                // lanes detects that.
                 self.sweep = true;
                 continue;
             }
@@ -129,7 +130,7 @@ impl Board {
                 }
             }
         }
-        // Of some there was nothing in this part.
+        // Some keys had no rows in this part.
         for catch_up in asked {
             self.catch_up_if_idle(self.hash_key(&catch_up.key));
         }

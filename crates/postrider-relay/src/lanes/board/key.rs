@@ -1,4 +1,4 @@
-//! What is kept of a row, and of a key that does not flow.
+//! The board's entries for a row, and for a key that does not flow.
 
 use postrider::store::Key;
 
@@ -11,9 +11,9 @@ pub(super) struct Slot {
     pub(super) key: KeyHash,
     pub(super) lane: u8,
     pub(super) bytes: usize,
-    /// Of its identity: after a fail-over or a restore another event may have its id.
+    /// Hash of the event's identity: after a failover or a restore, another event may have its id.
     pub(super) identity: u32,
-    /// Queued or in flight; otherwise a head that waits.
+    /// Whether it is queued or in flight; otherwise it is a head that waits.
     pub(super) loaded: bool,
     /// The destination that was down when the row was read.
     pub(super) behind: Option<DestinationHash>,
@@ -23,19 +23,20 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(super) struct Blocked {
     pub(super) lane: u8,
-    /// The event that waits or is tried again. Without one the key catches up, or is parked.
+    /// The event that waits or is tried again. Without one, the key catches up or is parked.
     pub(super) head: Option<i64>,
-    /// No live row of the key is below this, but for those on the board.
+    /// No live row of the key has a smaller id, except for those on the board.
     pub(super) from: i64,
-    /// Rows up to this one were read while catching up, and may be sent.
+    /// Rows up to this id were read while catching up, and may be sent.
     pub(super) open_to: i64,
-    /// Rows that were passed over.
+    /// Number of rows that were passed over.
     pub(super) passed: u64,
-    /// One of them comes before the head: it was committed late.
+    /// Whether a row that was passed over has a smaller id than the head, because it was committed
+    /// late.
     pub(super) has_earlier: bool,
-    /// Known where it is needed: to leave its rows out of reads, and to catch up.
+    /// Set only if needed: to leave its rows out of reads, and to catch up.
     pub(super) name: Option<Key>,
-    /// The store leaves its rows out.
+    /// Whether the store leaves its rows out.
     pub(super) hidden: bool,
     pub(super) parked: Option<Parked>,
 }
@@ -43,9 +44,9 @@ pub(super) struct Blocked {
 /// How a key is known to be stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Parked {
-    /// It is in the database since so many notes of that kind.
+    /// It is in the database; the number is the value of `park_notes` when that became known.
     Noted(u64),
-    /// It is about to be.
+    /// It is about to be written to the database.
     Pending,
 }
 
@@ -64,12 +65,13 @@ impl Blocked {
         }
     }
 
-    /// Nothing of it may be sent but its head.
+    /// Returns whether only its head may be sent.
     pub(super) fn waits(&self) -> bool {
         self.head.is_some() || self.parked.is_some()
     }
 
-    /// Whether that row may be sent now: the head, what comes before it, and what a catch-up read.
+    /// Returns whether a row may be sent now: the head, rows before it, and rows that a catch-up
+    /// read.
     pub(super) fn lets_pass(&self, id: i64) -> bool {
         self.parked.is_none() && id <= self.head.unwrap_or(self.open_to)
     }
@@ -78,7 +80,8 @@ impl Blocked {
         self.from = self.from.min(id);
         self.passed += 1;
         self.has_earlier |= self.head.is_some_and(|head| id < head);
-        // Only where the key is parked: a head is read again with what is behind it.
+        // This matters only if the key is parked: the head is then read again together with the
+        // rows behind it.
         self.head = self.head.filter(|head| *head != id);
     }
 }

@@ -1,4 +1,4 @@
-//! Lanes come and go: which are served, left, suspected.
+//! Lanes that are served, left or suspected.
 
 use std::collections::VecDeque;
 
@@ -8,12 +8,12 @@ use postrider::store::LaneSet;
 use super::Board;
 
 impl Board {
-    /// The lanes that are served.
+    /// Returns the lanes that are served.
     pub(in crate::lanes) fn lanes(&self) -> LaneSet {
         self.lanes.without(self.leaving)
     }
 
-    /// These are the relay's lanes. New ones are read from the beginning.
+    /// Sets the relay's lanes. New ones are read from the beginning.
     pub(in crate::lanes) fn serve(&mut self, lanes: LaneSet) {
         if !lanes.without(self.lanes).is_empty() {
             self.sweep = true;
@@ -27,33 +27,33 @@ impl Board {
         self.leaving = lanes;
         let gone = |lane: u8| lanes.contains(lane);
         self.slots.retain(|_, slot| slot.loaded || !gone(slot.lane));
-        // Of a parked key the lane is not always known; it stays parked wherever it is.
+        // The lane of a parked key is not always known; the key stays parked in any lane.
         self.blocked.retain(|_, blocked| blocked.parked.is_some() || !gone(blocked.lane));
         self.hidden = self.blocked.values().filter(|blocked| blocked.hidden).count();
         let blocked = &self.blocked;
         self.catching_up.retain(|key| blocked.contains_key(key));
     }
 
-    /// The lanes to be left.
+    /// Returns the lanes that are being left.
     pub(in crate::lanes) fn leaving(&self) -> LaneSet {
         self.leaving
     }
 
-    /// The lanes to be left in which nothing is in flight any more.
+    /// Returns the lanes that are being left in which nothing is in flight any longer.
     pub(in crate::lanes) fn left(&self) -> LaneSet {
         self.leaving.iter().filter(|lane| self.lane_load[usize::from(*lane)] == 0).collect()
     }
 
-    /// These lanes are somebody else's from now on.
+    /// Removes lanes that now belong to other relays.
     pub(in crate::lanes) fn forget(&mut self, lanes: LaneSet) {
         self.lanes = self.lanes.without(lanes);
         self.leaving = self.leaving.without(lanes);
     }
 
-    /// Events of these lanes are sent alone.
+    /// Makes the events of these lanes be sent alone.
     pub(in crate::lanes) fn suspect(&mut self, lanes: LaneSet) {
         self.suspected = lanes;
-        // What is queued already goes first: those behind it must not overtake it.
+        // Events that are already queued go first, so that later ones do not overtake them.
         let alone = self.alone();
         for queue in 0..alone {
             let queued = std::mem::take(&mut self.queues[queue]);
@@ -67,7 +67,7 @@ impl Board {
         }
     }
 
-    /// Whether events of these lanes are queued or in flight.
+    /// Returns whether events of these lanes are queued or in flight.
     pub(in crate::lanes) fn is_loaded(&self, lanes: LaneSet) -> bool {
         lanes.iter().any(|lane| self.lane_load[usize::from(lane)] > 0)
     }

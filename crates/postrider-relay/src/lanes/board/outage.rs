@@ -1,7 +1,7 @@
-//! Heads whose destination is down: one timer for each destination, whatever waits behind it.
+//! Heads whose destination is down: one timer per destination, however many heads wait for it.
 //!
-//! A timer for each head would bring all of them up once per probe interval, and each is a row to be
-//! read again while the other destinations want to be served.
+//! With a timer per head, all of them would become due once per probe interval, and each would have
+//! to be read again at the expense of the other destinations.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -12,19 +12,20 @@ use tokio::time::Instant;
 use super::{Board, Fast};
 use crate::health::{DestinationHash, Wait};
 
-/// Until the next head is looked at, where a probe is due and this one could not be it.
+/// Wait before the next head is tried, if a probe is due and the last head could not be the probe.
 const NEXT_CANDIDATE: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Default)]
 pub(super) struct Outages {
     by_destination: Fast<DestinationHash, Outage>,
-    /// When to look at each. One whose outage has another time by now means nothing.
+    /// When to look at each destination. An entry is outdated if its outage has another time by
+    /// now.
     looks: BinaryHeap<Reverse<(Instant, DestinationHash)>>,
 }
 
 #[derive(Debug)]
 struct Outage {
-    /// Heads that wait, each to be the probe in its turn.
+    /// Heads that wait, each to be the probe in turn.
     heads: VecDeque<i64>,
     /// The head that was picked last.
     picked: Option<i64>,
@@ -33,7 +34,7 @@ struct Outage {
 }
 
 impl Outages {
-    /// When the next destination is looked at.
+    /// Returns when the next destination is due for a look.
     pub(super) fn next_look(&self) -> Option<Instant> {
         self.looks.peek().map(|Reverse((at, _))| *at)
     }
@@ -47,7 +48,7 @@ impl Outages {
 }
 
 impl Board {
-    /// A head waits for its destination.
+    /// Queues a head that waits for its destination.
     pub(super) fn wait_behind_outage(&mut self, id: i64, wait: Wait, now: Instant) {
         let Wait { destination, delay, probe_due, .. } = wait;
         if let Some(outage) = self.outages.by_destination.get_mut(&destination) {
@@ -61,8 +62,8 @@ impl Board {
         self.outages.look_at(destination, now + look_in);
     }
 
-    /// Makes the next head due of each destination that is to be looked at: it is a probe, or finds
-    /// out that none is needed.
+    /// Makes the next head due for each destination that is to be looked at: it becomes a probe, or
+    /// finds out that none is needed.
     pub(super) fn pick_probes(&mut self, now: Instant) {
         while let Some(Reverse((at, destination))) = self.outages.looks.peek().copied()
             && at <= now
@@ -88,7 +89,8 @@ impl Board {
         }
     }
 
-    /// A head that waited was read again. If its destination is back, so is it for all others.
+    /// Handles a waiting head that was read again. If its destination is back, all other heads
+    /// become due as well.
     pub(super) fn probe_picked(
         &mut self,
         id: i64,
@@ -113,14 +115,14 @@ impl Board {
         }
     }
 
-    /// A head that waited is gone: the next one is looked at.
+    /// Handles a waiting head that is gone: the next one is looked at.
     pub(super) fn probe_gone(&mut self, id: i64, behind: Option<DestinationHash>, now: Instant) {
         if let Some((destination, _)) = self.outage_of(id, behind) {
             self.outages.look_at(destination, now);
         }
     }
 
-    /// The outage for which that head was picked.
+    /// Returns the outage for which this head was picked.
     fn outage_of(
         &mut self,
         id: i64,

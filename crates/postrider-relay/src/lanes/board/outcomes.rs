@@ -1,4 +1,4 @@
-//! What became of events that were sent.
+//! Takes in the outcomes of events that were sent.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -11,13 +11,15 @@ use super::{Board, Standing};
 use crate::config::FailingKey;
 
 impl Board {
-    /// An event was delivered: its key goes on at once, its row is known until it is settled.
+    /// Records a delivered event: its key continues at once, and its row stays known until it is
+    /// settled.
     pub(in crate::lanes) fn delivered(&mut self, event: &Event) {
         self.delivered_rows += 1;
         self.go_on(event);
     }
 
-    /// An event was not delivered and keeps its row. Answers whether it waits for another try.
+    /// Records an event that was not delivered and keeps its row. Returns whether it waits for
+    /// another attempt.
     pub(in crate::lanes) fn not_delivered(&mut self, event: &Event) -> Standing {
         let Some(slot) = self.slots.get(&event.id) else { return Standing::PassedOver };
         let (key, lane) = (slot.key, slot.lane);
@@ -37,17 +39,17 @@ impl Board {
         Standing::Waits
     }
 
-    /// The row of an event is settled and gone.
+    /// Forgets the row of an event, which is settled and gone, or will be read again.
     pub(in crate::lanes) fn settled(&mut self, id: i64) {
         self.unload(id);
         self.slots.remove(&id);
     }
 
-    /// The row of an event that waits is as it will be read again.
+    /// Records that the row of a waiting event is written, and when it is due.
     pub(in crate::lanes) fn waits(&mut self, id: i64, delay: Duration, now: Instant) {
         self.unload(id);
         let Some(slot) = self.slots.get(&id) else { return };
-        // Meanwhile one before it may have become the head, and this one is behind it.
+        // In the meantime an earlier event may have become the head, and this one is behind it.
         let is_head = self.blocked.get(&slot.key).is_some_and(|blocked| blocked.head == Some(id));
         let waits = is_head || self.failing_key == FailingKey::Skip;
         if self.leaving.contains(slot.lane) || !waits {
@@ -57,7 +59,7 @@ impl Board {
         }
     }
 
-    /// A head is dead: the key goes on, unless it is parked.
+    /// Records that the dead letter of a head is written: the key continues, unless it is parked.
     pub(in crate::lanes) fn dead(&mut self, event: &Event) {
         self.go_on(event);
     }

@@ -8,13 +8,14 @@ use postrider::store::Key;
 use super::{Blocked, Board, KeyHash, Parked};
 
 impl Board {
-    /// Notes of stopped keys so far: what a list of them that is read from now on may lack.
+    /// Returns the number of keys noted as parked so far. A list read from now on includes all of
+    /// them, unless they were released.
     pub(in crate::lanes) fn park_notes(&self) -> u64 {
         self.park_notes
     }
 
-    /// These keys are stopped in the database, and no others that were noted before the list was
-    /// read.
+    /// Updates the parked keys from a list read from the database. Keys that were noted before the
+    /// list was read, and are not in it, have been released.
     pub(in crate::lanes) fn park(&mut self, keys: &[Key], notes_before: u64) {
         let parked: HashMap<KeyHash, &Key> =
             keys.iter().map(|key| (self.hash_key(key), key)).collect();
@@ -41,7 +42,7 @@ impl Board {
         }
     }
 
-    /// A key is stopped from now on, in the database soon.
+    /// Stops a key at once; it is written to the database soon after.
     pub(in crate::lanes) fn park_key_of(&mut self, event: &Event) {
         let key = self.hash(event);
         let lane = self.slots.get(&event.id).map_or(0, |slot| slot.lane);
@@ -52,7 +53,7 @@ impl Board {
         blocked.name.get_or_insert_with(|| Key::from(event));
     }
 
-    /// It is in the database now.
+    /// Notes that a stopped key is in the database.
     pub(in crate::lanes) fn note_parked(&mut self, key: &Key) {
         self.park_notes += 1;
         let (hash, notes) = (self.hash_key(key), self.park_notes);

@@ -1,4 +1,4 @@
-//! The board, move by move.
+//! Tests of the board, step by step.
 
 mod catching_up;
 mod outage;
@@ -38,7 +38,7 @@ fn event(id: i64, key: &str) -> Event {
     }
 }
 
-/// Lane 0 for key `a`, lane 1 for the others.
+/// Returns a row: lane 0 for key `a`, lane 1 for the others.
 fn row(id: i64, key: &str) -> LaneRow {
     let lane = u8::from(key != "a");
     LaneRow { event: event(id, key), lane, due_in: Duration::ZERO, busy: false }

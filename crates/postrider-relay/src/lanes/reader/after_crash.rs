@@ -1,4 +1,4 @@
-//! After a crash: fewer rows in flight, and one at a time where relays died in a row.
+//! Precautions after a crash: fewer rows in flight, and one at a time if relays died in a row.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use tokio::time::Instant;
 
 use super::{POLL_FIRST, Reader};
 
-/// Rows in flight after a crash, recorded before they are sent: the next crash then leaves few
-/// suspects.
+/// Maximum number of rows in flight after a crash, recorded before they are sent, so that another
+/// crash leaves few suspects.
 pub(super) const CAREFUL_ROWS: u32 = 500;
-/// With nothing to send for this long, a crash is forgotten.
+/// After this long with nothing to send, a crash is forgotten.
 const CALM_WAIT: Duration = Duration::from_secs(60);
-/// Rows of one read while events are sent alone.
+/// Rows per read while events are sent alone.
 pub(super) const SUSPECT_ROWS: u32 = 100;
-/// From this many crashes in a row on, what was in flight is sent one by one.
+/// From this many crashes in a row on, events that were in flight are sent one by one.
 const SUSPECT_CRASHES: i32 = 2;
 
 impl Reader {
-    /// Remembers which of the lanes lost their owners by death.
+    /// Remembers which lanes lost their owner in a crash.
     pub(super) fn be_careful(&mut self) {
         let crashed = |lane: &&Lane| lane.crash_count > 0;
         self.careful = self.owned.iter().filter(crashed).map(|lane| lane.lane).collect();
-        // After so many rows, none of those in flight then was the cause.
+        // After this many rows, none of those in flight at the time was the cause.
         self.calm_in = self.config().lane_limits.load_rows_max.max(4 * CAREFUL_ROWS as usize);
         let suspected = |lane: &&Lane| lane.crash_count >= SUSPECT_CRASHES;
         let flights =
@@ -42,22 +42,24 @@ impl Reader {
         self.session.board().suspect(self.suspected);
     }
 
-    /// Before rows are sent in lanes that saw a crash: if there is another, they are the suspects.
+    /// Records how far rows are sent in lanes that had a crash, before they are sent: after another
+    /// crash, they are the suspects.
     pub(super) async fn note_flight(&self, flight_to: Option<i64>) -> Result<(), StoreError> {
         let Some(id) = flight_to.filter(|_| !self.careful.is_empty()) else { return Ok(()) };
         let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
         self.store().note_flight(outbox, lease, self.careful, id).await
     }
 
-    /// Sends suspects one by one, with nothing else in flight in this process. The id is on record
-    /// while it is sent and no longer, so that the next owner knows which one it was.
+    /// Sends suspects one by one, with nothing else in flight in this process. The id is recorded
+    /// exactly while the event is sent, so that the next owner knows which one it was.
     pub(super) async fn send_alone(&mut self) -> Result<(), StoreError> {
         loop {
             let has_alone = self.session.board().has_alone();
             if !has_alone {
                 return Ok(());
             }
-            // Before the record: whatever else is in flight may be what kills the process.
+            // Acquired before the id is recorded: anything else in flight could be what kills the
+            // process.
             let alone = Arc::clone(&self.session.pipeline.alone).write_owned().await;
             let event = self.session.board().take_alone();
             let Some(event) = event else { return Ok(()) };
@@ -75,7 +77,7 @@ impl Reader {
         }
     }
 
-    /// Ends the careful time when what was in flight at the crash is behind.
+    /// Ends the precautions once everything that was in flight at the crash is done.
     pub(super) async fn calm_down(&mut self) -> Result<(), StoreError> {
         let board_loaded = |lanes| self.session.board().is_loaded(lanes);
         if !self.suspected.is_empty()
@@ -85,7 +87,7 @@ impl Reader {
             self.suspected = LaneSet::NONE;
             self.session.board().suspect(LaneSet::NONE);
         }
-        // What is due soon may be what kills the process.
+        // An event that is due soon may be what kills the process.
         let due_soon = |at: Instant| at <= Instant::now() + CALM_WAIT;
         let waits = self.session.board().next_due().is_some_and(due_soon);
         let idle = self.poll > POLL_FIRST && !waits && !board_loaded(self.careful);

@@ -1,4 +1,4 @@
-//! Discord's webhooks.
+//! Discord webhooks.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ pub(super) const CHAT: Chat = Chat {
            ```json\n{{ payload_text[:1500] }}\n```",
     text_chars_max: 2_000,
     escape: Escape::Discord,
-    // Nobody is called by what an event happens to contain.
+    // Mentions are disabled, so that an event's content cannot notify anyone.
     message: |text| json!({ "content": text, "allowed_mentions": { "parse": [] } }),
     confirmed,
     pause,
 };
 
-/// Without `wait`, Discord answers before it knows whether it has the message.
+/// Adds `wait`: without it, Discord answers before it knows whether it has the message.
 fn confirmed(mut url: Url) -> Url {
     if !url.query_pairs().any(|(name, _)| name == "wait") {
         url.query_pairs_mut().append_pair("wait", "true");
@@ -28,7 +28,8 @@ fn confirmed(mut url: Url) -> Url {
     url
 }
 
-/// The limit is used up: by the answer's own count, or because it was passed.
+/// Returns the pause if the rate limit is used up: by the answer's own count, or because it was
+/// exceeded.
 fn pause(answer: &Answer) -> Option<Duration> {
     let header = |name: &str| answer.headers.get(name)?.to_str().ok();
     let reset_after = || seconds(header("x-ratelimit-reset-after")?.parse().ok()?);

@@ -1,4 +1,4 @@
-//! Messages to people, by the webhooks of a chat. One request per event, one at a time to a
+//! Messages to people, through the webhooks of a chat. One request per event, one at a time per
 //! webhook; its rate limit is honoured by waiting for the time that it names.
 
 #[cfg(feature = "discord")]
@@ -22,27 +22,27 @@ use crate::sink::{Batch, Outcome, Sink, SinkError};
 use crate::sinks::http::{Answer, Dialect, Exchange, Target, Targets, client_for};
 use crate::view::EventView;
 
-/// Settings of a chat's sink.
+/// Settings of a chat sink.
 #[derive(Debug, Clone)]
 pub struct ChatSettings {
     /// Name in the configuration.
     pub name: String,
-    /// The webhook, where no route says otherwise.
+    /// The webhook for events that no route takes.
     pub url: Option<String>,
     /// Routes to other webhooks.
     pub routes: Vec<RouteSettings>,
-    /// Template (Jinja) of the message's text; absent: type, aggregate and payload.
+    /// Template (Jinja) of the message text; absent: type, aggregate and payload.
     pub text: Option<String>,
     /// Template (Jinja) of the whole request as JSON, instead of a text.
     pub body: Option<String>,
-    /// Time for one request.
+    /// Timeout of one request.
     pub timeout: Duration,
-    /// Forward proxy; without one, the proxies of the environment.
+    /// Forward proxy; absent: the proxies of the environment.
     pub proxy: Option<String>,
 }
 
 impl ChatSettings {
-    /// The defaults: the usual text, 10 s.
+    /// Creates settings with the defaults: the usual text, 10 s.
     pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -56,19 +56,19 @@ impl ChatSettings {
     }
 }
 
-/// What one chat does differently from another.
+/// The differences between chats.
 struct Chat {
-    /// Template of the text, if none is set.
+    /// Default template of the text.
     text: &'static str,
-    /// Characters that a text may have.
+    /// Maximum characters of a text.
     text_chars_max: usize,
-    /// How values are written into a text.
+    /// How values are escaped in a text.
     escape: Escape,
-    /// The request with that text.
+    /// Builds the request with that text.
     message: fn(&str) -> serde_json::Value,
     /// Adds what a webhook needs to confirm a message.
     confirmed: fn(Url) -> Url,
-    /// How long the webhook wants to be left alone from now on.
+    /// Returns how long nothing may be sent to the webhook from now on.
     pause: fn(&Answer) -> Option<Duration>,
 }
 
@@ -77,26 +77,26 @@ pub struct ChatSink {
     chat: Chat,
     name: String,
     template: Body,
-    /// The template makes the whole request.
+    /// Whether the template renders the whole request.
     whole: bool,
     exchange: Exchange,
     proxy: Option<String>,
 }
 
 impl ChatSink {
-    /// A sink to Discord. Checks the settings; connects to nothing.
+    /// Creates a sink for Discord. Checks the settings without connecting.
     ///
     /// # Errors
-    /// Names the setting that is wrong.
+    /// Names the invalid setting.
     #[cfg(feature = "discord")]
     pub fn discord(settings: ChatSettings) -> Result<Self, SinkError> {
         Self::new(discord::CHAT, settings)
     }
 
-    /// A sink to Slack. Checks the settings; connects to nothing.
+    /// Creates a sink for Slack. Checks the settings without connecting.
     ///
     /// # Errors
-    /// Names the setting that is wrong.
+    /// Names the invalid setting.
     #[cfg(feature = "slack")]
     pub fn slack(settings: ChatSettings) -> Result<Self, SinkError> {
         Self::new(slack::CHAT, settings)
@@ -124,7 +124,8 @@ impl ChatSink {
                 client: client_for(settings.timeout, settings.proxy.as_deref(), false, None)?,
                 targets: Targets::new(settings.url.as_deref(), &settings.routes)?,
                 timeout: settings.timeout,
-                // The limits are per webhook and low; one after the other keeps the order, too.
+                // The limits are per webhook and low; sending one after the other also keeps the
+                // order.
                 at_once_max: 1,
                 deny_private_addresses: false,
                 keep_response: false,
@@ -138,7 +139,7 @@ impl ChatSink {
 }
 
 impl Dialect for ChatSink {
-    /// Nothing of the event but the text: its headers are not for strangers.
+    /// Sends only the text of the event: its headers are not meant for people in a chat.
     fn request(
         &self,
         client: &Client,
@@ -155,7 +156,7 @@ impl Dialect for ChatSink {
         Ok(request.header(CONTENT_TYPE, "application/json").body(body))
     }
 
-    /// The webhook: that is what the limits are about.
+    /// The webhook, because rate limits apply per webhook.
     fn place<'a>(&self, target: &'a Target<'_>) -> &'a str {
         target.url.as_str()
     }
@@ -199,8 +200,8 @@ impl Sink for ChatSink {
     async fn close(&self) {}
 }
 
-/// A text that fits, with a sign that there was more. A block of code that is left open is closed:
-/// without its end, what is in it would be formatted.
+/// Truncates a text to the limit and marks that there was more. A code block that is left open is
+/// closed: otherwise its content would be formatted.
 fn cut(text: &str, chars_max: usize) -> Cow<'_, str> {
     const FENCE: &str = "```";
     if text.len() <= chars_max || text.chars().count() <= chars_max {

@@ -1,4 +1,4 @@
-//! Slack's incoming webhooks.
+//! Slack incoming webhooks.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::body::Escape;
 pub(super) const CHAT: Chat = Chat {
     text: "*{{ event_type }}* {{ aggregate_type }} {{ aggregate_id }}\n\
            ```{{ payload_text[:3000] }}```",
-    // Slack recommends 4,000 and cuts at 40,000.
+    // Slack recommends 4,000 and truncates at 40,000.
     text_chars_max: 40_000,
     escape: Escape::Slack,
     message: |text| json!({ "text": text }),

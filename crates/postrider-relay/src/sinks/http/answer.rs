@@ -1,4 +1,4 @@
-//! What an answer means.
+//! Interprets HTTP responses.
 
 use std::time::Duration;
 
@@ -9,18 +9,19 @@ use reqwest::{Response, StatusCode};
 
 use crate::sink::{Cause, Outcome};
 
-/// Bytes of an answer's body that are kept for the dead letter.
+/// Maximum bytes of a response body that are kept for the dead letter.
 const DETAIL_BYTES_MAX: usize = 4_096;
-/// Bytes of a successful answer's body that are read to keep the connection, and the answer.
+/// Maximum bytes of a successful response body that are read, to reuse the connection and to keep
+/// the answer.
 const BODY_BYTES_MAX: usize = limits::RESPONSE_BYTES_MAX;
 
-/// An answer, read as far as it is of interest.
+/// A response, read as far as needed.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     /// The beginning of the body; empty for a success.
     pub(crate) body: String,
-    /// The whole body of a success, where it is wanted and not too long.
+    /// The whole body of a success, if it is wanted and not too long.
     pub(super) kept: Option<Vec<u8>>,
 }
 
@@ -32,7 +33,7 @@ impl Answer {
             let body = String::from_utf8_lossy(&body).into_owned();
             return Self { status, headers, body, kept: None };
         }
-        // Read in any case, so that the connection can be used again; a large one is cheaper to cut
+        // Read in any case, so that the connection can be reused; a large body is cheaper to cut
         // off.
         let kept = match keep {
             true => Some(body_start(&mut response, BODY_BYTES_MAX).await),
@@ -45,18 +46,18 @@ impl Answer {
         Self { status, headers, body: String::new(), kept }
     }
 
-    /// The wait that it asks for by `Retry-After`.
+    /// Returns the wait that it asks for by `Retry-After`.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         asked_wait(&self.headers)
     }
 
-    /// By the table of the specification.
+    /// Returns the outcome, by the table of the specification.
     pub(crate) fn outcome(self, asked: Option<Duration>) -> Outcome {
         if self.status.is_success() {
             return Outcome::Delivered;
         }
         let error = format!("HTTP {}", self.status);
-        // Who asks to be left alone for a while speaks of all calls, not of this event.
+        // A wait that the destination asks for applies to all calls, not to this event.
         let asks_to_wait = asked.is_some() || self.status == StatusCode::TOO_MANY_REQUESTS;
         let cause = if asks_to_wait { Cause::Destination } else { Cause::Unknown };
         let retry_after = asked;
@@ -72,12 +73,12 @@ impl Answer {
     }
 }
 
-/// The wait that headers ask for by `Retry-After`.
+/// Returns the wait that headers ask for by `Retry-After`.
 pub(crate) fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
     retry_after(headers.get(RETRY_AFTER)?.to_str().ok()?, Utc::now())
 }
 
-/// Of an answer that is no success.
+/// The meaning of a response that is not a success.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     Rejected,
@@ -95,14 +96,14 @@ pub(crate) fn meaning(status: StatusCode) -> Meaning {
     }
 }
 
-/// So many bytes of the body at most, and whether that is all of it.
+/// Reads at most `bytes_max` bytes of the body. Returns whether that is all of it.
 async fn body_start(answer: &mut Response, bytes_max: usize) -> (Vec<u8>, bool) {
     let mut body = Vec::new();
     loop {
         match answer.chunk().await {
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
             Ok(None) => return (body, true),
-            // Half a body.
+            // The body is incomplete.
             Err(_) => return (body, false),
         }
         if body.len() > bytes_max {
@@ -122,7 +123,7 @@ async fn skip_body(answer: &mut Response, bytes_max: usize) {
     }
 }
 
-/// Seconds, or a date.
+/// Parses seconds or a date.
 fn retry_after(text: &str, now: DateTime<Utc>) -> Option<Duration> {
     if let Ok(seconds) = text.trim().parse() {
         return Some(Duration::from_secs(seconds));
@@ -131,13 +132,13 @@ fn retry_after(text: &str, now: DateTime<Utc>) -> Option<Duration> {
     Some((at - now).to_std().unwrap_or(Duration::ZERO))
 }
 
-/// A date in one of the three forms of RFC 9110, 5.6.7. The two old ones are obsolete and must still
-/// be understood.
+/// Parses a date in one of the three forms of RFC 9110, 5.6.7. The two old ones are obsolete but
+/// must still be understood.
 fn http_date(text: &str, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     if let Ok(at) = DateTime::parse_from_rfc2822(text) {
         return Some(at.to_utc());
     }
-    // Without the day of the week: a year of two digits may make it another one.
+    // Without the day of the week: a year of two digits may result in a different one.
     let (_, date) = text.split_once(' ')?;
     if let Ok(at) = NaiveDateTime::parse_from_str(date, "%d-%b-%y %H:%M:%S GMT") {
         // The year with these two digits that is at most 50 years ahead.
@@ -160,7 +161,8 @@ mod tests {
     use crate::fuzz;
     use crate::policy::RETRY_AFTER_MAX;
 
-    /// Under a rate limit others are taken all the time; an event must not pay for that.
+    /// Under a rate limit other events are accepted all the time; an event must not spend an
+    /// attempt for that.
     #[test]
     fn an_answer_that_asks_to_wait_is_about_the_destination() {
         let wait = Some(Duration::from_secs(1));
@@ -212,7 +214,7 @@ mod tests {
         assert_eq!(retry_after("Thursday, soon", now), None);
     }
 
-    /// What a destination may send: a status of any number, a header and a body of any bytes.
+    /// Generates responses with any status, and a header and a body of any bytes.
     fn answers() -> impl Strategy<Value = (u16, Vec<u8>, Vec<u8>)> {
         let second = 0..4_000_000_000_i64;
         let forms =
@@ -232,8 +234,8 @@ mod tests {
     }
 
     proptest! {
-        /// The bytes of an answer that are kept are few, whatever its status, and no text in
-        /// `Retry-After` makes a wait that cannot be added to the time.
+        /// Few bytes of a response are kept, whatever its status, and no text in `Retry-After`
+        /// results in a wait that cannot be added to the current time.
         #[test]
         fn fuzz_answers((status, asked, body) in answers()) {
             let mut response = http::Response::builder().status(status);
@@ -258,7 +260,7 @@ mod tests {
             }
         }
 
-        /// A date means the same in each of its forms, for 50 years.
+        /// A date means the same in each of its forms, for up to 50 years ahead.
         #[test]
         fn fuzz_answers_with_dates(ahead_s in 0..1_500_000_000_i64) {
             let now: DateTime<Utc> = "2026-01-01T00:00:00Z".parse().unwrap();

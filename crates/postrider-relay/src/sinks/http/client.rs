@@ -1,4 +1,4 @@
-//! Clients, and what they say when nothing answers.
+//! HTTP clients, and the messages of connection errors.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use url::Url;
 
 use super::guard::{Denied, PublicAddresses};
 
-/// A client for the settings of a sink: by a proxy, or only to public addresses. The certificates in
-/// `ca` are trusted beside those of the system.
+/// Creates a client for the settings of a sink: through a proxy, or only to public addresses. The
+/// certificates in `ca` are trusted in addition to those of the system.
 pub(crate) fn client_for(
     timeout: Duration,
     proxy: Option<&str>,
@@ -28,7 +28,7 @@ pub(crate) fn client_for(
                     .to_owned(),
             );
         }
-        // Its errors may show the URL, and that its password.
+        // The library's errors may show the URL, and with it the password.
         let parsed = Url::parse(proxy).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let proxy = parsed.and_then(|url| Proxy::all(url).ok()).ok_or_else(|| {
             "`proxy` is no URL like http://user:password@proxy.example.com:3128".to_owned()
@@ -36,13 +36,13 @@ pub(crate) fn client_for(
         builder = builder.proxy(proxy);
     }
     if deny_private_addresses {
-        // A proxy of the environment would look up the names, unguarded.
+        // A proxy of the environment would look up the names, without the guard.
         builder = builder.no_proxy().dns_resolver(PublicAddresses);
     }
     build(builder)
 }
 
-/// The certificates of a file in PEM form.
+/// Reads the certificates of a file in PEM form.
 fn certificates(ca: &Path) -> Result<Vec<Certificate>, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("`tls.ca` = `{}`: {error}", ca.display());
     let pem = std::fs::read(ca).map_err(|error| wrong(&error))?;
@@ -53,7 +53,7 @@ fn certificates(ca: &Path) -> Result<Vec<Certificate>, String> {
     }
 }
 
-/// A client that follows no redirects and waits no longer than that.
+/// Creates a client with this timeout that does not follow redirects.
 pub(crate) fn client(timeout: Duration) -> Result<Client, String> {
     build(builder(timeout))
 }
@@ -71,7 +71,7 @@ fn build(builder: ClientBuilder) -> Result<Client, String> {
     builder.build().map_err(|error| format!("no HTTP client: {error}"))
 }
 
-/// Without the URL: it may carry secrets.
+/// Describes a connection error without the URL, which may contain secrets.
 pub(crate) fn connection_error(error: &reqwest::Error) -> String {
     let mut text = match () {
         () if error.is_timeout() => "timeout".to_owned(),
@@ -84,7 +84,7 @@ pub(crate) fn connection_error(error: &reqwest::Error) -> String {
     text
 }
 
-/// What the guard had to say, if it was the guard.
+/// Returns the refusal of the guard, if that caused the error.
 pub(super) fn denied(error: &reqwest::Error) -> Option<&Denied> {
     causes(error).find_map(|cause| cause.downcast_ref::<Denied>())
 }

@@ -1,4 +1,4 @@
-//! Requests and answers: how many at once, in which order, and when to leave a host alone.
+//! Sends requests and reads responses: how many at once, in which order, and when to pause a host.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,14 +20,14 @@ use crate::policy::RETRY_AFTER_MAX;
 use crate::sink::{Batch, Cause, Outcome};
 use crate::view::EventView;
 
-/// `Down` answers of one host in one call, after which the rest of the call is not tried.
+/// `Down` outcomes of one host in one call, after which the rest of the call is not tried.
 const DOWN_PER_CALL_MAX: u32 = 5;
-/// Places with a limit of their own; more than that share one.
+/// Hosts or webhooks with a limit of their own; all further ones share one.
 const PLACES_MAX: usize = 1_000;
 
-/// What a kind of sink makes of events and answers.
+/// The differences between kinds of HTTP sinks.
 pub(crate) trait Dialect: Send + Sync {
-    /// Method, headers and body of the request for an event.
+    /// Builds the request for an event: method, headers and body.
     fn request(
         &self,
         client: &Client,
@@ -35,49 +35,50 @@ pub(crate) trait Dialect: Send + Sync {
         view: &EventView<'_>,
     ) -> Result<RequestBuilder, Outcome>;
 
-    /// What requests share a limit: a host, or something narrower.
+    /// Returns the name of the limit that a request counts towards: a host, or something narrower.
     fn place<'a>(&self, target: &'a Target<'_>) -> &'a str {
         &target.host
     }
 
-    /// The wait that an answer asks for.
+    /// Returns the wait that a response asks for.
     fn asks_to_wait(&self, answer: &Answer) -> Option<Duration> {
         answer.retry_after()
     }
 
-    /// How long nobody should send to that place: it said when it takes more.
+    /// Returns how long nothing may be sent under that limit, if the response says when more is
+    /// accepted.
     fn pause(&self, _answer: &Answer) -> Option<Duration> {
         None
     }
 }
 
-/// The way of requests out and of answers back.
+/// Sends requests and receives responses.
 pub(crate) struct Exchange {
     pub(crate) client: Client,
     pub(crate) targets: Targets,
-    /// For one request.
+    /// Timeout of one request.
     pub(crate) timeout: Duration,
-    /// Requests at the same time to one place.
+    /// Maximum number of requests in flight per host or webhook.
     pub(crate) at_once_max: usize,
     pub(crate) deny_private_addresses: bool,
-    /// Whether what is answered is of interest.
+    /// Whether response bodies are kept.
     pub(crate) keep_response: bool,
     pub(crate) places: Mutex<HashMap<String, Arc<Place>>>,
 }
 
-/// What the requests to one host share, across all calls.
+/// The limit and the pause of one host or webhook, shared by the requests of all calls.
 pub(crate) struct Place {
     free: Semaphore,
     paused_until: Mutex<Option<Instant>>,
 }
 
-/// Events that go one after the other, with the target of the first.
+/// Events that are sent one after the other, with the target of the first.
 struct Run<'a> {
     events: Vec<(usize, &'a Event)>,
     target: Option<Result<Target<'a>, Outcome>>,
 }
 
-/// One call, with the `Down` answers of each host so far.
+/// One call, with the number of `Down` outcomes of each host so far.
 struct Call<'a> {
     batch: Batch<'a>,
     dialect: &'a dyn Dialect,
@@ -85,9 +86,9 @@ struct Call<'a> {
 }
 
 impl Exchange {
-    /// One outcome per event. Each place has as many requests at once as it may, so that a slow one
-    /// keeps none of the others waiting. Where order is kept, a key's events go one after the other,
-    /// and the first that is not delivered stops the key.
+    /// Delivers a batch. Returns one outcome per event. Each host or webhook gets as many requests
+    /// at once as it may, so that a slow one does not delay the others. If order is kept, a key's
+    /// events are sent one after the other, and the first that is not delivered stops the key.
     pub(crate) async fn deliver(&self, batch: Batch<'_>, dialect: &dyn Dialect) -> Vec<Outcome> {
         let call = Call { batch, dialect, downs: Mutex::default() };
         let mut waiting = self.by_place(&call);
@@ -106,13 +107,13 @@ impl Exchange {
         outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    /// What goes one after the other, by the place that the first of it goes to.
+    /// Groups runs by the host or webhook of their first event.
     fn by_place<'a>(&'a self, call: &Call<'a>) -> Vec<VecDeque<Run<'a>>> {
         let (mut waiting, mut places) =
             (Vec::<VecDeque<_>>::new(), HashMap::<String, usize>::new());
         for events in call.batch.runs() {
             let target = events.first().map(|(_, event)| self.target(event));
-            // What leads nowhere waits for nothing.
+            // Events without a target do not wait for anything.
             let name = match &target {
                 Some(Ok(target)) => call.dialect.place(target),
                 _ => "",
@@ -169,7 +170,7 @@ impl Exchange {
         if let Err(outcome) = place.wait_for_end_of_pause(deadline).await {
             return outcome;
         }
-        // First, because it may fail: an event that makes no request takes no place.
+        // Built first, because it may fail: an event without a request must not take a permit.
         let view = EventView::new(event);
         let request = match self.request(call.dialect, &view, &target) {
             Ok(request) => request,
@@ -178,7 +179,8 @@ impl Exchange {
         let Some(entered) = call.batch.enter(event, &target.host).await else {
             return Outcome::Untried;
         };
-        // Not beyond the deadline of the call, or its other outcomes would be lost with this one.
+        // Not beyond the deadline of the call: otherwise its other outcomes would be lost with this
+        // one.
         let timeout = deadline.saturating_duration_since(Instant::now()).min(self.timeout);
         let outcome = match request.timeout(timeout).send().await {
             Ok(response) => {
@@ -217,7 +219,7 @@ impl Exchange {
         dialect.request(&self.client, target.url.clone(), view)
     }
 
-    /// Whether each host that is known by now can be reached, or the proxy.
+    /// Checks that each host known from the configuration, or the proxy, can be reached.
     ///
     /// # Errors
     /// Names the host, the setting and what to do.
@@ -268,8 +270,8 @@ impl Place {
         *paused_until = (*paused_until).max(until);
     }
 
-    /// Waits as for any other place, if it becomes free in this call; otherwise there is no use in
-    /// sending, and the destination has said how long.
+    /// Waits for the end of a pause, if it ends before the deadline of this call. Otherwise sending
+    /// is pointless, and the outcome says how long to wait.
     async fn wait_for_end_of_pause(&self, deadline: Instant) -> Result<(), Outcome> {
         loop {
             let until = *lock(&self.paused_until);
@@ -296,11 +298,11 @@ impl Call<'_> {
     }
 }
 
-/// What the guard's word means.
+/// Returns the outcome of an event that the guard refused.
 fn refused(denied: &guard::Denied, target: &Target<'_>) -> Outcome {
     match target.host_by_event {
         true => Outcome::Unfit { error: denied.to_string() },
-        // Not this event's fault, so that it must not be lost for it.
+        // Not caused by this event, so it must not become a dead letter.
         false => down(denied.to_string(), Cause::Destination),
     }
 }
@@ -310,6 +312,6 @@ fn down(error: String, cause: Cause) -> Outcome {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that is held can be half-changed by a panic.
+    // A panic cannot leave the protected value half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

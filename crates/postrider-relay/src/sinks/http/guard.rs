@@ -1,6 +1,6 @@
-//! The guard against requests into one's own network, where events say where to.
+//! Guards against requests into the relay's own network, for URLs that depend on events.
 //!
-//! A name is looked up by the guard itself, and the connection goes to the very address that it
+//! The guard looks up names itself, and the connection goes to exactly the address that it
 //! approved: a name that resolves to another address the next time gains nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,7 +15,7 @@ pub(super) struct Denied {
     host: String,
 }
 
-/// Looks up names, and knows only public addresses.
+/// Resolves names to public addresses only.
 pub(super) struct PublicAddresses;
 
 impl Resolve for PublicAddresses {
@@ -31,7 +31,7 @@ impl Resolve for PublicAddresses {
     }
 }
 
-/// An address in the URL itself is never looked up.
+/// Checks an address in the URL itself, which is never looked up.
 pub(super) fn check(url: &Url) -> Result<(), Denied> {
     let public = match url.host() {
         Some(Host::Ipv4(address)) => is_public(address.into()),
@@ -44,8 +44,8 @@ pub(super) fn check(url: &Url) -> Result<(), Denied> {
     }
 }
 
-/// Whether an address is out in the Internet: neither this machine, nor its networks, nor any of
-/// the blocks that are set apart.
+/// Returns whether an address is on the public Internet: not this machine, not a private network,
+/// and not in a reserved block.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -57,10 +57,10 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
     let apart = match (a, b, c) {
         (0, _, _) => true,          // this network
-        (100, 64..=127, _) => true, // carriers
-        (192, 0, 0) => true,        // protocols
+        (100, 64..=127, _) => true, // carrier-grade NAT
+        (192, 0, 0) => true,        // protocol assignments
         (192, 88, 99) => true,      // 6to4 relays
-        (198, 18..=19, _) => true,  // measurements
+        (198, 18..=19, _) => true,  // benchmarking
         (224..=255, _, _) => true,  // multicast, reserved, broadcast
         _ => false,
     };
@@ -74,14 +74,14 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         is_public_v4(Ipv4Addr::new(a, b, c, d))
     };
     match address.segments() {
-        // An IPv4 address in another dress: mapped, translated (NAT64), 6to4.
+        // Contains an IPv4 address: mapped, translated (NAT64), 6to4.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => v4(high, low),
         [0x2002, high, low, ..] => v4(high, low),
         [0x2001, 0, ..] => false,           // Teredo
         [0x2001, 0xdb8, ..] => false,       // documentation
-        [0x2001, 0x2..=0x1ff, ..] => false, // protocols
+        [0x2001, 0x2..=0x1ff, ..] => false, // protocol assignments
         [0x3fff, ..] => false,              // documentation
-        // What is assigned to the Internet; everything else is local, multicast or not in use.
+        // The range assigned to the Internet; everything else is local, multicast or not in use.
         [first, ..] => (0x2000..=0x3fff).contains(&first),
     }
 }

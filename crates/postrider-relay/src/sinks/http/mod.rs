@@ -36,14 +36,14 @@ use crate::sink::{Batch, Outcome, Sink, SinkError};
 use crate::template::percent_encoded;
 use crate::view::EventView;
 
-/// CloudEvents attributes in headers start with this.
+/// Prefix of CloudEvents attributes in headers.
 const ATTRIBUTE_PREFIX: &str = "ce-";
 
-/// What a value begins with that a header cannot carry as it is.
+/// Prefix of an encoded value that a header cannot carry as it is.
 const ENCODED: &str = "UTF-8''";
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// Headers of every message, whose names need not be read anew for each.
+/// Headers of every message, whose names do not have to be parsed for each of them.
 static KNOWN: [HeaderName; 5] = [
     HeaderName::from_static("postrider-event-id"),
     HeaderName::from_static("postrider-event-type"),
@@ -51,8 +51,8 @@ static KNOWN: [HeaderName; 5] = [
     HeaderName::from_static("postrider-aggregate-id"),
     HeaderName::from_static("postrider-content-hash"),
 ];
-/// Headers that frame a request or name its target: an event that carries them (as copied from a
-/// request that it came by) must not garble ours.
+/// Headers that frame a request or name its target. An event may carry them, copied from the
+/// request that it came from; they must not corrupt the sink's own request.
 const FRAMING: [&str; 9] = [
     "host",
     "content-length",
@@ -72,34 +72,35 @@ pub struct HttpSettings {
     pub name: String,
     /// Method, such as `POST`.
     pub method: String,
-    /// Template of the URL, where no route says otherwise; see [`crate::template`].
+    /// Template of the URL for events that no route takes; see [`crate::template`].
     pub url: Option<String>,
     /// Routes to other URLs.
     pub routes: Vec<RouteSettings>,
     /// Headers sent with every request.
     pub headers: Vec<(String, String)>,
-    /// Time for one request.
+    /// Timeout of one request.
     pub timeout: Duration,
-    /// Requests at the same time to one host.
+    /// Maximum number of requests to one host at the same time.
     pub host_concurrency_max: usize,
     /// Form of the message.
     pub envelope: EnvelopeSettings,
-    /// Template of the body (Jinja) instead of the payload.
+    /// Template of the body (Jinja), instead of the payload.
     pub body: Option<String>,
-    /// Secrets for signatures by Standard Webhooks; each of them signs.
+    /// Secrets for signatures by the Standard Webhooks specification; each of them signs.
     pub signing_secrets: Vec<String>,
-    /// Forward proxy; without one, the proxies of the environment.
+    /// Forward proxy; absent: the proxies of the environment.
     pub proxy: Option<String>,
-    /// Certificates to trust beside those of the system, in PEM form.
+    /// Certificates in PEM form, trusted in addition to those of the system.
     pub ca: Option<PathBuf>,
     /// Refuses to connect to addresses that are not public.
     pub deny_private_addresses: bool,
-    /// Keeps what the destination answers with the event, where the outbox keeps delivered events.
+    /// Keeps the destination's response with the event, if the outbox archives delivered events.
     pub keep_response: bool,
 }
 
 impl HttpSettings {
-    /// The defaults: `POST` of the payload as JSON, 5 s, 16 requests at once to a host.
+    /// Creates settings with the defaults: `POST` of the payload as JSON, 5 s, 16 requests at once
+    /// to a host.
     pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -120,7 +121,7 @@ impl HttpSettings {
     }
 }
 
-/// Delivers by HTTP.
+/// Delivers over HTTP.
 pub struct HttpSink {
     name: String,
     method: Method,
@@ -133,10 +134,10 @@ pub struct HttpSink {
 }
 
 impl HttpSink {
-    /// Checks the settings and makes the sink; connects to nothing.
+    /// Checks the settings and creates the sink without connecting.
     ///
     /// # Errors
-    /// Names the setting that is wrong.
+    /// Names the invalid setting.
     pub fn new(settings: HttpSettings) -> Result<Self, SinkError> {
         let name = settings.name.clone();
         Self::build(settings).map_err(|message| SinkError { sink: name, message })
@@ -182,7 +183,8 @@ impl HttpSink {
         !matches!(self.method, Method::GET | Method::HEAD)
     }
 
-    /// Headers of the event itself first, then ours, so that an event cannot replace credentials.
+    /// Builds headers and body. The event's own headers come first, so that it cannot replace
+    /// credentials.
     fn prepare(&self, view: &EventView<'_>) -> Result<(HeaderMap, String), String> {
         let data = match &self.body {
             Some(body) => Cow::Owned(body.render(view)?),
@@ -256,8 +258,8 @@ impl Sink for HttpSink {
     async fn close(&self) {}
 }
 
-/// Whether a request by this method has content, be it empty. The client writes no length for an empty
-/// body, and some servers refuse what has none (411).
+/// Returns whether a request with this method has content, even if it is empty. The client sends no
+/// length for an empty body, and some servers refuse a request without one (411).
 pub(crate) fn has_content(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PUT | Method::PATCH)
 }
@@ -276,9 +278,9 @@ pub(crate) fn fixed_headers(settings: &[(String, String)]) -> Result<HeaderMap, 
     Ok(headers)
 }
 
-/// A header carries ASCII. Any other value is written as in RFC 8187, `UTF-8''Gr%C3%BC%C3%9Fe`, and so
-/// is one that begins like that itself: a receiver knows by the beginning what to decode. CloudEvents
-/// has a rule of its own for its attributes.
+/// Encodes a header value. A header carries ASCII; any other value is written as in RFC 8187,
+/// `UTF-8''Gr%C3%BC%C3%9Fe`, and so is a value that itself starts with that prefix: a receiver
+/// recognises by the prefix what to decode. CloudEvents has its own rule for its attributes.
 fn header_value(name: &str, text: &str) -> HeaderValue {
     let (is_plain, mark) = match name.starts_with(ATTRIBUTE_PREFIX) {
         true => (text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'%'), ""),
@@ -326,7 +328,7 @@ mod tests {
             prop_assert_eq!(fuzz::percent_decoded(attribute.to_str().unwrap()), text.as_bytes());
         }
 
-        /// No event replaces our headers or the framing of a request.
+        /// No event replaces the sink's headers or the framing of a request.
         #[test]
         fn fuzz_header_values_of_events(
             event in fuzz::event(),

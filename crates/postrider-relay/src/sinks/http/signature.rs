@@ -7,9 +7,9 @@ use hmac::{Hmac, KeyInit, Mac};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use sha2::Sha256;
 
-/// What a secret starts with, before its base64.
+/// Prefix of a secret, before its base64.
 const SECRET_PREFIX: &str = "whsec_";
-/// Bytes of a secret by the specification.
+/// Number of bytes of a secret, by the specification.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
 /// Signs with one or more secrets: while they are rotated, a receiver knows only one of them.
@@ -18,10 +18,10 @@ pub(crate) struct Signer {
 }
 
 impl Signer {
-    /// Reads the secrets.
+    /// Decodes the secrets.
     ///
     /// # Errors
-    /// Says which one is wrong, by number: it is a secret.
+    /// Names the invalid one by its number, because it is a secret.
     pub(crate) fn new(secrets: &[String]) -> Result<Self, String> {
         let keys = secrets.iter().enumerate().map(|(number, secret)| {
             let text = secret.strip_prefix(SECRET_PREFIX);
@@ -40,7 +40,7 @@ impl Signer {
         Ok(Self { keys: keys.collect::<Result<_, _>>()? })
     }
 
-    /// The three headers.
+    /// Adds the three headers of a signature.
     pub(crate) fn sign(
         &self,
         headers: &mut HeaderMap,
@@ -76,7 +76,7 @@ impl Signer {
 mod tests {
     use super::*;
 
-    /// The example of the specification's reference implementations.
+    /// Checks the example of the specification's reference implementations.
     #[test]
     fn a_signature_is_the_one_that_receivers_expect() {
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned();

@@ -1,4 +1,4 @@
-//! Where the requests of a sink go: routes that lead to URLs.
+//! The URLs that the requests of a sink go to, by route.
 
 use std::borrow::Cow;
 
@@ -12,28 +12,29 @@ use crate::view::EventView;
 /// The URLs of a sink.
 pub(crate) struct Targets {
     router: Router,
-    /// Of each template of the router: its host, where the event has no say in it.
+    /// For each template of the router: its host, if it does not depend on the event.
     hosts: Vec<Option<String>>,
-    /// Of each template of the router: the URL, where the event has no say in it.
+    /// For each template of the router: the URL, if it does not depend on the event.
     urls: Vec<Option<Url>>,
-    /// Of each template of the router: segments `.` and `..` that it has itself.
+    /// For each template of the router: the number of segments `.` and `..` that it contains
+    /// itself.
     dots: Vec<usize>,
 }
 
-/// Where one event goes.
+/// The target of one event.
 pub(crate) struct Target<'a> {
     pub(crate) url: Url,
     /// `host:port`.
     pub(crate) host: Cow<'a, str>,
-    /// The event put something into the host: what is wrong with it, is wrong with the event.
+    /// Whether the host depends on the event: if it is invalid, the event is the cause.
     pub(crate) host_by_event: bool,
 }
 
 impl Targets {
-    /// Reads the templates; `url` is the sink's own setting.
+    /// Parses the templates; `url` is the sink's own setting.
     ///
     /// # Errors
-    /// Names the setting that is wrong.
+    /// Names the invalid setting.
     pub(crate) fn new(url: Option<&str>, routes: &[RouteSettings]) -> Result<Self, String> {
         let router = Router::new("url", url, routes)?;
         let (mut hosts, mut urls, mut dots) = (Vec::new(), Vec::new(), Vec::new());
@@ -46,10 +47,10 @@ impl Targets {
         Ok(Self { router, hosts, urls, dots })
     }
 
-    /// The URL for an event.
+    /// Returns the target of an event.
     ///
     /// # Errors
-    /// `NoRoute` if there is none, `Unfit` if the event makes no URL of it.
+    /// `NoRoute` if there is none, `Unfit` if the event does not result in a valid URL.
     pub(crate) fn target(&self, view: &EventView<'_>) -> Result<Target<'_>, Outcome> {
         let unfit = |error: String| Err(Outcome::Unfit { error });
         let picked = self.router.pick(view)?;
@@ -73,9 +74,9 @@ impl Targets {
         }
     }
 
-    /// `host:port` for an event; empty if it has none.
+    /// Returns `host:port` for an event; empty if it has none.
     pub(crate) fn host(&self, view: &EventView<'_>) -> Cow<'_, str> {
-        // Nothing to decide: most sinks have one host, and this is asked several times per event.
+        // Shortcut: most sinks have one host, and this is called several times per event.
         if let Some(only) = self.only_host() {
             return Cow::Borrowed(only);
         }
@@ -86,7 +87,7 @@ impl Targets {
         }
     }
 
-    /// The host of all events, where there is only one.
+    /// Returns the host of all events, if there is only one.
     pub(crate) fn only_host(&self) -> Option<&str> {
         match self.hosts.as_slice() {
             [Some(only), rest @ ..] if rest.iter().all(|host| host.as_ref() == Some(only)) => {
@@ -96,7 +97,7 @@ impl Targets {
         }
     }
 
-    /// The hosts that are known without an event, each once.
+    /// Returns the hosts that do not depend on events, each once.
     pub(crate) fn fixed_hosts(&self) -> Vec<&str> {
         let mut hosts: Vec<&str> = self.hosts.iter().flatten().map(String::as_str).collect();
         hosts.sort_unstable();
@@ -105,7 +106,7 @@ impl Targets {
     }
 }
 
-/// The message does not show the template: a URL may carry secrets.
+/// Checks a template. The message does not show it: a URL may contain secrets.
 fn check(template: &Template) -> Result<(), String> {
     match Url::parse(&template.outline("1")) {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(()),
@@ -116,9 +117,9 @@ fn check(template: &Template) -> Result<(), String> {
     }
 }
 
-/// Counts the segments `.` and `..` before the query, as the most lenient server would read them: it
-/// decodes until nothing is encoded any more, takes `\` for `/`, and ignores parameters (`..;a=b`) and
-/// whatever follows a decoded `?` or `#`.
+/// Counts the segments `.` and `..` before the query, as the most lenient server would read them:
+/// it decodes until nothing is encoded any longer, treats `\` as `/`, and ignores parameters
+/// (`..;a=b`) and everything after a decoded `?` or `#`.
 pub(crate) fn dot_segments(url: &str) -> usize {
     let path = decoded(url.split(['?', '#']).next().unwrap_or_default());
     let is_dots = |segment: &&[u8]| {
@@ -127,13 +128,13 @@ pub(crate) fn dot_segments(url: &str) -> usize {
     path.split(|byte| b"/\\".contains(byte)).filter(is_dots).count()
 }
 
-/// Decodes percent-encoding until there is none left, in one pass.
+/// Decodes percent-encoding repeatedly until none is left, in one pass.
 fn decoded(path: &str) -> Vec<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut plain: Vec<u8> = Vec::with_capacity(path.len());
     for byte in path.bytes() {
         plain.push(byte);
-        // What was decoded may end another escape, as in `%25%32e`.
+        // A decoded byte may complete another escape, as in `%25%32e`.
         while let [.., b'%', high, low] = plain.as_slice()
             && let (Some(high), Some(low)) = (digit(*high), digit(*low))
         {
@@ -144,14 +145,14 @@ fn decoded(path: &str) -> Vec<u8> {
     plain
 }
 
-/// `host:port` of a URL.
+/// Returns `host:port` of a URL.
 pub(crate) fn host_of(url: &Url) -> Option<String> {
     Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
 }
 
-/// The host, unless the template puts something of the event into it.
+/// Returns the host, unless it depends on the event.
 fn fixed_host(template: &Template) -> Option<String> {
-    // The same host whatever stands for the fields.
+    // The host must be the same whatever the values of the fields are.
     let with = |stand_in: &str| host_of(&Url::parse(&template.outline(stand_in)).ok()?);
     with("1").filter(|host| with("2").as_ref() == Some(host))
 }
@@ -216,8 +217,8 @@ mod tests {
         }
     }
 
-    /// The path as a server reads it that decodes until nothing is encoded, takes `\` for `/`, ignores
-    /// parameters and follows `..`.
+    /// Returns the path as a server reads it that decodes until nothing is encoded, treats `\` as
+    /// `/`, ignores parameters and follows `..`.
     fn followed(path: &str) -> Vec<String> {
         let mut plain = path.as_bytes().to_vec();
         loop {
@@ -239,7 +240,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever an event holds, its request goes to the template's host and below its path.
+        /// Whatever an event contains, its request goes to the template's host and below its path.
         #[test]
         fn fuzz_urls(
             event in fuzz::event(),
@@ -264,7 +265,7 @@ mod tests {
             }
         }
 
-        /// The count of segments that lead elsewhere misses none that such a server follows.
+        /// The count of dot segments misses none that such a server follows.
         #[test]
         fn fuzz_urls_with_dots(
             path in "(/|\\\\|\\.|;|%2e|%2F|%5C|%3b|%3f|%25|%32|%65|%45|2|5|e|x){1,8}",

@@ -1,22 +1,22 @@
-//! What Kafka's answer to a message means.
+//! Interprets Kafka's answer to a message.
 
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 /// The meaning of an error code for one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// No broker will ever take this message.
+    /// No broker will ever accept this message.
     Rejected,
-    /// The record batch that the message travelled in is too large for the topic: another message
-    /// of it may be the reason.
+    /// The record batch that contained the message is too large for the topic: another message in
+    /// it may be the cause.
     TooLarge,
-    /// The topic does not exist or cannot.
+    /// The topic does not exist or cannot exist.
     NoTopic,
-    /// Our credentials or rights.
+    /// The relay's credentials or rights are not sufficient.
     Credentials,
-    /// Behind a failure of another message: nothing was said about this one.
+    /// Another message failed first: nothing is known about this one.
     Untried,
-    /// The brokers are unavailable, or something else that is not about the message.
+    /// The brokers are unavailable, or another cause that is not the message.
     Down,
 }
 
@@ -41,8 +41,8 @@ pub(super) fn meaning(code: Code) -> Meaning {
         | Code::ClusterAuthorizationFailed
         | Code::TransactionalIdAuthorizationFailed
         | Code::UnsupportedSASLMechanism => Meaning::Credentials,
-        // The producer stopped for good, was told to drop its messages, or lost its place in the
-        // sequence. The next producer starts afresh.
+        // The producer stopped for good, was purged, or lost its position in the sequence. The next
+        // producer starts from scratch.
         Code::PurgeQueue
         | Code::PurgeInflight
         | Code::Fatal
@@ -57,7 +57,7 @@ pub(super) fn meaning(code: Code) -> Meaning {
     }
 }
 
-/// Whether the producer is of no use after this.
+/// Returns whether the producer cannot be used after this.
 pub(super) fn ends_producer(code: Code) -> bool {
     matches!(
         code,

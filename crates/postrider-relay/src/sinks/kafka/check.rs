@@ -1,4 +1,4 @@
-//! `postrider run --check` for a Kafka sink.
+//! Implements `postrider run --check` for a Kafka sink.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::answers::{Meaning, meaning};
 use super::producer::{Producer, Trouble};
 use super::settings::{BATCH_BYTES_MAX, Kind};
 
-/// Time for the brokers to answer.
+/// Timeout of the brokers' answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks the brokers for the topics that the configuration names in full, or only whether they are
-/// there. Blocks.
+/// Asks the brokers for the topics that the configuration names in full, or just whether they
+/// answer. Blocks the thread.
 pub(super) fn check(settings: &KafkaSettings, topics: &[String]) -> Result<(), String> {
     let mut config = settings.client_config(Kind::Free, BATCH_BYTES_MAX);
-    // A check changes nothing.
+    // A check must not change anything.
     config.set("allow.auto.create.topics", "false");
     let producer = Producer::create(&config)?;
     let ask = |topic: Option<&str>| {
@@ -54,7 +54,7 @@ pub(super) fn no_topic(topic: &str) -> String {
     )
 }
 
-/// Which setting a trouble is about.
+/// Names the setting that an error is about.
 fn explain(settings: &KafkaSettings, trouble: Option<&Trouble>, error: &str) -> String {
     let brokers = &settings.brokers;
     match trouble {

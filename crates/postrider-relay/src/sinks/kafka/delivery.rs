@@ -1,4 +1,4 @@
-//! The way of one batch: prepare, queue all, wait for the answers, read them.
+//! Delivers one batch: prepare, queue all, wait for the answers, read them.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -21,34 +21,36 @@ use crate::sink::{Batch, Cause, Outcome};
 use crate::template::verbatim;
 use crate::view::EventView;
 
-/// `Down` answers in one call; the rest of the call is `Untried`. One is about the brokers and not
-/// about the event, and the relay may charge it to the event.
+/// `Down` outcomes in one call, after which the rest of the call is `Untried`. A `Down` is about
+/// the brokers and not about the event, but the relay may charge it to the event.
 const DOWN_PER_CALL_MAX: usize = 5;
-/// Between looks at deadline, lease and producer while answers are awaited.
+/// Interval between checks of deadline, lease and producer while waiting for answers.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Longest wait for room in the queue before the deadline is looked at.
+/// Longest wait for room in the queue before the deadline is checked.
 const ROOM_WAIT: Duration = Duration::from_millis(10);
 /// Time for a producer to report what it dropped; the relay allows for it beyond the deadline.
 const PURGE_WAIT: Duration = Duration::from_secs(1);
 /// Messages queued before other tasks get a turn.
 const YIELD_EVERY: usize = 256;
-/// Bytes of a record batch around the parts of a single message.
+/// Overhead of a record batch with a single message, in bytes.
 const FRAME_BYTES: usize = 128;
-/// Of CloudEvents attributes in Kafka headers.
+/// Prefix of CloudEvents attributes in Kafka headers.
 const ATTRIBUTE_PREFIX: &str = "ce_";
 
-/// A message with its way.
+/// A message with its topic.
 struct Routed<'a> {
     event: &'a Event,
     topic: Cow<'a, str>,
     message: Message<'a>,
-    /// The topic ails.
+    /// Whether the topic is failing.
     apart: bool,
 }
 
 impl<'a> Routed<'a> {
+    /// Builds the message of an event.
+    ///
     /// # Errors
-    /// What becomes of an event that cannot be a message.
+    /// Returns the outcome of an event that cannot be turned into a message.
     fn of(sink: &'a KafkaSink, view: &'a EventView<'a>) -> Result<Self, Outcome> {
         let unfit = |error: String| Outcome::Unfit { error };
         let topic = sink.router.resolve(view, verbatim)?;
@@ -90,9 +92,10 @@ impl<'a> Routed<'a> {
 /// Why a call stopped waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GivenUp {
-    /// The brokers did not answer in time, or refused us.
+    /// The brokers did not answer in time, or refused the login.
     Silence,
-    /// The producer is broken, or the events are no longer ours: nothing is known of the brokers.
+    /// The producer is broken, or the events no longer belong to this relay: nothing is known about
+    /// the brokers.
     Cut,
 }
 
@@ -102,14 +105,14 @@ pub(super) struct Delivery<'a> {
     messages: Vec<Option<Routed<'a>>>,
     outcomes: Vec<Option<Outcome>>,
     too_large: Vec<usize>,
-    /// Keys of which an event was not delivered, where order is kept.
+    /// Keys with an event that was not delivered, if order is kept.
     stopped: HashSet<(&'a str, &'a str)>,
     downs: usize,
 }
 
 impl<'a> Delivery<'a> {
-    /// Prepares every message before the first one is sent: one that can be refused here is no gap
-    /// in what the producer sends.
+    /// Prepares every message before the first one is sent: a message that is refused here leaves
+    /// no gap in what the producer sends.
     pub(super) fn new(sink: &'a KafkaSink, batch: Batch<'a>, views: &'a [EventView<'a>]) -> Self {
         let count = batch.events.len();
         let mut delivery = Self {
@@ -139,8 +142,8 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// A record batch that is too large for its topic is refused with all messages in it. Sent one
-    /// by one, the guilty one shows and the others arrive.
+    /// Resends messages one by one. A record batch that is too large for its topic is refused with
+    /// all messages in it; sent one by one, only the oversized one fails and the others arrive.
     pub(super) async fn send_too_large_alone(&mut self) {
         let suspects = std::mem::take(&mut self.too_large);
         if suspects.is_empty() {
@@ -175,8 +178,9 @@ impl<'a> Delivery<'a> {
         self.outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Untried)).collect()
     }
 
-    /// Events that may be under way together: kept in order, a key's next topic waits for the
-    /// answers of the one before, since two topics are two ways.
+    /// Returns the end of the events that may be in flight together. If order is kept, an event of
+    /// a key with another topic waits for the answers of the previous one, because topics are
+    /// independent of each other.
     fn stretch_end(&self, start: usize) -> usize {
         let all = self.batch.events.len();
         if !self.batch.keep_order || self.has_one_topic() {
@@ -199,8 +203,8 @@ impl<'a> Delivery<'a> {
         topics.all(|topic| Some(topic) == first)
     }
 
-    /// Sends the messages of a range that have no outcome yet, and reads the answers: those to
-    /// topics that ail, or the others.
+    /// Sends the messages of a range that have no outcome yet and reads the answers: either those
+    /// to failing topics, or the others.
     async fn send(&mut self, kind: Kind, apart: bool, range: Range<usize>) {
         if !range.clone().any(|index| self.belongs(index, apart)) {
             return;
@@ -226,7 +230,7 @@ impl<'a> Delivery<'a> {
     }
 
     async fn queue(&mut self, sending: &Sending<'_>, range: Range<usize>) {
-        // Besides the keys of earlier stretches, those of which an event cannot even be queued.
+        // Includes the keys of earlier stretches, and keys with an event that could not be queued.
         let mut stopped = self.stopped.clone();
         for index in range {
             if !self.belongs(index, sending.apart) {
@@ -275,7 +279,8 @@ impl<'a> Delivery<'a> {
                     continue;
                 }
                 Some(Err(code)) => code,
-                // Not reported even after the purge: it may arrive, like one dropped in flight.
+                // Not reported even after the purge: it may still arrive, like a message dropped in
+                // flight.
                 None => Code::PurgeInflight,
             };
             let meaning = meaning(code);
@@ -304,8 +309,8 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// Whether a message is sent with those to topics that ail, or with the others. What is no
-    /// message has its outcome already, and stops its key in both.
+    /// Returns whether a message is sent with those to failing topics, or with the others. An event
+    /// without a message already has its outcome, and stops its key in both.
     fn belongs(&self, index: usize, apart: bool) -> bool {
         self.messages[index].as_ref().is_none_or(|message| message.apart == apart)
     }
@@ -314,8 +319,9 @@ impl<'a> Delivery<'a> {
         self.messages[index].as_ref().map_or("", |message| &message.topic)
     }
 
-    /// A fixed topic that is missing is a matter of configuration, and every event waits; one that
-    /// an event names is a matter of this event.
+    /// Sets the outcome of an event whose topic is missing. If the topic is fixed, the
+    /// configuration is wrong, and every event waits; if the event names it, the event is the
+    /// cause.
     fn no_topic(&mut self, index: usize) {
         let topic = self.topic(index);
         let error = check::no_topic(topic);
@@ -350,8 +356,9 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// Messages that are with a producer. Dropped before they are all answered (the relay may drop a
-/// call at any time), it takes them back: what nobody waits for must not arrive later.
+/// Messages that were handed to a producer. If it is dropped before all of them are answered (the
+/// relay may drop a call at any time), it purges them: a message that no call waits for must not
+/// arrive later.
 struct Sending<'a> {
     sink: &'a KafkaSink,
     kind: Kind,
@@ -383,7 +390,7 @@ impl Sending<'_> {
         }
     }
 
-    /// Waits for the answers; `Some` says why some will not come.
+    /// Waits for the answers; `Some` says why some will not arrive.
     async fn answered(&self, batch: &Batch<'_>) -> Option<GivenUp> {
         let given_up = loop {
             if self.call.done_within(LOOK_EVERY).await {

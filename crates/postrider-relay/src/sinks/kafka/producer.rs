@@ -1,4 +1,4 @@
-//! One librdkafka producer: what it reports, and its end.
+//! A librdkafka producer, its reports, and how it ends.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,10 +19,10 @@ use super::answers::{Meaning, meaning};
 /// A message on its way into the queue.
 pub(super) type Record<'a> = BaseRecord<'a, str, str, Box<Report>>;
 
-/// A producer that never blocks the caller, not even when dropped: librdkafka's own end may wait for
-/// its threads.
+/// A producer that never blocks the caller, not even when it is dropped: librdkafka may wait for
+/// its threads when it ends.
 pub(super) struct Producer {
-    /// `None` only while it is dropped.
+    /// `None` only while it is being dropped.
     client: Option<ThreadedProducer<Context>>,
 }
 
@@ -33,7 +33,7 @@ impl Producer {
         Ok(Self { client: Some(client) })
     }
 
-    /// Puts a message into the queue, or gives it back.
+    /// Puts a message into the queue, or returns it.
     #[allow(clippy::result_large_err, reason = "the record comes back to be tried again")]
     pub(super) fn enqueue<'a>(&self, record: Record<'a>) -> Result<(), (Code, Record<'a>)> {
         let Some(client) = &self.client else { return Err((Code::State, record)) };
@@ -43,19 +43,19 @@ impl Producer {
         })
     }
 
-    /// Ends when there may be room in the queue again.
+    /// Waits until there may be room in the queue again.
     pub(super) async fn room(&self) {
         if let Some(context) = self.context() {
             context.room.notified().await;
         }
     }
 
-    /// Its last trouble with the brokers, unless something was delivered since.
+    /// Returns its last error with the brokers, unless something was delivered since.
     pub(super) fn trouble(&self) -> Option<Trouble> {
         locked(&self.context()?.trouble).clone()
     }
 
-    /// It will never send anything again.
+    /// Returns whether it will never send anything again.
     pub(super) fn is_broken(&self) -> bool {
         self.context().is_some_and(|context| context.broken.load(Ordering::Acquire))
     }
@@ -67,7 +67,7 @@ impl Producer {
         }
     }
 
-    /// Blocks until everything is sent, or the time is over.
+    /// Blocks until everything is sent, or the timeout is over.
     pub(super) fn flush(&self, timeout: Duration) {
         if let Some(client) = &self.client
             && let Err(error) = client.flush(timeout)
@@ -76,7 +76,7 @@ impl Producer {
         }
     }
 
-    /// Blocks until the brokers answer about a topic (or all), or the time is over.
+    /// Blocks until the brokers answer about a topic (or all topics), or the timeout is over.
     pub(super) fn metadata(
         &self,
         topic: Option<&str>,
@@ -100,7 +100,7 @@ impl Drop for Producer {
     }
 }
 
-/// What the client said went wrong.
+/// An error that the client reported.
 #[derive(Debug, Clone)]
 pub(super) struct Trouble {
     pub(super) code: Code,
@@ -108,18 +108,18 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    /// The brokers refuse our login: waiting does not help. A right that is missing for one topic is
-    /// told with each message to it, and the others go on.
+    /// Returns whether the brokers refuse the login, so that waiting does not help. A missing right
+    /// for one topic is reported with each message to it, and the others continue.
     pub(super) fn is_refusal(&self) -> bool {
         self.code != Code::TopicAuthorizationFailed && meaning(self.code) == Meaning::Credentials
     }
 }
 
-/// Hears what librdkafka has to say.
+/// Receives the callbacks of librdkafka.
 #[derive(Default)]
 struct Context {
     trouble: Mutex<Option<Trouble>>,
-    /// Says without a lock that there is a trouble to clear.
+    /// Says without a lock that there is an error to clear.
     troubled: AtomicBool,
     broken: AtomicBool,
     room: Notify,
@@ -127,7 +127,7 @@ struct Context {
 
 impl ClientContext for Context {
     fn log(&self, _level: RDKafkaLogLevel, facility: &str, message: &str) {
-        // Whatever matters comes as an error or a report as well.
+        // Everything important is also reported as an error or a delivery report.
         tracing::debug!(target: "postrider::kafka", facility, message);
     }
 
@@ -138,7 +138,7 @@ impl ClientContext for Context {
             self.broken.store(true, Ordering::Release);
         }
         let mut trouble = locked(&self.trouble);
-        // That all brokers are down is only the sum of what was said about each.
+        // `AllBrokersDown` only summarises what was reported about each broker.
         if code != Code::AllBrokersDown || trouble.is_none() {
             *trouble = Some(Trouble { code, reason: reason.to_owned() });
             self.troubled.store(true, Ordering::Release);
@@ -162,7 +162,7 @@ impl ProducerContext for Context {
     }
 }
 
-/// Travels with a message and finds the way back.
+/// Travels with a message and routes its delivery report back to the call.
 pub(super) struct Report {
     call: Arc<Call>,
     index: usize,
@@ -171,13 +171,13 @@ pub(super) struct Report {
 /// The answers to the messages of one call.
 pub(super) struct Call {
     answers: Mutex<Vec<Option<Result<(), Code>>>>,
-    /// Messages without an answer, and one while messages are still being added.
+    /// Messages without an answer, plus one while messages are still being added.
     open: AtomicUsize,
     done: Notify,
 }
 
 impl Call {
-    /// For messages with an index below `count`.
+    /// Creates a call for messages with an index below `count`.
     pub(super) fn new(count: usize) -> Arc<Self> {
         Arc::new(Self {
             answers: Mutex::new(vec![None; count]),
@@ -186,7 +186,7 @@ impl Call {
         })
     }
 
-    /// One more message will be answered.
+    /// Adds a message that will be answered.
     pub(super) fn expect(self: &Arc<Self>, index: usize) -> Box<Report> {
         self.open.fetch_add(1, Ordering::AcqRel);
         Box::new(Report { call: Arc::clone(self), index })
@@ -199,7 +199,7 @@ impl Call {
         self.close_one();
     }
 
-    /// No more messages will be added.
+    /// Marks that no more messages will be added.
     pub(super) fn all_added(&self) {
         self.close_one();
     }
@@ -214,7 +214,7 @@ impl Call {
         self.open.load(Ordering::Acquire) == 0
     }
 
-    /// Waits until every message is answered, but not longer than that.
+    /// Waits until every message is answered, for at most `time`.
     pub(super) async fn done_within(&self, time: Duration) -> bool {
         self.is_done() || tokio::time::timeout(time, self.done.notified()).await.is_ok()
     }

@@ -1,4 +1,4 @@
-//! Settings of a Kafka sink, and what librdkafka is told.
+//! Settings of a Kafka sink, and the resulting configuration of librdkafka.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,17 +16,17 @@ pub struct KafkaSettings {
     pub name: String,
     /// `host:port`, several separated by commas.
     pub brokers: String,
-    /// Template of the topic of what no route takes.
+    /// Template of the topic for events that no route takes.
     pub topic: Option<String>,
     /// Routes to other topics.
     pub routes: Vec<RouteSettings>,
-    /// What a message looks like.
+    /// Form of the message.
     pub envelope: EnvelopeSettings,
     /// Time that a message may wait for others to share its request.
     pub linger: Duration,
     /// `none`, `gzip`, `snappy` or `lz4`.
     pub compression: String,
-    /// Bytes of the largest message: key, payload and headers.
+    /// Maximum bytes of a message: key, payload and headers.
     pub message_bytes_max: usize,
     /// TLS to the brokers.
     pub tls: Option<Tls>,
@@ -36,14 +36,14 @@ pub struct KafkaSettings {
     pub options: BTreeMap<String, String>,
 }
 
-/// Files in PEM form.
+/// TLS files in PEM form.
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
-    /// Certificates to trust; the system's where absent.
+    /// Trusted certificates; absent: those of the system.
     pub ca: Option<PathBuf>,
-    /// Our certificate, where the brokers ask for one.
+    /// The client certificate, if the brokers require one.
     pub cert: Option<PathBuf>,
-    /// Its private key.
+    /// Private key of the client certificate.
     pub key: Option<PathBuf>,
 }
 
@@ -56,23 +56,25 @@ pub struct Sasl {
     pub username: String,
     /// Password.
     pub password: String,
-    /// Whether to log in without TLS, where anybody on the way can read and change what is sent.
+    /// Whether to log in without TLS, where anyone on the network path can read and change what is
+    /// sent.
     pub without_tls: bool,
 }
 
 const COMPRESSIONS: [&str; 4] = ["none", "gzip", "snappy", "lz4"];
-/// What the client library takes.
+/// Range that the client library accepts.
 const MESSAGE_BYTES: std::ops::RangeInclusive<usize> = 1_000..=1_000_000_000;
 const MECHANISMS: [&str; 3] = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"];
-/// Bytes that wait in one producer: two batches of the relay.
+/// Maximum KiB that wait in one producer: two batches of the relay.
 const QUEUE_KIB_MAX: &str = "16384";
-/// Record batches are sent at this size; it is what topics take by default.
+/// Size at which record batches are sent; topics accept it by default.
 pub(super) const BATCH_BYTES_MAX: usize = 1_000_000;
-/// An unknown topic is believed to be on its way for this long, also one that the broker makes.
+/// How long an unknown topic is assumed to be still propagating, including one that the broker
+/// creates itself.
 const TOPIC_WAIT_MS: &str = "5000";
 /// A broker that came back is found within this time.
 const RECONNECT_MS_MAX: &str = "1000";
-/// What delivery rests on, and what has a setting of its own.
+/// Properties that delivery relies on, and those with a setting of their own.
 const RESERVED: [&str; 21] = [
     "acks",
     "request.required.acks",
@@ -97,12 +99,12 @@ const RESERVED: [&str; 21] = [
     "security.protocol",
 ];
 
-/// How a producer treats what follows a message that failed.
+/// How a producer treats the messages after one that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The rest goes on: order does not matter.
+    /// They are sent: order does not matter.
     Free,
-    /// The producer stops: nothing may arrive behind a gap.
+    /// The producer stops: nothing may arrive after a gap.
     Ordered,
     /// Each message has a record batch to itself, so that an answer is about it alone.
     Alone,
@@ -113,7 +115,7 @@ impl Kind {
 }
 
 impl KafkaSettings {
-    /// The defaults, for one topic.
+    /// Creates settings with the defaults, for one topic.
     pub fn new(name: &str, brokers: &str, topic: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -130,7 +132,7 @@ impl KafkaSettings {
         }
     }
 
-    /// Settings that can be wrong without a broker to say so.
+    /// Checks what can be wrong without asking a broker.
     ///
     /// # Errors
     /// Names the setting, its value and what is allowed.
@@ -189,7 +191,8 @@ impl KafkaSettings {
         Ok(())
     }
 
-    /// `batch_bytes_max` is the size at which a record batch is sent.
+    /// Builds the configuration of a producer. `batch_bytes_max` is the size at which a record
+    /// batch is sent.
     pub(super) fn client_config(&self, kind: Kind, batch_bytes_max: usize) -> ClientConfig {
         let mut config = ClientConfig::new();
         config
@@ -207,7 +210,7 @@ impl KafkaSettings {
             .set("enable.idempotence", "true")
             .set("enable.gapless.guarantee", (kind == Kind::Ordered).to_string())
             .set("partitioner", "murmur2_random")
-            // Never: a message that times out leaves a gap behind it. The relay's deadline decides.
+            // Never: a message that times out leaves a gap. The relay's deadline decides.
             .set("message.timeout.ms", "0")
             .set("queue.buffering.max.kbytes", QUEUE_KIB_MAX)
             .set("compression.type", &self.compression)

@@ -12,15 +12,15 @@ use tokio::time::Instant;
 use super::NatsSettings;
 use crate::sink::{Cause, Outcome};
 
-/// Acknowledgements awaited at the same time: several batches of the largest size.
+/// Acknowledgements awaited at the same time: enough for several batches of the largest size.
 const ACKS_MAX: usize = 65_536;
-/// Time for a polite goodbye.
+/// Timeout of a graceful close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where the servers are.
+/// The addresses of the servers, and how to connect to them.
 pub(super) struct Server {
     servers: Vec<ServerAddr>,
-    /// The same for people, without passwords.
+    /// The addresses without passwords, for messages.
     pub(super) addresses: String,
     options: NatsSettings,
 }
@@ -29,7 +29,7 @@ impl Server {
     pub(super) fn new(settings: &NatsSettings) -> Result<Self, String> {
         crate::tls::install_provider();
         let parse = |url: &str| {
-            // Without the URL: it may hold a password.
+            // The URL is not shown: it may contain a password.
             url.trim().parse::<ServerAddr>().map_err(|error| {
                 format!("`url` must be nats:// or tls://user:password@host:port: {error}")
             })
@@ -51,8 +51,8 @@ impl Server {
         let mut options = ConnectOptions::new()
             .name("postrider")
             .connection_timeout(timeout)
-            // After a loss the next call connects anew: what a reconnected client would still send
-            // belongs to calls that have ended.
+            // After a loss the next call connects anew: whatever a reconnected client would still
+            // send belongs to calls that have ended.
             .max_reconnects(1)
             .event_callback(move |event| {
                 use async_nats::Event::{Closed, Disconnected};
@@ -101,13 +101,13 @@ impl Server {
     }
 }
 
-/// Why there is no answer from the servers.
+/// Why the servers did not answer.
 #[derive(Debug, Clone)]
 pub(super) struct Lost {
     error: String,
-    /// What to look at.
+    /// The setting to check.
     setting: &'static str,
-    /// The server refused our login or rights.
+    /// Whether the server refused the login or denied a right.
     refusal: bool,
 }
 
@@ -116,7 +116,7 @@ impl Lost {
         Self { error: error.into(), setting: "url", refusal: false }
     }
 
-    /// For the operator, with the setting that it is about.
+    /// Describes the error for the operator, with the setting that it is about.
     pub(super) fn explain(&self) -> String {
         format!("{}; check `{}`", self.error, self.setting)
     }
@@ -127,13 +127,13 @@ impl Lost {
     }
 }
 
-/// What became of a message.
+/// The result of a message.
 pub(super) enum Answer {
     Stored,
-    /// Its stream will never take it.
+    /// Its stream will never accept it.
     Refused(String),
     NoStream,
-    /// Its stream does not take it now, whatever it is.
+    /// Its stream does not accept any message now.
     Unready(String),
     /// It may have arrived.
     Lost(Lost),
@@ -181,7 +181,7 @@ impl Link {
         match error.kind() {
             PublishErrorKind::MaxPayloadExceeded => Answer::Refused(error.to_string()),
             PublishErrorKind::TimedOut => Answer::Unready("no answer in time".to_owned()),
-            // Nobody answered for the subject. That may also be a stream that is just starting.
+            // No stream answered for the subject. It may also have one that is just starting.
             PublishErrorKind::StreamNotFound => match self.has_stream(subject).await {
                 Ok(false) => Answer::NoStream,
                 Ok(true) => Answer::Unready("the stream is not ready".to_owned()),
@@ -200,7 +200,7 @@ impl Link {
         }
     }
 
-    /// Whether a stream takes this subject, by JetStream's own word.
+    /// Asks JetStream whether a stream takes this subject.
     pub(super) async fn has_stream(&self, subject: &str) -> Result<bool, Lost> {
         use async_nats::jetstream::context::GetStreamByNameErrorKind::NotFound;
         match self.jetstream.stream_by_subject(subject).await {
@@ -216,7 +216,7 @@ impl Link {
     }
 }
 
-/// The stream's own word on why it did not take a message.
+/// Returns the stream's own reason for not accepting a message.
 fn refusal(error: &PublishError) -> Option<ErrorCode> {
     let source = std::error::Error::source(error)?;
     source.downcast_ref::<jetstream::Error>().map(jetstream::Error::error_code)

@@ -1,15 +1,16 @@
-//! What the broker says of the messages of one wave.
+//! Matches the broker's answers to the messages of one wave.
 //!
-//! lapin gives a message that came back to whichever confirm of the channel completes next, not to
-//! its own. So the messages that came back are collected from all confirms and told apart by what
-//! they carry. RabbitMQ returns a message before it confirms it, and each confirm takes one returned
-//! message if there is any; it follows that
+//! lapin attaches a returned message to whichever confirm of the channel completes next, not to its
+//! own. The returned messages are therefore collected from all confirms and identified by their
+//! content. RabbitMQ returns a message before it confirms it, and each confirm takes one returned
+//! message if there is any. It follows that
 //!
-//! - when every message of the wave is confirmed, nothing that came back is missing;
-//! - a confirm that took no message found none waiting: if its own message had come back, an
+//! - when every message of the wave is confirmed, no returned message is missing;
+//! - a confirm without a returned message found none waiting: if its own message was returned, an
 //!   earlier confirm has it.
 //!
-//! A confirm that took another's message says nothing of its own while others are missing.
+//! A confirm that has the returned message of another says nothing about its own while others are
+//! missing.
 
 use std::collections::HashSet;
 
@@ -23,7 +24,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Letter;
 
-/// What became of a message.
+/// The result of a message.
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// Its queues have it.
@@ -32,11 +33,12 @@ pub(super) enum Verdict {
     Returned,
     /// A queue refused it.
     Refused,
-    /// It was sent, and the answer is missing or may be another's. It may have arrived.
+    /// It was sent, and the answer is missing or may belong to another message. It may have
+    /// arrived.
     Doubt(Option<lapin::Error>),
 }
 
-/// One message of the wave, as far as the broker answered.
+/// The broker's answer to one message of the wave, so far.
 enum Confirm {
     Awaited(PublisherConfirm),
     Ack { took_message: bool },
@@ -44,17 +46,17 @@ enum Confirm {
     Failed(lapin::Error),
 }
 
-/// What tells one message from another.
+/// Identifies a message: message id, exchange and routing key.
 type Identity<'a> = (Option<&'a ShortString>, &'a ShortString, &'a ShortString);
 
-/// Publishes letters on a channel that has nothing else under way. One verdict for each; after any
-/// doubt the channel is of no use.
+/// Publishes messages on a channel that has nothing else in flight. Returns one verdict for each;
+/// after any doubt the channel must not be reused.
 pub(super) async fn publish(
     channel: &Channel,
     letters: &[&Letter<'_>],
     deadline: Instant,
 ) -> Vec<Verdict> {
-    // Mandatory: what no queue takes comes back instead of vanishing.
+    // Mandatory: a message that no queue takes is returned instead of dropped.
     let options = BasicPublishOptions { mandatory: true, immediate: false };
     let publishing = join_all(letters.iter().map(|letter| {
         let (exchange, key) = (letter.exchange.clone(), letter.routing_key.clone());
@@ -72,13 +74,13 @@ pub(super) async fn publish(
     verdicts(letters, confirms, &returned)
 }
 
-/// Waits for the confirms, one after the other: when the first is there, most others are too.
-/// Answers the messages that came back.
+/// Waits for the confirms, one after the other: when the first has arrived, most others have too.
+/// Returns the messages that were returned.
 async fn read(confirms: &mut [Confirm], deadline: Instant) -> Vec<BasicReturnMessage> {
     let mut returned = Vec::new();
     for place in &mut *confirms {
         let Confirm::Awaited(confirm) = place else { continue };
-        // Past the deadline this takes what is there.
+        // After the deadline this still takes what has arrived.
         let Ok(answer) = timeout_at(deadline, confirm).await else { continue };
         *place = match answer {
             Ok(Confirmation::Ack(message)) => {
@@ -90,13 +92,13 @@ async fn read(confirms: &mut [Confirm], deadline: Instant) -> Vec<BasicReturnMes
                 returned.extend(message);
                 Confirm::Nack
             }
-            // The channel confirms; without its word there is nothing to rely on.
+            // The channel is in confirm mode; without a confirm nothing is known.
             Ok(Confirmation::NotRequested) => continue,
             Err(error) => Confirm::Failed(error),
         };
     }
-    // One that was missing when it was looked at may have come before one that was read after it,
-    // and may have taken that one's message.
+    // A confirm that was missing at its turn may have arrived before one that was read later, and
+    // may have taken the returned message of that one.
     for place in confirms {
         let Confirm::Awaited(confirm) = place else { continue };
         if let Some(Ok(late)) = confirm.now_or_never() {
@@ -118,7 +120,7 @@ fn verdicts(
     if let ([letter], [_, ..]) = (letters, returned) {
         back.insert(letter.identity());
     }
-    // A message came back that is not like any that was sent: it may be anyone's.
+    // A returned message does not match any that was sent: it may belong to any of them.
     let foreign = letters.len() > 1 && !back.is_subset(&known);
     let verdict = |(letter, confirm): (&&Letter<'_>, Confirm)| match confirm {
         _ if back.contains(&letter.identity()) => Verdict::Returned,

@@ -18,18 +18,18 @@ use crate::sink::{Cause, Outcome};
 const IDLE_CHANNELS_MAX: usize = 8;
 /// Exchanges that are remembered as existing.
 const EXCHANGES_MAX: usize = 1_000;
-/// Time for a polite goodbye.
+/// Timeout of a graceful close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// AMQP's numbers.
+/// Reply codes of AMQP.
 const ACCESS_REFUSED: u16 = 403;
 const NOT_FOUND: u16 = 404;
 const PRECONDITION_FAILED: u16 = 406;
 const NOT_ALLOWED: u16 = 530;
 
-/// Where the broker is.
+/// The address of the broker, and how to connect to it.
 pub(super) struct Server {
-    /// `host:port`, for people.
+    /// `host:port`, for messages.
     pub(super) address: String,
     uri: AMQPUri,
     ca: Option<String>,
@@ -39,7 +39,7 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn new(url: &str, ca: Option<&Path>, timeout: Duration) -> Result<Self, String> {
         crate::tls::install_provider();
-        // Without the URL: it holds the password.
+        // The URL is not shown: it contains the password.
         let uri: AMQPUri = url.parse().map_err(|error| {
             format!("`url` must be amqp:// or amqps://user:password@host:port/vhost: {error}")
         })?;
@@ -66,7 +66,7 @@ impl Server {
         Ok(Link { connection, idle: Mutex::default(), exchanges: Mutex::default() })
     }
 
-    /// For the operator, with the setting that it is about.
+    /// Describes the error for the operator, with the setting that it is about.
     pub(super) fn explain(&self, lost: &Lost) -> String {
         match lost.refusal {
             true => format!("{}; check user, password and vhost in `url`", lost.error),
@@ -75,11 +75,11 @@ impl Server {
     }
 }
 
-/// Why there is no answer from the broker.
+/// Why the broker did not answer.
 #[derive(Debug, Clone)]
 pub(super) struct Lost {
     error: String,
-    /// The broker refused our login or rights.
+    /// Whether the broker refused the login or denied a right.
     refusal: bool,
 }
 
@@ -105,7 +105,8 @@ impl From<lapin::Error> for Lost {
     }
 }
 
-/// Whether the broker closed the channel for what a message is, such as larger than it takes.
+/// Returns whether the broker closed the channel because of the message, for example because it is
+/// too large.
 pub(super) fn is_refusal_of_message(error: &lapin::Error) -> bool {
     protocol_error(error) == Some(PRECONDITION_FAILED)
 }
@@ -120,11 +121,11 @@ fn protocol_error(error: &lapin::Error) -> Option<u16> {
 /// A connection.
 pub(super) struct Link {
     connection: Connection,
-    /// Channels that confirm, between two calls. A call has one to itself: an error closes it, and
-    /// other calls go on.
+    /// Channels in confirm mode that are not in use. Each call has its own: an error closes the
+    /// channel, and other calls continue.
     idle: Mutex<Vec<Channel>>,
-    /// Exchanges that were there when they were looked for. To publish to one that is not would
-    /// close the channel under every other message.
+    /// Exchanges that existed when they were checked. Publishing to a missing one would close the
+    /// channel for every other message.
     exchanges: Mutex<HashSet<String>>,
 }
 
@@ -133,7 +134,7 @@ impl Link {
         self.connection.status().connected()
     }
 
-    /// Bytes of a frame that the broker takes.
+    /// Returns the maximum bytes of a frame that the broker accepts.
     pub(super) fn frame_bytes_max(&self) -> usize {
         usize::try_from(self.connection.configuration().frame_max()).unwrap_or(usize::MAX)
     }
@@ -153,7 +154,7 @@ impl Link {
         }
     }
 
-    /// For the next wave, if it still works and has nothing under way.
+    /// Keeps a channel for the next wave, if it still works. It must have nothing in flight.
     pub(super) fn give_back(&self, channel: Channel) {
         let mut idle = locked(&self.idle);
         if idle.len() < IDLE_CHANNELS_MAX && channel.status().connected() {
@@ -161,18 +162,18 @@ impl Link {
         }
     }
 
-    /// After an error of a channel: an exchange may be gone.
+    /// Forgets the known exchanges after an error of a channel: an exchange may be gone.
     pub(super) fn forget_exchanges(&self) {
         locked(&self.exchanges).clear();
     }
 
     pub(super) async fn has_exchange(&self, name: &str, until: Instant) -> Result<bool, Lost> {
-        // The default exchange is always there, and may not be declared.
+        // The default exchange always exists, and must not be declared.
         if name.is_empty() || locked(&self.exchanges).contains(name) {
             return Ok(true);
         }
         let looking = async {
-            // One that is not there closes the channel on which it was looked for.
+            // Checking for a missing exchange closes the channel, so a separate one is used.
             let channel = self.connection.create_channel().await?;
             let passive = ExchangeDeclareOptions { passive: true, ..Default::default() };
             let (kind, arguments) = (ExchangeKind::Direct, FieldTable::default());

@@ -1,8 +1,8 @@
-//! A Redis Cluster, with a connection of our own to each node.
+//! A Redis Cluster, with a separate connection to each node.
 //!
-//! The client of the library has one task for all nodes. While it looks for one that does not
-//! answer, nothing goes to the others. Here a call waits for the node of its own slot and for no
-//! other, and the layout is read beside the calls.
+//! The library's cluster client has one task for all nodes. While it looks for a node that does not
+//! answer, nothing is sent to the others. Here a call waits only for the node of its own slot, and
+//! the layout is read alongside the calls.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -22,17 +22,17 @@ use crate::sink::Outcome;
 /// How often a call follows a slot that has moved.
 const REDIRECTS_MAX: u32 = 3;
 
-/// A cluster; its layout is read when first needed, and again when a call finds it wrong.
+/// A cluster. Its layout is read on first use, and again when a call finds it outdated.
 pub(super) struct Cluster {
     access: Access,
-    /// Nodes of the URL.
+    /// Nodes named in the URL.
     seeds: Vec<String>,
     layout: RwLock<Layout>,
-    /// When the layout was last read, and with what result. Held while it is read.
+    /// When the layout was last read, and the result. Locked while it is being read.
     last_reading: Mutex<Option<(Instant, Result<(), RedisError>)>>,
 }
 
-/// Which node has what.
+/// Which node has which slots.
 #[derive(Default)]
 struct Layout {
     shards: Vec<Shard>,
@@ -41,11 +41,11 @@ struct Layout {
     nodes: HashMap<String, Arc<Node>>,
 }
 
-/// Where a node sends a command that it did not run.
+/// Where a node redirects a command that it did not run.
 enum Redirect {
     /// The slot is there from now on.
     Moved(String),
-    /// The slot is on its way there, and this key has arrived.
+    /// The slot is being moved there, and this key has already arrived.
     Ask(String),
 }
 
@@ -55,12 +55,13 @@ impl Cluster {
         Self { access, seeds, layout, last_reading }
     }
 
-    /// The bounds of the shard that the key is in, if it is known.
+    /// Returns the bounds of the shard that contains the key, if known.
     pub(super) fn range_of(&self, key: &str) -> Option<(u16, u16)> {
         self.read(|layout| layout.shard_of(slot(key)).map(|shard| (shard.first, shard.last)))
     }
 
-    /// One answer per command, or what that means for all of them. All are about this key.
+    /// Runs commands that are all about this key. Returns one answer per command, or the outcome
+    /// for all of them.
     pub(super) async fn run(
         self: &Arc<Self>,
         key: &str,
@@ -90,7 +91,7 @@ impl Cluster {
         }
     }
 
-    /// Whether any node answers.
+    /// Checks that any node answers.
     pub(super) async fn ping(self: &Arc<Self>) -> Result<(), RedisError> {
         self.read_layout(Instant::now() + self.access.timeout).await
     }
@@ -102,7 +103,7 @@ impl Cluster {
         }
     }
 
-    /// Runs the commands on the node that has the slot, also if it has moved. `None` if the layout
+    /// Runs the commands on the node that has the slot, following redirects. `None` if the layout
     /// has no node for it.
     async fn follow(
         self: &Arc<Self>,
@@ -143,7 +144,7 @@ impl Cluster {
         self.write(|layout| Arc::clone(layout.nodes.entry(address.to_owned()).or_insert_with(new)))
     }
 
-    /// Waits for a reading of the layout until then; it goes on after that.
+    /// Waits for a reading of the layout until `until`; the reading continues after that.
     async fn read_layout(self: &Arc<Self>, until: Instant) -> Result<(), RedisError> {
         match timeout_at(until, self.start_reading()).await {
             Ok(Ok(result)) => result,
@@ -169,8 +170,8 @@ impl Cluster {
         })
     }
 
-    /// Asks all nodes at once. What most of them say counts: one that was cut off from the others
-    /// has an old layout. When most have said the same, the rest need not answer.
+    /// Asks all nodes at once. The majority decides: a node that was cut off from the others has an
+    /// old layout. Once a majority agrees, the remaining answers are not needed.
     async fn ask_nodes(&self) -> Result<(), RedisError> {
         let mut addresses = self.seeds.clone();
         addresses.extend(self.read(|layout| layout.nodes.keys().cloned().collect::<Vec<_>>()));
@@ -229,7 +230,7 @@ impl Layout {
         moved.or_else(|| self.shard_of(slot).map(|shard| &shard.node)).map(String::as_str)
     }
 
-    /// Connections to nodes that are still there are kept.
+    /// Replaces the shards. Connections to nodes that still exist are kept.
     fn become_new(&mut self, shards: Vec<Shard>, seeds: &[String]) {
         self.nodes.retain(|address, _| {
             seeds.contains(address) || shards.iter().any(|shard| shard.node == *address)
@@ -239,7 +240,7 @@ impl Layout {
     }
 }
 
-/// The first command that was sent elsewhere. It did not run.
+/// Returns the redirect of the first command that has one. That command did not run.
 fn redirect(ran: &Result<Vec<Value>, Failure>, asked: &str) -> Option<Redirect> {
     let redirected = |error: &RedisError| {
         let (node, _) = error.redirect_node()?;
@@ -255,7 +256,7 @@ fn redirect(ran: &Result<Vec<Value>, Failure>, asked: &str) -> Option<Redirect> 
     }
 }
 
-/// Whether the slot may be on another node by now.
+/// Returns whether the slot may be on another node by now.
 fn is_about_layout(error: &RedisError) -> bool {
     error.is_io_error()
         || error.is_unrecoverable_error()

@@ -1,4 +1,4 @@
-//! A server or a cluster, and what its errors mean.
+//! A server or a cluster, and the meaning of its errors.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::cluster::Cluster;
 use super::node::{Access, Failure, Node};
 use crate::sink::{Cause, Outcome};
 
-/// A server or a cluster, connected when first needed and again when a connection broke.
+/// A server or a cluster, connected on first use and again after a connection broke.
 pub(crate) struct Server {
     nodes: String,
     timeout: Duration,
@@ -25,7 +25,7 @@ enum Kind {
 }
 
 impl Server {
-    /// Reads the URL; connects to nothing.
+    /// Parses the URL without connecting.
     pub(crate) fn new(
         url: &str,
         cluster: Option<bool>,
@@ -33,7 +33,7 @@ impl Server {
         timeout: Duration,
     ) -> Result<Self, String> {
         crate::tls::install_provider();
-        // No more than this: the URL may carry a password.
+        // The message shows no more than this: the URL may contain a password.
         let wrong = || {
             "`url` is none like redis://user:password@host:6379 or, with TLS, rediss://…; of a \
              cluster: redis://host1:6379,host2:6379"
@@ -53,7 +53,7 @@ impl Server {
         Ok(Self { nodes, timeout, kind })
     }
 
-    /// Hosts and ports, without what is secret.
+    /// Returns hosts and ports, without secrets.
     pub(crate) fn nodes(&self) -> &str {
         &self.nodes
     }
@@ -62,7 +62,8 @@ impl Server {
         matches!(self.kind, Kind::Cluster(_))
     }
 
-    /// What fails together with this stream: the part of a cluster that it is in, as far as known.
+    /// Returns the name of what fails together with this stream: its part of the cluster, as far as
+    /// known.
     pub(super) fn part_of(&self, stream: &str) -> Cow<'_, str> {
         let range = match &self.kind {
             Kind::Single { .. } => None,
@@ -74,7 +75,8 @@ impl Server {
         }
     }
 
-    /// One answer per command, or what that means for all of them. All are about this key.
+    /// Runs commands that are all about this key. Returns one answer per command, or the outcome
+    /// for all of them.
     pub(crate) async fn run(
         &self,
         key: &str,
@@ -92,7 +94,7 @@ impl Server {
         }
     }
 
-    /// Whether it answers.
+    /// Checks that it answers.
     pub(crate) async fn ping(&self) -> Result<(), String> {
         let deadline = Instant::now() + self.timeout;
         let answered = match &self.kind {
@@ -107,7 +109,7 @@ impl Server {
         answered.map_err(|error| self.does_not_answer(&error.to_string()))
     }
 
-    /// What a key holds; `none` if it does not exist.
+    /// Returns the type of a key; `none` if it does not exist.
     pub(super) async fn type_of(&self, key: &str) -> Result<String, String> {
         let mut pipeline = Pipeline::with_capacity(1);
         pipeline.cmd("TYPE").arg(key);
@@ -132,7 +134,7 @@ impl Server {
     }
 }
 
-/// What an answer of the server means.
+/// Returns the outcome for an error of the server.
 pub(super) fn meaning(error: &RedisError) -> Outcome {
     let text = error.to_string();
     match error.code() {
@@ -150,7 +152,7 @@ pub(super) fn meaning(error: &RedisError) -> Outcome {
     }
 }
 
-/// No answer of the server at all, or none but that it does not know us.
+/// Returns the outcome for a server that did not answer, or only refused the credentials.
 pub(super) fn refused(error: &RedisError) -> Outcome {
     let credentials = error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
@@ -158,7 +160,7 @@ pub(super) fn refused(error: &RedisError) -> Outcome {
     Outcome::Down { error, retry_after, credentials, cause }
 }
 
-/// Not a part of the cluster, but all of it.
+/// Marks an outcome as being about the whole cluster, not a part of it.
 pub(super) fn unreachable(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Down { error, retry_after, credentials, .. } => {

@@ -1,8 +1,8 @@
 //! Entries of Redis Streams, on a single server or a cluster.
 //!
-//! The events of a call that go to one stream are one transaction: a stream lives in one slot of
-//! one node, so that all of them are added, in their order, or none is. A connection that is lost
-//! before the answer leaves them in doubt together, and they are sent again together.
+//! The events of a call that go to one stream are one transaction: a stream is in one slot of one
+//! node, so either all of them are added, in order, or none. If the connection is lost before the
+//! answer, it is unknown whether they were added, and they are sent again together.
 
 mod cluster;
 pub(crate) mod connection;
@@ -26,7 +26,7 @@ use crate::sink::{Batch, Outcome, Sink, SinkError};
 use crate::template::verbatim;
 use crate::view::EventView;
 
-/// CloudEvents attributes among the fields of an entry start with this.
+/// Prefix of CloudEvents attributes among the fields of an entry.
 const ATTRIBUTE_PREFIX: &str = "ce_";
 /// The field of the body; the others are named like headers.
 const BODY_FIELD: &str = "payload";
@@ -36,26 +36,26 @@ const BODY_FIELD: &str = "payload";
 pub struct RedisSettings {
     /// Name in the configuration.
     pub name: String,
-    /// `redis://` or, with TLS, `rediss://`. Of a cluster, some of its nodes with commas between.
+    /// `redis://` or, with TLS, `rediss://`. For a cluster, some of its nodes, separated by commas.
     pub url: String,
-    /// Certificates to trust, in PEM form; absent: those of the system.
+    /// Trusted certificates in PEM form; absent: those of the system.
     pub ca: Option<PathBuf>,
     /// Whether it is a cluster; absent: if the URL names several nodes.
     pub cluster: Option<bool>,
-    /// Template of the stream, where no route says otherwise; see [`crate::template`].
+    /// Template of the stream for events that no route takes; see [`crate::template`].
     pub stream: Option<String>,
     /// Routes to other streams.
     pub routes: Vec<RouteSettings>,
-    /// Entries to which a stream is trimmed, about; absent: it is not.
+    /// Approximate number of entries to which a stream is trimmed; absent: it is not trimmed.
     pub stream_length_max: Option<u64>,
-    /// Time to connect, and for an answer.
+    /// Timeout of connecting, and of an answer.
     pub timeout: Duration,
     /// Form of the message.
     pub envelope: EnvelopeSettings,
 }
 
 impl RedisSettings {
-    /// The defaults: streams are not trimmed, 5 s.
+    /// Creates settings with the defaults: streams are not trimmed, 5 s.
     pub fn new(name: impl Into<String>, url: impl Into<String>, stream: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -82,20 +82,20 @@ pub struct RedisSink {
 
 /// An event as a command.
 struct Entry<'a> {
-    /// Place in the batch.
+    /// Index in the batch.
     number: usize,
     key: (&'a str, &'a str),
     command: Cmd,
 }
 
-/// What is sent at once: of each stream, its entries in order.
+/// Entries that are sent at once: for each stream, its entries in order.
 type Wave<'a> = HashMap<String, Vec<Entry<'a>>>;
 
 impl RedisSink {
-    /// Checks the settings and makes the sink; connects to nothing.
+    /// Checks the settings and creates the sink without connecting.
     ///
     /// # Errors
-    /// Names the setting that is wrong.
+    /// Names the invalid setting.
     pub fn new(settings: RedisSettings) -> Result<Self, SinkError> {
         let name = settings.name.clone();
         Self::build(settings).map_err(|message| SinkError { sink: name, message })
@@ -119,7 +119,7 @@ impl RedisSink {
         })
     }
 
-    /// Stream and command of an event.
+    /// Builds stream and command of an event.
     fn prepare(&self, event: &Event) -> Result<(String, Cmd), Outcome> {
         let view = EventView::new(event);
         let stream = self.router.resolve(&view, verbatim)?;
@@ -145,8 +145,8 @@ impl RedisSink {
         Ok((stream.into_owned(), command))
     }
 
-    /// Who is sent when. One wave is enough, unless the events of a key go to several streams and
-    /// their order is to be kept: then each change of the stream waits for the one before.
+    /// Assigns events to waves. One wave is enough, unless events of a key go to several streams
+    /// and their order is to be kept: then each change of stream waits for the previous wave.
     fn waves<'a>(&self, batch: &Batch<'a>, outcomes: &mut [Outcome]) -> Vec<Wave<'a>> {
         let mut waves: Vec<Wave<'a>> = Vec::new();
         let mut last: HashMap<(&str, &str), Option<(usize, String)>> = HashMap::new();
@@ -180,7 +180,7 @@ impl RedisSink {
         waves
     }
 
-    /// The outcomes of the entries of one stream.
+    /// Adds the entries of one stream and returns their outcomes.
     async fn add(
         &self,
         stream: &str,

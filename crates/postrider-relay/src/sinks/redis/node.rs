@@ -1,4 +1,4 @@
-//! One connection to one server: a server by itself, or a node of a cluster.
+//! One connection to one server: a single server, or a node of a cluster.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-/// The parts of a URL that all nodes of a cluster share, and how long a node may take.
+/// The parts of a URL that all nodes of a cluster share, and the timeout of a node.
 pub(super) struct Access {
     scheme: String,
     /// Ends with `@` unless it is empty.
@@ -23,8 +23,8 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// Reads the URL, and answers the `host:port` of each node in it as well. `None` if it is not
-    /// a URL of Redis.
+    /// Parses the URL. Also returns the `host:port` of each node in it. `None` if it is not a Redis
+    /// URL.
     pub(super) fn read(
         url: &str,
         ca: Option<&Path>,
@@ -53,8 +53,8 @@ impl Access {
         self.client(address)?.get_multiplexed_async_connection_with_config(&config).await
     }
 
-    /// Runs commands about a key that is on its way to this node. On a connection of their own,
-    /// because `ASKING` holds for the command that follows it on the wire.
+    /// Runs commands about a key that is being moved to this node. It uses a separate connection,
+    /// because `ASKING` applies to the next command on the wire.
     pub(super) async fn run_asking(
         &self,
         address: &str,
@@ -76,12 +76,12 @@ impl Access {
     }
 }
 
-/// Why there is no answer to the commands.
+/// Why the commands were not answered.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// There is no connection: nothing was sent.
     Unreached(RedisError),
-    /// They were sent.
+    /// The commands were sent.
     Unanswered(RedisError),
 }
 
@@ -101,11 +101,11 @@ pub(super) fn silence() -> RedisError {
     std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer in time").into()
 }
 
-/// A server, connected when first needed and again when the connection broke. Calls share the
+/// A server, connected on first use and again after the connection broke. Calls share the
 /// connection: their commands are interleaved on the wire.
 pub(super) struct Node {
     pub(super) address: String,
-    /// With its number, so that a failure of an older one does not end a newer one.
+    /// With a number, so that a failure of an older connection does not drop a newer one.
     connection: Mutex<(u64, Option<MultiplexedConnection>)>,
 }
 
@@ -114,7 +114,7 @@ impl Node {
         Self { address: address.to_owned(), connection: Mutex::new((0, None)) }
     }
 
-    /// One answer per command.
+    /// Runs commands. Returns one answer per command.
     pub(super) async fn run(
         &self,
         access: &Access,
@@ -130,7 +130,7 @@ impl Node {
         if let Err(Failure::Unanswered(error)) = &ran
             && (error.is_io_error() || error.is_unrecoverable_error())
         {
-            // A connection that says nothing may say nothing for ever.
+            // A connection that is silent may stay silent forever.
             self.drop_connection(number).await;
         }
         ran
@@ -140,7 +140,8 @@ impl Node {
         self.connection.lock().await.1 = None;
     }
 
-    /// The connection, made if there is none; other calls to this node wait for it.
+    /// Returns the connection, and creates it if there is none; other calls to this node wait for
+    /// it.
     async fn connected(&self, access: &Access) -> RedisResult<(u64, MultiplexedConnection)> {
         let mut held = self.connection.lock().await;
         if let (number, Some(connection)) = &*held {
@@ -169,7 +170,7 @@ async fn ask(
     answers.map_err(|error| Failure::Unanswered(first_cause(error)))
 }
 
-/// Scheme, login, the address of each node, and the rest.
+/// Splits a URL into scheme, login, the address of each node, and the rest.
 fn parts(url: &str) -> Option<(&str, String, Vec<String>, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     let (login, rest) = rest.rsplit_once('@').map_or(("", rest), |(login, rest)| (login, rest));
@@ -181,7 +182,7 @@ fn parts(url: &str) -> Option<(&str, String, Vec<String>, &str)> {
     known.then_some((scheme, login, hosts, path))
 }
 
-/// The certificates to trust, of a file in PEM form.
+/// Reads the trusted certificates of a file in PEM form.
 fn trusted(ca: &Path, scheme: &str) -> Result<TlsCertificates, String> {
     if scheme != "rediss" {
         return Err("`tls` needs a `url` that begins with rediss://".to_owned());
@@ -193,7 +194,7 @@ fn trusted(ca: &Path, scheme: &str) -> Result<TlsCertificates, String> {
     Ok(TlsCertificates { client_tls: None, root_cert: Some(pem) })
 }
 
-/// Of a transaction that was given up: the error of the command that caused it.
+/// Returns the error of the command that made a transaction abort.
 fn first_cause(error: RedisError) -> RedisError {
     let aborted = error.code() == Some("EXECABORT");
     let cause = aborted.then(|| error.clone().into_server_errors()).flatten();

@@ -4,8 +4,8 @@ use redis::Value;
 
 const SLOTS: u16 = 16_384;
 
-/// A range of slots that are together on a node. Its bounds survive a fail-over, so that what is
-/// known of a part is known under one name; which node has it may change at any time.
+/// A range of slots that are together on a node. Its bounds survive a failover, so that the health
+/// of a part keeps its name; which node has it may change at any time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Shard {
     pub(super) first: u16,
@@ -14,8 +14,8 @@ pub(super) struct Shard {
     pub(super) node: String,
 }
 
-/// The shards in an answer to `CLUSTER SLOTS`, in order. `asked` is the node that answered: it
-/// names itself without a host while it does not know by which name it is reached.
+/// Reads the shards in an answer to `CLUSTER SLOTS`, in order. `asked` is the node that answered:
+/// it names itself without a host while it does not know under which name it is reached.
 pub(super) fn shards(answer: &Value, asked: &str) -> Vec<Shard> {
     let Value::Array(elements) = answer else { return Vec::new() };
     let mut shards: Vec<Shard> = elements.iter().filter_map(|one| shard(one, asked)).collect();
@@ -23,7 +23,7 @@ pub(super) fn shards(answer: &Value, asked: &str) -> Vec<Shard> {
     shards
 }
 
-/// An element begins with the first slot, the last slot and the master.
+/// Reads an element, which begins with the first slot, the last slot and the master.
 fn shard(element: &Value, asked: &str) -> Option<Shard> {
     let Value::Array(parts) = element else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &parts[..] else {
@@ -41,7 +41,8 @@ fn shard(element: &Value, asked: &str) -> Option<Shard> {
     Some(Shard { first: u16::try_from(*first).ok()?, last: u16::try_from(*last).ok()?, node })
 }
 
-/// The node that an answer names; without a host it is on that of the node that answered.
+/// Returns the node that an answer names; without a host it is on the host of the node that
+/// answered.
 pub(super) fn with_host(node: &str, asked: &str) -> String {
     let (host, port) = node.rsplit_once(':').unwrap_or((node, "6379"));
     match host {
@@ -57,7 +58,8 @@ fn host_of(address: &str) -> &str {
     port.map_or(address, |at| &address[..at])
 }
 
-/// By the specification: CRC-16 (XMODEM) of the key, or of what is between its first braces.
+/// Returns the slot of a key by the specification: CRC-16 (XMODEM) of the key, or of the text
+/// between its first braces.
 pub(super) fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
     let hashed = tag.map(|(tag, _)| tag).filter(|tag| !tag.is_empty()).unwrap_or(key);

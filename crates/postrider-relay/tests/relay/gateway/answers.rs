@@ -1,4 +1,4 @@
-//! What callers get.
+//! Replies to callers.
 
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ async fn an_answer_that_is_too_large_is_a_clear_502(db: TestDb) {
     scene.says(|request| match request.target.as_str() {
         "/v1/fits" => Says::Full(200, Vec::new(), "x".repeat(10)),
         "/v1/says-so" => Says::Full(200, Vec::new(), "x".repeat(11)),
-        // The length is a promise of nine bytes; what counts is what comes.
+        // The announced length is far beyond the limit.
         _ => Says::Flood(100_000_000),
     });
     assert_eq!(scene.get("/fits").await.status(), 200);

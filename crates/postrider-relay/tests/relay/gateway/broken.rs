@@ -1,4 +1,4 @@
-//! Endpoints that fail while the rest of the upstream is well.
+//! Endpoints that fail while the rest of the upstream is healthy.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ mod sqlite {
 
 const BROKEN: usize = 20;
 
-/// Nothing but callers can find out within a test that the upstream is well.
+/// Probes by events are so rare that only callers can find out within a test that the upstream is
+/// healthy.
 fn rarely_probed() -> Preset {
     Preset { idle_poll: Duration::from_secs(3_600), ..preset() }
 }
@@ -36,7 +37,7 @@ async fn scene(db: TestDb, endpoints: Vec<String>) -> Scene {
     scene
 }
 
-/// Repeats what is saved again and again, and gives up on nothing.
+/// Repeats saved calls again and again, and never gives up.
 fn patient_relay(scene: &Scene) -> RunningRelay {
     RunningRelay::start(scene.relay_of(Preset { max_retries: 100_000, ..preset() }))
 }
@@ -55,7 +56,8 @@ async fn five_broken_calls_close_the_upstream_for_nobody_else(db: TestDb) {
         (scene.get(&format!("/healthy/{number}")).await.status() == 200).then_some(())
     })
     .await;
-    // The relay repeats the broken ones, and callers ask for them: neither is news.
+    // The relay repeats the broken calls, and callers make them too: neither opens the breaker
+    // again.
     for number in 0..200 {
         assert_eq!(scene.get(&broken[number % 5]).await.status(), 503);
         let answer = scene.get(&format!("/character/{number}")).await;

@@ -28,7 +28,7 @@ mod sqlite {
     );
 }
 
-/// A name that no other test has: they share the server.
+/// Sets a name that no other test uses: they share the server.
 pub(super) fn named(settings: GatewaySettings, cache: CacheSettings) -> GatewaySettings {
     let name = format!("t{}", &uuid::Uuid::new_v4().simple().to_string()[..16]);
     GatewaySettings { name, cache, ..settings }
@@ -46,7 +46,7 @@ pub(super) fn on_redis(url: &str) -> CacheSettings {
     CacheSettings::Redis { url: url.to_owned(), timeout: Duration::from_secs(2) }
 }
 
-/// A gateway of another process before the same upstream.
+/// Creates the gateway of another process in front of the same upstream.
 pub(super) async fn other_process(scene: &Scene, settings: GatewaySettings) -> Gateway {
     let upstream = Arc::new(Upstream::new(settings, &preset()).unwrap());
     let appender = Appender::connect(&scene.db.url, 1).await.unwrap();
@@ -123,7 +123,7 @@ async fn a_refusal_in_redis_is_given_for_its_own_time_whatever_the_time_of_old_a
     assert!(left_ms <= 60_000, "{left_ms}: it does not grow old");
 }
 
-/// The connection to the cache, and the key of the only answer there.
+/// Returns a connection to the cache, and the key of the only answer in it.
 async fn only_key(scene: &Scene, url: &str) -> (redis::aio::MultiplexedConnection, String) {
     let client = redis::Client::open(url).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -134,7 +134,7 @@ async fn only_key(scene: &Scene, url: &str) -> (redis::aio::MultiplexedConnectio
     (connection, key)
 }
 
-/// A replay that was asked first and answered last must not undo what a caller got meanwhile.
+/// A replay that was asked first and answered last must not undo what a caller got in between.
 async fn redis_keeps_the_newer_of_two_answers(db: TestDb) {
     let Some(url) = redis("redis_keeps_the_newer_of_two_answers") else { return };
     let scene = Scene::with(db, |settings| named(settings, on_redis(&url))).await;
@@ -146,7 +146,7 @@ async fn redis_keeps_the_newer_of_two_answers(db: TestDb) {
     let slow = scene.get("/character/1");
     let meanwhile = async {
         scene.server.until("the slow call is there", |all| all.requests.len() == 2).await;
-        // Another process asked later, and has its answer already.
+        // Another process asked later, and already has its answer.
         let kept = String::from_utf8_lossy(&kept[16..]).replace("hello", "newer");
         let newer = format!("{:016}{kept}", 9_000_000_000_000_u64);
         let mut set = redis::cmd("SET");
@@ -184,7 +184,7 @@ async fn a_definite_answer_ends_an_older_one_in_redis(db: TestDb) {
     definite_answers_end_an_older_one(db, |settings| named(settings, on_redis(&url))).await;
 }
 
-/// A success that is over must not come back as an old answer when the upstream is down.
+/// A success that no longer holds must not come back as a stale answer when the upstream is down.
 async fn definite_answers_end_an_older_one(
     db: TestDb,
     cached: impl FnOnce(GatewaySettings) -> GatewaySettings,

@@ -1,4 +1,4 @@
-//! Saved changes beside newer ones of the same target.
+//! Saved changes next to newer ones of the same target.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -33,7 +33,7 @@ fn changing(settings: GatewaySettings) -> GatewaySettings {
     GatewaySettings { methods: METHODS.map(str::to_owned).to_vec(), ..settings }
 }
 
-/// Times are compared by the millisecond.
+/// Waits for the next millisecond, because times are compared in milliseconds.
 async fn next_millisecond() {
     let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis();
     let before = now();
@@ -42,7 +42,8 @@ async fn next_millisecond() {
     }
 }
 
-/// Asks for a change while the upstream is down, so that it is saved, and lets the upstream be up.
+/// Makes a change while the upstream is down, so that it is saved, and then lets the upstream
+/// recover.
 async fn save(scene: &Scene, method: Method, key: &str) {
     scene.says(|_| Says::Status(503));
     let saved = scene.send(method, "/profile", &[("idempotency-key", key)]).await;
@@ -51,7 +52,7 @@ async fn save(scene: &Scene, method: Method, key: &str) {
     next_millisecond().await;
 }
 
-/// The keys of the calls that the upstream answered, in order.
+/// Returns the keys of the calls that the upstream received, in order.
 fn keys(scene: &Scene) -> Vec<String> {
     let received = scene.server.received();
     let keys = received.requests.iter().flat_map(|request| request.header("idempotency-key"));
@@ -78,7 +79,7 @@ fn assert_superseded(outcome: &Outcome) {
 async fn a_saved_change_does_not_overwrite_a_newer_one(db: TestDb) {
     let scene = Scene::with(db, changing).await;
     save(&scene, Method::PUT, "old").await;
-    // Without a key of its own: it counts as well.
+    // It has no key of its own, but it counts as well.
     assert_eq!(scene.send(Method::PUT, "/profile", &[]).await.status(), 200);
     let relay = scene.relay();
     eventually("the old one is set aside", async || (scene.db.count("").await == 0).then_some(()))

@@ -1,4 +1,4 @@
-//! Answers that are lost on the way.
+//! Lost answers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Saved calls that no caller made. Whoever may append to the outbox writes their payload.
+//! Saved calls that no caller made. Anyone who may append to the outbox can write their payload.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +74,8 @@ async fn a_saved_call_brings_no_header_that_callers_could_not_send(db: TestDb) {
     assert!(request.header("host")[0].starts_with("127.0.0.1"));
 }
 
-/// Sent, it would fail before it reaches anybody, and count as one more failure of the upstream.
+/// If it were sent, it would fail before reaching the upstream, and count as one more failure of
+/// it.
 async fn a_saved_call_that_cannot_be_sent_is_not_an_outage(db: TestDb) {
     let scene = scene(db).await;
     for call in [

@@ -24,7 +24,7 @@ use postrider_testkit::{TempFolder, TestDb, eventually};
 
 type Script = Box<dyn Fn(&Request) -> Says + Send + Sync>;
 
-/// An upstream that says what a test wants, and a gateway before it.
+/// An upstream that answers as the test wants, and a gateway in front of it.
 struct Scene {
     db: TestDb,
     outbox: Outbox,
@@ -35,7 +35,8 @@ struct Scene {
     folder: TempFolder,
 }
 
-/// Quick, but so that an upstream which is down stays so until the test says otherwise.
+/// Returns a preset with short times, in which an upstream that is down stays down until the test
+/// says otherwise.
 fn preset() -> Preset {
     Preset { max_retries: 3, outage_max: Duration::from_secs(3600), ..quick_preset() }
 }
@@ -50,7 +51,7 @@ impl Scene {
         Self::saving_to(db, &url, change).await
     }
 
-    /// While it is down, the upstream is probed as this preset says.
+    /// Creates a scene in which the upstream is probed as this preset says while it is down.
     async fn probed(
         db: TestDb,
         preset: &Preset,
@@ -60,7 +61,7 @@ impl Scene {
         Self::build(db, &url, preset, change).await
     }
 
-    /// Calls are saved through another URL of the same database.
+    /// Creates a scene in which calls are saved through another URL of the same database.
     async fn saving_to(
         db: TestDb,
         url: &str,
@@ -91,7 +92,7 @@ impl Scene {
         Self { db, outbox, server, script, upstream, gateway, folder: TempFolder::new() }
     }
 
-    /// What the upstream says from now on.
+    /// Sets how the upstream answers from now on.
     fn says(&self, script: impl Fn(&Request) -> Says + Send + Sync + 'static) {
         *self.script.lock().unwrap() = Box::new(script);
     }
@@ -132,12 +133,12 @@ impl Scene {
         reply.into_response()
     }
 
-    /// Targets that the upstream was asked for.
+    /// Returns the targets of the requests that the upstream received.
     fn asked(&self) -> Vec<String> {
         self.server.received().requests.iter().map(|request| request.target.clone()).collect()
     }
 
-    /// Makes the breaker open: five calls that fail.
+    /// Opens the breaker with five failed calls.
     async fn until_it_counts_as_down(&self) {
         self.says(|_| Says::Status(503));
         for number in 0..5 {

@@ -1,4 +1,4 @@
-//! An upstream that is down: what is saved, what is repeated, and who is told.
+//! An upstream that is down: what is saved, what is repeated, and who is alerted.
 
 use std::time::Duration;
 
@@ -135,7 +135,8 @@ async fn a_change_without_a_key_is_not_saved_and_the_answer_does_not_claim_so(db
 async fn while_it_counts_as_down_nobody_waits_and_a_caller_finds_out_that_it_is_back(db: TestDb) {
     let scene = Scene::open(db).await;
     scene.until_it_counts_as_down().await;
-    // No relay runs. The upstream does not answer at all: whoever waited for it would wait 5 s.
+    // No relay runs. The upstream does not answer at all: a caller that waited for it would wait 5
+    // s.
     scene.says(|_| Says::Silence);
     let before = scene.asked().len();
     eventually("a caller's call is the probe", async || {
@@ -197,7 +198,7 @@ async fn a_saved_call_that_was_answered_meanwhile_is_not_repeated_and_is_no_sign
     scene.until_it_counts_as_down().await;
     let asked =
         |scene: &Scene, target: &str| scene.asked().iter().filter(|asked| *asked == target).count();
-    // The relay settles the one that has its answer; the upstream stays down for the others.
+    // The relay settles the call that has its answer; the upstream stays down for the others.
     let relay = scene.relay();
     eventually("the answered call is done", async || {
         let gone = format!(
@@ -242,7 +243,7 @@ async fn a_change_that_is_refused_at_replay_is_a_dead_letter(db: TestDb) {
     relay.stop().await;
 }
 
-/// It must not be tried for ever: callers show that the upstream is well.
+/// It must not be tried forever: callers show that the upstream is healthy.
 async fn a_saved_call_that_always_times_out_dies_although_only_callers_succeed(db: TestDb) {
     let scene = Scene::open(db).await;
     scene.says(|request| match request.target.as_str() {
@@ -263,7 +264,7 @@ async fn a_saved_call_that_always_times_out_dies_although_only_callers_succeed(d
 }
 
 async fn refused_credentials_alert_although_no_event_was_sent(db: TestDb) {
-    // Saved calls are not due within this test: callers are the only ones who ask.
+    // Saved calls are not due within this test: only callers ask.
     let replay_after = Duration::from_secs(3600);
     let scene = Scene::with(db, |settings| GatewaySettings { replay_after, ..settings }).await;
     let people = RecordedAlerts::new(false);

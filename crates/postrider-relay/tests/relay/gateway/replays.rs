@@ -1,4 +1,4 @@
-//! Repeats of saved calls beside callers who ask for the same.
+//! Repeats of saved calls while callers make the same call.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ fn saved(payload: &str) -> [Event; 1] {
     [Event { payload: payload.to_owned(), ..held_event(1) }]
 }
 
-/// The caller's call needs the place that the repeat has: whoever waited for the other would wait
-/// until the caller's time is over.
+/// The caller's call needs the permit that the repeat holds: if the repeat waited for the caller
+/// while holding it, both would wait until the caller's timeout.
 async fn a_repeat_gives_its_place_to_a_caller_who_came_while_it_waited_for_one(db: TestDb) {
     let scene =
         Scene::with(db, |settings| GatewaySettings { concurrency_max: 1, ..settings }).await;

@@ -1,4 +1,4 @@
-//! What HTTP asks of a gateway (RFC 9110).
+//! Requirements of HTTP for a gateway (RFC 9110).
 
 use http::Method;
 use postrider_relay::gateway::{Call, GatewaySettings, Upstream};

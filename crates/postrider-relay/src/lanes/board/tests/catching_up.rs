@@ -1,4 +1,5 @@
-//! Keys that catch up: in parts, with late commits, hidden, and where ids are given out again.
+//! Tests of keys that catch up: in parts, with late commits, hidden, and when ids are assigned
+//! again.
 
 use super::*;
 
@@ -42,7 +43,8 @@ fn a_row_that_is_committed_late_is_found_by_the_catch_up() {
     deliver(&mut board, 1, "a");
     let asked = board.catch_ups(10);
     assert!(asked[0].from <= 2, "{asked:?}");
-    // While the key catches up in parts, one more is committed late: the next part begins below it.
+    // While the key catches up in parts, another row is committed late: the next part starts below
+    // it.
     board.offer_catch_up(&asked, vec![row(3, "a")], true, now);
     assert_eq!(take(&mut board), [3]);
     deliver(&mut board, 3, "a");
@@ -81,7 +83,7 @@ fn a_key_catches_up_only_when_nothing_of_it_is_under_way() {
     assert_eq!(board.catch_ups(10).len(), 1);
 }
 
-/// Several keys catch up with one read that is full before it reaches the rows of one of them.
+/// Several keys catch up with one read, which is full before it reaches the rows of one of them.
 #[test]
 fn a_key_that_a_full_catch_up_did_not_reach_keeps_its_place() {
     let (mut board, now) = (board(FailingKey::Block), Instant::now());

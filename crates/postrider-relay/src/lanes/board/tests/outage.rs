@@ -1,4 +1,4 @@
-//! Destinations that are down: what waits for them, and what is sent to find out.
+//! Tests of destinations that are down: what waits for them, and what is sent as a probe.
 
 use super::*;
 use crate::health::Wait;
@@ -6,7 +6,7 @@ use crate::health::Wait;
 const DOWN: Wait =
     Wait { destination: 7, delay: Duration::from_secs(1), probe_due: false, expires_in: None };
 
-/// The destination of key `a` is down; a probe is due or not.
+/// Returns a board for which the destination of key `a` is down; a probe is due or not.
 fn board_of_one_down(probe_due: bool) -> Board {
     let wait =
         move |event: &Event, _| (event.aggregate_id == "a").then_some(Wait { probe_due, ..DOWN });
@@ -74,7 +74,7 @@ fn a_probe_overtakes_nothing_of_its_key_that_is_under_way_elsewhere() {
     assert_eq!(take_probes(&mut board), [2]);
 }
 
-/// Everything goes to one destination, which is as the cell says.
+/// Returns a board whose events all go to one destination, in the state that the cell holds.
 fn board_behind(wait: &std::sync::Arc<std::sync::Mutex<Option<Wait>>>) -> Board {
     let wait = std::sync::Arc::clone(wait);
     let now = move |_: &Event, _| *wait.lock().unwrap();
@@ -87,7 +87,7 @@ fn keys(ids: std::ops::RangeInclusive<i64>) -> Vec<LaneRow> {
     ids.map(|id| row(id, &format!("key-{id}"))).collect()
 }
 
-/// Reads again what is due.
+/// Reads the due heads again.
 fn look(board: &mut Board, now: Instant) -> Vec<i64> {
     let ids = due(board, now);
     let rows = ids.iter().map(|id| row(*id, &format!("key-{id}"))).collect();
@@ -116,7 +116,7 @@ fn where_the_one_that_comes_up_cannot_be_the_probe_the_next_one_follows_at_once(
     let (mut board, now) = (board_behind(&down), Instant::now());
     board.offer(keys(1..=3), false, now);
     *down.lock().unwrap() = Some(Wait { probe_due: true, ..DOWN });
-    // An earlier row of the first key is under way.
+    // An earlier row of the first key is in flight.
     *board.loaded_of.entry(board.hash(&event(1, "key-1"))).or_default() += 1;
     let later = now + DOWN.delay;
     assert_eq!(look(&mut board, later), [1]);
@@ -144,7 +144,7 @@ fn when_another_destination_is_down_instead_all_others_come_up() {
     let down = std::sync::Arc::new(std::sync::Mutex::new(Some(DOWN)));
     let (mut board, now) = (board_behind(&down), Instant::now());
     board.offer(keys(1..=3), false, now);
-    // The server is back, and what is behind it is not.
+    // The server is back, but a destination behind it is not.
     *down.lock().unwrap() = Some(Wait { destination: 8, ..DOWN });
     let later = now + DOWN.delay;
     assert_eq!(look(&mut board, later), [1]);
@@ -161,7 +161,7 @@ fn one_that_is_gone_makes_room_for_the_next() {
     assert_eq!(due(&mut board, later), [1]);
     board.offer_heads(&[1], Vec::new(), later);
     assert_eq!(look(&mut board, later), [2]);
-    // And one whose read failed comes up again.
+    // A head whose read failed becomes due again.
     let again = later + DOWN.delay;
     assert_eq!(due(&mut board, again), [3]);
     board.due_again(&[3], again);
