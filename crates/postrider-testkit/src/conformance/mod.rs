@@ -210,6 +210,7 @@ macro_rules! store_conformance {
         $crate::store_cases!($store, round_trip: [
             a_dead_letter_holds_all_of_the_event,
             an_event_comes_back_whole_from_a_file,
+            times_of_any_year_survive_an_import,
             a_marked_row_becomes_a_letter_with_all_of_the_event,
             a_retry_drops_a_time_to_expire_that_has_passed,
             a_time_to_expire_that_nobody_can_read_is_none,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeZone, Utc};
 use postrider::store::{
     Cursor, DeadLetter, DeadReason, DlqFilter, Edit, ImportEntry, Imported, Lease, OnSuccess, Page,
     Retention, StoreKind,
@@ -183,6 +183,32 @@ pub async fn an_event_comes_back_whole_from_a_file(db: TestDb) {
     let old: ImportEntry = serde_json::from_value(old).unwrap();
     assert_eq!(old.expires_at, None);
     db.assert_balanced().await;
+}
+
+/// Years that a driver's own type of time may not hold, in lines that an operator imports.
+pub async fn times_of_any_year_survive_an_import(db: TestDb) {
+    let relay = db.relay("relay-a").await;
+    let event = whole_event(&db, &relay).await;
+    db.bury(&relay, &event, "no").await;
+    let entry = ImportEntry::of(only_letter(&db).await).unwrap();
+    db.execute(&format!("DELETE FROM {}_dlq", db.outbox.table())).await;
+    for (number, year) in [(1, 1001), (2, 1969), (3, 2039), (4, 9999)] {
+        let time = Utc.with_ymd_and_hms(year, 7, 1, 12, 0, 0).unwrap();
+        let old = ImportEntry {
+            original_id: entry.original_id + number,
+            failed_at: time,
+            created_at: time,
+            expires_at: Some(time),
+            ..entry.clone()
+        };
+        assert_eq!(import(&db, &old).await, Imported::Restored, "{year}");
+        let since = Some(time - DAY);
+        let filter = DlqFilter { since, until: Some(time + DAY), ..DlqFilter::default() };
+        let found = db.store.dead_letters(&db.outbox, &filter, FIRST).await.unwrap().rows;
+        let [found] = &found[..] else { panic!("{year}: {found:#?}") };
+        let times = (found.failed_at, found.event_created_at, found.expires_at);
+        assert_eq!(times, (time, time, Some(time)), "{year}");
+    }
 }
 
 /// The same by way of a marked row, whose dead letter upkeep makes.

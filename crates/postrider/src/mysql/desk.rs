@@ -11,7 +11,7 @@ use sqlx::mysql::MySqlConnection;
 use super::MysqlStore;
 use super::append::{append, millis, signed};
 use super::search::{AuditSearch, DlqSearch, EventSearch, dead_letter};
-use super::time::time;
+use super::time::{stored, time};
 use crate::event::{fit, limits};
 use crate::store::search;
 use crate::store::{
@@ -272,13 +272,13 @@ impl Desk for MysqlStore {
             .bind(entry.reason.as_str())
             .bind(fit(&entry.error_message, limits::ERROR_MESSAGE_CHARS_MAX))
             .bind(entry.error_detail.as_ref().map(|t| fit(t, limits::ERROR_DETAIL_CHARS_MAX)))
-            .bind(entry.failed_at)
+            .bind(stored(entry.failed_at))
             .bind(entry.retry_count)
             .bind(entry.max_retries)
             .bind(entry.redrive_count)
-            .bind(entry.created_at)
+            .bind(stored(entry.created_at))
             .bind(fingerprint(entry.reason, &entry.error_message))
-            .bind(entry.expires_at)
+            .bind(entry.expires_at.map(stored))
             .execute(&mut *tx)
             .await;
         match inserted {

@@ -9,7 +9,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, MySql, MySqlPool, Row};
 
 use super::settle::ids_json;
-use super::time::{time, time_or_none};
+use super::time::{stored, time, time_or_none};
 use crate::store::search::{Below, Counting, Search};
 use crate::store::{
     AuditEntry, AuditFilter, Bunch, DeadLetter, DeadReason, DlqFilter, EventFilter, EventRecord,
@@ -76,10 +76,10 @@ pub(super) fn bind_events<'q>(query: MySqlQuery<'q>, filter: &'q EventFilter) ->
         .bind(&filter.event_id)
         .bind(&filter.request_id)
         .bind(&filter.error)
-        .bind(filter.created_since)
-        .bind(filter.created_until)
-        .bind(filter.delivered_since)
-        .bind(filter.delivered_until)
+        .bind(filter.created_since.map(stored))
+        .bind(filter.created_until.map(stored))
+        .bind(filter.delivered_since.map(stored))
+        .bind(filter.delivered_until.map(stored))
         .bind(filter.replayed)
 }
 
@@ -135,8 +135,8 @@ pub(super) fn bind_dlq<'q>(query: MySqlQuery<'q>, filter: &'q DlqFilter) -> MySq
         .bind(&filter.error)
         .bind(filter.reason.map(DeadReason::as_str))
         .bind(filter.resolved)
-        .bind(filter.since)
-        .bind(filter.until)
+        .bind(filter.since.map(stored))
+        .bind(filter.until.map(stored))
 }
 
 #[async_trait]

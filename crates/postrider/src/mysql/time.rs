@@ -1,11 +1,17 @@
-//! Reading `DATETIME`, which may be zero or a day that does not exist.
+//! Reading and writing `DATETIME`, which may be zero or a day that does not exist.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDateTime, Utc};
 use sqlx::error::BoxDynError;
 use sqlx::mysql::{MySqlRow, MySqlTypeInfo, MySqlValueRef};
 use sqlx::{Decode, MySql, Row, Type};
 
 use crate::store::time::from_parts;
+
+/// A time as a parameter. The driver sends `DateTime<Utc>` as a TIMESTAMP, and MariaDB makes NULL of
+/// those before 1970.
+pub(super) fn stored(time: DateTime<Utc>) -> NaiveDateTime {
+    time.naive_utc()
+}
 
 /// A time.
 pub(super) fn time(row: &MySqlRow, column: usize) -> Result<DateTime<Utc>, sqlx::Error> {
