@@ -101,6 +101,12 @@ pub(crate) fn expiry(event: &Event, preset: &Preset) -> Option<DateTime<Utc>> {
     }
 }
 
+/// Puts off an event that was not sent: it is behind another one of its key, or its destination is
+/// down. It spends nothing.
+pub fn put_off(delay: Duration) -> Settlement {
+    Settlement::Deferred { delay, error: None }
+}
+
 /// Decides what follows from an outcome. `random` is between 0 and 1, for the jitter.
 pub fn decide(
     outcome: &Outcome,

@@ -253,7 +253,7 @@ impl Rows {
 
     /// Delivers and settles one batch.
     async fn work(&self, held: &Held, events: Vec<Event>, mode: DeliveryMode) {
-        let BatchResult { settled, took } = self.pipeline.carry(held, events, mode).await;
+        let BatchResult { settled, took } = self.pipeline.deliver_batch(held, events, mode).await;
         if let Err(error) = self.settler.settle(&self.config, &held.lease, settled, took).await {
             tracing::warn!(outbox = self.config.outbox.name(), %error,
                 "batch not settled; whoever recovers it delivers it again");

@@ -148,7 +148,7 @@ impl Session {
                 continue;
             }
             let _among_others = self.lanes.alone.read().await;
-            let result = self.lanes.pipeline.carry(&self.held, events, mode).await;
+            let result = self.lanes.pipeline.deliver_batch(&self.held, events, mode).await;
             let noted = self.note(result);
             if config.fan_out.is_some() {
                 // The settle is the delivery: it gives the copies their ids, and those of a key
@@ -193,7 +193,7 @@ impl Session {
     /// Delivers one event alone. The caller makes sure that nothing else is in flight in this
     /// process.
     pub(super) async fn deliver_alone(&self, event: Event) {
-        let result = self.lanes.pipeline.carry(&self.held, vec![event], ALONE).await;
+        let result = self.lanes.pipeline.deliver_batch(&self.held, vec![event], ALONE).await;
         let outcomes = self.note(result);
         self.settle(vec![outcomes]).await;
     }

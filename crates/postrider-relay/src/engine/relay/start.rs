@@ -37,15 +37,15 @@ impl Relay {
     /// happens, no alerts are started, and `alerting` stays empty.
     pub(super) async fn begin(
         &mut self,
-        names: &[Outbox],
         alerting: &mut Option<Alerting>,
         stop_alerts: &CancellationToken,
         stop: &CancellationToken,
     ) -> Result<Option<Begun>, RelayError> {
+        let names: Vec<Outbox> = self.outboxes.iter().map(|o| o.outbox.clone()).collect();
         let mut wait = WAIT.0;
         loop {
             let started = Instant::now();
-            let error = match self.try_begin(names).await {
+            let error = match self.try_begin(&names).await {
                 Err(RelayError::Store(error)) if error.is_transient() => error,
                 outcome => return outcome.map(Some),
             };
