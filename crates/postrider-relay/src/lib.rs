@@ -4,7 +4,7 @@
 //! An event crosses three hops out, [`Store::claim`](postrider::store::Store::claim) → [`Relay`] →
 //! [`Sink::deliver`], and two back, [`policy::decide`] → a settle of the store.
 
-// Layers, lowest first: a module uses only those above it in this list (`tests/layers.rs`).
+// The modules are in layers: see ARCHITECTURE.md and `RELAY_LAYERS` in the test `tidy`.
 pub mod alerts;
 #[cfg(feature = "buffer")]
 mod buffer;
