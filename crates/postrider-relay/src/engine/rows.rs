@@ -51,7 +51,7 @@ pub(crate) struct Rows {
 }
 
 /// The permits for batches in flight.
-struct Places {
+struct Permits {
     batches: Arc<Semaphore>,
     batches_max: u32,
     /// One more permit, for events of destinations that are down: a probe that waits for a timeout
@@ -59,7 +59,7 @@ struct Places {
     down: Arc<Semaphore>,
 }
 
-impl Places {
+impl Permits {
     fn new(batches_max: usize) -> Self {
         Self {
             batches: Arc::new(Semaphore::new(batches_max)),
@@ -78,7 +78,7 @@ impl Places {
 
 /// The permits of a batch, held while it is in flight.
 struct InFlight {
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
     _among_others: OwnedRwLockReadGuard<()>,
 }
 
@@ -86,7 +86,7 @@ impl Rows {
     /// Runs until stopped, and returns once everything in flight is settled or given up. Returns
     /// whether no row is held any longer.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) -> bool {
-        let places = Places::new(self.config.batches_max);
+        let permits = Permits::new(self.config.batches_max);
         let tasks = TaskTracker::new();
         let mut state = ClaimState::new();
         let mut wakes = self.waker.subscribe();
@@ -98,12 +98,12 @@ impl Rows {
             };
             state.follow(&held);
             self.deliver_suspects(&held, &mut state, &stop).await;
-            let place = stop.run_until_cancelled(self.place(&places)).await;
-            let Some(Some(in_flight)) = place else { break };
+            let permit = stop.run_until_cancelled(self.permit(&permits)).await;
+            let Some(Some(in_flight)) = permit else { break };
             // An event appended from here on may be missed by the claim, so its wake-up must
             // trigger another one.
             wakes.mark_unchanged();
-            let rest = self.claim(&held, &mut state, &places, in_flight, &tasks).await;
+            let rest = self.claim(&held, &mut state, &permits, in_flight, &tasks).await;
             if let Some(wait) = rest {
                 tokio::select! {
                     biased;
@@ -126,22 +126,22 @@ impl Rows {
         }
     }
 
-    async fn place(&self, places: &Places) -> Option<InFlight> {
+    async fn permit(&self, permits: &Permits) -> Option<InFlight> {
         // The semaphore is never closed; `None` would only mean that the relay is stopping.
-        let place = Arc::clone(&places.batches).acquire_owned().await.ok()?;
+        let permit = Arc::clone(&permits.batches).acquire_owned().await.ok()?;
         let among_others = Arc::clone(&self.alone).read_owned().await;
-        Some(InFlight { _place: place, _among_others: among_others })
+        Some(InFlight { _permit: permit, _among_others: among_others })
     }
 
     /// Acquires a permit for events of destinations that are down. It must not wait: a suspect that
     /// waits for exclusive access waits for the very batch that is asking.
-    fn place_for_down(&self, places: &Places) -> Option<InFlight> {
+    fn permit_for_down(&self, permits: &Permits) -> Option<InFlight> {
         if !self.pipeline.health.holds_back() {
             return None;
         }
-        let place = Arc::clone(&places.down).try_acquire_owned().ok()?;
+        let permit = Arc::clone(&permits.down).try_acquire_owned().ok()?;
         let among_others = Arc::clone(&self.alone).try_read_owned().ok()?;
-        Some(InFlight { _place: place, _among_others: among_others })
+        Some(InFlight { _permit: permit, _among_others: among_others })
     }
 
     /// Claims once. Returns how long to wait before the next claim; `None` means no wait.
@@ -149,7 +149,7 @@ impl Rows {
         self: &Arc<Self>,
         held: &Held,
         state: &mut ClaimState,
-        places: &Places,
+        permits: &Permits,
         in_flight: InFlight,
         tasks: &TaskTracker,
     ) -> Option<Duration> {
@@ -157,7 +157,7 @@ impl Rows {
             drop(in_flight);
             // Nothing else may be in flight: then every row that this relay holds belongs to the
             // lost claim.
-            let Ok(_all) = tokio::time::timeout(CLAIM_REPEAT.1, places.all()).await else {
+            let Ok(_all) = tokio::time::timeout(CLAIM_REPEAT.1, permits.all()).await else {
                 self.settler.trouble.still_waiting();
                 return Some(POLL_FIRST);
             };
@@ -189,9 +189,9 @@ impl Rows {
                 self.count_claim(claimed.events.len(), started);
                 state.poll = POLL_FIRST;
                 let mut events = claimed.events;
-                if let Some(place) = self.place_for_down(places) {
+                if let Some(permit) = self.permit_for_down(permits) {
                     let down = self.pipeline.split_off_down(&mut events);
-                    self.start(held, down, PROBING, place, tasks);
+                    self.start(held, down, PROBING, permit, tasks);
                 }
                 self.start(held, events, USUAL, in_flight, tasks);
                 match (probing, claimed.full) {
@@ -200,24 +200,28 @@ impl Rows {
                     (false, false) => Some(state.next_poll(self.config.preset.idle_poll)),
                 }
             }
-            Err(error) => {
-                match &error {
-                    StoreError::LeaseLost => self.lease_keeper.lost(),
-                    StoreError::HistoryChanged(_) => self.pipeline.report_changed_history(&error),
-                    _ => {}
-                }
-                self.settler.trouble.failed(Step::Claim, &error);
-                // A deadlock is an answer: the claim was rolled back, and nothing is ours.
-                state.answer_lost = !matches!(error, StoreError::Busy(_));
-                match error {
-                    StoreError::Busy(_) => tracing::debug!(outbox = outbox.name(), %error, "busy"),
-                    _ => tracing::warn!(outbox = outbox.name(), %error, "claim failed; repeating"),
-                }
-                let wait = state.claim_repeat;
-                state.claim_repeat = (wait * 2).min(CLAIM_REPEAT.1);
-                Some(wait)
-            }
+            Err(error) => Some(self.claim_failed(state, &error)),
         }
+    }
+
+    /// Returns the wait before the next claim.
+    fn claim_failed(&self, state: &mut ClaimState, error: &StoreError) -> Duration {
+        match error {
+            StoreError::LeaseLost => self.lease_keeper.lost(),
+            StoreError::HistoryChanged(_) => self.pipeline.report_changed_history(error),
+            _ => {}
+        }
+        self.settler.trouble.failed(Step::Claim, error);
+        // A deadlock is an answer: the claim was rolled back, and nothing is ours.
+        state.answer_lost = !matches!(error, StoreError::Busy(_));
+        let outbox = self.config.outbox.name();
+        match error {
+            StoreError::Busy(_) => tracing::debug!(outbox, %error, "busy"),
+            _ => tracing::warn!(outbox, %error, "claim failed; repeating"),
+        }
+        let wait = state.claim_repeat;
+        state.claim_repeat = (wait * 2).min(CLAIM_REPEAT.1);
+        wait
     }
 
     fn count_claim(&self, events: usize, started: Instant) {
