@@ -4,49 +4,32 @@
 //! An event crosses three hops out, [`Store::claim`](postrider::store::Store::claim) → [`Relay`] →
 //! [`Sink::deliver`], and two back, [`policy::decide`] → a settle of the store.
 
-pub mod alert;
-mod auto_retry;
-pub mod backup;
-#[cfg(feature = "http")]
-mod body;
-mod breaker;
+// The modules are in layers: see ARCHITECTURE.md and `RELAY_LAYERS` in the test `tidy`.
+pub mod alerts;
 #[cfg(feature = "buffer")]
 mod buffer;
 pub mod config;
-mod courier;
-mod dead_batch;
-mod destinations;
-mod failed_calls;
-mod fan_out;
-#[cfg(feature = "filters")]
-mod filter;
+pub mod delivery;
+mod destination;
+mod engine;
+mod error;
 #[cfg(test)]
 mod fuzz;
-mod gate;
 #[cfg(feature = "gateway")]
 pub mod gateway;
-mod health;
-mod heart;
-mod jobs;
-mod lanes;
-mod live_calls;
+#[cfg(feature = "http")]
+mod http;
+mod lease;
 pub mod message;
 pub mod monitor;
+mod observations;
+pub mod outcome;
 pub mod policy;
 pub mod preset;
-mod rate;
-mod reachability;
-mod relay;
-mod routes;
-mod rows;
-mod safety_net;
-mod settling;
-mod shares;
 mod sink;
 pub mod sinks;
-mod supervisor;
 pub mod telemetry;
-pub mod template;
+mod timer;
 #[cfg(any(
     feature = "http",
     feature = "email",
@@ -55,29 +38,22 @@ pub mod template;
     feature = "nats"
 ))]
 mod tls;
-mod trace;
-mod trouble;
-mod upkeep;
-mod view;
 mod waker;
-mod window;
 
-pub use auto_retry::{AutoRetry, ErrorPattern};
 #[cfg(feature = "buffer")]
 pub use buffer::{BufferConfig, Durability, RecoveredBuffer, recover_buffers};
-pub use config::{FailingKey, OutboxConfig, RelayConfig};
-pub use destinations::{BreakerState, DestinationBook, KnownDestination};
-pub use fan_out::{BranchSettings, FanOut};
-pub use gate::Place;
-pub use health::{Health, HealthView, Turn};
-pub use lanes::LaneLimits;
-pub use monitor::Thresholds;
-pub use preset::{Backoff, Preset};
-pub use rate::RateLimit;
-pub use relay::{Relay, RelayError};
-pub use routes::{RouteSettings, Router};
-pub use sink::{Batch, Cause, Outcome, Sink, SinkError};
-pub use trace::TraceSettings;
-pub use trouble::TROUBLE_KIND;
-pub use view::EventView;
+pub use config::{AutoRetry, ErrorPattern, FailingKey, LaneLimits, OutboxConfig, RelayConfig};
+pub use delivery::trace::TraceSettings;
+pub use delivery::trouble::TROUBLE_KIND;
+pub use destination::{
+    BreakerState, DestinationBook, Health, HealthView, KnownDestination, RateLimit, Turn,
+};
+pub use engine::Relay;
+pub use error::RelayError;
+pub use message::routes::{RouteSettings, Router};
+pub use message::view::EventView;
+pub use outcome::{Cause, Outcome};
+pub use preset::{Backoff, Preset, Thresholds};
+pub use sink::{Batch, Permit, Sink, SinkError};
+pub use sinks::{BranchSettings, FanOut};
 pub use waker::Waker;

@@ -9,17 +9,16 @@ use chrono::{DateTime, Utc};
 use postrider::Event;
 use postrider::store::DeadReason;
 
-use crate::health::HealthView;
+use crate::destination::health::HealthView;
+use crate::outcome::RETRY_AFTER_MAX;
+use crate::outcome::{Cause, Outcome};
 use crate::preset::Preset;
-use crate::sink::{Cause, Outcome};
 
 /// Crashes with only this event in flight before it becomes a dead letter. Together with the two
 /// that made it a suspect, five relays died holding it.
 pub const CRASHES_ALONE_MAX: i32 = 3;
 /// From this many crashes on, an event is delivered alone.
 pub const SUSPECT_CRASHES: i32 = 2;
-/// Longest `Retry-After` that is honoured.
-pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
 /// The change that the store writes for an event.
 #[derive(Debug, Clone, PartialEq)]
@@ -102,6 +101,12 @@ pub(crate) fn expiry(event: &Event, preset: &Preset) -> Option<DateTime<Utc>> {
     }
 }
 
+/// Puts off an event that was not sent: it is behind another one of its key, or its destination is
+/// down. It spends nothing.
+pub fn put_off(delay: Duration) -> Settlement {
+    Settlement::Deferred { delay, error: None }
+}
+
 /// Decides what follows from an outcome. `random` is between 0 and 1, for the jitter.
 pub fn decide(
     outcome: &Outcome,
@@ -111,14 +116,14 @@ pub fn decide(
     random: f64,
 ) -> Settlement {
     match outcome {
-        Outcome::Delivered | Outcome::Needless => Settlement::Delivered { answer: None },
+        Outcome::Delivered | Outcome::AlreadyDone => Settlement::Delivered { answer: None },
         Outcome::Rejected { error, detail } => Settlement::Dead {
             reason: DeadReason::Rejected,
             message: error.clone(),
             detail: detail.clone(),
             attempted: true,
         },
-        Outcome::Unfit { error } => Settlement::Dead {
+        Outcome::CannotEncode { error } => Settlement::Dead {
             reason: DeadReason::Rejected,
             message: error.clone(),
             detail: None,

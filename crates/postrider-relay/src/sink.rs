@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider::{Event, limits};
 use tokio::time::Instant;
 
-use crate::gate::{Gate, Place};
-use crate::health::Health;
+use crate::destination::health::Health;
+use crate::outcome::Outcome;
+use crate::preset::Preset;
 
 /// Why a sink cannot be used at all; `postrider run --check` finds it before the start.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub struct Batch<'a> {
     /// must not be sent (`Untried`).
     pub keep_order: bool,
     ours: Option<&'a (dyn Fn() -> bool + Send + Sync)>,
-    gate: Option<&'a Gate<'a>>,
+    gate: Option<&'a dyn Gate>,
     answers: Option<&'a Answers>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Batch<'a> {
 
     /// Makes [`enter`](Batch::enter) wait for a permit of the destination.
     #[must_use]
-    pub(crate) fn through(self, gate: &'a Gate<'a>) -> Self {
+    pub(crate) fn through(self, gate: &'a dyn Gate) -> Self {
         Self { gate: Some(gate), ..self }
     }
 
@@ -98,10 +98,10 @@ impl<'a> Batch<'a> {
     /// Waits until this event may be sent to its destination. For sinks that send one request per
     /// event, see [`Sink::enters_each`]. `None` means that it must not be sent any more; its
     /// outcome is `Untried`. Keep the permit until the outcome is known, then pass the outcome to
-    /// [`Place::leave`].
-    pub async fn enter(&self, event: &'a Event, destination: &str) -> Option<Place<'a>> {
+    /// [`Permit::leave`].
+    pub async fn enter(&self, event: &'a Event, destination: &str) -> Option<Permit<'a>> {
         match self.gate {
-            None => self.may_start().then(Place::free),
+            None => self.may_start().then(Permit::uncounted),
             Some(gate) => gate.enter(self, event, destination).await,
         }
     }
@@ -133,69 +133,43 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The outcome of one event. The relay decides what follows: see [`decide`](crate::policy::decide).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// The destination acknowledged it.
-    Delivered,
-    /// The destination will never accept this event.
-    Rejected {
-        /// The answer in one sentence.
-        error: String,
-        /// More of the answer, such as the body.
-        detail: Option<String>,
-    },
-    /// The event cannot be turned into a message. Nothing was sent, so this says nothing about the
-    /// destination's health.
-    Unfit {
-        /// The defect of the event.
-        error: String,
-    },
-    /// No route or branch takes this event.
-    NoRoute {
-        /// The reason: a missing route or field, or a filter that cannot be applied.
-        error: String,
-    },
-    /// This event failed; another attempt may succeed.
-    Retry {
-        /// The answer in one sentence.
-        error: String,
-    },
-    /// The destination is down, independent of the event.
-    Down {
-        /// The answer in one sentence.
-        error: String,
-        /// The wait that the destination asked for.
-        retry_after: Option<Duration>,
-        /// The destination refused the relay's credentials, which an operator must fix.
-        credentials: bool,
-        /// Whether the event itself may be the cause.
-        cause: Cause,
-    },
-    /// Not attempted: cut off by the deadline, or behind a failed event.
-    Untried,
-    /// Nothing had to be sent, because the purpose of the event was already fulfilled. It is
-    /// settled as delivered, and says nothing about the destination's health.
-    Needless,
+/// Decides when each event of a batch may be sent. The delivery implements it.
+#[async_trait]
+pub(crate) trait Gate: Send + Sync {
+    /// Same as [`Batch::enter`].
+    async fn enter<'a>(
+        &'a self,
+        batch: &Batch<'a>,
+        event: &'a Event,
+        destination: &str,
+    ) -> Option<Permit<'a>>;
 }
 
-/// Possible causes of an [`Outcome::Down`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
-    /// Possibly the event: if its destination accepted others since the event's previous attempt,
-    /// this failure spends an attempt.
-    Unknown,
-    /// The destination, independent of the event: a full queue, a refused connection.
-    Destination,
-    /// The server through which all destinations of the sink are reached ([`Sink::server`]),
-    /// independent of the event.
-    Server,
+/// What a counted permit holds. Dropping it releases the permit.
+pub(crate) trait CountedPermit: Send {
+    /// Records the outcome of the event.
+    fn record(&self, outcome: &Outcome);
 }
 
-impl Outcome {
-    /// Returns whether the outcome says nothing about the destination's health.
-    pub(crate) fn is_silent(&self) -> bool {
-        matches!(self, Self::Untried | Self::Needless | Self::NoRoute { .. } | Self::Unfit { .. })
+/// A permit to send one event to a destination. Dropping it releases the permit.
+#[must_use = "the permit is released when it is dropped"]
+pub struct Permit<'a>(Option<Box<dyn CountedPermit + 'a>>);
+
+impl<'a> Permit<'a> {
+    pub(crate) fn counted(permit: impl CountedPermit + 'a) -> Self {
+        Self(Some(Box::new(permit)))
+    }
+
+    /// Creates a permit that is not counted.
+    pub(crate) fn uncounted() -> Self {
+        Self(None)
+    }
+
+    /// Records the outcome of the event and releases the permit.
+    pub fn leave(self, outcome: &Outcome) {
+        if let Some(permit) = &self.0 {
+            permit.record(outcome);
+        }
     }
 }
 
@@ -253,4 +227,11 @@ pub trait Sink: Send + Sync + 'static {
 
     /// Sends what is buffered and disconnects.
     async fn close(&self);
+}
+
+impl Health {
+    /// Creates the state for the destinations of this sink.
+    pub fn of(sink: &dyn Sink, preset: &Preset) -> Self {
+        Self::with(sink.only_destination(), sink.server(), sink.enters_each(), preset)
+    }
 }

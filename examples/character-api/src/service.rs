@@ -11,7 +11,7 @@ use axum::{Json, Router};
 use postrider::Outbox;
 use postrider::store::Database;
 use postrider_relay::gateway::{Call, Gateway};
-use postrider_relay::template::percent_encoded;
+use postrider_relay::message::template::percent_encoded;
 use serde_json::json;
 
 struct Service {

@@ -8,8 +8,8 @@ use postrider::buffer::{Adopted, BatchEnd, ListedBatch, MovedBatch};
 use postrider::store::{BatchState, Lease};
 
 use super::worker::{Trouble, Worker};
-use crate::alert::{Alert, Severity};
-use crate::backup::{DeadBatch, Record};
+use crate::alerts::{Alert, Severity};
+use crate::delivery::backup::{DeadBatch, Record};
 use crate::telemetry;
 
 impl Worker {

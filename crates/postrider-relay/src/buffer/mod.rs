@@ -29,7 +29,7 @@ use postrider::store::{BatchTarget, Database, StoreKind};
 pub use recover::{RecoveredBuffer, recover_buffers};
 pub(crate) use worker::Worker;
 
-use crate::relay::RelayError;
+use crate::error::RelayError;
 
 /// Default maximum of fields per batch: a script of about 10 ms.
 const FIELDS_MAX: u32 = 10_000;

@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::BufferConfig;
 use super::worker::{Trouble, Worker};
-use crate::alert::{AlertSettings, Dispatcher, LogChannel, Subscription};
-use crate::backup::Backup;
+use crate::alerts::reachability::Reachability;
+use crate::alerts::{AlertSettings, Dispatcher, LogChannel, Subscription};
 use crate::config::RelayConfig;
-use crate::heart::{self, Heart};
-use crate::reachability::Reachability;
-use crate::relay::RelayError;
+use crate::delivery::backup::Backup;
+use crate::error::RelayError;
+use crate::lease::{LeaseKeeper, keeper};
 
 /// Number of batches of a buffer, before and after the recovery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -39,19 +39,19 @@ pub async fn recover_buffers(
     config: &RelayConfig,
     buffers: Vec<BufferConfig>,
 ) -> Result<Vec<RecoveredBuffer>, RelayError> {
-    let registered = heart::register(store.as_ref(), config, Vec::new()).await?;
-    let heart = Heart::new(Vec::new(), HashMap::new());
+    let registered = keeper::register(store.as_ref(), config, Vec::new()).await?;
+    let lease_keeper = LeaseKeeper::new(Vec::new(), HashMap::new());
     let stop = CancellationToken::new();
     let _stop = stop.clone().drop_guard();
     let (alerts, dispatcher) =
         Dispatcher::new(vec![Subscription::new(LogChannel)], AlertSettings::default());
     let dispatcher = tokio::spawn(dispatcher.run(stop.clone()));
     let beating = {
-        let (heart, store) = (Arc::clone(&heart), Arc::clone(&store));
+        let (lease_keeper, store) = (Arc::clone(&lease_keeper), Arc::clone(&store));
         let (config, stop) = (config.clone(), stop.clone());
         let answers = Reachability::of_store(config.unreachable_after, alerts.clone());
         tokio::spawn(async move {
-            heart.run(store.as_ref(), &config, Some(registered), answers, &stop).await
+            lease_keeper.run(store.as_ref(), &config, Some(registered), answers, &stop).await
         })
     };
     let backup = Arc::new(Backup::new(&config.backup_folder, config.backup_bytes_max));
@@ -63,7 +63,7 @@ pub async fn recover_buffers(
             Worker::new(buffer, store, backup, alerts.clone(), Duration::MAX)
         })
         .collect();
-    let outcome = recover_all(&mut workers, &heart, config).await;
+    let outcome = recover_all(&mut workers, &lease_keeper, config).await;
     stop.cancel();
     if let Ok(Some(lease)) = beating.await {
         store.retire(&lease).await?;
@@ -74,13 +74,13 @@ pub async fn recover_buffers(
 
 async fn recover_all(
     workers: &mut [Worker],
-    heart: &Heart,
+    lease_keeper: &LeaseKeeper,
     config: &RelayConfig,
 ) -> Result<Vec<RecoveredBuffer>, RelayError> {
     let until = Instant::now() + config.lease * 2;
     let mut found: Vec<Option<usize>> = vec![None; workers.len()];
     loop {
-        let lease = heart.held().await.lease;
+        let lease = lease_keeper.held().await.lease;
         let mut recovered = Vec::new();
         for (worker, found) in workers.iter_mut().zip(&mut found) {
             let name = worker.config.buffer.name().to_owned();

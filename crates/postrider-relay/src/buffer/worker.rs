@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::BufferConfig;
-use crate::alert::{Alert, Alerts, Severity};
-use crate::backup::Backup;
-use crate::heart::Heart;
-use crate::reachability::Reachability;
+use crate::alerts::reachability::Reachability;
+use crate::alerts::{Alert, Alerts, Severity};
+use crate::delivery::backup::Backup;
+use crate::lease::LeaseKeeper;
 use crate::telemetry::{self, label};
-use crate::upkeep::Every;
+use crate::timer::Every;
 
 /// Full batches in a row before the list is read again.
 const MOVES_MAX: usize = 100;
@@ -104,13 +104,13 @@ impl Worker {
     }
 
     /// Works until stopped; finishes the current round.
-    pub(crate) async fn run(mut self, heart: Arc<Heart>, stop: CancellationToken) {
-        while let Some(held) = stop.run_until_cancelled(heart.held()).await {
+    pub(crate) async fn run(mut self, lease_keeper: Arc<LeaseKeeper>, stop: CancellationToken) {
+        while let Some(held) = stop.run_until_cancelled(lease_keeper.held()).await {
             let started = Instant::now();
             let outcome = self.round(&held.lease, &stop).await;
             if let Err(Trouble::Store(StoreError::LeaseLost)) = &outcome {
                 // Its batches now belong to a dead relay; under the new lease they are recovered.
-                heart.lost();
+                lease_keeper.lost();
             }
             self.tell(started, outcome);
             let rest = self.config.flush_every.saturating_sub(started.elapsed());

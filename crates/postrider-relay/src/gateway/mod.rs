@@ -124,8 +124,8 @@ impl Gateway {
             let upstream = &self.upstream;
             let number = call.key().number();
             let _probe = upstream.is_down(&call).then(|| upstream.appoint(&call, number)).flatten();
-            let heard = Arc::clone(upstream).call_live(call, None).await;
-            return self.reply(heard, None, Saved::No);
+            let record = Arc::clone(upstream).call_live(call, None).await;
+            return self.reply(record, None, Saved::No);
         }
         let (key, asked_at_ms) = (call.key(), now_ms());
         let kept = self.upstream.cache.get(key).await;
@@ -138,8 +138,8 @@ impl Gateway {
             None => None,
         };
         self.upstream.count(telemetry::GATEWAY_MISSES);
-        let heard = self.ask(&call, key).await;
-        let saved = match (&heard, &stale) {
+        let record = self.ask(&call, key).await;
+        let saved = match (&record, &stale) {
             (Heard::Down { .. }, None) => self.save(&call, key, asked_at_ms).await,
             // A caller that gets a stale answer does not have to wait for the save.
             (Heard::Down { .. }, Some(_)) => {
@@ -148,7 +148,7 @@ impl Gateway {
             }
             _ => Saved::No,
         };
-        self.reply(heard, stale, saved)
+        self.reply(record, stale, saved)
     }
 
     /// Asks the upstream. All callers of the same call share the answer.
@@ -222,10 +222,10 @@ impl Gateway {
         wrong.map(|wrong| Problem::new(StatusCode::BAD_REQUEST, wrong))
     }
 
-    fn reply(&self, heard: Heard, stale: Option<Arc<Answer>>, saved: Saved) -> Reply {
+    fn reply(&self, record: Heard, stale: Option<Arc<Answer>>, saved: Saved) -> Reply {
         let upstream = &self.upstream;
         let name = upstream.name();
-        let error = match heard {
+        let error = match record {
             Heard::Answer(answer, source) => return Reply::Answer { answer, source },
             Heard::TooLarge => {
                 let bytes = upstream.settings.answer_bytes_max;

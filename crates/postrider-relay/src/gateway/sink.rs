@@ -13,8 +13,9 @@ use super::call::{Call, target_of};
 use super::changes::Precedence;
 use super::flights::Flight;
 use super::upstream::{Heard, TOO_LARGE, Upstream};
-use crate::health::Health;
-use crate::sink::{Batch, Outcome, Sink, SinkError};
+use crate::destination::health::Health;
+use crate::outcome::Outcome;
+use crate::sink::{Batch, Sink, SinkError};
 use crate::sinks::http::{Meaning, meaning};
 use crate::telemetry;
 
@@ -39,7 +40,7 @@ impl GatewaySink {
         run: Vec<(usize, &Event)>,
     ) -> Vec<(usize, Outcome)> {
         let mut outcomes: Vec<(usize, Outcome)> = Vec::with_capacity(run.len());
-        let done = |outcome: &Outcome| matches!(outcome, Outcome::Delivered | Outcome::Needless);
+        let done = |outcome: &Outcome| matches!(outcome, Outcome::Delivered | Outcome::AlreadyDone);
         for (number, event) in run {
             let stopped = outcomes.last().is_some_and(|(_, last)| !done(last));
             let outcome = if stopped { Outcome::Untried } else { self.replay(batch, event).await };
@@ -53,7 +54,7 @@ impl GatewaySink {
         let saved = Call::of_event(event).and_then(|(call, at)| Ok((upstream.admit(call)?, at)));
         let (call, asked_at_ms) = match saved {
             Ok(saved) => saved,
-            Err(error) => return Outcome::Unfit { error },
+            Err(error) => return Outcome::CannotEncode { error },
         };
         let key = call.key();
         // A fresh answer was requested after this call was saved: at that time there was none.
@@ -86,10 +87,10 @@ impl GatewaySink {
                     return Heard::Answer(answer, Source::Cache);
                 }
                 upstream.count(telemetry::GATEWAY_REPLAYS);
-                let heard = upstream.ask(&call, deadline).await;
-                upstream.note_change(&call, asked_at_ms, &heard).await;
-                upstream.keep(key, &heard).await;
-                heard
+                let record = upstream.ask(&call, deadline).await;
+                upstream.note_change(&call, asked_at_ms, &record).await;
+                upstream.keep(key, &record).await;
+                record
             }
         });
         let flight = match flight {
@@ -101,15 +102,15 @@ impl GatewaySink {
                 return self.after(other, batch, event, &call).await;
             }
         };
-        let Some(heard) = flight.await else { return Outcome::Untried };
-        if let Heard::Answer(answer, _) = &heard {
+        let Some(record) = flight.await else { return Outcome::Untried };
+        if let Heard::Answer(answer, _) = &record {
             keep(answer, batch, event);
         }
-        let outcome = outcome(&heard, &call);
+        let outcome = outcome(&record, &call);
         match outcome {
-            Outcome::Needless => return self.needless(),
+            Outcome::AlreadyDone => return self.needless(),
             // The permit records what the upstream answered, not what happens to the event.
-            _ => place.leave(&heard.outcome()),
+            _ => place.leave(&record.outcome()),
         }
         outcome
     }
@@ -123,7 +124,7 @@ impl GatewaySink {
         match self.upstream.precedence(call, asked_at_ms).await {
             Precedence::Newest => None,
             Precedence::Made => Some(self.needless()),
-            Precedence::Superseded => Some(Outcome::Unfit { error: SUPERSEDED.to_owned() }),
+            Precedence::Superseded => Some(Outcome::CannotEncode { error: SUPERSEDED.to_owned() }),
         }
     }
 
@@ -137,9 +138,9 @@ impl GatewaySink {
         event: &Event,
         call: &Call,
     ) -> Outcome {
-        let heard = tokio::time::timeout_at(batch.deadline, other).await.ok().flatten();
-        match heard.as_ref().map(|heard| (heard, outcome(heard, call))) {
-            Some((Heard::Answer(answer, _), Outcome::Delivered | Outcome::Needless)) => {
+        let record = tokio::time::timeout_at(batch.deadline, other).await.ok().flatten();
+        match record.as_ref().map(|record| (record, outcome(record, call))) {
+            Some((Heard::Answer(answer, _), Outcome::Delivered | Outcome::AlreadyDone)) => {
                 keep(answer, batch, event);
                 self.needless()
             }
@@ -149,7 +150,7 @@ impl GatewaySink {
 
     fn needless(&self) -> Outcome {
         self.upstream.count(telemetry::GATEWAY_NEEDLESS);
-        Outcome::Needless
+        Outcome::AlreadyDone
     }
 }
 
@@ -162,8 +163,8 @@ fn keep(answer: &Answer, batch: &Batch<'_>, event: &Event) {
 
 /// Returns what an answer means for a saved call. A caller that reads gets the same answer by
 /// asking again, so a definite answer ends the call; a refused change is for an operator to see.
-fn outcome(heard: &Heard, call: &Call) -> Outcome {
-    match heard {
+fn outcome(record: &Heard, call: &Call) -> Outcome {
+    match record {
         Heard::Answer(answer, Source::Upstream) => {
             let error = format!("HTTP {}", answer.status);
             match meaning(answer.status) {

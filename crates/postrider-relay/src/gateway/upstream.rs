@@ -19,12 +19,11 @@ use super::endpoints::Endpoints;
 use super::flights::Flights;
 use super::settings::GatewaySettings;
 use super::{GatewayError, Source};
-use crate::health::{Entry, Health};
+use crate::destination::health::{Entry, Health};
+use crate::http::{client_for, connection_error};
+use crate::outcome::{Cause, Outcome};
 use crate::preset::Preset;
-use crate::sink::{Cause, Outcome};
-use crate::sinks::http::{
-    Meaning, asked_wait, client_for, connection_error, has_content, host_of, meaning,
-};
+use crate::sinks::http::{Meaning, asked_wait, has_content, host_of, meaning};
 use crate::telemetry::{self, label};
 
 /// The upstream of a gateway. The relay of the same process repeats saved calls through it, so that
@@ -69,7 +68,7 @@ impl Heard {
     /// Returns what the result says about the upstream.
     pub(super) fn outcome(&self) -> Outcome {
         match self {
-            Self::Answer(_, Source::Cache | Source::Stale) => Outcome::Needless,
+            Self::Answer(_, Source::Cache | Source::Stale) => Outcome::AlreadyDone,
             Self::Answer(answer, Source::Upstream) if answer.status.is_success() => {
                 Outcome::Delivered
             }
@@ -204,13 +203,13 @@ impl Upstream {
             return Heard::not_asked(COUNTS_AS_DOWN);
         };
         self.count(telemetry::GATEWAY_CALLS);
-        let heard = self.ask(&call, deadline).await;
-        place.leave(&heard.outcome());
-        self.note_change(&call, asked_at_ms, &heard).await;
+        let record = self.ask(&call, deadline).await;
+        place.leave(&record.outcome());
+        self.note_change(&call, asked_at_ms, &record).await;
         if let Some(key) = key {
-            self.keep(key, &heard).await;
+            self.keep(key, &record).await;
         }
-        heard
+        record
     }
 
     /// Returns the answer in the cache, if it is fresh.
@@ -221,8 +220,8 @@ impl Upstream {
 
     /// Stores an answer that may be shared in the cache. Any other definite answer removes the
     /// stored one, which the upstream no longer gives.
-    pub(super) async fn keep(&self, key: Key, heard: &Heard) {
-        let Heard::Answer(answer, Source::Upstream) = heard else { return };
+    pub(super) async fn keep(&self, key: Key, record: &Heard) {
+        let Heard::Answer(answer, Source::Upstream) = record else { return };
         match self.times.keep(answer.status).filter(|_| answer.may_be_shared) {
             Some(keep) => self.cache.put(key, answer, keep).await,
             None => self.cache.remove(key, answer.asked_at_ms).await,
@@ -240,8 +239,8 @@ impl Upstream {
     }
 
     /// Records a change that the upstream made, so that no older one overwrites it.
-    pub(super) async fn note_change(&self, call: &Call, asked_at_ms: u64, heard: &Heard) {
-        let is_made = matches!(heard, Heard::Answer(answer, Source::Upstream)
+    pub(super) async fn note_change(&self, call: &Call, asked_at_ms: u64, record: &Heard) {
+        let is_made = matches!(record, Heard::Answer(answer, Source::Upstream)
             if answer.status.is_success());
         if is_made && call.overwrites() {
             let (target, change) = (call.target_key(), Change::new(call, asked_at_ms));

@@ -1,8 +1,8 @@
 //! Decides what raises an alert: samples and thresholds in, verdicts out. Pure: no clock, no store.
 
-use super::tally::Attempts;
-use super::thresholds::Thresholds;
-use crate::alert::{Alert, Severity};
+use crate::alerts::{Alert, Severity};
+use crate::observations::Attempts;
+use crate::preset::Thresholds;
 
 /// A rate of fewer attempts than this is not meaningful.
 pub const SAMPLES_MIN: u64 = 20;
@@ -212,7 +212,7 @@ fn signed(number: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Preset;
+    use crate::preset::Preset;
 
     fn attempts(all: u64, retries: u64, down: u64, failed_in_minute: u64) -> AttemptSample {
         let attempts = Attempts { all, retries, down, failed_in_minute };

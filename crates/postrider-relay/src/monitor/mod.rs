@@ -3,63 +3,29 @@
 //! One relay watches the tables for all: the oldest of those that serve the outbox. Each relay
 //! watches its own attempts. Nothing here reads a table as a whole: see `docs/decisions/0016`.
 
-mod clock;
 pub mod judge;
-mod meter;
 mod report;
-mod tally;
-mod thresholds;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use postrider::StoreError;
-use postrider::store::{Database, Traffic};
+use postrider::store::Database;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::alert::Alerts;
+use crate::alerts::Alerts;
 use crate::config::{OutboxConfig, RelayConfig};
-use crate::heart::Roll;
+use crate::lease::Membership;
+pub use crate::observations::Attempts;
+use crate::observations::Observations;
 use crate::telemetry::{self, label};
-use crate::upkeep::Every;
-pub(crate) use clock::DatabaseClock;
+use crate::timer::Every;
 use judge::{AttemptSample, StoreSample, Verdict, Watched, judge_attempts, judge_store};
-pub(crate) use meter::Meter;
-pub use tally::Attempts;
-pub(crate) use tally::Tally;
-pub use thresholds::Thresholds;
 
 /// Maximum number of rows that a check reads.
 const ROWS_MAX: u32 = 10_000;
-
-/// A relay's observations of an outbox while it works on it.
-#[derive(Debug, Default)]
-pub(crate) struct Observations {
-    pub(crate) tally: Tally,
-    pub(crate) meter: Meter,
-    pub(crate) clock: DatabaseClock,
-    /// Destinations that are down.
-    pub(crate) open: AtomicUsize,
-}
-
-impl Observations {
-    fn sample(&self) -> AttemptSample {
-        let attempts = self.tally.attempts(Instant::now());
-        AttemptSample { attempts, open: self.open.load(Ordering::Relaxed) }
-    }
-
-    /// Returns what the heartbeat shows to other relays and operators.
-    pub(crate) fn traffic(&self) -> Traffic {
-        let now = Instant::now();
-        Traffic {
-            in_flight: self.meter.in_flight(),
-            failed_in_minute: self.tally.attempts(now).failed_in_minute,
-            ages: self.meter.ages(now),
-        }
-    }
-}
 
 pub(crate) struct Monitor {
     pub(crate) store: Arc<dyn Database>,
@@ -77,16 +43,22 @@ struct Memory {
     led: HashSet<String>,
 }
 
+/// What this relay's own attempts look like now.
+fn sample(observations: &Observations) -> AttemptSample {
+    let attempts = observations.tally.attempts(Instant::now());
+    AttemptSample { attempts, open: observations.open.load(Ordering::Relaxed) }
+}
+
 impl Monitor {
     /// Runs until the task is aborted.
-    pub(crate) async fn run(&self, rolls: watch::Receiver<Roll>) {
+    pub(crate) async fn run(&self, memberships: watch::Receiver<Membership>) {
         let (mut look, mut report) =
             (Every::new(self.config.monitor_every), Every::new(self.config.report_every));
         let tick = self.config.fold_every.min(self.config.monitor_every);
         let mut memory = Memory::default();
         loop {
             tokio::time::sleep(tick).await;
-            let roll = rolls.borrow().clone();
+            let membership = memberships.borrow().clone();
             self.show_rates();
             let looks = look.due();
             let reports = !self.config.report_every.is_zero() && report.due();
@@ -94,8 +66,8 @@ impl Monitor {
                 if looks {
                     self.look_at_attempts(config, observations, &mut memory);
                 }
-                self.follow_lead(config, &roll, &mut memory);
-                if !roll.leads(config.outbox.name()) {
+                self.follow_lead(config, &membership, &mut memory);
+                if !membership.leads(config.outbox.name()) {
                     continue;
                 }
                 if looks {
@@ -117,7 +89,7 @@ impl Monitor {
     /// Updates the gauges between two checks, for alert rules in other systems.
     fn show_rates(&self) {
         for (config, observations) in &self.outboxes {
-            let (outbox, sample) = (config.outbox.name().to_owned(), observations.sample());
+            let (outbox, sample) = (config.outbox.name().to_owned(), sample(observations));
             let sink = config.sink.name().to_owned();
             metrics::gauge!(telemetry::RETRY_RATE, label::OUTBOX => outbox.clone())
                 .set(sample.retry_rate().unwrap_or(0.0));
@@ -137,7 +109,7 @@ impl Monitor {
         observations: &Observations,
         memory: &mut Memory,
     ) {
-        let (outbox, sample) = (config.outbox.name(), observations.sample());
+        let (outbox, sample) = (config.outbox.name(), sample(observations));
         let held = |watched: Watched| memory.held.contains(&watched.kind(outbox));
         let verdicts = judge_attempts(outbox, &sample, &config.preset.alerts, held);
         self.tell(outbox, verdicts, memory);
@@ -180,9 +152,9 @@ impl Monitor {
     }
 
     /// Forgets the state of the tables if this relay no longer watches them.
-    fn follow_lead(&self, config: &OutboxConfig, roll: &Roll, memory: &mut Memory) {
+    fn follow_lead(&self, config: &OutboxConfig, membership: &Membership, memory: &mut Memory) {
         let outbox = config.outbox.name();
-        if roll.leads(outbox) {
+        if membership.leads(outbox) {
             memory.led.insert(outbox.to_owned());
         } else if memory.led.remove(outbox) {
             for watched in Watched::OF_STORE {

@@ -2,7 +2,7 @@
 
 use postrider::store::{Composition, Statistics};
 
-use crate::alert::{Alert, Severity};
+use crate::alerts::{Alert, Severity};
 
 /// Lines of a list that are shown; the rest is combined.
 const LINES_MAX: usize = 20;

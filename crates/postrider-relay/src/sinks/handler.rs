@@ -10,7 +10,8 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use postrider::Event;
 
-use crate::sink::{Batch, Cause, Outcome, Sink, SinkError};
+use crate::outcome::{Cause, Outcome};
+use crate::sink::{Batch, Sink, SinkError};
 
 /// How a handler fails.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -22,11 +22,12 @@ use self::delivery::Delivery;
 use self::producer::Producer;
 use self::settings::{BATCH_BYTES_MAX, Kind};
 pub use self::settings::{KafkaSettings, Sasl, Tls};
-use crate::message::Envelope;
-use crate::routes::Router;
-use crate::sink::{Batch, Outcome, Sink, SinkError};
-use crate::template::verbatim;
-use crate::view::EventView;
+use crate::message::envelope::Envelope;
+use crate::message::routes::Router;
+use crate::message::template::verbatim;
+use crate::message::view::EventView;
+use crate::outcome::Outcome;
+use crate::sink::{Batch, Sink, SinkError};
 
 /// Time to send what is queued when the sink is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use async_trait::async_trait;
 use postrider::Event;
 
-use crate::sink::{Batch, Outcome, Sink, SinkError};
+use crate::outcome::Outcome;
+use crate::sink::{Batch, Sink, SinkError};
 
 /// Delivers to the log; for trying things out.
 #[derive(Debug, Clone)]

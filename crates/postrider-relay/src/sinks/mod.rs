@@ -2,6 +2,7 @@
 
 #[cfg(any(feature = "discord", feature = "slack"))]
 mod chat;
+pub(crate) mod fan_out;
 mod handler;
 #[cfg(feature = "http")]
 pub mod http;
@@ -20,6 +21,7 @@ mod waves;
 
 #[cfg(any(feature = "discord", feature = "slack"))]
 pub use chat::{ChatSettings, ChatSink};
+pub use fan_out::{BranchSettings, FanOut};
 pub use handler::{HandlerError, HandlerSink};
 #[cfg(feature = "http")]
 pub use http::{HttpSettings, HttpSink};

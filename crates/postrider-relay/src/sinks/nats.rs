@@ -20,11 +20,12 @@ use tokio::time::{Instant, timeout_at};
 
 use self::link::{Answer as Word, Link, Lost, Server};
 use super::waves::{Answer, Publish, down, in_waves};
-use crate::message::{Envelope, EnvelopeSettings, Message};
-use crate::routes::{RouteSettings, Router};
-use crate::sink::{Batch, Outcome, Sink, SinkError};
-use crate::template::{Template, percent_encoded, verbatim};
-use crate::view::EventView;
+use crate::message::envelope::{Envelope, EnvelopeSettings, Message};
+use crate::message::routes::{RouteSettings, Router};
+use crate::message::template::{Template, percent_encoded, verbatim};
+use crate::message::view::EventView;
+use crate::outcome::Outcome;
+use crate::sink::{Batch, Sink, SinkError};
 
 /// Prefix of CloudEvents attributes in NATS headers.
 const ATTRIBUTE_PREFIX: &str = "ce-";
@@ -145,7 +146,7 @@ impl NatsSink {
     /// Builds the message of an event and its subject, or returns the outcome of an event that has
     /// none.
     fn letter<'a>(&'a self, view: &'a EventView<'a>) -> Result<Letter<'a>, Outcome> {
-        let unfit = |error: String| Outcome::Unfit { error };
+        let unfit = |error: String| Outcome::CannotEncode { error };
         let subject = self.router.resolve(view, verbatim)?;
         check_subject(&subject)
             .map_err(|error| unfit(format!("the event makes subject `{subject}`: {error}")))?;

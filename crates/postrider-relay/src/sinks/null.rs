@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use postrider::Event;
 
-use crate::sink::{Batch, Outcome, Sink, SinkError};
+use crate::outcome::Outcome;
+use crate::sink::{Batch, Sink, SinkError};
 
 /// A sink for benchmarks.
 #[derive(Debug)]

@@ -21,11 +21,12 @@ use tokio::time::Instant;
 use self::confirms::Verdict;
 use self::link::{Link, Lost, is_refusal_of_message};
 use super::waves::{Answer, Publish, down, in_waves};
-use crate::message::{Envelope, EnvelopeSettings, Message};
-use crate::routes::{RouteSettings, Router};
-use crate::sink::{Batch, Outcome, Sink, SinkError};
-use crate::template::{Template, verbatim};
-use crate::view::EventView;
+use crate::message::envelope::{Envelope, EnvelopeSettings, Message};
+use crate::message::routes::{RouteSettings, Router};
+use crate::message::template::{Template, verbatim};
+use crate::message::view::EventView;
+use crate::outcome::Outcome;
+use crate::sink::{Batch, Sink, SinkError};
 
 /// Prefix of CloudEvents attributes in AMQP headers.
 const ATTRIBUTE_PREFIX: &str = "cloudEvents:";
@@ -135,7 +136,7 @@ impl RabbitSink {
     /// Builds the message of an event and its route, or returns the outcome of an event that has
     /// none.
     fn letter<'a>(&'a self, view: &'a EventView<'a>) -> Result<Letter<'a>, Outcome> {
-        let unfit = |error: String| Outcome::Unfit { error };
+        let unfit = |error: String| Outcome::CannotEncode { error };
         let exchange = self
             .exchange
             .fill(view, verbatim)
@@ -312,7 +313,7 @@ impl Call<'_> {
                 "the headers of the message need {bytes} bytes; the broker takes {bytes_max} \
                  (`frame_max`)"
             );
-            return Ok(Err(Outcome::Unfit { error }));
+            return Ok(Err(Outcome::CannotEncode { error }));
         }
         let exchange = letter.exchange.as_str();
         let exists = link.has_exchange(exchange, self.deadline).await?;

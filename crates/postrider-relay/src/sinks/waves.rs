@@ -7,7 +7,8 @@
 //! An event can make a server close the connection for all others. Messages in flight when a
 //! connection broke are therefore sent again in halves, until the event that breaks it is alone.
 
-use crate::sink::{Batch, Cause, Outcome};
+use crate::outcome::{Cause, Outcome};
+use crate::sink::Batch;
 
 /// `Down` outcomes in one call that are not about a single destination, after which the rest is
 /// `Untried`.

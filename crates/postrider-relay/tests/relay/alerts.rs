@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_relay::Backoff;
-use postrider_relay::alert::{
+use postrider_relay::alerts::{
     Alert, AlertBook, AlertSettings, Alerts, Dispatcher, MessageState, Severity,
 };
 use postrider_testkit::eventually;

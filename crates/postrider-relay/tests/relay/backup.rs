@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
 use postrider::store::{DeadReason, ImportEntry};
-use postrider_relay::backup::{Backup, BackupFiles, Contents, Record, read};
+use postrider_relay::delivery::backup::{Backup, BackupFiles, Contents, Record, read};
 use postrider_testkit::TempFolder;
 use proptest::prelude::*;
 

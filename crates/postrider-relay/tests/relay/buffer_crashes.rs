@@ -5,8 +5,8 @@
 
 use postrider::buffer::{BatchEnd, Buffer, MovedBatch};
 use postrider::store::{Application, Batch, Lease, StoreKind};
-use postrider_relay::backup::{Backup, Record, read};
-use postrider_relay::backup::{DeadBatch, RawText};
+use postrider_relay::delivery::backup::{Backup, Record, read};
+use postrider_relay::delivery::backup::{DeadBatch, RawText};
 use postrider_testkit::buffer::{TestBuffer, saved};
 use postrider_testkit::relay::{RunningRelay, quick_config};
 use postrider_testkit::{FaultProxy, TempFolder, TestDb, eventually, on_each_store};

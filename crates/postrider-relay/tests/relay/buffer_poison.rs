@@ -2,7 +2,7 @@
 
 use postrider::store::Application;
 use postrider_relay::Relay;
-use postrider_relay::backup::{DeadBatch, read};
+use postrider_relay::delivery::backup::{DeadBatch, read};
 use postrider_testkit::buffer::{TestBuffer, saved};
 use postrider_testkit::relay::{RecordedAlerts, RunningRelay, quick_config};
 use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};

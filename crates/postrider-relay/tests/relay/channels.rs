@@ -1,7 +1,7 @@
 //! Channels for alerts, against local receivers that see the real messages.
 
 use postrider::Event;
-use postrider_relay::alert::{
+use postrider_relay::alerts::{
     Alert, Channel, DiscordChannel, EmailChannel, EmailSettings, MailSecurity, Message,
     MessageState, Severity, SlackChannel, WebhookChannel,
 };

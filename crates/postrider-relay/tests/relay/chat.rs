@@ -100,7 +100,9 @@ async fn texts_and_bodies_are_templates_and_routes_choose_the_webhook() {
     let lacking = Event { payload: "{}".to_owned(), ..held_event(3) };
     let outcomes = deliver(&sink, &[held_event(1), held_event(2), lacking]).await;
     assert_eq!(outcomes[..2], [Outcome::Delivered, Outcome::Delivered]);
-    assert!(matches!(&outcomes[2], Outcome::Unfit { error } if error.contains("payload.order")));
+    assert!(
+        matches!(&outcomes[2], Outcome::CannotEncode { error } if error.contains("payload.order"))
+    );
     let body = Some(r#"{"embeds": [{"title": {{ event_type }}}]}"#.to_owned());
     let sink = ChatSink::discord(ChatSettings { body, ..ChatSettings::new("team", url) }).unwrap();
     assert_eq!(deliver(&sink, &[held_event(4)]).await, [Outcome::Delivered]);

@@ -5,7 +5,7 @@ use postrider::Event;
 use postrider::store::{
     DeadLetter, DeadReason, DlqFilter, ImportEntry, Imported, Lease, OnSuccess, Page, StoreKind,
 };
-use postrider_relay::backup::{self, Record};
+use postrider_relay::delivery::backup::{self, Record};
 use postrider_testkit::conformance::steps::death;
 use postrider_testkit::{TestDb, on_each_store};
 use proptest::collection::vec;

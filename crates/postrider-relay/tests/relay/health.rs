@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use postrider_relay::policy::RETRY_AFTER_MAX;
+use postrider_relay::outcome::RETRY_AFTER_MAX;
 use postrider_relay::{Cause, Health, HealthView, Outcome, Turn};
 use postrider_testkit::relay::held_event;
 use tokio::time::Instant;
@@ -284,7 +284,7 @@ fn an_event_of_which_no_message_can_be_made_says_nothing_about_its_destination()
     let mut scene = Scene::down("a");
     scene.pass(EVERY);
     assert_eq!(scene.appoint("a", &[9]), Some(9));
-    let unfit = Outcome::Unfit { error: "its headers are no JSON".to_owned() };
+    let unfit = Outcome::CannotEncode { error: "its headers are no JSON".to_owned() };
     assert_eq!(scene.record("a", 9, &unfit), None);
     assert!(scene.view("a").open, "nothing was sent");
     assert_eq!(scene.appoint("a", &[10]), Some(10), "the next one is the probe");

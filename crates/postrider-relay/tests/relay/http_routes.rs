@@ -95,7 +95,7 @@ async fn a_body_by_template_replaces_the_payload_and_an_event_that_it_does_not_f
     let odd = Event { payload: "{}".to_owned(), ..held_event(2) };
     let outcomes = deliver(&sink, &[held_event(1), odd]).await;
     assert_eq!(outcomes[0], Outcome::Delivered);
-    let Outcome::Unfit { error } = &outcomes[1] else { panic!("{:?}", outcomes[1]) };
+    let Outcome::CannotEncode { error } = &outcomes[1] else { panic!("{:?}", outcomes[1]) };
     assert!(error.contains("`body`") && error.contains("payload.order"), "{error}");
     let received = receiver.received();
     let [request] = received.requests.as_slice() else { panic!("one request") };
@@ -239,7 +239,7 @@ async fn the_guard_connects_to_no_private_address() {
         let event =
             Event { aggregate_id: host.trim_matches(['[', ']']).to_owned(), ..held_event(1) };
         let outcome = deliver(&sink, &[event]).await.remove(0);
-        let Outcome::Unfit { error } = &outcome else { panic!("{host}: {outcome:?}") };
+        let Outcome::CannotEncode { error } = &outcome else { panic!("{host}: {outcome:?}") };
         assert!(error.contains("deny_private_addresses") || host.contains(':'), "{host}: {error}");
     }
     assert_eq!(receiver.received().requests.len(), 0);

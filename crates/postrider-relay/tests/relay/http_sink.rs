@@ -67,7 +67,7 @@ async fn an_event_cannot_climb_out_of_its_path() {
     for odd in ["..", ".", "../../admin", "..\\admin", "a/../b", "..;x", "a/.", "%2e%2e/b"] {
         let event = Event { aggregate_id: odd.to_owned(), ..held_event(1) };
         let outcome = deliver(&sink, &[event]).await;
-        assert!(matches!(outcome[0], Outcome::Unfit { .. }), "{odd}: {outcome:?}");
+        assert!(matches!(outcome[0], Outcome::CannotEncode { .. }), "{odd}: {outcome:?}");
     }
     assert_eq!(receiver.received().requests.len(), 0);
 }
@@ -182,7 +182,7 @@ async fn an_event_with_unusable_headers_is_rejected() {
     for headers in [r#"{"bad name":"x"}"#, "[1]", "not json", r#"{"":"x"}"#] {
         let event = Event { headers: Some(headers.to_owned()), ..held_event(1) };
         let outcome = deliver(&sink, &[event]).await;
-        assert!(matches!(outcome[0], Outcome::Unfit { .. }), "{headers}: {outcome:?}");
+        assert!(matches!(outcome[0], Outcome::CannotEncode { .. }), "{headers}: {outcome:?}");
     }
     assert_eq!(receiver.received().requests.len(), 0);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use postrider_relay::alert::{AlertSettings, MessageState, Severity};
+use postrider_relay::alerts::{AlertSettings, MessageState, Severity};
 use postrider_relay::{OutboxConfig, Preset, Relay, RelayConfig, Thresholds};
 use postrider_testkit::relay::{
     Act, RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset,
@@ -117,7 +117,7 @@ async fn the_report_has_types_states_and_dead_letters(db: TestDb) {
     preset.backoff.max = hour;
     let config = RelayConfig { report_every: Duration::from_millis(300), ..quick_config(&folder) };
     let relay = RunningRelay::start(relay(&db, config, preset, &sink, &people));
-    let complete = |message: &postrider_relay::alert::Message| {
+    let complete = |message: &postrider_relay::alerts::Message| {
         let field = |name, value: &str| message.fields.contains(&(name, value.to_owned()));
         message.state == MessageState::Report
             && field("by type and state", "Late FAILED 1")

@@ -24,7 +24,7 @@ struct Watched {
     relay: RunningRelay,
     sink: std::sync::Arc<ScriptedSink>,
     alerts: RecordedAlerts,
-    book: std::sync::Arc<postrider_relay::alert::AlertBook>,
+    book: std::sync::Arc<postrider_relay::alerts::AlertBook>,
     _folder: TempFolder,
 }
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use postrider::Event;
 use postrider::store::DeadReason;
-use postrider_relay::policy::{RETRY_AFTER_MAX, Settlement, decide};
+use postrider_relay::outcome::RETRY_AFTER_MAX;
+use postrider_relay::policy::{Settlement, decide};
 use postrider_relay::{Backoff, Cause, HealthView, Outcome, Preset};
 use postrider_testkit::relay::held_event;
 use proptest::prelude::*;

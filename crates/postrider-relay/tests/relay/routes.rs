@@ -1,7 +1,7 @@
 //! Destinations of events: routes, their filters, and templates.
 
 use postrider::Event;
-use postrider_relay::template::{Template, percent_encoded, verbatim};
+use postrider_relay::message::template::{Template, percent_encoded, verbatim};
 use postrider_relay::{EventView, Outcome, RouteSettings, Router};
 use postrider_testkit::relay::held_event;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider::store::StoreKind;
 use postrider::{Event, NewEvent};
-use postrider_relay::backup::read;
+use postrider_relay::delivery::backup::read;
 use postrider_relay::{OutboxConfig, Relay};
 use postrider_testkit::conformance::steps::order;
 use postrider_testkit::relay::{
@@ -140,7 +140,7 @@ async fn with_neither_table_nor_file_the_alert_carries_the_event(db: TestDb) {
     let ids = db.append(&[bad(1), bad(2)]).await;
     until_marked(&db, 2).await;
     for id in &ids {
-        let of_event = |sent: Vec<postrider_relay::alert::Message>| {
+        let of_event = |sent: Vec<postrider_relay::alerts::Message>| {
             let about = ("id", id.to_string());
             sent.into_iter().find(|alert| {
                 alert.title.contains("could be saved nowhere else") && alert.fields.contains(&about)

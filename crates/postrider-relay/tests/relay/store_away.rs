@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use postrider::store::{Database, StoreKind};
 use postrider::{ConnectOptions, Event, NewEvent, connect};
-use postrider_relay::backup::read;
+use postrider_relay::delivery::backup::read;
 use postrider_relay::{OutboxConfig, Relay, RelayConfig};
 use postrider_testkit::buffer::{TestBuffer, saved};
 use postrider_testkit::relay::{

@@ -6,7 +6,7 @@ use std::time::Duration;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use postrider::store::StoreKind;
 use postrider::{Event, NewEvent};
-use postrider_relay::alert::{Alert, AlertSettings, Dispatcher, Severity};
+use postrider_relay::alerts::{Alert, AlertSettings, Dispatcher, Severity};
 use postrider_relay::{Backoff, OutboxConfig, Preset, Relay, RelayConfig, telemetry};
 use postrider_testkit::conformance::steps::order;
 use postrider_testkit::relay::{

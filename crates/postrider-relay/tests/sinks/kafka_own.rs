@@ -54,7 +54,7 @@ async fn a_message_above_the_sinks_own_limit_is_rejected_by_name() {
     let mut events = events_of_keys(1, 4, 2);
     events[1].payload = "x".repeat(3_000);
     let outcomes = deliver(&sink, &events, true).await;
-    let Outcome::Unfit { error } = &outcomes[1] else { panic!("{outcomes:?}") };
+    let Outcome::CannotEncode { error } = &outcomes[1] else { panic!("{outcomes:?}") };
     assert!(error.contains("message_bytes_max") && error.contains("2000"), "{error}");
     assert_eq!(outcomes[3], Outcome::Untried, "behind it");
     assert_eq!([&outcomes[0], &outcomes[2]], [&Outcome::Delivered; 2]);
@@ -90,7 +90,7 @@ async fn a_topic_that_an_event_names_and_nobody_made_is_a_rejection_of_that_even
     assert_eq!([&outcomes[0], &outcomes[3]], [&Outcome::Delivered; 2]);
     let Outcome::Rejected { error, .. } = &outcomes[1] else { panic!("{outcomes:?}") };
     assert!(error.contains("does not exist"), "{error}");
-    let Outcome::Unfit { error } = &outcomes[2] else { panic!("{outcomes:?}") };
+    let Outcome::CannotEncode { error } = &outcomes[2] else { panic!("{outcomes:?}") };
     assert!(error.contains("ASCII"), "{error}");
     topic.remove().await;
 }

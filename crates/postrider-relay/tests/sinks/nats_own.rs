@@ -42,7 +42,7 @@ async fn a_subject_that_an_event_makes_and_no_stream_takes_is_a_rejection_of_tha
     assert_eq!([&outcomes[0], &outcomes[3]], [&Outcome::Delivered; 2]);
     let Outcome::Rejected { error, .. } = &outcomes[1] else { panic!("{outcomes:?}") };
     assert!(error.contains("no stream"), "{error}");
-    let Outcome::Unfit { error } = &outcomes[2] else { panic!("{outcomes:?}") };
+    let Outcome::CannotEncode { error } = &outcomes[2] else { panic!("{outcomes:?}") };
     assert!(error.contains("no spaces"), "{error}");
     stream.remove().await;
 }
@@ -87,7 +87,9 @@ async fn a_subject_longer_than_a_line_is_a_rejection_of_that_event() {
     let outcomes = deliver(&sink, &events, false).await;
     for (index, outcome) in outcomes.iter().enumerate() {
         match index {
-            20 | 22 => assert!(matches!(outcome, Outcome::Unfit { .. }), "{index}: {outcome:?}"),
+            20 | 22 => {
+                assert!(matches!(outcome, Outcome::CannotEncode { .. }), "{index}: {outcome:?}")
+            }
             _ => assert_eq!(*outcome, Outcome::Delivered, "event {index}"),
         }
     }
@@ -123,7 +125,7 @@ async fn an_event_cannot_name_a_subject_of_the_server() {
     assert_eq!(deliver(&sink, &[kept], false).await, [Outcome::Delivered]);
     for subject in [purge.as_str(), "_INBOX.someone.1"] {
         let outcomes = deliver(&sink, &[to(2, subject)], false).await;
-        assert!(matches!(outcomes[0], Outcome::Unfit { .. }), "{subject}: {outcomes:?}");
+        assert!(matches!(outcomes[0], Outcome::CannotEncode { .. }), "{subject}: {outcomes:?}");
     }
     assert_eq!(stream.arrived().await.len(), 1, "nothing was purged");
     let template = Some("$JS.{event_type}".to_owned());

@@ -68,7 +68,7 @@ async fn a_routing_key_that_is_too_long_is_a_rejection_of_that_event() {
     let sink = sink(exchange.settings());
     let long = Event { event_type: "世".repeat(100), ..held_event(1) };
     let outcomes = deliver(&sink, &[long, held_event(2)], false).await;
-    let Outcome::Unfit { error } = &outcomes[0] else { panic!("{outcomes:?}") };
+    let Outcome::CannotEncode { error } = &outcomes[0] else { panic!("{outcomes:?}") };
     assert!(error.contains("300 bytes") && error.contains("255"), "{error}");
     assert_eq!(outcomes[1], Outcome::Delivered);
     exchange.remove().await;
@@ -86,7 +86,7 @@ async fn headers_larger_than_a_frame_are_a_rejection_of_that_event() {
     let mut events = events_of_keys(1, 50, 5);
     events[20] = with_header(21, "note", &"x".repeat(200_000));
     let outcomes = deliver(&sink, &events, false).await;
-    let Outcome::Unfit { error } = &outcomes[20] else { panic!("{:?}", outcomes[20]) };
+    let Outcome::CannotEncode { error } = &outcomes[20] else { panic!("{:?}", outcomes[20]) };
     let numbers: Vec<usize> =
         error.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
     let [bytes, bytes_max] = numbers[..] else { panic!("{error}") };
@@ -96,7 +96,7 @@ async fn headers_larger_than_a_frame_are_a_rejection_of_that_event() {
     let events = [fitting, fitting + 1].map(|length| with_header(22, "note", &"x".repeat(length)));
     let outcomes = deliver(&sink, &events, false).await;
     assert_eq!(outcomes[0], Outcome::Delivered);
-    assert!(matches!(outcomes[1], Outcome::Unfit { .. }), "{outcomes:?}");
+    assert!(matches!(outcomes[1], Outcome::CannotEncode { .. }), "{outcomes:?}");
     assert_eq!(exchange.arrived().await.len(), 50);
     exchange.remove().await;
 }

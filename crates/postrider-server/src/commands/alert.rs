@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_relay::alert::{LogChannel, Message, Subscription};
+use postrider_relay::alerts::{LogChannel, Message, Subscription};
 use serde::Serialize;
 
 use crate::cli::AlertCommand;

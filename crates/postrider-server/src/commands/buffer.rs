@@ -6,7 +6,8 @@ use std::sync::Arc;
 use postrider::StoreError;
 use postrider::buffer::{BufferLook, ListedBatch};
 use postrider::store::{Application, BatchState};
-use postrider_relay::{BufferConfig, backup, recover_buffers};
+use postrider_relay::delivery::backup;
+use postrider_relay::{BufferConfig, recover_buffers};
 use serde::Serialize;
 
 use super::buffer_books::BufferReconciliation;

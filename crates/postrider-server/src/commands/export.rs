@@ -9,7 +9,7 @@ use std::time::Duration;
 use chrono::Utc;
 use postrider::store::{DlqFilter, ImportEntry, Imported, Page};
 use postrider::{Outbox, Status, StoreError};
-use postrider_relay::backup::{self, BackupFiles, Record};
+use postrider_relay::delivery::backup::{self, BackupFiles, Record};
 use serde::Serialize;
 
 use crate::cli::ExportArgs;

@@ -8,8 +8,9 @@ use std::time::Duration;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use postrider::Appender;
 use postrider::store::{Database, Finding, OnSuccess, StoreKind, Verdict};
+use postrider_relay::delivery::backup;
 use postrider_relay::gateway::Gateway;
-use postrider_relay::{OutboxConfig, Relay, backup, telemetry};
+use postrider_relay::{OutboxConfig, Relay, telemetry};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use postrider_relay::Thresholds;
-use postrider_relay::alert::{
+use postrider_relay::alerts::{
     DiscordChannel, EmailChannel, EmailSettings, MailSecurity, Severity, SlackChannel,
     Subscription, WebhookChannel,
 };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use postrider::store::OnSuccess;
 use postrider::{Dedupe, Outbox, OutboxSpec};
-use postrider_relay::alert::{AlertSettings, Subscription};
+use postrider_relay::alerts::{AlertSettings, Subscription};
 use postrider_relay::gateway::GatewaySink;
 use postrider_relay::sinks::{ChatSink, LogSink, NullSink};
 use postrider_relay::{

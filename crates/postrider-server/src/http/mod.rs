@@ -26,7 +26,7 @@ use axum::routing::get;
 use metrics_exporter_prometheus::PrometheusHandle;
 use postrider::store::Database;
 use postrider::{Appender, Outbox};
-use postrider_relay::alert::AlertBook;
+use postrider_relay::alerts::AlertBook;
 use postrider_relay::gateway::Gateway;
 use postrider_relay::{DestinationBook, RateLimit, Waker};
 use tokio_util::sync::CancellationToken;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
-use postrider_relay::alert::{Channel, Message, MessageState, NotSent, Severity, Subscription};
+use postrider_relay::alerts::{Channel, Message, MessageState, NotSent, Severity, Subscription};
 use tokio::sync::watch;
 
 use crate::PATIENCE;

@@ -111,7 +111,7 @@ pub async fn an_event_without_usable_headers_is_rejected_alone<D: Destination>(d
     events[1].headers = Some("no JSON".to_owned());
     let sink = destination.sink();
     let outcomes = deliver(&*sink, &events, false).await;
-    assert!(matches!(outcomes[1], Outcome::Unfit { .. }), "{outcomes:?}");
+    assert!(matches!(outcomes[1], Outcome::CannotEncode { .. }), "{outcomes:?}");
     assert_eq!([&outcomes[0], &outcomes[2]], [&Outcome::Delivered; 2]);
     assert_eq!(arrived(destination, 2).await.len(), 2);
 }
@@ -177,7 +177,7 @@ pub async fn a_part_that_is_too_large_is_refused_and_the_others_arrive<D: Destin
         for (index, outcome) in outcomes.iter().enumerate() {
             match index {
                 15 => assert!(
-                    matches!(outcome, Outcome::Unfit { .. } | Outcome::Rejected { .. }),
+                    matches!(outcome, Outcome::CannotEncode { .. } | Outcome::Rejected { .. }),
                     "{outcome:?}"
                 ),
                 _ => assert_eq!(*outcome, Outcome::Delivered, "event {index}"),

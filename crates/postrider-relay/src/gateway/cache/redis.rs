@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::super::answer::TIME_DIGITS;
 use super::super::changes::{self, Change};
 use super::{Answer, Keep, Kept, Key, Times};
-use crate::sink::Outcome;
+use crate::outcome::Outcome;
 use crate::sinks::redis::connection::Server;
 use crate::telemetry::{self, label};
 

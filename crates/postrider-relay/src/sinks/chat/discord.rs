@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::Chat;
-use crate::body::Escape;
+use crate::message::body::Escape;
 use crate::sinks::http::Answer;
 
 pub(super) const CHAT: Chat = Chat {

@@ -16,11 +16,13 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, RequestBuilder};
 use url::Url;
 
-use crate::body::{Body, Escape};
-use crate::routes::RouteSettings;
-use crate::sink::{Batch, Outcome, Sink, SinkError};
-use crate::sinks::http::{Answer, Dialect, Exchange, Target, Targets, client_for};
-use crate::view::EventView;
+use crate::http::client_for;
+use crate::message::body::{Body, Escape};
+use crate::message::routes::RouteSettings;
+use crate::message::view::EventView;
+use crate::outcome::Outcome;
+use crate::sink::{Batch, Sink, SinkError};
+use crate::sinks::http::{Answer, Dialect, Exchange, Target, Targets};
 
 /// Settings of a chat sink.
 #[derive(Debug, Clone)]
@@ -147,7 +149,7 @@ impl Dialect for ChatSink {
         view: &EventView<'_>,
     ) -> Result<RequestBuilder, Outcome> {
         let rendered = self.template.render(view);
-        let rendered = rendered.map_err(|error| Outcome::Unfit { error })?;
+        let rendered = rendered.map_err(|error| Outcome::CannotEncode { error })?;
         let body = match self.whole {
             true => rendered,
             false => (self.chat.message)(&cut(&rendered, self.chat.text_chars_max)).to_string(),

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::Chat;
-use crate::body::Escape;
+use crate::message::body::Escape;
 
 pub(super) const CHAT: Chat = Chat {
     text: "*{{ event_type }}* {{ aggregate_type }} {{ aggregate_id }}\n\

@@ -7,7 +7,7 @@ use postrider::limits;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 
-use crate::sink::{Cause, Outcome};
+use crate::outcome::{Cause, Outcome};
 
 /// Maximum bytes of a response body that are kept for the dead letter.
 const DETAIL_BYTES_MAX: usize = 4_096;
@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
     use crate::fuzz;
-    use crate::policy::RETRY_AFTER_MAX;
+    use crate::outcome::RETRY_AFTER_MAX;
 
     /// Under a rate limit other events are accepted all the time; an event must not spend an
     /// attempt for that.

@@ -13,12 +13,12 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::answer::Answer;
-use super::client::{connection_error, denied};
-use super::guard;
 use super::targets::{Target, Targets, host_of};
-use crate::policy::RETRY_AFTER_MAX;
-use crate::sink::{Batch, Cause, Outcome};
-use crate::view::EventView;
+use crate::http::{connection_error, denied, guard};
+use crate::message::view::EventView;
+use crate::outcome::RETRY_AFTER_MAX;
+use crate::outcome::{Cause, Outcome};
+use crate::sink::Batch;
 
 /// `Down` outcomes of one host in one call, after which the rest of the call is not tried.
 const DOWN_PER_CALL_MAX: u32 = 5;
@@ -63,11 +63,11 @@ pub(crate) struct Exchange {
     pub(crate) deny_private_addresses: bool,
     /// Whether response bodies are kept.
     pub(crate) keep_response: bool,
-    pub(crate) places: Mutex<HashMap<String, Arc<Place>>>,
+    pub(crate) places: Mutex<HashMap<String, Arc<Permit>>>,
 }
 
 /// The limit and the pause of one host or webhook, shared by the requests of all calls.
-pub(crate) struct Place {
+pub(crate) struct Permit {
     free: Semaphore,
     paused_until: Mutex<Option<Instant>>,
 }
@@ -249,7 +249,7 @@ impl Exchange {
         connected.map(drop).map_err(|error| error.to_string())
     }
 
-    fn place(&self, name: &str) -> Arc<Place> {
+    fn place(&self, name: &str) -> Arc<Permit> {
         let mut places = lock(&self.places);
         if let Some(place) = places.get(name) {
             return Arc::clone(place);
@@ -257,13 +257,13 @@ impl Exchange {
         let name = if places.len() >= PLACES_MAX { "" } else { name };
         let place = places.entry(name.to_owned()).or_insert_with(|| {
             let free = Semaphore::new(self.at_once_max);
-            Arc::new(Place { free, paused_until: Mutex::new(None) })
+            Arc::new(Permit { free, paused_until: Mutex::new(None) })
         });
         Arc::clone(place)
     }
 }
 
-impl Place {
+impl Permit {
     fn pause(&self, time: Duration) {
         let until = Instant::now().checked_add(time.min(RETRY_AFTER_MAX));
         let mut paused_until = lock(&self.paused_until);
@@ -301,7 +301,7 @@ impl Call<'_> {
 /// Returns the outcome of an event that the guard refused.
 fn refused(denied: &guard::Denied, target: &Target<'_>) -> Outcome {
     match target.host_by_event {
-        true => Outcome::Unfit { error: denied.to_string() },
+        true => Outcome::CannotEncode { error: denied.to_string() },
         // Not caused by this event, so it must not become a dead letter.
         false => down(denied.to_string(), Cause::Destination),
     }

@@ -1,10 +1,7 @@
 //! One HTTP request per event.
 
 mod answer;
-mod client;
 mod exchange;
-mod guard;
-mod signature;
 mod targets;
 
 use std::borrow::Cow;
@@ -23,18 +20,18 @@ use url::Url;
 pub(crate) use self::answer::Answer;
 #[cfg(feature = "gateway")]
 pub(crate) use self::answer::{Meaning, asked_wait, meaning};
-pub(crate) use self::client::{client, client_for, connection_error};
 pub(crate) use self::exchange::{Dialect, Exchange};
-pub(crate) use self::signature::Signer;
 pub(crate) use self::targets::{Target, Targets};
 #[cfg(feature = "gateway")]
 pub(crate) use self::targets::{dot_segments, host_of};
-use crate::body::{Body, Escape};
-use crate::message::{Envelope, EnvelopeSettings};
-use crate::routes::RouteSettings;
-use crate::sink::{Batch, Outcome, Sink, SinkError};
-use crate::template::percent_encoded;
-use crate::view::EventView;
+use crate::http::{Signer, client_for};
+use crate::message::body::{Body, Escape};
+use crate::message::envelope::{Envelope, EnvelopeSettings};
+use crate::message::routes::RouteSettings;
+use crate::message::template::percent_encoded;
+use crate::message::view::EventView;
+use crate::outcome::Outcome;
+use crate::sink::{Batch, Sink, SinkError};
 
 /// Prefix of CloudEvents attributes in headers.
 const ATTRIBUTE_PREFIX: &str = "ce-";
@@ -72,7 +69,7 @@ pub struct HttpSettings {
     pub name: String,
     /// Method, such as `POST`.
     pub method: String,
-    /// Template of the URL for events that no route takes; see [`crate::template`].
+    /// Template of the URL for events that no route takes; see [`crate::message::template`].
     pub url: Option<String>,
     /// Routes to other URLs.
     pub routes: Vec<RouteSettings>,
@@ -222,7 +219,8 @@ impl Dialect for HttpSink {
         url: Url,
         view: &EventView<'_>,
     ) -> Result<RequestBuilder, Outcome> {
-        let (headers, body) = self.prepare(view).map_err(|error| Outcome::Unfit { error })?;
+        let (headers, body) =
+            self.prepare(view).map_err(|error| Outcome::CannotEncode { error })?;
         let request = client.request(self.method.clone(), url).headers(headers);
         Ok(if self.sends_body() { request.body(body) } else { request })
     }

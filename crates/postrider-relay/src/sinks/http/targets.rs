@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use url::Url;
 
-use crate::routes::{RouteSettings, Router};
-use crate::sink::Outcome;
-use crate::template::{Template, percent_encoded};
-use crate::view::EventView;
+use crate::message::routes::{RouteSettings, Router};
+use crate::message::template::{Template, percent_encoded};
+use crate::message::view::EventView;
+use crate::outcome::Outcome;
 
 /// The URLs of a sink.
 pub(crate) struct Targets {
@@ -50,9 +50,9 @@ impl Targets {
     /// Returns the target of an event.
     ///
     /// # Errors
-    /// `NoRoute` if there is none, `Unfit` if the event does not result in a valid URL.
+    /// `NoRoute` if there is none, `CannotEncode` if the event does not result in a valid URL.
     pub(crate) fn target(&self, view: &EventView<'_>) -> Result<Target<'_>, Outcome> {
-        let unfit = |error: String| Err(Outcome::Unfit { error });
+        let unfit = |error: String| Err(Outcome::CannotEncode { error });
         let picked = self.router.pick(view)?;
         let target = |url: Url| {
             let host = match &self.hosts[picked] {

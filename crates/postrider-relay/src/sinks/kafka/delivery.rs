@@ -16,10 +16,11 @@ use super::answers::{Meaning, ends_producer, meaning};
 use super::producer::{Call, Producer, Record, Report, Trouble};
 use super::settings::Kind;
 use super::{KafkaSink, check, check_topic};
-use crate::message::Message;
-use crate::sink::{Batch, Cause, Outcome};
-use crate::template::verbatim;
-use crate::view::EventView;
+use crate::message::envelope::Message;
+use crate::message::template::verbatim;
+use crate::message::view::EventView;
+use crate::outcome::{Cause, Outcome};
+use crate::sink::Batch;
 
 /// `Down` outcomes in one call, after which the rest of the call is `Untried`. A `Down` is about
 /// the brokers and not about the event, but the relay may charge it to the event.
@@ -52,7 +53,7 @@ impl<'a> Routed<'a> {
     /// # Errors
     /// Returns the outcome of an event that cannot be turned into a message.
     fn of(sink: &'a KafkaSink, view: &'a EventView<'a>) -> Result<Self, Outcome> {
-        let unfit = |error: String| Outcome::Unfit { error };
+        let unfit = |error: String| Outcome::CannotEncode { error };
         let topic = sink.router.resolve(view, verbatim)?;
         check_topic(&topic)
             .map_err(|error| unfit(format!("the event makes topic `{topic}`: {error}")))?;

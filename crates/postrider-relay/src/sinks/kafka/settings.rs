@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rdkafka::ClientConfig;
 
-use crate::message::EnvelopeSettings;
-use crate::routes::RouteSettings;
+use crate::message::envelope::EnvelopeSettings;
+use crate::message::routes::RouteSettings;
 
 /// Settings of a Kafka sink.
 #[derive(Clone)]

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::NatsSettings;
-use crate::sink::{Cause, Outcome};
+use crate::outcome::{Cause, Outcome};
 
 /// Acknowledgements awaited at the same time: enough for several batches of the largest size.
 const ACKS_MAX: usize = 65_536;

@@ -12,7 +12,7 @@ use lapin::uri::AMQPUri;
 use lapin::{Channel, Connection, ConnectionProperties, ErrorKind, ExchangeKind};
 use tokio::time::Instant;
 
-use crate::sink::{Cause, Outcome};
+use crate::outcome::{Cause, Outcome};
 
 /// Channels that are kept for the next call.
 const IDLE_CHANNELS_MAX: usize = 8;

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use super::connection::{down, meaning, refused, unreachable};
 use super::node::{Access, Failure, Node, silence};
 use super::shards::{Shard, shards, slot, with_host};
-use crate::sink::Outcome;
+use crate::outcome::Outcome;
 
 /// How often a call follows a slot that has moved.
 const REDIRECTS_MAX: u32 = 3;

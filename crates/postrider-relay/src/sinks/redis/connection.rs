@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::cluster::Cluster;
 use super::node::{Access, Failure, Node};
-use crate::sink::{Cause, Outcome};
+use crate::outcome::{Cause, Outcome};
 
 /// A server or a cluster, connected on first use and again after a connection broke.
 pub(crate) struct Server {

@@ -20,11 +20,12 @@ use postrider::Event;
 use redis::{Cmd, Pipeline, Value};
 
 use self::connection::{Server, down, meaning};
-use crate::message::{Envelope, EnvelopeSettings};
-use crate::routes::{RouteSettings, Router};
-use crate::sink::{Batch, Outcome, Sink, SinkError};
-use crate::template::verbatim;
-use crate::view::EventView;
+use crate::message::envelope::{Envelope, EnvelopeSettings};
+use crate::message::routes::{RouteSettings, Router};
+use crate::message::template::verbatim;
+use crate::message::view::EventView;
+use crate::outcome::Outcome;
+use crate::sink::{Batch, Sink, SinkError};
 
 /// Prefix of CloudEvents attributes among the fields of an entry.
 const ATTRIBUTE_PREFIX: &str = "ce_";
@@ -42,7 +43,7 @@ pub struct RedisSettings {
     pub ca: Option<PathBuf>,
     /// Whether it is a cluster; absent: if the URL names several nodes.
     pub cluster: Option<bool>,
-    /// Template of the stream for events that no route takes; see [`crate::template`].
+    /// Template of the stream for events that no route takes; see [`crate::message::template`].
     pub stream: Option<String>,
     /// Routes to other streams.
     pub routes: Vec<RouteSettings>,
@@ -130,7 +131,7 @@ impl RedisSink {
         let message = self
             .envelope
             .message(&view, Cow::Borrowed(&event.payload), ATTRIBUTE_PREFIX)
-            .map_err(|error| Outcome::Unfit { error })?;
+            .map_err(|error| Outcome::CannotEncode { error })?;
         let mut command = redis::cmd("XADD");
         command.arg(stream.as_ref());
         if let Some(length) = self.stream_length_max {

@@ -72,7 +72,7 @@ async fn replay(scene: &Scene, event: Event) -> Outcome {
 }
 
 fn assert_superseded(outcome: &Outcome) {
-    let Outcome::Unfit { error } = outcome else { panic!("{outcome:?}") };
+    let Outcome::CannotEncode { error } = outcome else { panic!("{outcome:?}") };
     assert!(error.starts_with("superseded"), "{error}");
 }
 

@@ -43,7 +43,7 @@ async fn a_saved_call_is_made_only_by_a_method_that_callers_have(db: TestDb) {
     ] {
         let call = json!({ "method": method, "target": "/a", "idempotency_key": key });
         match replay(&scene, call).await {
-            Outcome::Unfit { error } => assert!(error.contains(named), "{error}"),
+            Outcome::CannotEncode { error } => assert!(error.contains(named), "{error}"),
             other => panic!("{method}: {other:?}"),
         }
     }
@@ -83,7 +83,7 @@ async fn a_saved_call_that_cannot_be_sent_is_not_an_outage(db: TestDb) {
         json!({ "method": "PUT", "target": "/a", "idempotency_key": "a\nb" }),
     ] {
         let outcome = replay(&scene, call).await;
-        assert!(matches!(&outcome, Outcome::Unfit { .. }), "{outcome:?}");
+        assert!(matches!(&outcome, Outcome::CannotEncode { .. }), "{outcome:?}");
     }
     assert!(scene.asked().is_empty());
 }
@@ -93,7 +93,7 @@ async fn a_saved_call_does_not_leave_the_base_path(db: TestDb) {
     for target in ["/../admin", "/..%2fadmin", "/a/..%5Cadmin", "/..;x/admin", "/%252e%252e/admin"]
     {
         let outcome = replay(&scene, json!({ "method": "GET", "target": target })).await;
-        assert!(matches!(&outcome, Outcome::Unfit { .. }), "{target}: {outcome:?}");
+        assert!(matches!(&outcome, Outcome::CannotEncode { .. }), "{target}: {outcome:?}");
     }
     assert!(scene.asked().is_empty());
 }

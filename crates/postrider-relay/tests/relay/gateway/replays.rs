@@ -47,7 +47,7 @@ async fn a_repeat_gives_its_place_to_a_caller_who_came_while_it_waited_for_one(d
     assert!(poll!(&mut caller).is_pending());
     scene.server.open();
     let (_, outcomes, answer) = tokio::join!(busy, repeat, caller);
-    assert_eq!((answer.status().as_u16(), outcomes), (200, vec![Outcome::Needless]));
+    assert_eq!((answer.status().as_u16(), outcomes), (200, vec![Outcome::AlreadyDone]));
     assert_eq!(scene.asked(), ["/v1/busy", "/v1/character/1"], "one call for both");
 }
 
@@ -75,7 +75,7 @@ async fn a_change_that_a_caller_saw_refused_is_not_done(db: TestDb) {
     let sink = GatewaySink::new(Arc::clone(&scene.upstream));
     let payload = r#"{"method":"POST","target":"/points","idempotency_key":"order-1","body":"{}"}"#;
     let events = saved(payload);
-    for (status, outcome) in [(422, Outcome::Untried), (200, Outcome::Needless)] {
+    for (status, outcome) in [(422, Outcome::Untried), (200, Outcome::AlreadyDone)] {
         scene.says(move |request| match status {
             200 => hello(request),
             status => Says::Status(status),

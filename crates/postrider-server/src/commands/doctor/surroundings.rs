@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use chrono::{TimeDelta, Utc};
 use postrider::StoreError;
 use postrider::store::{Database, Finding};
-use postrider_relay::{OutboxConfig, backup};
+use postrider_relay::OutboxConfig;
+use postrider_relay::delivery::backup;
 
 /// Clocks that differ by more are told. Nothing depends on it, but people compare logs and tables.
 const CLOCK_DIFFERENCE_MAX: TimeDelta = TimeDelta::seconds(2);

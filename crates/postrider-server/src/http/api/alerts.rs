@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use chrono::{DateTime, Utc};
-use postrider_relay::alert::{AlertEntry, Severity};
+use postrider_relay::alerts::{AlertEntry, Severity};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -11,7 +11,7 @@ use chrono::Utc;
 use futures_util::stream::try_unfold;
 use postrider::store::{DlqFilter, ImportEntry, Imported, Page};
 use postrider::{Outbox, StoreError};
-use postrider_relay::backup::{self, Contents, Record};
+use postrider_relay::delivery::backup::{self, Contents, Record};
 use serde::Serialize;
 use utoipa::ToSchema;
 
