@@ -7,6 +7,7 @@
 //! and the smallest run that still fails is shown.
 
 mod actors;
+mod alerts;
 mod checker;
 mod database;
 mod lanes;

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use crate::alerts::AlertCheck;
 use crate::actors::{break_destination, break_server, write, writers_of};
 use crate::checker::{Counts, Violation};
 use crate::scenario::Scenario;
@@ -249,7 +250,7 @@ fn relay(world: &Arc<World>, process: &Arc<Process>) -> Relay {
     for outbox in outboxes(world, process) {
         relay = relay.outbox(outbox);
     }
-    relay
+    relay.alert_channel(AlertCheck::subscribed(world))
 }
 
 fn outboxes(world: &Arc<World>, process: &Arc<Process>) -> Vec<OutboxConfig> {

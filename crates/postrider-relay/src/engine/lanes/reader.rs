@@ -194,6 +194,10 @@ impl Reader {
         let served: LaneSet = self.owned.iter().map(|lane| lane.lane).collect();
         let lost = served.without(ours);
         if !lost.is_empty() {
+            // A relay that was declared dead has lost its lanes, too. A call that checks the lease
+            // tells the two apart, whatever happened since the list was read.
+            let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
+            self.store().take_lanes(outbox, lease, 0).await?;
             return Err(StoreError::HistoryChanged(format!(
                 "{} lanes of this relay belong to others in the store, although its lease holds",
                 lost.len()

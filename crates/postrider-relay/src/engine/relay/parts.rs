@@ -90,13 +90,10 @@ impl Parts {
         stop: &CancellationToken,
     ) -> Self {
         let Alerting { alerts, dispatcher, store_answers } = alerting;
-        let (tracer, exporter) = match relay.traces.take() {
-            Some(settings) => {
-                let (tracer, exporter) = trace::start(settings, &relay.config.host);
-                (Some(tracer), Some(tokio::spawn(exporter.run(signals.alerts.clone()))))
-            }
-            None => (None, None),
-        };
+        let traces = relay.traces.take();
+        let started = traces.map(|settings| trace::start(settings, &relay.config.host));
+        let (tracer, exporter) = started.unzip();
+        let exporter = exporter.map(|exporter| tokio::spawn(exporter.run(signals.alerts.clone())));
         #[cfg(feature = "buffer")]
         let buffers = std::mem::take(&mut relay.buffers);
         let relay = &*relay;
