@@ -12,8 +12,8 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::alerts::AlertCheck;
 use crate::actors::{break_destination, break_server, write, writers_of};
+use crate::alerts::AlertCheck;
 use crate::checker::{Counts, Violation};
 use crate::scenario::Scenario;
 use crate::sink::SimulatedSink;
