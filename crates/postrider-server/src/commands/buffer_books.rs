@@ -51,7 +51,7 @@ impl BufferReconciliation {
             before = after;
             tokio::time::sleep(LOOK_AGAIN_AFTER).await;
         }
-        // The buffer never paused: Redis's own figures are one consistent snapshot in any case.
+        // The buffer kept changing: Redis's own figures are still one consistent snapshot.
         let recorded = store.batch_book(buffer.name()).await?;
         Ok(Self::judge(buffer.name(), &before, recorded, None))
     }

@@ -102,7 +102,7 @@ pub(crate) async fn import(
             Ok(Imported::Restored) => report.restored += 1,
             Ok(Imported::Live) => report.live += 1,
             Ok(Imported::Known) => report.known += 1,
-            // An event that cannot be held must not keep the others from being restored.
+            // An event that the store refuses must not keep the others from being restored.
             Err(StoreError::Refused(why)) => report.damaged.push(why),
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! `postrider bench inbox`: the cost of recognising each event for a consumer.
+//! `postrider bench inbox`: the cost of deduplicating events for a consumer.
 
 use std::ops::Range;
 use std::sync::Arc;

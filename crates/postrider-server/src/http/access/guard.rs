@@ -42,7 +42,7 @@ pub(crate) async fn admit(
         }
     };
     // Appends and calls of gateways are not limited here, since they are what the store and the
-    // gateways are for; their connections limit them.
+    // gateways are for; the number of connections limits them.
     let appends = request.method() == Method::POST && path == Some(APPEND_PATH);
     if !appends
         && !calls

@@ -78,8 +78,8 @@ fn bound<K: Clone + std::hash::Hash + Eq>(limiter: &Keyed<K>) {
     }
 }
 
-/// Returns the /64 network of an IPv6 address: whoever has one address has the other 2⁶⁴ of its
-/// network as well. An IPv4 address stays as it is.
+/// Returns the /64 network of an IPv6 address: a client that has one address usually has all 2⁶⁴ of
+/// its network. An IPv4 address stays as it is.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

@@ -152,7 +152,7 @@ pub(super) async fn import(
             Ok(Imported::Restored) => report.restored += 1,
             Ok(Imported::Live) => report.live += 1,
             Ok(Imported::Known) => report.known += 1,
-            // An event that cannot be held must not keep the others from being restored.
+            // An event that the store refuses must not keep the others from being restored.
             Err(StoreError::Refused(reason)) if report.damaged.len() < DAMAGED_MAX => {
                 report.damaged.push(DamagedLine { line: None, reason });
             }
