@@ -13,8 +13,8 @@ use clap::Parser;
 use crate::cli::{Cli, Command};
 use crate::commands::Failure;
 
-/// What one thread allocates for a request another one frees, for which the system's allocator takes
-/// locks.
+/// One thread often frees what another one allocated for a request; the system's allocator takes
+/// locks for that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -27,7 +27,7 @@ async fn main() -> ExitCode {
     }
     match dispatch(cli).await {
         Ok(()) => ExitCode::SUCCESS,
-        // A reader such as `head` that closed the pipe has seen enough.
+        // A reader such as `head` closed the pipe because it has read enough.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }

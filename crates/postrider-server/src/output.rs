@@ -1,4 +1,4 @@
-//! What goes to the terminal: tables and JSON on standard output, the log on standard error.
+//! Terminal output: tables and JSON on standard output, the log on standard error.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -9,8 +9,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::commands::Failure;
 
-/// The server's remarks on statements of our own, such as `DROP … IF EXISTS`, and messages that
-/// RabbitMQ returned, payload included: what becomes of their events is told as for every sink.
+/// Silences two kinds of log entries: PostgreSQL's notices about our own statements, such as
+/// `DROP … IF EXISTS`, and messages that RabbitMQ returned, payload included. The relay reports the
+/// outcome of their events as for every sink.
 const QUIET: &str = "sqlx::postgres::notice=warn,lapin::returned_messages=error";
 
 pub(crate) fn start_log(filter: &str, json: bool) -> Result<(), String> {
@@ -27,9 +28,9 @@ pub(crate) fn start_log(filter: &str, json: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Keeps each entry of the text log on a line of its own. A line end in an error, which may be a
-/// destination's answer, would let it write entries of its own. Escape sequences in values are taken
-/// care of by the log's formatter; those that are left are its colours.
+/// Keeps each entry of the text log on one line. An error may contain a destination's answer, whose
+/// line ends could otherwise forge log entries. The log's formatter already escapes escape
+/// sequences in values; the remaining ones are the log's own colours.
 struct OneLine<W>(W);
 
 impl<W: Write> Write for OneLine<W> {
@@ -37,7 +38,7 @@ impl<W: Write> Write for OneLine<W> {
         let text = String::from_utf8_lossy(entry);
         let line = text.strip_suffix('\n').unwrap_or(&text);
         let line = escaped(line, |c| is_steering(c) && !matches!(c, '\x1b' | '\t'));
-        // At once: lines of two threads must not mix.
+        // In one write, so that lines of two threads do not mix.
         self.0.write_all(format!("{line}\n").as_bytes())?;
         Ok(entry.len())
     }
@@ -47,7 +48,7 @@ impl<W: Write> Write for OneLine<W> {
     }
 }
 
-/// Whether a terminal does something with the character instead of printing it: controls, line and
+/// Returns whether a terminal acts on the character instead of printing it: controls, line and
 /// paragraph separators, and marks that reverse the direction of the text after them.
 fn is_steering(c: char) -> bool {
     let reorders = matches!(
@@ -71,13 +72,13 @@ fn escaped(text: &str, unwanted: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// The text without what a terminal would carry out: an event, or a destination's answer, may hold
-/// escape sequences. Line ends and tabs stay.
+/// Escapes everything in the text that a terminal would act on: an event, or a destination's
+/// answer, may contain escape sequences. Line ends and tabs stay.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_steering(c) && !matches!(c, '\n' | '\t'))
 }
 
-/// Prints text; a closed pipe is an error like any other.
+/// Prints text; a closed pipe is reported as an error, like any other write error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(visible(text).as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)
@@ -86,7 +87,8 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(io::Error::other);
     let text = text.map_err(Failure::Output)?;
-    // JSON itself escapes those below U+0020 only; what is left of these ends its own lines.
+    // JSON only escapes control characters below U+0020; the line ends that remain are those of the
+    // pretty printer.
     let mut shown = String::with_capacity(text.len() + 1);
     for c in text.chars() {
         match is_steering(c) && c != '\n' {
@@ -98,7 +100,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&shown)
 }
 
-/// A table with aligned columns. Numbers go to the right.
+/// A table with aligned columns. Numbers are right-aligned.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
@@ -142,7 +144,7 @@ impl Table {
     }
 }
 
-/// 1234567 as 1,234,567.
+/// Formats 1234567 as 1,234,567.
 pub(crate) fn number(value: impl Into<i128>) -> String {
     let value: i128 = value.into();
     let digits = value.unsigned_abs().to_string();
@@ -159,12 +161,12 @@ pub(crate) fn number(value: impl Into<i128>) -> String {
     }
 }
 
-/// A count, or "10,000+".
+/// Formats a count, or "10,000+".
 pub(crate) fn counted(counted: Counted) -> String {
     format!("{}{}", number(counted.count), if counted.at_least { "+" } else { "" })
 }
 
-/// The start of a text in one line.
+/// Returns the start of a text, on one line.
 pub(crate) fn brief(text: &str, chars_max: usize) -> String {
     let line: String = text.chars().map(|c| if is_steering(c) { ' ' } else { c }).collect();
     match line.chars().count() > chars_max {
@@ -173,7 +175,7 @@ pub(crate) fn brief(text: &str, chars_max: usize) -> String {
     }
 }
 
-/// Seconds as people say them.
+/// Formats seconds for people, such as "2 h 5 min".
 pub(crate) fn age(seconds: i64) -> String {
     match seconds.max(0) {
         s @ 0..60 => format!("{s} s"),

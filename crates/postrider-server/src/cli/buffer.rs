@@ -1,4 +1,4 @@
-//! Write-behind buffers.
+//! The command line of `postrider buffer`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What operators do: events, dead letters, jobs, pauses, the audit trail.
+//! The command line of operators: events, dead letters, jobs, pauses, the audit trail.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -442,18 +442,18 @@ pub(crate) struct AuditArgs {
     pub(crate) page: PageArgs,
 }
 
-/// The user of the operating system.
+/// Returns the user of the operating system.
 pub(super) fn operator() -> String {
     use std::os::unix::fs::MetadataExt;
     ["USER", "LOGNAME"]
         .into_iter()
         .find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()))
-        // In a container neither may be set; the number still tells who it was.
+        // In a container, neither may be set; the user's number still identifies the operator.
         .or_else(|| std::fs::metadata("/proc/self").ok().map(|this| format!("uid {}", this.uid())))
         .unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// A name that fits the audit trail.
+/// Checks that a name fits the audit trail.
 pub(super) fn operator_name(name: &str) -> Result<String, String> {
     match name.chars().count() {
         0..=OPERATOR_CHARS_MAX => Ok(name.to_owned()),

@@ -1,4 +1,4 @@
-//! `postrider outbox adopt`: what an adopted table had before.
+//! `postrider outbox adopt`: imports the rows that an adopted table had before.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::cli::AdoptArgs;
 use crate::commands::{Failure, Opened};
 use crate::output::{self, number};
 
-/// Rows per step; each step is a transaction.
+/// Maximum number of rows per step; each step is a transaction.
 const ROWS_MAX: u32 = 1_000;
-/// How often a step is tried that waited for a lock in vain.
+/// Number of attempts of a step that fails to get a lock in time.
 const TRIES: u32 = 5;
 
-/// What an import has done.
+/// The counts of an import.
 #[derive(Debug, Default)]
 struct Tally {
     seen: u64,
@@ -25,7 +25,8 @@ struct Tally {
     letters: u64,
 }
 
-/// Delivered rows that the next clean-up deletes: on the first night, all that the old relay left.
+/// Delivered rows that the next clean-up will delete: on the first night, everything that the old
+/// relay left.
 struct Expired {
     rows: u64,
     retention: Duration,
@@ -46,7 +47,7 @@ pub(crate) async fn adopt(opened: &Opened, args: &AdoptArgs) -> Result<(), Failu
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let tally = tokio::select! {
         tally = import(opened, &outbox, adoption, args, &bar) => tally?,
-        // What is committed stays; the next call leaves it out.
+        // Committed steps stay; the next call skips their rows.
         _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted),
     };
     bar.finish_and_clear();
@@ -79,7 +80,7 @@ async fn import(
     Ok(tally)
 }
 
-/// One step; somebody else's lock is waited for a few times.
+/// Runs one step; if another session holds a lock, tries again a few times.
 async fn step(
     opened: &Opened,
     outbox: &Outbox,

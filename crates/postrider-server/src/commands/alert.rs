@@ -9,10 +9,10 @@ use crate::cli::AlertCommand;
 use crate::commands::{Context, Failure};
 use crate::output::{self, Table};
 
-/// Time for one channel to take a test message.
+/// Time limit for one channel to accept a test message.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What one channel answered.
+/// The result of a test message on one channel.
 #[derive(Debug, Serialize)]
 struct Tried {
     channel: String,

@@ -26,7 +26,7 @@ pub(crate) async fn buffer(context: &Context, command: BufferCommand) -> Result<
     }
 }
 
-/// All buffers, or the one of that name.
+/// Returns all buffers, or the one with this name.
 fn chosen(opened: &Opened, name: Option<&str>) -> Result<Vec<BufferConfig>, Failure> {
     let all = &opened.built.buffers;
     let found: Vec<BufferConfig> =
@@ -49,7 +49,7 @@ struct Status {
     buffer: String,
     #[serde(flatten)]
     look: BufferLook,
-    /// Batches whose owner is on the list of relays and not fenced.
+    /// Number of batches whose owner is a registered relay that is not fenced.
     live: usize,
 }
 
@@ -57,7 +57,7 @@ async fn status(opened: &Opened, name: Option<&str>, json: bool) -> Result<(), F
     let mut found = Vec::new();
     for config in chosen(opened, name)? {
         let look = config.buffer.look().await?;
-        // After the batches: an owner registers before it moves anything.
+        // Read after the batches: an owner registers before it moves anything.
         let relays = opened.store.relays().await?;
         let lives = |b: &&ListedBatch| relays.iter().any(|r| !r.fenced && r.relay_id == b.owner);
         let live = look.batches.iter().filter(lives).count();
@@ -117,9 +117,9 @@ async fn recover(opened: &Opened, name: Option<&str>, json: bool) -> Result<(), 
 #[derive(Debug, Default, Serialize)]
 struct ImportReport {
     imported: usize,
-    /// Saved before.
+    /// Entries that were already saved.
     known: usize,
-    /// Not saved, and why.
+    /// Entries that were not saved, with the reason.
     refused: Vec<String>,
 }
 
@@ -183,7 +183,7 @@ async fn import_one(
     opened.store.import_batch(&batch, &config.target, operator).await
 }
 
-/// The books of all buffers, for `reconcile`.
+/// Reconciles the ledgers of all buffers, for `reconcile`.
 pub(crate) async fn books(opened: &Opened) -> Result<Vec<BufferReconciliation>, Failure> {
     let mut found = Vec::new();
     for config in &opened.built.buffers {

@@ -1,5 +1,5 @@
-//! The books of a buffer: what Redis counted when it moved entries, against what became of them in
-//! Redis and in the database.
+//! The ledger of a buffer: compares the counts that Redis made when it moved entries with the
+//! outcomes of those entries in Redis and in the database.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use serde::Serialize;
 use crate::commands::Failure;
 use crate::output::{Table, number};
 
-/// Looks for a moment at which nothing was moved or ended between the two books.
+/// Number of attempts to read both ledgers without a move or an end of a batch in between.
 const LOOKS_MAX: usize = 20;
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// The books of one buffer, in entries.
+/// The ledger of one buffer, in entries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct BufferReconciliation {
     pub(crate) buffer: String,
@@ -25,13 +25,13 @@ pub(crate) struct BufferReconciliation {
     given_back: u64,
     dead: u64,
     waiting: u64,
-    /// What the database has recorded.
+    /// The totals in the database.
     recorded: BatchBook,
-    /// What does not agree, in words.
+    /// Descriptions of the differences.
     pub(crate) differences: Vec<String>,
 }
 
-/// What the database knows of the batches that wait.
+/// The database's decisions on waiting batches, in entries.
 #[derive(Debug, Clone, Copy, Default)]
 struct Decided {
     applied: i64,
@@ -51,7 +51,7 @@ impl BufferReconciliation {
             before = after;
             tokio::time::sleep(LOOK_AGAIN_AFTER).await;
         }
-        // Never quiet: what Redis says of itself is one snapshot in any case.
+        // The buffer kept changing: Redis's own figures are still one consistent snapshot.
         let recorded = store.batch_book(buffer.name()).await?;
         Ok(Self::judge(buffer.name(), &before, recorded, None))
     }

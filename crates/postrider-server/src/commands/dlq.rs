@@ -87,7 +87,7 @@ async fn list(opened: &Opened, args: FilterArgs, page: &PageArgs) -> Result<(), 
     output::print(&format!("{} of {} shown\n", entries.len(), counted(total)))
 }
 
-/// Unresolved ones, unless the filter says otherwise.
+/// Lists the groups of unresolved dead letters, unless the filter says otherwise.
 async fn groups(opened: &Opened, args: FilterArgs, limit: u32, json: bool) -> Result<(), Failure> {
     let outbox = opened.outbox(args.outbox.as_deref())?;
     let mut filter = filter(args);
@@ -174,7 +174,7 @@ enum Action {
 struct Acted {
     done: u64,
     dry_run: bool,
-    /// Row ids of fresh events.
+    /// Row ids of the new events.
     retried_as: Vec<i64>,
     refused: Vec<String>,
 }
@@ -224,7 +224,8 @@ async fn act(opened: &Opened, action: Action, args: ActArgs) -> Result<(), Failu
     }
 }
 
-/// What cannot be reopened is told, and the rest goes on.
+/// Reopens dead letters. Those that cannot be reopened are reported, and the others are still
+/// processed.
 async fn reopen(
     opened: &Opened,
     outbox: Option<&str>,
@@ -247,7 +248,8 @@ async fn reopen(
     }
 }
 
-/// One entry. Somebody else may have been faster: that is told, and the rest goes on.
+/// Acts on one entry. If another operator was faster, this is reported, and the other entries are
+/// still processed.
 async fn act_on(
     opened: &Opened,
     outbox: &Outbox,
@@ -281,7 +283,7 @@ async fn act_on(
     Ok(())
 }
 
-/// What to tell somebody who sends an event again that inboxes have forgotten.
+/// Returns a warning for an operator who retries an event that inboxes have already forgotten.
 pub(crate) async fn forgotten(
     store: &dyn Database,
     outbox: &Outbox,

@@ -35,7 +35,7 @@ pub(crate) async fn edit(opened: &Opened, args: EditArgs) -> Result<(), Failure>
     }
 }
 
-/// The new body, without the line end that editors add.
+/// Reads the new body, without the line end that editors add.
 fn payload(path: &Path) -> Result<String, Failure> {
     let mut text = String::new();
     let read = match path.as_os_str() == "-" {

@@ -160,7 +160,8 @@ async fn show(opened: &Opened, outbox: &Outbox, id: i64, json: bool) -> Result<(
 
 pub(crate) fn print_fields(fields: &[(&str, String)]) -> Result<(), Failure> {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    // A line of a value stands under its value: it cannot look like another field.
+    // Further lines of a value are indented to the column of values, so that they do not look like
+    // other fields.
     let next_line = format!("\n{:width$}  ", "");
     for (name, value) in fields {
         let value = value.replace('\n', &next_line);

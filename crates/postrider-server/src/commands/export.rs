@@ -1,4 +1,4 @@
-//! `postrider dlq export` and `dlq import`: the backup file form, both ways.
+//! `postrider dlq export` and `dlq import`: writing and reading backup files.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, Write};
@@ -17,7 +17,7 @@ use crate::commands::dlq::filter;
 use crate::commands::{Failure, Opened};
 use crate::output::{self, number};
 
-/// Dead letters found at a time; their payloads are read one by one.
+/// Number of dead letters per read; their payloads are read one by one.
 const PAGE: u32 = 500;
 
 pub(crate) async fn export(opened: &Opened, args: ExportArgs) -> Result<(), Failure> {
@@ -28,7 +28,7 @@ pub(crate) async fn export(opened: &Opened, args: ExportArgs) -> Result<(), Fail
         return Ok(());
     }
     let failed = |error| Failure::Usage(format!("--to {}: {error}", args.to.display()));
-    // Payloads are nobody else's business, and an older export is not to be lost.
+    // Only this user may read the payloads, and an older export must not be overwritten.
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.to);
     let mut out = BufWriter::new(file.map_err(failed)?);
     let written = write(opened, &outbox, &filter, &mut out).await?;
@@ -50,7 +50,7 @@ async fn write(
         let listed = opened.store.dead_letters(outbox, filter, page).await?;
         for found in listed.rows {
             let letter = opened.store.dead_letter(outbox, found.id).await?;
-            // One that was cleaned up meanwhile is not missed.
+            // The dead letter was cleaned up in the meantime; it is left out.
             let Some(entry) = letter.and_then(ImportEntry::of) else { continue };
             let (outbox, written_at) = (outbox.name().to_owned(), Utc::now());
             let record = Record::Dead { outbox, written_at, event: Box::new(entry) };
@@ -82,7 +82,7 @@ pub(crate) async fn import(
     json: bool,
 ) -> Result<(), Failure> {
     let mut report = ImportReport { dry_run, ..ImportReport::default() };
-    // Together: what one file closes is closed in all.
+    // All files are read together: an entry that one file closes is closed in all of them.
     let mut together = BackupFiles::default();
     for path in &with_folders(files)? {
         let damaged = add(&mut together, path).map_err(|error| unreadable(path, &error))?;
@@ -102,7 +102,7 @@ pub(crate) async fn import(
             Ok(Imported::Restored) => report.restored += 1,
             Ok(Imported::Live) => report.live += 1,
             Ok(Imported::Known) => report.known += 1,
-            // One that cannot be held must not keep the others from being restored.
+            // An event that the store refuses must not keep the others from being restored.
             Err(StoreError::Refused(why)) => report.damaged.push(why),
             Err(error) => return Err(error.into()),
         }
@@ -125,13 +125,13 @@ pub(crate) async fn import(
     }
 }
 
-/// What an import would answer now.
+/// Returns the result that an import would have now.
 async fn preview(
     opened: &Opened,
     outbox: &Outbox,
     entry: &ImportEntry,
 ) -> Result<Imported, StoreError> {
-    // First: it refuses what an import would refuse, before that is looked for.
+    // Called first, since it refuses whatever an import would refuse.
     let was_closed = opened.store.was_closed(outbox, entry).await?;
     let live = opened.store.event(outbox, entry.original_id).await?;
     let is_it = |event_id: &str| event_id.eq_ignore_ascii_case(&entry.event_id);
@@ -147,7 +147,7 @@ async fn preview(
     Ok(if was_closed { Imported::Known } else { Imported::Restored })
 }
 
-/// Files, with each folder as the backup files in it.
+/// Replaces each folder by the backup files in it.
 fn with_folders(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in paths {

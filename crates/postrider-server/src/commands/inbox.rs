@@ -9,7 +9,7 @@ use crate::cli::InboxCommand;
 use crate::commands::{Context, Failure, connect, require_schema};
 use crate::output::{self, Table, brief};
 
-/// The store alone: the database of a consumer need not have an outbox.
+/// Opens only the store: a consumer's database need not have an outbox.
 pub(crate) async fn open(context: &Context) -> Result<Arc<dyn Database>, Failure> {
     let config = context.load()?;
     let store = connect(config.store.url.expose(), config.store.connections_max, false).await?;
@@ -67,7 +67,7 @@ fn list(letters: &[InboxLetter], json: bool) -> Result<(), Failure> {
     }
 }
 
-/// Key and payload are bytes; what is no text is shown with replacement characters.
+/// Key and payload are bytes; invalid UTF-8 is shown with replacement characters.
 fn as_json(letter: &InboxLetter) -> serde_json::Value {
     json!({
         "id": letter.id,

@@ -1,4 +1,4 @@
-//! `postrider jobs`, `postrider replay`, and how a bulk action runs in the foreground.
+//! `postrider jobs`, `postrider replay`, and bulk actions in the foreground.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::commands::events::{event_filter, print_fields};
 use crate::commands::{Context, Failure, Opened};
 use crate::output::{self, Table, brief, counted, number};
 
-/// Between looks at a job that another process works on.
+/// Interval between checks of a job that another process works on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) async fn jobs(context: &Context, command: JobsCommand) -> Result<(), Failure> {
@@ -53,7 +53,7 @@ pub(crate) async fn replay(context: &Context, args: ReplayArgs) -> Result<(), Fa
     run(&opened, &outbox, work, &args.pace, args.by, args.json).await
 }
 
-/// Why there is no replay of an outbox.
+/// Explains why events of an outbox cannot be replayed.
 pub(crate) fn no_archive(name: &str) -> String {
     format!(
         "outbox `{name}` keeps no archive, so there is nothing to replay: set on_success = \
@@ -61,8 +61,8 @@ pub(crate) fn no_archive(name: &str) -> String {
     )
 }
 
-/// A bulk action: counted in a dry run, otherwise a job that is worked on here, with its progress
-/// shown.
+/// Runs a bulk action. A dry run only counts; otherwise this process works on the job and shows its
+/// progress.
 pub(crate) async fn run(
     opened: &Opened,
     outbox: &Outbox,
@@ -87,8 +87,8 @@ pub(crate) async fn run(
     report(&job, json)
 }
 
-/// Works on a job in the foreground; Ctrl-C stops it where it is. If a daemon was faster to take
-/// it, this only watches, and Ctrl-C ends the watching alone.
+/// Works on a job in the foreground; Ctrl-C stops it where it is. If a daemon took the job first,
+/// this only watches it, and Ctrl-C ends only the watching.
 async fn follow(opened: &Opened, id: i64) -> Result<Job, Failure> {
     let outboxes = opened.outboxes(None)?;
     let host = &opened.built.relay.host;
@@ -149,7 +149,7 @@ async fn found(opened: &Opened, id: i64) -> Result<Job, Failure> {
     })
 }
 
-/// How a job ended.
+/// Reports how a job ended.
 fn report(job: &Job, json: bool) -> Result<(), Failure> {
     let id = job.id;
     match json {

@@ -35,7 +35,7 @@ use postrider_relay::{RelayError, SinkError};
 
 use crate::config::{self, Built, Config, ConfigError, without_password};
 
-/// Why a command failed; what it prints names the cause and the cure.
+/// The reason why a command failed; the message names the cause and the fix.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
@@ -64,7 +64,7 @@ pub(crate) enum Failure {
     Listen { address: std::net::SocketAddr, error: std::io::Error },
     #[error("{0}")]
     Usage(String),
-    /// There is no such event, dead letter or job.
+    /// The event, dead letter or job does not exist.
     #[error("{0}")]
     NotFound(String),
     #[error("{0}")]
@@ -85,13 +85,13 @@ impl Failure {
         match self {
             Self::Config(_) | Self::Usage(_) => Self::USAGE,
             Self::Unbalanced(_) => 3,
-            // As a shell tells of a program that Ctrl-C ended.
+            // The exit code that shells use for a program that Ctrl-C ended.
             Self::Interrupted => 130,
             _ => 1,
         }
     }
 
-    /// A cure that the failing call could not know.
+    /// Returns a fix that the failing call could not know.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         if matches!(self, Self::Store(StoreError::File { .. })) {
             return None;
@@ -107,7 +107,8 @@ impl Failure {
     }
 }
 
-/// PostgreSQL has one code for a missing right; MariaDB's differ by what is denied.
+/// Suggests a fix for a database error. PostgreSQL has one code for missing privileges; MariaDB's
+/// codes depend on what is denied.
 fn cure(code: Option<&str>, message: &str) -> Option<&'static str> {
     if code == Some("42501") || message.contains("command denied") {
         return Some(
@@ -115,18 +116,18 @@ fn cure(code: Option<&str>, message: &str) -> Option<&'static str> {
              owner of the tables run this",
         );
     }
-    // A table is gone: PostgreSQL, MariaDB, SQLite.
+    // A table does not exist: PostgreSQL, MariaDB, SQLite.
     if matches!(code, Some("42P01" | "42S02")) || message.contains("no such table") {
         return Some("run `postrider migrate`: it makes missing tables again");
     }
-    // SQLITE_READONLY, from an append; the store itself names file and cure.
+    // SQLITE_READONLY, from an append; the store's own errors already name the file and the fix.
     (code == Some("8") && message.contains("readonly")).then_some(
         "give this program the right to write the file in [store] and its folder (SQLite keeps \
          `-wal` and `-shm` files beside it)",
     )
 }
 
-/// What all commands share.
+/// Options that all commands share.
 pub(crate) struct Context {
     pub(crate) config: Option<PathBuf>,
     pub(crate) store: Option<String>,
@@ -137,12 +138,12 @@ impl Context {
         Ok(config::load(self.config.as_deref(), self.store.as_deref())?)
     }
 
-    /// Configuration, store and outboxes, for commands that work on tables that are there.
+    /// Opens configuration, store and outboxes, for commands that need existing tables.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
         let config = self.load()?;
         let (url, connections_max) =
             (config.store.url.expose().to_owned(), config.store.connections_max);
-        // A mistake in the configuration is told first, whether the database answers or not.
+        // Errors in the configuration are reported first, whether the database answers or not.
         let built = config.build()?;
         let store = connect(&url, connections_max, false).await?;
         let outboxes: Vec<Outbox> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
@@ -151,7 +152,7 @@ impl Context {
     }
 }
 
-/// A store that is ready to be used.
+/// A store that is ready for use.
 pub(crate) struct Opened {
     pub(crate) url: String,
     pub(crate) store: Arc<dyn Database>,
@@ -159,7 +160,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// The outbox of that name; without a name, the only one.
+    /// Returns the outbox with this name; without a name, the only one.
     pub(crate) fn outbox(&self, name: Option<&str>) -> Result<Outbox, Failure> {
         let mut found = self.outboxes(name)?;
         match found.len() {
@@ -171,7 +172,7 @@ impl Opened {
         }
     }
 
-    /// All outboxes, or the one of that name.
+    /// Returns all outboxes, or the one with this name.
     pub(crate) fn outboxes(&self, name: Option<&str>) -> Result<Vec<Outbox>, Failure> {
         let all: Vec<Outbox> = self.built.outboxes.iter().map(|o| o.outbox.clone()).collect();
         let Some(name) = name else { return Ok(all) };
@@ -186,7 +187,7 @@ impl Opened {
     }
 }
 
-/// Connects; a failure names the store without its password.
+/// Connects. An error names the store without its password.
 pub(crate) async fn connect(
     url: &str,
     connections_max: u32,

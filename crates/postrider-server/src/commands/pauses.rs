@@ -1,4 +1,4 @@
-//! `postrider outbox pause`, `sink pause` and the way back.
+//! `postrider outbox pause`, `sink pause`, and their counterparts `resume`.
 
 use postrider::store::PauseKind;
 

@@ -10,7 +10,7 @@ use crate::commands::buffer_books::{self, BufferReconciliation};
 use crate::commands::{Context, Failure, buffer, inbox};
 use crate::output::{self, Table, number};
 
-/// The books of one outbox.
+/// The ledger of one outbox.
 #[derive(Debug, Serialize)]
 pub(crate) struct Reconciliation {
     pub(crate) outbox: String,
@@ -39,7 +39,7 @@ impl Reconciliation {
         }
     }
 
-    /// Whether some window of it misses the same as it did then.
+    /// Returns whether some window has the same difference as in an earlier round.
     fn is_as_wrong(&self, then: &Self) -> bool {
         let missing = |books: &Books| {
             let rest = books.delivered + books.dead + books.pending;
@@ -50,7 +50,7 @@ impl Reconciliation {
     }
 }
 
-/// What is printed as JSON: outboxes, then consumers, then buffers.
+/// An entry of the JSON output: outboxes, then consumers, then buffers.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Book<'a> {
@@ -74,7 +74,7 @@ pub(crate) async fn reconcile(context: &Context, args: &ReconcileArgs) -> Result
         return watch(opened.store.as_ref(), &outboxes, args).await;
     }
     let found = look(opened.store.as_ref(), &outboxes).await?;
-    // Who asks for one outbox asks for that.
+    // If one outbox is requested, only that one is reconciled.
     let (consumers, buffers) = match args.read.outbox {
         Some(_) => Default::default(),
         None => (opened.store.consumer_books().await?, buffer::books(&opened).await?),
@@ -152,7 +152,7 @@ fn verdict(wrong: &[&Reconciliation]) -> Result<(), Failure> {
     }
 }
 
-/// Round after round, until windows differ that differed in the round before, in the same way.
+/// Reconciles round after round, until a window has the same difference as in the round before.
 async fn watch(
     store: &dyn Database,
     outboxes: &[Outbox],
@@ -173,7 +173,7 @@ async fn watch(
                 }
                 before = found;
             }
-            // A database that is away says nothing about its books.
+            // An unreachable database says nothing about its ledger.
             Err(error) if error.is_transient() => {
                 tracing::warn!(%error, "this round saw nothing; trying again");
             }
@@ -183,7 +183,7 @@ async fn watch(
     }
 }
 
-/// One line, or one JSON object in a line.
+/// Prints one line, or one JSON object on a line.
 fn tell_round(found: &[Reconciliation], json: bool) -> Result<(), Failure> {
     let at = Utc::now();
     if json {

@@ -19,8 +19,8 @@ use crate::commands::{Context, Failure, connect, require_schema, starting};
 use crate::config::{Built, BuiltGateway, Config, ConfigError, without_password};
 use crate::{http, output};
 
-/// How often the recorder sorts new samples of histograms into their buckets. Until then it keeps
-/// each of them, and it would keep them for ever where nobody scrapes.
+/// Interval at which the recorder sorts new samples of histograms into their buckets. Until then it
+/// keeps every sample, and without scrapes it would keep them for ever.
 const METRICS_UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
@@ -37,7 +37,7 @@ pub(crate) async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure
     }
 }
 
-/// Connects to everything, changes nothing.
+/// Connects to everything and changes nothing.
 async fn check(config: Config) -> Result<(), Failure> {
     let (url, connections_max) =
         (config.store.url.expose().to_owned(), config.store.connections_max);
@@ -71,8 +71,9 @@ fn check_backup_folder(built: &Built) -> Result<(), Failure> {
     })
 }
 
-/// After the store, which may be what makes the folder around it. A disk that is full now may have
-/// room when the backup is needed, and events are delivered meanwhile.
+/// Checks that the backup folder can be written. This follows the store, which may create the
+/// folder's parent. A full disk is only logged: it may have room when the backup is needed, and
+/// events are delivered until then.
 fn check_backup_writable(built: &Built) -> Result<(), Failure> {
     let folder = &built.relay.backup_folder;
     let Err(error) = backup::check_writable(folder) else { return Ok(()) };
@@ -87,13 +88,14 @@ fn check_backup_writable(built: &Built) -> Result<(), Failure> {
     ))))
 }
 
-/// What is wrong with adopted tables. A relay starts all the same: its outboxes are in order.
+/// Returns the defects of adopted tables. A relay starts in spite of them: its own outboxes are in
+/// order.
 async fn out_of_step(store: &dyn Database, built: &Built) -> Result<Vec<Finding>, Failure> {
     let findings = store.diagnose_adoptions(&built.specs()).await?;
     Ok(findings.into_iter().filter(|finding| finding.verdict == Verdict::Wrong).collect())
 }
 
-/// Migrates where asked to, and looks whether the tables are in order.
+/// Migrates if requested, and checks whether the tables are in order.
 async fn prepare(store: &dyn Database, built: &Built, migrate: bool) -> Result<(), Failure> {
     let outboxes: Vec<_> = built.outboxes.iter().map(|o| o.outbox.clone()).collect();
     // The embedded store belongs to this program; a server's tables belong to their owner.
@@ -118,7 +120,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Connects, migrates where asked to, and listens; delivers nothing yet.
+    /// Connects, migrates if requested, and listens; delivers nothing yet.
     pub(crate) async fn start(config: Config, migrate: bool) -> Result<Self, Failure> {
         let (url, connections_max) =
             (config.store.url.expose().to_owned(), config.store.connections_max);
@@ -192,7 +194,7 @@ impl Daemon {
         Ok(Self { store, address, relay, listener, state })
     }
 
-    /// Delivers until stopped. Requests that were accepted by then are answered.
+    /// Delivers until stopped. Requests that were accepted before the stop are answered.
     pub(crate) async fn run(self, stop: CancellationToken) -> Result<(), Failure> {
         let serving = tokio::spawn(http::serve(self.listener, self.state, stop.clone()));
         let outcome = self.relay.run(stop.clone()).await;
@@ -202,7 +204,7 @@ impl Daemon {
     }
 }
 
-/// What the API tells of an outbox.
+/// Returns the properties of an outbox that the API shows.
 fn served(config: &OutboxConfig) -> http::Served {
     let children = config.fan_out.as_ref().map(|fan_out| fan_out.children());
     http::Served {
@@ -215,7 +217,7 @@ fn served(config: &OutboxConfig) -> http::Served {
     }
 }
 
-/// The recorder behind `/metrics`.
+/// Installs the recorder behind `/metrics`.
 pub(crate) fn install_metrics() -> Result<PrometheusHandle, Failure> {
     let failed = |error| Failure::Usage(format!("metrics cannot be set up: {error}"));
     let mut builder = PrometheusBuilder::new();
@@ -235,7 +237,7 @@ pub(crate) fn install_metrics() -> Result<PrometheusHandle, Failure> {
     Ok(recorder)
 }
 
-/// SIGTERM (a deployment) and SIGINT (Ctrl-C) stop gracefully; the second one stops at once.
+/// Stops gracefully on SIGTERM (a deployment) or SIGINT (Ctrl-C); a second signal stops at once.
 pub(crate) async fn stop_on_signal(stop: CancellationToken) {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut term), Ok(mut interrupt)) =

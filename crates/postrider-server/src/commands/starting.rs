@@ -1,6 +1,6 @@
-//! A database that goes away while a daemon starts is waited for, as it is later. Where it was
-//! never there, or does not let this program in, the configuration is probably wrong, and the start
-//! ends.
+//! Start of a daemon. If the database goes away in the meantime, the daemon waits for it, as it
+//! does later. If the database was never reachable, or rejects the login, the configuration is
+//! probably wrong, and the start fails.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use postrider::store::Database;
 
 use crate::commands::{self, Failure};
 
-/// Waits between tries; doubled up to the second.
+/// First and longest wait between attempts; the wait doubles each time.
 const WAIT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// For so long, connections that are ended while they begin are tried again: what listens there may
-/// not be the database.
+/// Time during which connections that the other end closes at once are tried again. It is limited
+/// because the program that listens there may not be the database.
 const CONNECT_FOR: Duration = Duration::from_secs(20);
 
-/// Connects to the store of a daemon.
+/// Connects a daemon to its store.
 pub(crate) async fn connect(url: &str, connections_max: u32) -> Result<Arc<dyn Database>, Failure> {
     let until = Instant::now() + CONNECT_FOR;
     let passes = |failure: &Failure| {
@@ -27,7 +27,8 @@ pub(crate) async fn connect(url: &str, connections_max: u32) -> Result<Arc<dyn D
     repeat(async || commands::connect(url, connections_max, true).await, passes).await
 }
 
-/// A step of the start after the first connection: repeated while the database cannot be reached.
+/// Runs a step of the start after the first connection, and repeats it while the database cannot be
+/// reached.
 pub(crate) async fn repeated<T>(step: impl AsyncFn() -> Result<T, Failure>) -> Result<T, Failure> {
     let passes = |failure: &Failure| match failure {
         Failure::Store(error) | Failure::Connect { error, .. } => error.is_transient(),
@@ -53,8 +54,8 @@ async fn repeat<T>(
     }
 }
 
-/// Whether a server took the connection and ended it: it starts or stops, has too many connections,
-/// or somebody cut the session.
+/// Returns whether a server accepted the connection and then closed it: it is starting or stopping,
+/// has too many connections, or an administrator ended the session.
 fn was_cut(error: &StoreError) -> bool {
     match error {
         StoreError::Unavailable(sqlx::Error::Io(error)) => matches!(
@@ -64,7 +65,7 @@ fn was_cut(error: &StoreError) -> bool {
                 | ErrorKind::BrokenPipe
                 | ErrorKind::UnexpectedEof
         ),
-        // To the driver, a connection that ends before its first answer is a protocol error.
+        // The driver reports a connection that ends before its first answer as a protocol error.
         StoreError::Unavailable(sqlx::Error::Database(_) | sqlx::Error::Protocol(_)) => true,
         _ => false,
     }

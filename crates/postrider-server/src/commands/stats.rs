@@ -17,17 +17,17 @@ struct Line {
     statistics: Statistics,
     #[serde(flatten)]
     mode: Option<Mode>,
-    /// Claim mode `lanes`: keys that wait behind an event that does not get through.
+    /// Keys that wait behind an event that cannot be delivered. Claim mode `lanes` only.
     blocked_keys: Vec<BlockedKey>,
     /// Destinations that are down, as the relays see them.
     down: Vec<DownDestination>,
-    /// What an operator paused: the outbox, its sink.
+    /// Pauses by operators: of the outbox, or of its sink.
     paused: Vec<Pause>,
 }
 
-/// Blocked keys shown at most.
+/// Maximum number of blocked keys shown.
 const BLOCKED_KEYS_MAX: u32 = 100;
-/// Rows among which they are looked for.
+/// Maximum number of rows searched for them.
 const ROWS_MAX: i64 = 200_000;
 
 pub(crate) async fn stats(context: &Context, args: &ReadArgs) -> Result<(), Failure> {
@@ -91,7 +91,7 @@ pub(crate) async fn stats(context: &Context, args: &ReadArgs) -> Result<(), Fail
     print_down(&lines)
 }
 
-/// The pauses that keep an outbox from being worked on.
+/// Returns the pauses that stop the work on an outbox.
 fn paused(pauses: &[Pause], configured: &[OutboxConfig], outbox: &str) -> Vec<Pause> {
     let config = configured.iter().find(|config| config.outbox.name() == outbox);
     let holds = |pause: &&Pause| match pause.kind {
@@ -121,7 +121,7 @@ fn print_paused(lines: &[Line]) -> Result<(), Failure> {
     table.print()
 }
 
-/// Each destination once, with the relay that saw it first.
+/// Returns each destination that is down once, as seen by the relay that noticed it first.
 fn down(relays: &[RelayPulse], outbox: &str) -> Vec<DownDestination> {
     let live = relays.iter().filter(|relay| !relay.fenced);
     let serving = live.flat_map(|relay| &relay.serving).filter(|serving| serving.outbox == outbox);

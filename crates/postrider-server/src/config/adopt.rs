@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use postrider::adopt::{AdoptedLetters, Adoption, Field, LetterField, StateWords};
 use serde::Deserialize;
 
-/// As in the file, and in the named forms.
+/// The section as it stands in the file and in the named forms.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AdoptSection {
@@ -35,7 +35,7 @@ enum StateName {
     DeadLetter,
 }
 
-/// Tables that many have, so that they need not be described.
+/// Widely used tables that have a named form, so that users need not describe them.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Form {
@@ -60,7 +60,7 @@ impl Form {
 }
 
 impl AdoptSection {
-    /// The mapping; a mistake is told without the outbox, which the caller knows.
+    /// Builds the mapping. An error does not name the outbox: the caller adds it.
     pub(super) fn build(&self, keep_delivered: bool) -> Result<Adoption, String> {
         let whole = match self.form {
             Some(form) => self.over(form.section()?),
@@ -83,7 +83,7 @@ impl AdoptSection {
             columns: mapped(whole.columns),
             constants: mapped(whole.constants),
             states: words(whole.states),
-            // An empty name takes away the one of the form.
+            // An empty name removes the table of the form.
             dead_letters: dead_letters.filter(|letters| !letters.table.is_empty()),
             keep_delivered,
         };
@@ -91,7 +91,7 @@ impl AdoptSection {
         Ok(adoption)
     }
 
-    /// This over a form: what is said here wins, key by key.
+    /// Layers this section over a form: keys that are set here override the form's, one by one.
     fn over(&self, form: Self) -> Self {
         let dead_letters = match (&self.dead_letters, form.dead_letters) {
             (Some(own), Some(form)) => Some(LettersSection {
@@ -120,7 +120,7 @@ fn layered<K: Copy + Ord>(
     below
 }
 
-/// Without the keys that are taken away by an empty value.
+/// Drops the keys whose value is empty: an empty value removes the form's key.
 fn mapped<K: Ord>(keys: BTreeMap<K, String>) -> BTreeMap<K, String> {
     keys.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
@@ -145,7 +145,7 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../../docs/adopted-tables.md");
 
-    /// The page describes each table twice: in one line, and in full. Both are the same.
+    /// The page describes each table twice: in one line, and in full. Both must be the same.
     #[test]
     fn the_forms_are_what_the_page_says() {
         let mut compared = 0;
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(compared, 5, "a form is not on the page");
     }
 
-    /// The block of the page that says `# form = "…", in full`.
+    /// Returns the block of the page that starts with `# form = "…", in full`.
     fn full_description(table: Option<&str>, form: Form) -> AdoptSection {
         let name = format!("{form:?}");
         let kebab = match form {

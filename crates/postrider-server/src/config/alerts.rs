@@ -1,4 +1,5 @@
-//! Thresholds of an outbox and channels for alerts: from the file to what the relay is told.
+//! Thresholds of an outbox and channels for alerts: converts the file's sections into the relay's
+//! settings.
 
 use std::fmt;
 
@@ -30,7 +31,7 @@ pub(crate) struct ThresholdsSection {
 }
 
 impl ThresholdsSection {
-    /// The thresholds of a preset with what is set here.
+    /// Overrides a preset's thresholds with those that are set here.
     pub(crate) fn over(&self, preset: Thresholds) -> Result<Thresholds, String> {
         let count = |key: &str, limit: Option<Limit>, default: Option<u64>| match limit {
             None => Ok(default),
@@ -76,7 +77,7 @@ impl ThresholdsSection {
     }
 }
 
-/// A number; 0 and "off" are none.
+/// A number, or no limit for 0 and "off".
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Limit(Option<f64>);
 
@@ -215,7 +216,7 @@ enum SecurityWord {
     None,
 }
 
-/// The channels of all sections; an e-mail section is one per recipient.
+/// Builds the channels of all sections; an e-mail section becomes one channel per recipient.
 pub(crate) fn channels(sections: &[AlertSection]) -> Result<Vec<Subscription>, ConfigError> {
     let (mut channels, mut names) = (Vec::new(), std::collections::HashSet::new());
     for section in sections {
@@ -230,7 +231,7 @@ pub(crate) fn channels(sections: &[AlertSection]) -> Result<Vec<Subscription>, C
 }
 
 impl AlertSection {
-    /// The kind, where no name is set.
+    /// Returns the name; the kind, if no name is set.
     fn name(&self) -> &str {
         let (name, kind) = match self {
             Self::Discord(section) => (&section.name, "discord"),

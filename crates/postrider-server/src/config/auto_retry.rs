@@ -20,7 +20,7 @@ pub(crate) struct AutoRetrySection {
 }
 
 impl AutoRetrySection {
-    /// The rule; a mistake is told without the place, which the caller knows.
+    /// Builds the rule. An error does not name the outbox: the caller adds it.
     pub(super) fn build(&self) -> Result<AutoRetry, String> {
         let invalid = |what: String| format!("auto_retry `{}`: {what}", self.name);
         let compile = |text: &String| {

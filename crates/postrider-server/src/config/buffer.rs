@@ -1,4 +1,4 @@
-//! `[[buffer]]`. Meaning and default of each key are in `default.toml`.
+//! `[[buffer]]`. `default.toml` describes meaning and default of each key.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use serde::Deserialize;
 use super::ConfigError;
 use super::value::{Secret, Time};
 
-/// Fields of one batch at most: more would hold up Redis and the database for too long.
+/// Maximum number of fields per batch: a larger one would block Redis and the database for too
+/// long.
 const FIELDS_MAX: u32 = 50_000;
 const FLUSH_EVERY_MIN: Duration = Duration::from_millis(10);
 
@@ -38,7 +39,7 @@ pub(crate) struct BufferSection {
     durability: Option<Durability>,
 }
 
-/// What the relay is told of the buffers.
+/// Builds the relay's settings of the buffers.
 pub(super) fn buffers(
     sections: &[BufferSection],
     outboxes: &BTreeMap<String, Outbox>,

@@ -1,4 +1,4 @@
-//! From the configuration to what the relay is told.
+//! Builds the relay's settings from the configuration.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) struct Built {
 }
 
 impl Built {
-    /// What `migrate` sets up.
+    /// Returns the outboxes that `migrate` sets up.
     pub(crate) fn specs(&self) -> Vec<OutboxSpec> {
         self.outboxes
             .iter()
@@ -49,7 +49,7 @@ impl Built {
     }
 }
 
-/// A sink with the limit that all of its outboxes share.
+/// A sink with the rate limit that all of its outboxes share.
 struct Target {
     sink: Arc<dyn Sink>,
     rate: Option<Arc<RateLimit>>,
@@ -191,7 +191,7 @@ fn clean_up_at(text: &str) -> Result<(u32, u32), ConfigError> {
         })
 }
 
-/// For people who look at the list of relays.
+/// Returns the host's name and the process id, for people who look at the list of relays.
 fn host_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .ok()
@@ -208,12 +208,12 @@ fn named(section: &OutboxSection) -> Result<Outbox, ConfigError> {
     })
 }
 
-/// The outboxes by name, for those whose sink is other outboxes.
+/// Returns the outboxes by name, for fan-out sinks, which write into other outboxes.
 fn names(sections: &[OutboxSection]) -> Result<BTreeMap<String, Outbox>, ConfigError> {
     sections.iter().map(|section| Ok((section.name.clone(), named(section)?))).collect()
 }
 
-/// An event that came back to its own outbox would be copied for ever.
+/// Refuses fan-outs that lead back to their own outbox: their events would be copied for ever.
 fn refuse_circles(outboxes: &[OutboxConfig]) -> Result<(), ConfigError> {
     let children = |name: &str| {
         let found = outboxes.iter().find(|config| config.outbox.name() == name);
@@ -298,7 +298,7 @@ fn outbox(
     Ok(config)
 }
 
-/// The preset that is named, with what the section says otherwise.
+/// Returns the named preset with the overrides of the section.
 fn preset(section: &OutboxSection) -> Result<Preset, ConfigError> {
     let invalid =
         |message: String| ConfigError::Invalid(format!("[[outbox]] `{}`: {message}", section.name));
@@ -342,7 +342,7 @@ fn overridden(preset: Preset, section: &OutboxSection) -> Preset {
     }
 }
 
-/// Numbers that would make no sense.
+/// Checks that the numbers are within their ranges.
 fn check(preset: &Preset) -> Result<(), String> {
     match preset {
         Preset { batch: 0, .. } => Err("batch = 0: allowed is 1 to 10000".to_owned()),
@@ -391,7 +391,7 @@ fn target(
     Ok((name.to_owned(), Target { sink, rate, fan_out }))
 }
 
-/// Without a burst: what a second brings.
+/// Builds the limit of a sink. Without `burst`, a burst is the events of one second.
 fn rate(name: &str, section: &SinkSection) -> Result<Option<Arc<RateLimit>>, ConfigError> {
     let Some(rate) = section.rate() else { return Ok(None) };
     let burst = rate.burst.unwrap_or_else(|| (rate.events_per_s as u32).max(1));

@@ -1,4 +1,5 @@
-//! The configuration file's form. Meaning, unit and default of each key are in `default.toml`.
+//! The structure of the configuration file. `default.toml` describes meaning, unit and default of
+//! each key.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -219,7 +220,7 @@ impl SinkSection {
 }
 
 impl Config {
-    /// Checks what the form alone does not.
+    /// Checks what deserialization alone does not.
     pub(crate) fn validated(self) -> Result<Self, ConfigError> {
         let invalid = |message: String| Err(ConfigError::Invalid(message));
         let no_token = self.server.token.is_none()
@@ -254,7 +255,7 @@ impl Config {
     }
 }
 
-/// A page that hears nothing for twice as long takes its stream for dead.
+/// Half of the time after which the dashboard considers a silent stream dead (`SILENT_MS`).
 const STREAM_EVERY_MAX: Duration = Duration::from_secs(20);
 
 impl ApiSection {

@@ -1,11 +1,12 @@
-//! Configurations that nobody meant: each is taken, or refused by the key that is wrong.
+//! Broken configurations: each is accepted, or refused with the name of the key that is wrong.
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::*;
 
-/// The default with all keys that it has as comments, each with the value that is shown there.
+/// Returns the default configuration with all commented-out keys turned on, each with the value
+/// shown there.
 pub(super) fn whole() -> String {
     let text: String = DEFAULT
         .lines()
@@ -18,7 +19,7 @@ pub(super) fn whole() -> String {
             _ => format!("{line}\n"),
         })
         .collect();
-    // The outboxes that the example of a fan-out leads to.
+    // The outboxes that the example of a fan-out refers to.
     let branches = ["orders_to_kafka", "large_orders"]
         .map(|name| format!("[[outbox]]\nname = '{name}'\npreset = 'broker'\nsink = 'kafka'\n"));
     text + &branches.concat()
@@ -29,7 +30,7 @@ fn is_setting(line: &str) -> bool {
         .is_some_and(|(key, _)| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
 }
 
-/// Values that are hard on somebody: on types, arithmetic, times, URLs, templates and files.
+/// Values at the limits of types, arithmetic, times, URLs, templates and files.
 const VALUES: [&str; 48] = [
     "0",
     "1",
@@ -81,14 +82,14 @@ const VALUES: [&str; 48] = [
     "1979-05-27T07:32:00Z",
 ];
 
-/// What is wrong with a configuration.
+/// Returns the error that refuses a configuration.
 fn refusal(text: &str) -> Option<String> {
     let parsed = toml::from_str::<Config>(text).map_err(|error| malformed("file", text, &error));
     let built = parsed.and_then(Config::validated).and_then(Config::build);
     built.err().map(|error| error.to_string())
 }
 
-/// Found by fuzzing: of a block that was renamed, the error named only the old name.
+/// Found by fuzzing: the error for a renamed block named only the old name.
 #[test]
 fn who_names_a_block_that_is_not_there_is_told_which_there_are() {
     for (renamed, told) in [
@@ -103,10 +104,10 @@ fn who_names_a_block_that_is_not_there_is_told_which_there_are() {
 }
 
 proptest! {
-    // Each case makes all sinks of the default.
+    // Each case builds all sinks of the default.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 8))]
 
-    /// A value that a key does not take is refused, by the name of the key.
+    /// A value that a key does not accept is refused with the name of the key.
     #[test]
     fn fuzz_configurations(at in any::<Index>(), value in select(VALUES.to_vec())) {
         let whole = whole();
@@ -117,7 +118,7 @@ proptest! {
         lines[line] = format!("{key} = {value}");
         let plain = value.trim_matches(['\'', '"']);
         if let Some(error) = refusal(&lines.join("\n")) {
-            // Of a value that does not fit in a block with a `kind`, the line of the block is named.
+            // For a wrong value in a block with a `kind`, the error names the line of the block.
             let is_placed = error.starts_with("file line ");
             let names = error.contains(&key) || (plain.len() > 1 && error.contains(plain));
             let names = names || is_placed;
@@ -125,7 +126,7 @@ proptest! {
         }
     }
 
-    /// A file of any text is taken or refused. Nothing of a secret is shown.
+    /// A file with arbitrary damage is accepted or refused. Errors show no part of a secret.
     #[test]
     fn fuzz_configurations_that_are_damaged(
         at in any::<Index>(),

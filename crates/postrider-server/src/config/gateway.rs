@@ -1,4 +1,4 @@
-//! `[[gateway]]`. Meaning, unit and default of each key are in `default.toml`.
+//! `[[gateway]]`. `default.toml` describes meaning, unit and default of each key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::ConfigError;
 use super::brokers::CaSection;
 use super::value::{Secret, Time};
 
-/// What `cache` says for a cache in this process.
+/// The value of `cache` that selects a cache in this process.
 const IN_MEMORY: &str = "memory";
 
 #[derive(Debug, Clone, Deserialize)]
@@ -51,8 +51,8 @@ pub(crate) struct BuiltGateway {
 }
 
 impl GatewaySection {
-    /// `preset`: of the outbox whose sink this is. `request_timeout`: of the API, which would cut off
-    /// what takes longer.
+    /// Builds the upstream. `preset` is the preset of the outbox whose sink this gateway is;
+    /// `request_timeout` is the API's, which would cut off longer calls.
     pub(crate) fn build(
         &self,
         preset: &Preset,
@@ -112,7 +112,8 @@ impl GatewaySection {
         Ok(CacheSettings::Redis { url: url.to_owned(), timeout })
     }
 
-    /// The outbox whose sink this is: one that remembers a call while it is open, and no longer.
+    /// Returns the outbox whose sink this gateway is. It must deduplicate calls while they are
+    /// open, and no longer.
     pub(crate) fn outbox<'a>(
         &self,
         outboxes: &'a [OutboxConfig],

@@ -20,14 +20,14 @@ pub(crate) use file::{ApiSection, Config, ServerSection, StoreSection};
 pub(crate) use gateway::BuiltGateway;
 pub(crate) use value::{parse_time, without_password};
 
-/// The default, with comments; also what `postrider config` prints.
+/// The default configuration, with comments; `postrider config` prints it.
 pub(crate) const DEFAULT: &str = include_str!("default.toml");
-/// Read when no `--config` is given, if it is there.
+/// Read when `--config` is not given and the file exists.
 const FILE: &str = "postrider.toml";
 const ENVIRONMENT_PREFIX: &str = "POSTRIDER_";
 const ENVIRONMENT_SECTIONS: [&str; 5] = ["store", "server", "api", "relay", "telemetry"];
 
-/// What is wrong with the configuration.
+/// An error in the configuration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     #[error("configuration file `{path}` cannot be read: {error}")]
@@ -42,7 +42,7 @@ pub(crate) enum ConfigError {
     Sink(#[from] postrider_relay::SinkError),
 }
 
-/// Loads the configuration. `store_url` is the flag.
+/// Loads the configuration. `store_url` is the value of the flag.
 pub(crate) fn load(path: Option<&Path>, store_url: Option<&str>) -> Result<Config, ConfigError> {
     let default_file = Path::new(FILE);
     let path = path.or_else(|| default_file.exists().then_some(default_file));
@@ -54,7 +54,7 @@ pub(crate) fn load(path: Option<&Path>, store_url: Option<&str>) -> Result<Confi
         }
         None => ("the default configuration".to_owned(), DEFAULT.to_owned()),
     };
-    // First as it stands, so that a mistake is shown with its line.
+    // Parses the text as it stands first, so that errors show its line.
     let in_file = |error| malformed(&origin, &text, &error);
     let mut table: toml::Table = toml::from_str(&text).map_err(in_file)?;
     let overrides = environment(std::env::vars())?;
@@ -73,21 +73,21 @@ pub(crate) fn load(path: Option<&Path>, store_url: Option<&str>) -> Result<Confi
     let merged =
         toml::to_string(&table).map_err(|error| ConfigError::Invalid(error.to_string()))?;
     let config = toml::from_str::<Config>(&merged).map_err(|error| match from_file {
-        // The file has the mistake: show it with the file's own line.
+        // The error is in the file: show the file's own line.
         Err(error) => in_file(error),
         Ok(_) => malformed("configuration with environment and flags", &merged, &error),
     })?;
     config.validated()
 }
 
-/// The mistake with its line number and key. Never the line itself, as `toml` would show it: the
-/// value may be a password.
+/// Returns the error with its line number and key. It never contains the line itself, as `toml`
+/// would show it: the value may be a password.
 fn malformed(origin: &str, text: &str, error: &toml::de::Error) -> ConfigError {
     let place = error.span().map_or_else(String::new, |span| {
         let above = text.get(..span.start).unwrap_or_default().matches('\n').count();
         let line = text.lines().nth(above).unwrap_or_default();
         let key = line.split_once('=').map(|(key, _)| key.trim());
-        // What stands before a `=` may be part of a value, where the line is broken.
+        // If a string is broken over lines, the text before a `=` may be part of a value.
         let is_plain = |key: &&str| key.chars().all(|c| c.is_ascii_lowercase() || c == '_');
         let key = key.filter(is_plain).map(|key| format!(", `{key}`"));
         format!(" line {}{}", above + 1, key.unwrap_or_default())
@@ -103,8 +103,8 @@ fn set(table: &mut toml::Table, section: &str, key: &str, value: toml::Value) {
     }
 }
 
-/// `POSTRIDER_STORE__URL=x` as `("store", "url", x)`. What is a number in the default is read as
-/// one; a token of digits is not.
+/// Reads `POSTRIDER_STORE__URL=x` as `("store", "url", x)`. A value is read as a number only if the
+/// default has a number there; a token of digits stays text.
 fn environment(
     variables: impl Iterator<Item = (String, String)>,
 ) -> Result<Vec<(String, String, toml::Value)>, ConfigError> {
@@ -146,7 +146,7 @@ mod tests {
         (folder, path)
     }
 
-    /// A folder that is removed at the end.
+    /// A folder that is removed on drop.
     mod tempdir {
         pub(super) struct TempDir(std::path::PathBuf);
         impl TempDir {
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(built.outboxes[0].preset, postrider_relay::Preset::broker());
     }
 
-    /// Every line `# key = value` of the default is a key that exists, with a value that fits.
+    /// Every line `# key = value` of the default is an existing key with a valid value.
     #[test]
     fn commented_keys_of_the_default_exist() {
         let text = fuzz::whole();

@@ -1,4 +1,4 @@
-//! The sinks of the configuration file, and what the relay is told of them.
+//! The sinks of the configuration file, and how the relay's sinks are built from them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::ConfigError;
 use super::brokers::CaSection;
 use super::value::{Secret, Time};
 
-/// `rate`, the same in every kind of sink.
+/// `rate`, the same for every kind of sink.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RateSection {
@@ -22,7 +22,7 @@ pub(crate) struct RateSection {
     pub(crate) burst: Option<u32>,
 }
 
-/// `[[sink.route]]`, the same in every kind of sink.
+/// `[[sink.route]]`, the same for every kind of sink.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RouteSection {
@@ -120,7 +120,7 @@ impl ChatSection {
     }
 }
 
-/// `outbox`: the sinks of other outboxes.
+/// `outbox`: the sink that copies events into other outboxes.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FanOutSection {
@@ -140,7 +140,7 @@ pub(crate) struct BranchSection {
 }
 
 impl FanOutSection {
-    /// `outboxes`: those of the configuration, by name.
+    /// Builds the fan-out. `outboxes` are those of the configuration, by name.
     pub(crate) fn build(&self, outboxes: &BTreeMap<String, Outbox>) -> Result<FanOut, ConfigError> {
         let branch = |branch: &BranchSection| {
             let outbox = outboxes.get(&branch.outbox).ok_or_else(|| {
@@ -197,7 +197,7 @@ pub(crate) fn envelope(
     })
 }
 
-/// The template itself, or the one in a file.
+/// Returns the template itself, or reads it from the file.
 fn body(
     sink: &str,
     text: &Option<String>,

@@ -1,4 +1,4 @@
-//! Values with a form of their own: times, secrets.
+//! Values with their own syntax: times and secrets.
 
 use std::fmt;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A value that is never printed. `env:NAME` and `file:PATH` are looked up on reading.
+/// A value that is never printed. Deserialization resolves `env:NAME` and `file:PATH`.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(String);
 
@@ -72,7 +72,7 @@ impl de::Visitor<'_> for SecretText {
         look_up(text).map(Secret).map_err(E::custom)
     }
 
-    // A token of digits without quotes: the default would show it.
+    // For a token of digits without quotes: serde's default error would show it.
     fn visit_i64<E: de::Error>(self, _: i64) -> Result<Secret, E> {
         Err(E::invalid_type(de::Unexpected::Other("a number"), &self))
     }
@@ -92,10 +92,11 @@ fn look_up(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A store URL without its password and parameters (which may hold one as well), for messages.
+/// Returns a store URL without its password and parameters (which may hold a password as well), for
+/// messages.
 pub(crate) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    // From the last `@`: a password that is not percent-encoded may contain `@`, `?` and `/`.
+    // Split at the last `@`: a password that is not percent-encoded may contain `@`, `?` and `/`.
     let (user, host) = match rest.rsplit_once('@') {
         Some((login, host)) => (login.split(':').next().map(|user| format!("{user}@")), host),
         None => (None, rest),

@@ -1,5 +1,5 @@
-//! The listening end: a bounded number of connections, in all and per address, each with a time for
-//! its headers and for the client to take its answers.
+//! Accepts connections: a limited number in total and per address, with time limits for receiving
+//! headers and for clients that do not read their answers.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,14 +22,15 @@ use super::places::{CONNECTIONS_MAX, Full, Places};
 use super::write_timeout::WriteTimeout;
 use super::{ServerState, router};
 
-/// Time for a client to send the headers of a request, the idle time between two included:
-/// who sends nothing holds a place for no longer.
+/// Time for a client to send the headers of a request, including the idle time between requests, so
+/// that a silent client does not keep its connection for longer.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(20);
-/// Between two lines of the log about connections that were refused.
+/// Minimum interval between log entries about refused connections.
 const REFUSALS_TOLD_EVERY: Duration = Duration::from_secs(10);
-/// Beyond the time for one answer, at a stop.
+/// Time that a stop grants connections in addition to the request timeout.
 const STOP_GRACE: Duration = Duration::from_secs(2);
-/// After a failed accept (out of file handles, say), so that it does not spin.
+/// Pause after a failed accept (for example, because file handles ran out), so that the loop does
+/// not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until stopped; requests that were accepted are answered.
@@ -52,7 +53,8 @@ pub(crate) async fn serve(listener: TcpListener, state: ServerState, stop: Cance
             };
             let place = match places.take(peer.ip()) {
                 Ok(place) => place,
-                // Closed at once: only who was accepted can be told from a probe of this machine.
+                // Accepted and then closed, rather than left in the backlog: only an accepted
+                // connection shows whether it is a probe from this machine.
                 Err(full) => {
                     refusals.tell(full, peer);
                     continue;
@@ -75,7 +77,8 @@ pub(crate) async fn serve(listener: TcpListener, state: ServerState, stop: Cance
     feeding.abort();
 }
 
-/// Connections that got no place: told now and then, since whoever floods must not fill the log.
+/// Refused connections. They are logged at intervals, so that a flood of them does not fill the
+/// log.
 #[derive(Default)]
 struct Refusals {
     untold: u64,
@@ -100,7 +103,7 @@ impl Refusals {
     }
 }
 
-/// The requests of one connection, one after the other.
+/// Serves the requests of one connection, one after the other.
 async fn answer(
     stream: TcpStream,
     write_timeout: Duration,
@@ -108,8 +111,9 @@ async fn answer(
     app: Router,
     stop: CancellationToken,
 ) {
-    // Head and body may be two packets: the second must not wait for the client's acknowledgement of
-    // the first, which takes 40 ms. Where it cannot be set, answers are slow and nothing else.
+    // Head and body may be two packets: the second one must not wait for the client's
+    // acknowledgement of the first, which takes 40 ms. If the option cannot be set, answers are
+    // merely slow.
     drop(stream.set_nodelay(true));
     let app = TowerToHyperService::new(app);
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -130,7 +134,7 @@ async fn answer(
         }
     };
     if let Err(error) = ended {
-        // A client that went away, or sent no HTTP: its own affair.
+        // The client went away or did not send HTTP: not worth a warning.
         tracing::debug!(%error, %peer, "a connection ended");
     }
 }

@@ -1,4 +1,4 @@
-//! Parts of a request, with problem documents for what does not fit.
+//! Extractors for the parts of a request; invalid parts become problem documents.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use serde::{Deserialize, Deserializer};
 use super::ServerState;
 use super::problem::Problem;
 
-/// Of a body that is too large, so much is taken off the connection before the answer.
+/// Maximum number of bytes that are read and discarded from a body that is too large, before the
+/// answer is sent.
 const DISCARD_BYTES_MAX: usize = 16 * 1024 * 1024;
 const DISCARD_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -33,8 +34,8 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for InPath<
     }
 }
 
-/// Parameters of the query. One that is unknown is refused: a filter with a slip of the pen would
-/// show, or act on, everything.
+/// Parameters of the query. Unknown ones are refused: a misspelled filter would show, or act on,
+/// everything.
 pub(crate) struct InQuery<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for InQuery<T> {
@@ -51,8 +52,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for InQuery<T> {
     }
 }
 
-/// Whether the bytes that are percent-encoded in a query are UTF-8. Others would be replaced by a
-/// character that nobody asked for.
+/// Returns whether the percent-encoded bytes in a query are UTF-8. Invalid ones would silently
+/// become replacement characters.
 fn is_text(query: &str) -> bool {
     let (mut decoded, mut rest) = (Vec::with_capacity(query.len()), query.as_bytes());
     while let [first, after @ ..] = rest {
@@ -92,7 +93,8 @@ pub(crate) async fn read_json<T: DeserializeOwned>(
     parse(&body, "the body")
 }
 
-/// Parses a JSON object. Serde alone would also take a list of values, in the order of the fields.
+/// Parses a JSON object. Serde alone would also accept a list of values, in the order of the
+/// fields.
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8], what: &str) -> Result<T, Problem> {
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
         return Err(Problem::new(422, format!("{what} does not fit: it is a list, not an object")));
@@ -110,7 +112,7 @@ pub(crate) async fn read_body(
 ) -> Result<axum::body::Bytes, Problem> {
     let mut body = request.into_body();
     let mut read = Vec::new();
-    // Where the length is announced, nothing is kept in vain.
+    // If the announced length is too large, nothing is read into memory.
     let mut too_large = body.size_hint().lower() > bytes_max as u64;
     while !too_large && let Some(frame) = body.frame().await {
         let broken = "the body ended early, or its chunks are broken; send it again";
@@ -127,8 +129,8 @@ pub(crate) async fn read_body(
     Ok(read.into())
 }
 
-/// Takes what is still under way, within limits. A connection that is closed while the client sends is
-/// reset, and the client never sees the answer.
+/// Reads and discards the rest of the body, within limits. A connection that is closed while the
+/// client still sends is reset, and the client never sees the answer.
 async fn discard(mut body: axum::body::Body) {
     let taking = async {
         let mut bytes = 0;
@@ -138,7 +140,7 @@ async fn discard(mut body: axum::body::Body) {
             bytes += frame.data_ref().map_or(0, |data| data.len());
         }
     };
-    // Whoever stops sending is answered then.
+    // A client that stops sending is answered after this time.
     drop(tokio::time::timeout(DISCARD_TIME_MAX, taking).await);
 }
 
@@ -163,14 +165,14 @@ where
 
 /// Longest text of a filter, note or name.
 pub(crate) const TEXT_CHARS_MAX: usize = 1_000;
-/// Between these are the times that every store can hold.
+/// The range of times that every store can hold.
 const TIME_FIRST: DateTime<Utc> = DateTime::UNIX_EPOCH;
 const TIME_LAST: DateTime<Utc> = match DateTime::from_timestamp(253_402_300_799, 0) {
     Some(last) => last,
     None => DateTime::UNIX_EPOCH,
 };
 
-/// A text that every store can take.
+/// Checks that every store can hold the text.
 pub(crate) fn text(name: &str, value: Option<String>) -> Result<Option<String>, Problem> {
     let Some(value) = value else { return Ok(None) };
     if value.contains('\0') {
@@ -183,7 +185,8 @@ pub(crate) fn text(name: &str, value: Option<String>) -> Result<Option<String>, 
     Ok(Some(value))
 }
 
-/// An identity or a fingerprint: no store has one with other characters, and some cannot compare.
+/// Checks an identity or a fingerprint. None contains other characters than ASCII, and some stores
+/// cannot compare these.
 pub(crate) fn ascii(name: &str, value: Option<String>) -> Result<Option<String>, Problem> {
     match text(name, value)? {
         Some(value) if !value.is_ascii() => {
@@ -193,8 +196,9 @@ pub(crate) fn ascii(name: &str, value: Option<String>) -> Result<Option<String>,
     }
 }
 
-/// A time that every store can compare with. One before or after all of these finds the same as the
-/// nearest of them. RFC 3339 ends with the year 9999; its last hours are in the next one in UTC.
+/// Clamps a time to the range that every store can compare with; a time outside of the range finds
+/// the same as the nearest one inside. RFC 3339 ends with the year 9999, whose last hours may lie
+/// in the next year in UTC.
 pub(crate) fn time(
     name: &str,
     value: Option<DateTime<Utc>>,
@@ -207,7 +211,8 @@ pub(crate) fn time(
     }
 }
 
-/// A whole number, for `deserialize_with`. JSON does not tell `155` from `155.0`.
+/// Deserializes a whole number, for `deserialize_with`. JSON does not distinguish `155` from
+/// `155.0`.
 pub(crate) fn whole<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -215,13 +220,13 @@ where
 {
     let number = serde_json::Number::deserialize(deserializer)?;
     let refused = || serde::de::Error::custom(format!("{number} is not a whole number that fits"));
-    // Every whole number up to 2^53 is exact.
+    // Floats represent every whole number up to 2^53 exactly.
     let float = || number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e15);
     let whole = number.as_i64().or_else(|| float().map(|float| float as i64));
     whole.and_then(|whole| T::try_from(whole).ok()).ok_or_else(refused)
 }
 
-/// As [`whole`], where it may be absent or `null`.
+/// Like [`whole`], for a field that may be absent or `null`.
 pub(crate) fn whole_or_none<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,

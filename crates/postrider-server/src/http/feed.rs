@@ -1,5 +1,5 @@
-//! What everybody looks at: the statistics of all outboxes, asked for once for all who want them,
-//! and remembered for a while.
+//! Statistics of all outboxes: queried once for all clients that want them, and remembered for a
+//! while.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use super::ServerState;
 use super::api::{ClaimWord, DownBody, PauseBody, TrafficBody, down, traffic};
 use super::history::{History, Reach, SAMPLE_EVERY, Sample};
 
-/// Event types that an answer names: those with most events. An application that puts an id into
-/// its types would make each answer, and each message of the stream, as large as it likes.
+/// Maximum number of event types per answer: those with the most events. If an application puts an
+/// id into its types, answers and messages of the stream would otherwise grow without limit.
 const TYPES_MAX: usize = 100;
 
 /// Numbers of one event type.
@@ -97,11 +97,11 @@ pub(crate) struct Snapshot {
     taken: Option<Instant>,
 }
 
-/// The one place that asks for statistics.
+/// The only place that queries statistics.
 pub(crate) struct Feed {
     every: Duration,
     latest: watch::Sender<Option<Arc<Snapshot>>>,
-    /// One question at a time; whoever waits for it takes its answer.
+    /// Held during a query; those who wait for it use its result.
     asking: tokio::sync::Mutex<()>,
     watchers: Arc<Semaphore>,
     watchers_max: usize,
@@ -120,7 +120,7 @@ impl Feed {
         }
     }
 
-    /// A snapshot that is not older than the interval.
+    /// Returns a snapshot that is not older than the interval.
     pub(crate) async fn recent(&self, state: &ServerState) -> Result<Arc<Snapshot>, StoreError> {
         if let Some(snapshot) = self.fresh() {
             return Ok(snapshot);
@@ -182,11 +182,11 @@ impl Feed {
         Ok(snapshot)
     }
 
-    /// `None` where too many watch.
+    /// Subscribes to snapshots. `None` if there are too many watchers.
     pub(crate) fn watch(&self) -> Option<Watcher> {
         let place = Arc::clone(&self.watchers).try_acquire_owned().ok()?;
         let mut latest = self.latest.subscribe();
-        // The newest one is new to whoever comes.
+        // The latest snapshot is new to a new watcher.
         latest.mark_changed();
         Some(Watcher { latest, _place: place })
     }
@@ -214,13 +214,13 @@ impl Feed {
         }
     }
 
-    /// The samples of an outbox, oldest first.
+    /// Returns the samples of an outbox, oldest first.
     pub(crate) fn history(&self, outbox: &str, reach: Reach) -> Vec<Sample> {
         self.history.of(outbox, reach)
     }
 }
 
-/// The types with most events, and the sum of the others.
+/// Returns the types with the most events, and the sum of the others.
 fn by_type(statistics: &Statistics) -> (Vec<TypeState>, Option<OtherTypes>) {
     let mut types: Vec<&TypeStatistics> = statistics.by_type.iter().collect();
     types.sort_by_key(|of| Reverse(of.appended));
@@ -254,14 +254,14 @@ fn rates(before: &OutboxState, now: &Statistics, seconds: f64) -> Rates {
     }
 }
 
-/// Somebody who watches; the place is free again when it is dropped.
+/// A subscription to snapshots; dropping it makes room for another one.
 pub(crate) struct Watcher {
     latest: watch::Receiver<Option<Arc<Snapshot>>>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Watcher {
-    /// The next snapshot; a slow watcher gets the newest, and never a queue of old ones.
+    /// Waits for the next snapshot; a slow watcher gets the latest one, never a queue of old ones.
     pub(crate) async fn next(&mut self) -> Option<Arc<Snapshot>> {
         loop {
             self.latest.changed().await.ok()?;
@@ -272,7 +272,8 @@ impl Watcher {
     }
 }
 
-/// Asks again and again: often while somebody watches, now and then for the history.
+/// Queries statistics periodically: every interval while there are watchers, and otherwise only for
+/// the history.
 pub(crate) async fn run(state: ServerState, stop: CancellationToken) {
     let feed = &state.feed;
     let mut sampled: Option<Instant> = None;

@@ -1,5 +1,5 @@
-//! What RFC 9112 asks of every request and connection, whichever route it is for: one `Host`, and a
-//! word before the connection is closed.
+//! Requirements of RFC 9112 for every request and connection, whatever the route: exactly one
+//! `Host`, and an announcement before the connection is closed.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use hyper::body::{Frame, SizeHint};
 
 use super::problem::Problem;
 
-/// Refuses a request without one clear host, and says `Connection: close` where the answer leaves a
-/// part of the body unread: the connection cannot be used after that.
+/// Refuses a request without one unambiguous host. Adds `Connection: close` if part of the body was
+/// not read: the connection cannot be used after that.
 pub(super) async fn check(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let read = Arc::new(AtomicBool::new(body.is_end_stream()));
@@ -35,13 +35,14 @@ pub(super) async fn check(request: Request, next: Next) -> Response {
     response
 }
 
-/// While there are no tokens, the host decides who is let in, so it must not be ambiguous.
+/// Checks that there is one host. If there are no tokens, the host decides on access, so it must
+/// not be ambiguous.
 fn one_host(parts: &Parts) -> Result<(), &'static str> {
     let mut hosts = parts.headers.get_all(header::HOST).into_iter();
     let host = match (hosts.next(), hosts.next()) {
         (Some(host), None) => host,
         (Some(_), Some(_)) => return Err("the request has two `Host` headers; send one"),
-        // HTTP/1.0 has none: load balancers probe with it.
+        // HTTP/1.0 requests need no host: load balancers probe with it.
         (None, _) if parts.version < Version::HTTP_11 && parts.uri.authority().is_none() => {
             return Ok(());
         }
@@ -58,7 +59,7 @@ fn one_host(parts: &Parts) -> Result<(), &'static str> {
     }
 }
 
-/// A body that remembers whether it was read to its end.
+/// A body that records whether it was read to its end.
 struct Tracked {
     body: Body,
     read: Arc<AtomicBool>,

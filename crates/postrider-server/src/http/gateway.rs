@@ -1,5 +1,5 @@
-//! `/gateway/<name>/…`: calls of upstreams, answered from the cache, by the upstream, or with the word
-//! that they were saved.
+//! `/gateway/<name>/…`: calls of upstreams, answered from the cache, by the upstream, or with a
+//! problem that says that the call was saved.
 
 use axum::Router;
 use axum::body::Body;
@@ -15,12 +15,13 @@ use super::access::{self, Role};
 use super::extract::read_body;
 use super::problem::Problem;
 
-/// What paths of gateways begin with.
+/// Prefix of the paths of gateways.
 pub(crate) const PREFIX: &str = "/gateway/";
-/// An upstream's page is none of ours: it may do nothing here, least of all with our session.
+/// An upstream's page is not ours: it may do nothing here, least of all with our session.
 const NOT_OUR_PAGE: &str = "default-src 'none'; frame-ancestors 'none'; sandbox";
 
-/// As appending: a call may write an event, and is made with credentials of ours.
+/// Requires the same role as appending: a call may write an event, and is made with our
+/// credentials.
 pub(super) fn routes() -> Router<ServerState> {
     ["/gateway/{gateway}", "/gateway/{gateway}/", "/gateway/{gateway}/{*path}"]
         .into_iter()
@@ -29,7 +30,7 @@ pub(super) fn routes() -> Router<ServerState> {
 }
 
 async fn call(State(state): State<ServerState>, request: Request) -> Result<Response, Problem> {
-    // As it was sent: what the upstream sees is not decoded here.
+    // Not decoded: the upstream sees the path as it was sent.
     let uri = request.uri().clone();
     let rest = uri.path().strip_prefix(PREFIX).unwrap_or_default();
     let (name, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));

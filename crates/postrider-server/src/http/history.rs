@@ -1,4 +1,4 @@
-//! How outboxes were doing, as samples in memory: close together for the last hour, further apart
+//! The history of outboxes, as samples in memory: closely spaced for the last hour, and more widely
 //! for the last month.
 
 use std::collections::{HashMap, VecDeque};
@@ -9,10 +9,10 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Between samples.
+/// Interval between samples.
 pub(super) const SAMPLE_EVERY: Duration = Duration::from_secs(10);
 
-/// How far back, and how close together.
+/// How far back samples reach, and how closely they are spaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// An hour, every ten seconds.
@@ -26,7 +26,7 @@ pub(crate) enum Reach {
 impl Reach {
     const ALL: [Self; 3] = [Self::Hour, Self::Days, Self::Month];
 
-    /// Every how many-th sample is kept, and how many of them.
+    /// Returns `(n, count)`: every n-th sample is kept, and `count` of them.
     fn kept(self) -> (usize, usize) {
         match self {
             Self::Hour => (1, 360),
@@ -82,7 +82,7 @@ impl History {
         known.taken += 1;
     }
 
-    /// The samples of an outbox, oldest first.
+    /// Returns the samples of an outbox, oldest first.
     pub(super) fn of(&self, outbox: &str, reach: Reach) -> Vec<Sample> {
         let all = self.lock();
         let known = all.get(outbox).map(|known| &known.kept[reach as usize]);

@@ -1,4 +1,4 @@
-//! What is served over HTTP: health, metrics, the API, and the page that is built on it.
+//! The HTTP server: health, metrics, the API, gateways, and the dashboard, which uses the API.
 
 pub(crate) mod access;
 pub(crate) mod api;
@@ -41,13 +41,13 @@ pub(crate) use ready::Readiness;
 const NOTHING_HERE: &str = "there is nothing at this path; GET /api/v1/openapi.json lists what there \
      is, besides the page at /, /healthz, /readyz, /metrics and /gateway";
 const WRONG_METHOD: &str = "this path does not know the method; see GET /api/v1/openapi.json";
-/// Where events are appended.
+/// Path for appending events.
 pub(crate) const APPEND_PATH: &str = "/api/v1/outboxes/{outbox}/events";
-/// Where a backup file is uploaded, and the time for that: it has many events.
+/// Path for uploading a backup file, and its time limit: such a file has many events.
 const IMPORT_PATH: &str = "/api/v1/dead-letters/import";
 const IMPORT_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What the endpoints work on.
+/// Everything that the endpoints work with.
 pub(crate) struct Parts {
     pub(crate) store: Arc<dyn Database>,
     pub(crate) appender: Appender,
@@ -58,7 +58,7 @@ pub(crate) struct Parts {
     pub(crate) access: Access,
     pub(crate) alerts: Arc<AlertBook>,
     pub(crate) destinations: Arc<DestinationBook>,
-    /// The relay of this process could not write its last heartbeat.
+    /// Whether the relay of this process failed to write its last heartbeat.
     pub(crate) heartbeat_fails: Arc<AtomicBool>,
     pub(crate) feed: Feed,
     pub(crate) reconciler: Reconciler,
@@ -70,21 +70,21 @@ pub(crate) struct Parts {
     pub(crate) request_timeout: Duration,
     pub(crate) list_budget: Duration,
     pub(crate) inbox_retention: Duration,
-    /// Ends what would go on for ever, such as streams.
+    /// Ends work that would otherwise go on for ever, such as streams.
     pub(crate) stop: CancellationToken,
 }
 
-/// An outbox, as the configuration has it.
+/// An outbox as it is configured.
 #[derive(Debug, Clone)]
 pub(crate) struct Served {
     pub(crate) outbox: Outbox,
     pub(crate) preset: &'static str,
     pub(crate) sink: String,
-    /// The outboxes that its events are copied into, if that is where they go.
+    /// The outboxes that its events are copied into, if its sink is a fan-out.
     pub(crate) branches: Vec<String>,
     /// Whether delivered events are kept.
     pub(crate) archives: bool,
-    /// How fast events may be sent, if that is limited.
+    /// The limit on how fast events may be sent, if there is one.
     pub(crate) rate: Option<Arc<RateLimit>>,
 }
 
@@ -96,7 +96,7 @@ impl ServerState {
         Self(Arc::new(parts))
     }
 
-    /// The outbox of that name, or what there is instead.
+    /// Returns the outbox with this name, or an error that names the existing ones.
     fn served(&self, name: &str) -> Result<&Served, Problem> {
         self.outboxes.iter().find(|served| served.outbox.name() == name).ok_or_else(|| {
             let names: Vec<&str> = self.outboxes.iter().map(|s| s.outbox.name()).collect();
@@ -123,7 +123,7 @@ fn router(state: ServerState) -> Router {
         .merge(gateway::routes())
         .route_layer(from_fn_with_state(state.clone(), in_time))
         .route_layer(from_fn_with_state(state.clone(), access::admit));
-    // Whoever comes here is not known yet, and has no more time than those who are.
+    // Callers of these routes are not identified yet, and get no more time than others.
     let open = api::open_routes().route_layer(from_fn_with_state(state.clone(), in_time));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -138,7 +138,8 @@ fn router(state: ServerState) -> Router {
         .with_state(state)
 }
 
-/// Cuts off what takes too long. A change may have been made by then or not; a repeat tells.
+/// Cuts off requests that take too long. A change may have been made by then or not; repeating the
+/// request shows which.
 async fn in_time(
     State(state): State<ServerState>,
     path: MatchedPath,

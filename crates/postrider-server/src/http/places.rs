@@ -1,4 +1,4 @@
-//! Who may hold a connection: so many in all, so many of one address, and some for this machine.
+//! Limits on open connections: a total, a maximum per address, and a reserve for this machine.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::access::network;
 
-/// Connections at the same time.
+/// Maximum number of simultaneous connections.
 pub(super) const CONNECTIONS_MAX: usize = 1_024;
-/// Of these, the last ones are for clients on this machine: probes of health get through whatever
-/// the rest of the world does.
+/// The last of these are reserved for clients on this machine, so that health probes get through
+/// whatever other clients do.
 const KEPT_FOR_LOOPBACK: usize = 32;
 
 /// Counts connections by address.
@@ -25,19 +25,19 @@ struct Taken {
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// The right to one connection; free again when it is dropped.
+/// A permit for one connection, released on drop.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,
     address: IpAddr,
 }
 
-/// Why there is no place.
+/// The limit that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Full {
-    /// The address has as many as one may have.
+    /// The address has as many connections as it may have.
     Address,
-    /// All are taken.
+    /// All connections are in use.
     Server,
 }
 
@@ -73,7 +73,8 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.lock();
         taken.all -= 1;
-        // Addresses without a connection are forgotten: the map is never larger than the places.
+        // Addresses without connections are removed, so that the map never exceeds the number of
+        // permits.
         if let Some(count) = taken.by_address.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {

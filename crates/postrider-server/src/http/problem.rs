@@ -44,7 +44,7 @@ impl Problem {
         self
     }
 
-    /// Says when to come back.
+    /// Adds the time after which the client may try again.
     pub(crate) fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after = Some(seconds);
         self
@@ -68,7 +68,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// What the database says may name hosts and users: that is for the log.
+/// Logs the database's error and leaves it out of the answer: it may name hosts and users.
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match error {

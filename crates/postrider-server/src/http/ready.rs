@@ -1,4 +1,4 @@
-//! Whether this program can work: asked by probes, which need no token and may come in numbers.
+//! Readiness. Probes need no token and may come in large numbers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,25 +14,26 @@ use tokio::time::Instant;
 use super::ServerState;
 use super::problem::Problem;
 
-/// Time for the database to answer a probe. A store waits longer for a connection than those who
-/// probe wait for an answer.
+/// Time limit for the database to answer a probe. The store's own limit on waiting for a connection
+/// is longer than probes usually wait.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Within this time the database is asked once, however many probes come.
+/// The database is queried at most once in this time, however many probes come.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 const NO_ANSWER: &str = "the database does not answer";
 const NO_WRITE: &str = "the database does not take writes: the last heartbeat of this relay failed; \
      the log says why";
 
-/// Ready, or why not.
+/// Ready, or the reason why not.
 type Verdict = Result<(), String>;
 
-/// The last look, for everybody who asks soon after.
+/// The last result, shared by all probes that follow soon.
 #[derive(Debug, Default)]
 pub(crate) struct Readiness(tokio::sync::Mutex<Option<(Instant, Verdict)>>);
 
 impl Readiness {
-    /// What is known, or what a look says. Whoever comes during a look waits for its answer.
+    /// Returns the last result, or a new one if that is too old. Probes that arrive during a check
+    /// wait for its result.
     async fn verdict(&self, look: impl Future<Output = Verdict>) -> Verdict {
         let mut last = self.0.lock().await;
         if let Some((at, verdict)) = &*last
@@ -46,10 +47,10 @@ impl Readiness {
     }
 }
 
-/// Ready: the database answers and takes writes, and its tables fit this program.
+/// Ready means: the database answers and takes writes, and its tables fit this version.
 pub(super) async fn ready(State(state): State<ServerState>) -> Response {
-    // A task of its own: a client that hangs up during a look would leave no answer behind, and
-    // many of them would ask as often as they like.
+    // A task of its own: if the client of a check hung up, no result would be saved, and many such
+    // clients could query the database without limit.
     let asking = tokio::spawn(async move {
         let looking = state.clone();
         state.readiness.verdict(look(looking)).await
@@ -66,7 +67,7 @@ async fn look(state: ServerState) -> Verdict {
     match tokio::time::timeout(READY_TIMEOUT, store.schema_state(&outboxes)).await {
         Ok(Ok(SchemaState::Ready)) => works(&state),
         Ok(Ok(SchemaState::NeedsMigration(what) | SchemaState::TooNew(what))) => Err(what),
-        // What the database says may name hosts and users: that is for the log.
+        // The database's error is for the log only: it may name hosts and users.
         Ok(Err(error)) => {
             tracing::warn!(%error, "not ready");
             Err(NO_ANSWER.to_owned())
@@ -75,8 +76,9 @@ async fn look(state: ServerState) -> Verdict {
     }
 }
 
-/// Whether the relay can write, which its heartbeat tries every second, and works on every outbox.
-/// What went wrong is in the alert and in the log: it may name hosts and users.
+/// Checks that the relay can write, which its heartbeat tries every second, and that it works on
+/// every outbox. The reason is in the alert and in the log, not in the answer: it may name hosts
+/// and users.
 fn works(state: &ServerState) -> Verdict {
     if state.heartbeat_fails.load(Ordering::Relaxed) {
         return Err(NO_WRITE.to_owned());

@@ -1,4 +1,4 @@
-//! A connection whose client must take what it is sent.
+//! A connection that fails if its client stops reading.
 
 use std::io;
 use std::pin::Pin;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// Fails where the other end takes nothing for `limit`. Without it, a client that never reads holds
-/// its connection, and the answer in memory, for as long as it likes.
+/// Fails if the other end accepts nothing for `limit`. Without this, a client that never reads
+/// would hold its connection, and the answer in memory, for as long as it likes.
 pub(super) struct WriteTimeout<S> {
     stream: S,
     limit: Duration,
-    /// Runs while a write waits for room.
+    /// Runs while a write waits for the client to read.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 

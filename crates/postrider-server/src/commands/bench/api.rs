@@ -36,13 +36,15 @@ use crate::config::{ApiSection, ServerSection};
 use crate::http;
 use crate::output::number;
 
-/// Events per claim while the archive is filled.
+/// Number of events per claim while the archive is filled.
 const ARCHIVE_BATCH: u32 = 2_000;
-/// Events are not due within the run, so that nothing moves while it measures.
+/// Delay that keeps events from becoming due during the run, so that nothing changes while it
+/// measures.
 const NOT_YET: Duration = Duration::from_secs(24 * 3_600);
-/// Every request for statistics asks the database; otherwise one in two seconds does.
+/// So short that every request for statistics queries the database; by default, only one in two
+/// seconds does.
 pub(super) const FEED_EVERY: Duration = Duration::from_millis(1);
-/// Kinds of errors among the dead letters.
+/// Different errors of the dead letters.
 pub(super) const ERRORS: [&str; 8] = [
     "HTTP 422 from the partner: amount 17 is too small",
     "HTTP 400 from the partner: no such account 4711",
@@ -67,9 +69,9 @@ struct Details {
     within_target: bool,
     slowest: String,
     slowest_p99_ms: f64,
-    /// Of all kinds together.
+    /// Over all kinds of requests.
     requests_per_s: f64,
-    /// Of the kind that asks the database nothing.
+    /// For the kind that does not query the database.
     limit_requests_per_s: f64,
     ratio: f64,
     kinds: Vec<Kind>,
@@ -86,10 +88,10 @@ struct Kind {
     seconds: f64,
 }
 
-/// A kind of request; the body is a POST.
+/// A kind of request; one with a body is a POST.
 struct Ask {
     kind: &'static str,
-    /// One is asked for again and again; of several, each once.
+    /// A single path is requested repeatedly; of several, each is requested once.
     paths: Vec<String>,
     body: Option<Value>,
 }
@@ -121,7 +123,7 @@ pub(super) async fn api(stage: &Stage, args: &ApiBenchArgs) -> Result<Report, Fa
     report(stage, args, kinds).await
 }
 
-/// All clients at once, each with its share of the requests.
+/// Sends the requests from all clients at once, each with its share.
 async fn time(clients: &[Client], ask: &Ask, requests: usize) -> Result<Kind, Failure> {
     let again = std::iter::repeat_n(&ask.paths[0], requests);
     let paths: Vec<&String> =
@@ -143,7 +145,7 @@ async fn time(clients: &[Client], ask: &Ask, requests: usize) -> Result<Kind, Fa
     Ok(Kind { kind: ask.kind, times, requests, seconds })
 }
 
-/// Delivered events, as a relay leaves them.
+/// Fills the archive with delivered events, as a relay would.
 async fn fill_archive(
     stage: &Stage,
     outbox: &Outbox,
@@ -157,7 +159,7 @@ async fn fill_archive(
     Ok(())
 }
 
-/// API and page as the daemon has them, without a relay beside it.
+/// Serves API and dashboard like the daemon, without a relay.
 pub(super) async fn serve(
     stage: &Stage,
     outbox: &Outbox,
@@ -202,12 +204,12 @@ pub(super) async fn serve(
         inbox_retention: postrider::INBOX_RETENTION,
         stop: CancellationToken::new(),
     });
-    // Tracked by the stage: it ends before its tables do.
+    // Tracked by the stage, so that it ends before its tables are dropped.
     stage.running.spawn(http::serve(listener, state, stop));
     Ok(address)
 }
 
-/// One connection that is kept open, as a browser does.
+/// One connection that is kept open, like a browser's.
 struct Client {
     connection: Mutex<SendRequest<Full<Bytes>>>,
     host: String,
@@ -247,7 +249,8 @@ impl Client {
         }
     }
 
-    /// Everything that a page of an operator asks for, and then what it changes.
+    /// Returns every request that an operator's dashboard makes, followed by those that change
+    /// something.
     async fn asks(&self, requests: usize) -> Result<Vec<Ask>, Failure> {
         let of = &self.outbox;
         let get = |kind, path: String| Ask { kind, paths: vec![path], body: None };
@@ -304,8 +307,8 @@ impl Client {
         ])
     }
 
-    /// The ids of so many dead letters, or of all where there are fewer: each can be retried or
-    /// resolved once.
+    /// Returns the ids of `count` dead letters, or of all if there are fewer: each can be retried
+    /// or resolved only once.
     async fn dead_letters(&self, count: usize) -> Result<Vec<i64>, Failure> {
         let (mut ids, mut before) = (Vec::new(), String::new());
         loop {

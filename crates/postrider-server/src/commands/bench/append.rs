@@ -20,7 +20,8 @@ use crate::cli::AppendBenchArgs;
 use crate::commands::Failure;
 use crate::output::number;
 
-/// In batches, so many times the events: one second of them should not be a tenth.
+/// Factor for the number of events in batched cases, which are faster: their runs would otherwise
+/// shrink from a second to a tenth.
 const BATCHED_TIMES: u64 = 10;
 
 #[derive(Debug, Serialize)]
@@ -41,12 +42,12 @@ struct Case {
     case: &'static str,
     request_id: bool,
     per_append: u32,
-    /// The limit: plain inserts of as many at a time into a table without anything but a key.
+    /// The limit: plain inserts of the same batch size into a table with nothing but a primary key.
     #[serde(flatten)]
     speed: Speed,
 }
 
-/// Where events go.
+/// The table that events are written to.
 #[derive(Clone)]
 enum Into {
     Outbox(Outbox),
@@ -71,7 +72,7 @@ pub(super) async fn append(stage: &Stage, args: &AppendBenchArgs) -> Result<Repo
             per_append: u64::from(per_append),
             next: AtomicU64::new(0),
         };
-        // Once before and once after: the first writes of a connection are not its fastest.
+        // Measured before and after: the first writes of a connection are not its fastest.
         let before_s = work(&plain, &maker).timed(args.writers).await?;
         let mut measured = Vec::new();
         for (case, request_id) in [(without, false), (with, true)] {
@@ -104,7 +105,7 @@ struct Work {
 }
 
 impl Work {
-    /// Seconds that the writers take together.
+    /// Returns the seconds that all writers together take.
     async fn timed(self, writers: u32) -> Result<f64, Failure> {
         let (work, bar) = (Arc::new(self), bar("appending", 0));
         bar.set_length(work.events);

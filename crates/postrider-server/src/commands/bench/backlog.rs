@@ -16,12 +16,12 @@ use crate::cli::BacklogArgs;
 use crate::commands::Failure;
 use crate::output::number;
 
-/// Claims measured per case, after the first; their median is the figure. Fewer where fewer take
-/// everything.
+/// Number of claims measured per case, after the first; the figure is their median. It is smaller
+/// if fewer claims take everything.
 const CLAIMS: usize = 15;
-/// Between looks at how many claims there were.
+/// Interval between checks of the number of claims.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// Time for all claims of a case.
+/// Time limit for all claims of a case.
 const CLAIMS_TIMEOUT: Duration = Duration::from_secs(120);
 const NOT_YET: Duration = Duration::from_secs(24 * 3_600);
 
@@ -31,7 +31,7 @@ struct Details {
     batch: u32,
     payload_bytes: u32,
     keys: u64,
-    /// Claimed per second of claiming in the slowest case.
+    /// Events claimed per second of claiming, in the slowest case.
     events_per_s: f64,
     /// The same in the first case.
     limit_events_per_s: f64,
@@ -42,15 +42,15 @@ struct Details {
 #[derive(Debug, Serialize)]
 struct Case {
     waiting: u64,
-    /// Of these, not due before tomorrow.
+    /// Of these, events that are not due before tomorrow.
     not_yet_due: u64,
-    /// Claims made; lanes read more than a batch at a time.
+    /// Number of claims; lanes read more than a batch at a time.
     claims: usize,
     events_per_claim: f64,
     median_ms: f64,
     /// The first claim of a relay reads the table from its beginning.
     first_ms: f64,
-    /// Time of a claim against that of the first case.
+    /// Time per claim, relative to the first case.
     growth: f64,
 }
 
@@ -68,7 +68,7 @@ pub(super) async fn backlog(stage: &Stage, args: &BacklogArgs) -> Result<Report,
     report(stage, args, cases).await
 }
 
-/// Times the claims of a relay on an outbox with so many events.
+/// Times the claims of a relay on an outbox with this many events.
 async fn measure(
     stage: &Stage,
     args: &BacklogArgs,
@@ -77,7 +77,7 @@ async fn measure(
 ) -> Result<Case, Failure> {
     let outbox = stage.outbox("").await?;
     let maker = Maker::new(args.event.keys, args.event.payload);
-    // Of other keys: lanes let no event overtake an earlier one of its key.
+    // With other keys: in lanes, no event overtakes an earlier one of its key.
     let later = maker.clone().keys_named(args.event.keys, "later-").deliver_after(NOT_YET);
     stage.fill(&outbox, &later, not_yet_due).await?;
     stage.fill(&outbox, &maker, due).await?;

@@ -1,5 +1,5 @@
-//! What a client without Postrider does with the same database: plain statements in a plain loop,
-//! no leases, no books, no retries. Its figures are the limits that the benches are measured against.
+//! A client without Postrider on the same database: plain statements in a plain loop, with no
+//! leases, ledger or retries. Its figures are the limits that the benches are compared with.
 
 use postrider::{Appended, Appender, NewEvent, Outbox, StoreError};
 use sqlx::{AssertSqlSafe, QueryBuilder, Row};
@@ -7,18 +7,19 @@ use sqlx::{AssertSqlSafe, QueryBuilder, Row};
 use super::event::Maker;
 use crate::commands::Failure;
 
-/// What an event is made of; all of it travels to the client, as it does to a relay.
+/// The columns of an event; all of them are sent to the client, as to a relay.
 const COLUMNS: &str = "id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload, \
                        headers, content_hash, created_at";
 const PLAIN_COLUMNS: &str = "aggregate_type, aggregate_id, event_type, payload";
-/// Takes the write lock at once, as the documentation asks applications to.
+/// Takes the write lock at once, as the documentation recommends for applications.
 const SQLITE_BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// Plain connections.
 #[derive(Clone)]
 pub(super) struct Bare(Appender);
 
-/// The same statements in a row on whichever pool it is; `$pool` and `$quote` are named by the body.
+/// Runs the same statements on the pool of any database; the body uses the names `$pool` and
+/// `$quote`.
 macro_rules! on_pool {
     ($bare:expr, |$pool:ident, $quote:ident| $body:expr) => {
         match &$bare.0 {
@@ -47,7 +48,7 @@ impl Bare {
         &self.0
     }
 
-    /// Whether an outbox of that name or a table of its table's name is there.
+    /// Returns whether there is an outbox with this name, or a table with its table's name.
     pub(super) async fn exists(&self, outbox: &Outbox) -> Result<bool, Failure> {
         on_pool!(self, |pool, quote| {
             let table = format!("SELECT 1 FROM {} WHERE 1 = 0", quote(outbox.table()));
@@ -60,8 +61,8 @@ impl Bare {
         })
     }
 
-    /// Takes everything out of a table: read a chunk by primary key, delete it, and so on. Answers
-    /// how many rows that were.
+    /// Removes everything from a table: repeatedly reads a chunk by primary key and deletes it.
+    /// Returns the number of rows.
     pub(super) async fn take_out(
         &self,
         table: &str,
@@ -106,7 +107,7 @@ impl Bare {
         })
     }
 
-    /// The oldest rows that can be seen: ids and payloads, in the order of ids.
+    /// Returns ids and payloads of the oldest visible rows, in the order of ids.
     pub(super) async fn read_first(
         &self,
         table: &str,
@@ -122,19 +123,20 @@ impl Bare {
         })
     }
 
-    /// By id and not by range: a smaller id may have been committed since they were read.
+    /// Deletes by id, not by range: a row with a smaller id may have been committed since these
+    /// were read.
     pub(super) async fn delete(&self, table: &str, ids: &[i64]) -> Result<(), Failure> {
         let ids: Vec<String> = ids.iter().map(i64::to_string).collect();
         on_pool!(self, |pool, quote| {
             let delete = format!("DELETE FROM {} WHERE id IN ({})", quote(table), ids.join(","));
-            // Each is another statement: none is worth being remembered.
+            // Each statement is different, so caching them as prepared statements is useless.
             let delete = sqlx::query(AssertSqlSafe(delete)).persistent(false);
             delete.execute(pool).await.map_err(StoreError::from)?;
             Ok(())
         })
     }
 
-    /// A table with what an event has and nothing else: no defaults, triggers or further indexes.
+    /// Creates a table with only the data of an event: no defaults, triggers or further indexes.
     pub(super) async fn create_plain_table(&self, table: &str) -> Result<(), Failure> {
         let id = match &self.0 {
             Appender::Postgres(_) => "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
@@ -160,7 +162,7 @@ impl Bare {
         })
     }
 
-    /// One append in a transaction, as an application has it.
+    /// Appends one event in a transaction, as an application does.
     pub(super) async fn append_one(
         &self,
         outbox: &Outbox,
@@ -195,7 +197,7 @@ impl Bare {
         }
     }
 
-    /// One plain `INSERT` in a transaction.
+    /// Runs one plain `INSERT` in a transaction.
     pub(super) async fn insert_one(
         &self,
         table: &str,
@@ -221,7 +223,7 @@ impl Bare {
         })
     }
 
-    /// Many rows by the database's bulk way.
+    /// Inserts many rows with the database's bulk method.
     pub(super) async fn insert_many(
         &self,
         table: &str,
@@ -231,7 +233,7 @@ impl Bare {
         let head = format!("({PLAIN_COLUMNS})");
         let inserted = match &self.0 {
             Appender::Postgres(pool) => {
-                // Nothing in these values needs an escape.
+                // These values contain nothing that needs escaping.
                 let text: String =
                     numbers.map(|number| maker.columns(number).join("\t") + "\n").collect();
                 let copy = async {
@@ -265,7 +267,7 @@ impl Bare {
         Ok(inserted.map_err(StoreError::from)?)
     }
 
-    /// Takes a consumer out of the inbox and its book.
+    /// Removes a consumer from the inbox and from its ledger.
     pub(super) async fn empty_inbox(&self, consumer: &str) -> Result<(), Failure> {
         for table in ["postrider_inbox", "postrider_inbox_books"] {
             let delete = format!("DELETE FROM {table} WHERE consumer = {}", self.mark(1));
@@ -277,14 +279,15 @@ impl Bare {
         Ok(())
     }
 
-    /// Keeps a transaction open that has read something and writes nothing, until it is dropped.
+    /// Opens a transaction that has read something and writes nothing; it stays open until it is
+    /// dropped.
     pub(super) async fn hold_snapshot(&self) -> Result<HeldSnapshot, Failure> {
         let held = async {
             Ok::<_, sqlx::Error>(match &self.0 {
                 Appender::Postgres(pool) => {
                     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ";
                     let mut transaction = pool.begin_with(begin).await?;
-                    // The snapshot is taken by the first statement.
+                    // The first statement takes the snapshot.
                     sqlx::query("SELECT 1").execute(&mut *transaction).await?;
                     HeldSnapshot::Postgres(transaction)
                 }
@@ -304,7 +307,7 @@ impl Bare {
         Ok(held.await.map_err(StoreError::from)?)
     }
 
-    /// A parameter of a statement.
+    /// Returns the placeholder of a statement's parameter.
     fn mark(&self, number: u8) -> String {
         match &self.0 {
             Appender::Mysql(_) => "?".to_owned(),
@@ -321,7 +324,7 @@ pub(super) enum HeldSnapshot {
 }
 
 impl HeldSnapshot {
-    /// Ends it; fails if it had been lost meanwhile, in which case nothing was held.
+    /// Ends the transaction. Fails if it had already been lost, in which case nothing was held.
     pub(super) async fn release(self) -> Result<(), Failure> {
         let ended = match self {
             Self::Postgres(transaction) => transaction.commit().await,
@@ -332,7 +335,7 @@ impl HeldSnapshot {
     }
 }
 
-/// `None` where the database answered that there is no such table.
+/// Returns `None` if the database reports that the table does not exist.
 fn answered<T>(result: Result<T, sqlx::Error>) -> Result<Option<T>, Failure> {
     match result {
         Ok(value) => Ok(Some(value)),

@@ -25,20 +25,20 @@ struct Details {
     settings: Settings,
     blocked: u64,
     failing_keys: u64,
-    /// Of the ready events, from the first of them on, in the fastest round; the limit is the
-    /// fastest one without the blocked events.
+    /// Rate of the ready events, from the first delivery on, in the fastest round. The limit is
+    /// that of the fastest round without blocked events.
     #[serde(flatten)]
     speed: Speed,
     rounds_events_per_s: Vec<f64>,
     rounds_limit_events_per_s: Vec<f64>,
-    /// The same from the start of the relay on, which meets the blocked events for the first time
-    /// and passes over each of them once.
+    /// The same, measured from the start of the relay, which meets the blocked events for the first
+    /// time and passes over each of them once.
     from_start: Speed,
     #[serde(flatten)]
     soundness: Soundness,
 }
 
-/// What the rounds showed.
+/// The results of the rounds.
 #[derive(Default)]
 struct Rounds {
     without: Vec<Watch>,
@@ -56,7 +56,7 @@ pub(super) async fn blocked_keys(stage: &Stage, args: &BlockedKeysArgs) -> Resul
     let idle = relays::idle_bytes(stage, &plan(args, &outbox, &sinks)).await?;
     stage.drop_outbox(&outbox).await?;
     let mut rounds = Rounds::default();
-    // In turn, and the fastest of each: a machine is not as fast at one time as at another.
+    // In turns, and the fastest round of each counts: a machine's speed varies over time.
     for round in 0..args.rounds {
         rounds.without.push(without_blocked(stage, args, round, &sinks).await?);
         with_blocked(stage, args, round, &sinks, &mut rounds).await?;
@@ -155,7 +155,7 @@ fn plan<'a>(args: &BlockedKeysArgs, outbox: &'a Outbox, sinks: &'a Sinks) -> Pla
     Plan::new(outbox, sinks, args.relay.claim, args.relay.batch, args.relays)
 }
 
-/// The ready events alone.
+/// Delivers the ready events alone.
 async fn without_blocked(
     stage: &Stage,
     args: &BlockedKeysArgs,
@@ -169,7 +169,7 @@ async fn without_blocked(
     Ok(watched)
 }
 
-/// The same ready events behind the blocked ones.
+/// Delivers the same ready events behind the blocked ones.
 async fn with_blocked(
     stage: &Stage,
     args: &BlockedKeysArgs,

@@ -19,7 +19,7 @@ use crate::cli::BufferBenchArgs;
 use crate::commands::Failure;
 use crate::output::number;
 
-/// How often the bench looks whether the buffer is empty.
+/// Interval between checks whether the buffer is empty.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Serialize)]
@@ -47,8 +47,8 @@ pub(super) async fn buffer(stage: &Stage, args: &BufferBenchArgs) -> Result<Repo
     let (saved, plain) = (stage.count_table("").await?, stage.count_table("_plain").await?);
     let mut entries: Vec<(String, i64)> =
         (0..args.entries).map(|n| (format!("post-{n:08}"), 1 + (n % 7) as i64)).collect();
-    // A batch has fields from all over, as Redis gives them; ascending ones would be easier on an
-    // index than anything that a buffer sees.
+    // In random order, since Redis returns the fields of a batch that way; ascending ones would be
+    // easier on an index than anything that a real buffer contains.
     entries.shuffle(&mut rand::rng());
     let per_batch = match stage.store.kind() {
         StoreKind::Sqlite => args.fields_max.min(1_000),
@@ -79,7 +79,8 @@ async fn fill(settings: &BufferSettings, entries: &[(String, i64)]) -> Result<()
     Ok(())
 }
 
-/// Seconds from the start of a relay until nothing is in the buffer or on its way.
+/// Returns the seconds from the start of a relay until the buffer is empty and nothing is in
+/// transit.
 async fn flush(
     stage: &Stage,
     args: &BufferBenchArgs,
@@ -91,7 +92,7 @@ async fn flush(
     let config = BufferConfig {
         fields_max: args.fields_max,
         flush_every: Duration::from_millis(10),
-        // Its counts are made up.
+        // The counts are artificial, so losing them does no harm.
         durability: Durability::Warn,
         ..BufferConfig::new(worker, BatchTarget::Table(target))
     };

@@ -1,5 +1,5 @@
-//! What a client without Postrider does with counts: one upsert per batch, from memory, with no buffer
-//! in between and nothing that makes a batch count once.
+//! Counting by a client without Postrider: one upsert per batch, from memory, with no buffer in
+//! between and nothing that prevents a batch from counting twice.
 
 use postrider::{Appender, StoreError};
 use sqlx::{AssertSqlSafe, QueryBuilder};
@@ -7,16 +7,16 @@ use sqlx::{AssertSqlSafe, QueryBuilder};
 use super::bare::Bare;
 use crate::commands::Failure;
 
-/// Rows of one statement where values are listed one by one.
+/// Maximum number of rows per statement, if values are listed one by one.
 const LISTED_ROWS_MAX: usize = 1_000;
 
-/// Makes a table of keys and counts.
+/// Creates a table of keys and counts.
 pub(super) async fn create(bare: &Bare, table: &str) -> Result<(), Failure> {
     run(bare, format!("CREATE TABLE {table} (post varchar(40) PRIMARY KEY, total bigint NOT NULL)"))
         .await
 }
 
-/// Takes away what the store has recorded of a buffer.
+/// Removes the store's records of a buffer.
 pub(super) async fn forget(bare: &Bare, buffer: &str) -> Result<(), Failure> {
     for table in ["postrider_buffer_batches", "postrider_buffer_books"] {
         run(bare, format!("DELETE FROM {table} WHERE buffer = '{buffer}'")).await?;
@@ -24,7 +24,7 @@ pub(super) async fn forget(bare: &Bare, buffer: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The sum of all counts.
+/// Returns the sum of all counts.
 pub(super) async fn total(bare: &Bare, table: &str) -> Result<i64, Failure> {
     let kind = if matches!(bare.appender(), Appender::Mysql(_)) { "SIGNED" } else { "bigint" };
     let query = format!("SELECT CAST(COALESCE(SUM(total), 0) AS {kind}) FROM {table}");
@@ -37,7 +37,7 @@ pub(super) async fn total(bare: &Bare, table: &str) -> Result<i64, Failure> {
     Ok(total.map_err(StoreError::from)?)
 }
 
-/// Adds the counts, a batch per transaction.
+/// Adds the counts, one transaction per batch.
 pub(super) async fn upsert(
     bare: &Bare,
     table: &str,
@@ -45,7 +45,7 @@ pub(super) async fn upsert(
     batch: usize,
 ) -> Result<(), Failure> {
     for batch in entries.chunks(batch) {
-        // As a buffer does, so that batches that meet do not deadlock.
+        // Sorted, as a buffer does, so that concurrent batches do not deadlock.
         let mut batch = batch.to_vec();
         batch.sort_unstable();
         match bare.appender() {
@@ -91,7 +91,7 @@ pub(super) async fn upsert(
     Ok(())
 }
 
-/// A statement made of names of this bench's own.
+/// Runs a statement whose names all come from this bench.
 async fn run(bare: &Bare, statement: String) -> Result<(), Failure> {
     let statement = sqlx::raw_sql(AssertSqlSafe(statement));
     match bare.appender() {

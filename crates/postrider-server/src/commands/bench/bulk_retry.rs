@@ -1,5 +1,5 @@
-//! `postrider bench bulk-retry`: dead letters sent again by filter. One job goes as fast as it can;
-//! another has a rate, dies half-way and is resumed. Then all of it is delivered and counted.
+//! `postrider bench bulk-retry`: retries dead letters by filter. One job runs at full speed;
+//! another has a rate, dies half-way and is resumed. Then everything is delivered and counted.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -26,12 +26,13 @@ use crate::cli::BulkRetryArgs;
 use crate::commands::Failure;
 use crate::output::number;
 
-/// The dead letters of the two jobs, and those of neither.
+/// The errors of the first job's dead letters, of the second job's, and of those that neither job
+/// retries.
 const ERRORS: [&str; 3] =
     ["the bridge is out", "the road is closed", "nobody lives at this address"];
 const OPERATOR: &str = "bench";
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// For deliveries of what was sent again.
+/// Time limit for delivering the retried events.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Serialize)]
@@ -42,17 +43,17 @@ struct Details {
     #[serde(flatten)]
     speed: Speed,
     rate: u32,
-    /// Done in any second of a runner of the second job, at most.
+    /// Maximum number of entries done within any second by a runner of the second job.
     most_in_a_second: i64,
-    /// Never more than the rate allows since a runner's start, and one step.
+    /// Whether no runner ever did more than the rate allows since its start, plus one step.
     rate_kept: bool,
-    /// Done by the second job when it was resumed after its runner's end.
+    /// Entries done by the second job when it was resumed after its runner had died.
     interrupted_at: i64,
     lost: u64,
     doubled: u64,
-    /// Dead letters that did not fit the filters, and are still unresolved.
+    /// Dead letters that did not match the filters, and are still unresolved.
     left_alone: i64,
-    /// Of the process that worked on the jobs, over what it had before.
+    /// Memory growth of the process that worked on the jobs.
     rss_growth_mb: f64,
     rss_max_mb: f64,
     balanced: bool,
@@ -104,7 +105,7 @@ pub(super) async fn bulk_retry(stage: &Stage, args: &BulkRetryArgs) -> Result<Re
     report(stage, details, &runs).await
 }
 
-/// What a job does to the dead letters with that error.
+/// Builds the work that retries the dead letters with this error.
 fn retry(error: &str) -> JobWork {
     JobWork::DlqRetry {
         filter: DlqFilter { error: Some(error.to_owned()), ..DlqFilter::default() },
@@ -128,13 +129,13 @@ async fn create_job(
     Ok(stage.store.create_job(outbox, &job).await?.id)
 }
 
-/// What one runner does of a job, as it was seen.
+/// The observed progress of one runner on a job.
 struct Run<'a> {
     stage: &'a Stage,
     outbox: &'a Outbox,
     job: i64,
     started: Instant,
-    /// Seconds since the start, done so far.
+    /// Seconds since the start, and the number of entries done so far.
     steps: Vec<(f64, i64)>,
     rss_max_bytes: u64,
 }
@@ -163,8 +164,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Drops the runner when the job has come that far, as a crash would: nothing is told to the
-    /// database.
+    /// Drops the runner when the job has come this far, as in a crash: the database is not
+    /// notified.
     async fn die_at(mut self, done: u64) -> Result<Self, Failure> {
         let half_way = CancellationToken::new();
         let runner = self.runner();
@@ -190,8 +191,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The most that was done within a second, and whether no step came before its time: since its start
-/// the runner has never done more than the rate allows and one step.
+/// Returns the maximum number of entries done within a second, and whether no step came too early:
+/// since its start, the runner has never done more than the rate allows plus one step.
 fn pace(steps: &[(f64, i64)], rate: u32) -> (i64, bool) {
     let (mut most, mut from) = (0, 0);
     for (at, done) in steps {
@@ -206,8 +207,8 @@ fn pace(steps: &[(f64, i64)], rate: u32) -> (i64, bool) {
     (most, steps.iter().all(|(at, done)| (done - before) as f64 <= allowed(*at)))
 }
 
-/// Delivers what is in the outbox; answers how many of the expected events never came, and how many
-/// came again.
+/// Delivers the events in the outbox. Returns how many of the expected events never arrived, and
+/// how many arrived again.
 async fn deliver(stage: &Stage, outbox: &Outbox, expected: u64) -> Result<(u64, u64), Failure> {
     let heard = Arc::new(Heard::default());
     let sink: Arc<dyn Sink> = Arc::clone(&heard) as _;
@@ -230,7 +231,7 @@ async fn deliver(stage: &Stage, outbox: &Outbox, expected: u64) -> Result<(u64, 
     Ok((expected.saturating_sub(distinct), repeated))
 }
 
-/// Appends of as many events, the least that sending them again takes.
+/// Measures the rate of appending this many events: a retry cannot take less.
 async fn append_rate(stage: &Stage, maker: &Maker, events: u64) -> Result<f64, Failure> {
     let copy = stage.outbox("_limit").await?;
     let started = Instant::now();
@@ -240,8 +241,8 @@ async fn append_rate(stage: &Stage, maker: &Maker, events: u64) -> Result<f64, F
     Ok(events as f64 / seconds)
 }
 
-/// Takes everything, and knows each event by the number in its payload: one that was sent again
-/// twice has two row ids.
+/// A sink that accepts everything, and identifies each event by the number in its payload: an event
+/// that was retried twice has two row ids.
 #[derive(Default)]
 struct Heard {
     seen: Mutex<(HashSet<usize>, u64)>,

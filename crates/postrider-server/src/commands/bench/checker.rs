@@ -1,4 +1,4 @@
-//! What arrived: how much, how often, and in which order.
+//! Checks the events that arrived: how many, how often, and in which order.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use std::time::Instant;
 use postrider::Event;
 use postrider_relay::Outcome;
 
-/// Watches deliveries of all relays of a run.
+/// Checks the deliveries of all relays of a run.
 ///
-/// Of all copies of an event the first counts; the ids of a key must ascend over these. Memory is a
-/// bit per event and an entry per key.
+/// Of all copies of an event, the first counts; over these, the ids of a key must ascend. This
+/// takes one bit of memory per event and an entry per key.
 #[derive(Debug, Default)]
 pub(super) struct Checker {
     first_copies: AtomicU64,
@@ -20,18 +20,18 @@ pub(super) struct Checker {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// A bit per id; ids of a fresh table start at 1.
+    /// One bit per id; ids of a fresh table start at 1.
     ids: Vec<u64>,
-    /// The last id of each key, by type and id of the aggregate.
+    /// The last id of each key, by aggregate type and id.
     last: HashMap<String, HashMap<String, i64>>,
     duplicates: u64,
     order_violations: u64,
-    /// When the first event of all arrived.
+    /// When the very first event arrived.
     first_at: Option<Instant>,
 }
 
 impl Checker {
-    /// Notes what was delivered of one call; answers the events that came for the first time.
+    /// Records the deliveries of one call. Returns the events that arrived for the first time.
     pub(super) fn arrived<'a>(&self, events: &'a [Event], outcomes: &[Outcome]) -> Vec<&'a Event> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let delivered = events.iter().zip(outcomes).filter(|(_, o)| **o == Outcome::Delivered);
@@ -40,22 +40,24 @@ impl Checker {
         if !fresh.is_empty() {
             seen.first_at.get_or_insert_with(Instant::now);
         }
-        // Below the lock: whoever sees the last one counted finds all of them noted.
+        // Still under the lock: a reader that sees the last event counted also finds all events
+        // recorded.
         self.first_copies.fetch_add(fresh.len() as u64, Ordering::SeqCst);
         fresh
     }
 
-    /// Different events delivered.
+    /// Returns the number of different events delivered.
     pub(super) fn delivered(&self) -> u64 {
         self.first_copies.load(Ordering::SeqCst)
     }
 
-    /// When the first of them arrived.
+    /// Returns when the first event arrived.
     pub(super) fn first_at(&self) -> Option<Instant> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).first_at
     }
 
-    /// Copies after the first, and events that came after a later one of their key.
+    /// Returns the number of copies after the first, and of events that arrived after a later one
+    /// of their key.
     pub(super) fn duplicates_and_order_violations(&self) -> (u64, u64) {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         (seen.duplicates, seen.order_violations)
@@ -63,7 +65,7 @@ impl Checker {
 }
 
 impl Seen {
-    /// Whether this is the first copy.
+    /// Records an event. Returns whether this is its first copy.
     fn note(&mut self, event: &Event) -> bool {
         let id = usize::try_from(event.id).unwrap_or(0);
         let (word, bit) = (id / 64, 1_u64 << (id % 64));
@@ -116,7 +118,8 @@ mod tests {
         assert_eq!(arrive(&checker, &[(1, "a"), (3, "a"), (2, "a"), (4, "a")]), (0, 1));
     }
 
-    /// A batch that is delivered again after its answer was lost repeats ids; that is no disorder.
+    /// A batch that is delivered again after its answer was lost repeats ids; that does not violate
+    /// the order.
     #[test]
     fn a_repeat_is_a_duplicate_and_no_violation() {
         let checker = Checker::default();

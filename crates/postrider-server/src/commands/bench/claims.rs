@@ -1,5 +1,5 @@
-//! How long the relays' claims took and how much is settled, from the metrics that they record anyhow:
-//! the same figures in every claim mode, and the ones that operators see.
+//! Times of claims and numbers of settled events, from the metrics that relays record in any case:
+//! the same figures for every claim mode, and the ones that operators see.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use super::numbers::thinned;
 use super::relays::POINTS_MAX;
 use crate::commands::Failure;
 
-/// Claims kept; a run of an hour with 200 claims a second has fewer.
+/// Maximum number of claims kept; a run of an hour with 200 claims per second has fewer.
 const CLAIMS_MAX: usize = 1_000_000;
 
 /// Claims since the last restart.
@@ -23,14 +23,14 @@ pub(super) struct Claims(Arc<Kept>);
 
 #[derive(Debug)]
 struct Kept {
-    /// Seconds since the restart, milliseconds taken.
+    /// Seconds since the restart, and milliseconds taken.
     claims: Mutex<(Instant, Vec<(f64, f64)>)>,
     events: Arc<AtomicU64>,
     settled: Arc<AtomicU64>,
 }
 
 impl Claims {
-    /// Becomes the process's recorder of metrics.
+    /// Installs itself as the process's recorder of metrics.
     pub(super) fn install() -> Result<Self, Failure> {
         let claims = Self(Arc::new(Kept {
             claims: Mutex::new((Instant::now(), Vec::new())),
@@ -49,22 +49,22 @@ impl Claims {
         self.0.settled.store(0, Ordering::SeqCst);
     }
 
-    /// When each claim ended, in seconds, and how many milliseconds it took.
+    /// Returns when each claim ended, in seconds, and how many milliseconds it took.
     pub(super) fn timed(&self) -> Vec<(f64, f64)> {
         self.0.claims.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// The same, few enough for a plot.
+    /// Returns the same, reduced to the points of a plot.
     pub(super) fn thinned(&self) -> Vec<(f64, f64)> {
         thinned(&self.timed(), POINTS_MAX)
     }
 
-    /// Events claimed.
+    /// Returns the number of events claimed.
     pub(super) fn events(&self) -> u64 {
         self.0.events.load(Ordering::SeqCst)
     }
 
-    /// Events that were delivered and whose settle is committed.
+    /// Returns the number of delivered events whose settlement is committed.
     pub(super) fn settled(&self) -> u64 {
         self.0.settled.load(Ordering::SeqCst)
     }

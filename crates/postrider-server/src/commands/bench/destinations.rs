@@ -28,7 +28,8 @@ struct Details {
     down: u32,
     /// Events of destinations that are down.
     held_back: u64,
-    /// Of the others; the limit is the same without the events of those that are down.
+    /// Rate of the other destinations; the limit is the same without the events of those that are
+    /// down.
     #[serde(flatten)]
     speed: Speed,
     #[serde(flatten)]
@@ -51,7 +52,7 @@ pub(super) async fn destinations(
     }
     let maker = Maker::new(args.event.keys, args.event.payload);
     let (healthy, all_of_them) = (maker.clone().of_types(up_names), maker.of_types(names));
-    // As many of each destination, one after the other.
+    // The same number for each destination, one after the other.
     let all = u64::from(args.destinations) * (args.events / u64::from(up)).max(1);
     let delivered = all / u64::from(args.destinations) * u64::from(up);
     let held_back = all - delivered;
@@ -59,7 +60,7 @@ pub(super) async fn destinations(
     let outbox = stage.outbox("").await?;
     let idle = relays::idle_bytes(stage, &plan(args, &outbox, &sinks)).await?;
     stage.drop_outbox(&outbox).await?;
-    // In turn, and the fastest of each: a machine is not as fast at one time as at another.
+    // In turns, and the fastest round of each counts: a machine's speed varies over time.
     let (mut clean, mut runs) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         clean.push(drained(stage, args, (&healthy, delivered), 0, &sinks).await?);
@@ -110,12 +111,12 @@ pub(super) async fn destinations(
 }
 
 fn plan<'a>(args: &DestinationsArgs, outbox: &'a Outbox, sinks: &'a Sinks) -> Plan<'a> {
-    // The shortest of all presets: a destination that is down is probed so often.
+    // The shortest interval of all presets; destinations that are down are probed at this interval.
     let idle_poll = Preset::broker().idle_poll;
     Plan { idle_poll, ..Plan::new(outbox, sinks, args.relay.claim, args.relay.batch, 1) }
 }
 
-/// One round, and whether it was right.
+/// One round, with its checks.
 struct Run {
     watch: Watch,
     duplicates: u64,
@@ -128,7 +129,7 @@ fn fastest(runs: Vec<Run>) -> Option<Watch> {
     watches.min_by(|a, b| a.seconds.total_cmp(&b.seconds))
 }
 
-/// Fills an outbox and drains it, but for what is held back.
+/// Fills an outbox and drains it, except for the events that are held back.
 async fn drained(
     stage: &Stage,
     args: &DestinationsArgs,

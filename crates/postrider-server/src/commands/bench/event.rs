@@ -1,4 +1,5 @@
-//! The events of a bench: a number, a key that follows from it, and payload up to the size asked for.
+//! The events of a bench: a number, a key that follows from it, and a payload of the requested
+//! size.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use postrider::{Event, NewEvent, content_hash};
 
 const AGGREGATE_TYPE: &str = "bench";
 const EVENT_TYPE: &str = "Measured";
-/// Where the number starts in a payload.
+/// The text before the number in a payload.
 const BEFORE_NUMBER: &str = r#"{"n":"#;
 
 /// Makes events to append.
@@ -15,13 +16,13 @@ const BEFORE_NUMBER: &str = r#"{"n":"#;
 pub(super) struct Maker {
     keys: u64,
     payload_bytes: usize,
-    /// Events have these in turn.
+    /// Aggregate types that events get in turn.
     aggregate_types: Vec<String>,
-    /// Keys are named with this in front.
+    /// Prefix of the names of keys.
     key_prefix: &'static str,
     deliver_after: Option<Duration>,
     request_ids: Option<String>,
-    /// Numbers that differ by less than this never share a key.
+    /// Events whose numbers differ by less than this never share a key.
     writers: u64,
 }
 
@@ -39,22 +40,22 @@ impl Maker {
         }
     }
 
-    /// Other keys than those of other makers.
+    /// Uses other keys than other makers.
     pub(super) fn keys_named(self, keys: u64, key_prefix: &'static str) -> Self {
         Self { keys, key_prefix, ..self }
     }
 
-    /// Of these aggregate types in turn.
+    /// Uses these aggregate types in turn.
     pub(super) fn of_types(self, aggregate_types: Vec<String>) -> Self {
         Self { aggregate_types, ..self }
     }
 
-    /// Not due before that time.
+    /// Delays the events by this time.
     pub(super) fn deliver_after(self, wait: Duration) -> Self {
         Self { deliver_after: Some(wait), ..self }
     }
 
-    /// With a request id that starts like this.
+    /// Adds request ids with this prefix.
     pub(super) fn request_ids(self, prefix: &str) -> Self {
         Self { request_ids: Some(prefix.to_owned()), ..self }
     }
@@ -63,9 +64,9 @@ impl Maker {
         self.keys
     }
 
-    /// Cuts the keys into as many parts; number n has a key of part `n % writers`. What one writer
-    /// appends of a key is then committed in the order of its ids, as by an application that locks
-    /// what it changes.
+    /// Splits the keys into this many parts; event n has a key of part `n % writers`. The events
+    /// that one writer appends to a key are then committed in the order of their ids, as by an
+    /// application that locks what it changes.
     pub(super) fn for_writers(self, writers: u64) -> Self {
         Self { writers, ..self }
     }
@@ -83,7 +84,7 @@ impl Maker {
         }
     }
 
-    /// The columns that a plain insert fills: type and id of the aggregate, event type, payload.
+    /// Returns the columns that a plain insert fills: aggregate type and id, event type, payload.
     pub(super) fn columns(&self, number: u64) -> [String; 4] {
         let payload = payload(number, self.payload_bytes);
         [self.aggregate_type(number).to_owned(), self.key(number), EVENT_TYPE.to_owned(), payload]
@@ -101,15 +102,16 @@ impl Maker {
     }
 }
 
-/// Any number, the same each time: keys come at random, so that some come again at once, and an
-/// event that overtakes another of its key is seen. (The finalizer of SplitMix64.)
+/// Maps a number to a pseudo-random one, always the same: keys come in random order, so that some
+/// repeat at once, and an event that overtakes another of its key is noticed. (The finalizer of
+/// SplitMix64.)
 fn scattered(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
 }
 
-/// An event as a relay holds it, for feeding a sink without any store.
+/// Returns an event as a relay holds it, to feed a sink without a store.
 pub(super) fn sample(number: u64, keys: u64, payload_bytes: u32) -> Event {
     let [aggregate_type, aggregate_id, event_type, payload] =
         Maker::new(keys, payload_bytes).columns(number);
@@ -138,13 +140,13 @@ pub(super) fn sample(number: u64, keys: u64, payload_bytes: u32) -> Event {
     }
 }
 
-/// The number that a payload carries.
+/// Returns the number that a payload contains.
 pub(super) fn number_in(payload: &str) -> Option<usize> {
     let digits = payload.strip_prefix(BEFORE_NUMBER)?;
     digits[..digits.find(|c: char| !c.is_ascii_digit())?].parse().ok()
 }
 
-/// JSON of exactly that size, where it is large enough for its frame.
+/// Returns JSON of exactly this size, if that is large enough for its frame.
 fn payload(number: u64, bytes: usize) -> String {
     let frame = format!(r#"{BEFORE_NUMBER}{number},"data":""#);
     let padding = bytes.saturating_sub(frame.len() + 2);

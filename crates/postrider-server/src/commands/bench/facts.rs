@@ -1,4 +1,4 @@
-//! What every figure is printed with: where, on what and by which command it was measured.
+//! The facts printed with every figure: where, on what and with which command it was measured.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(crate) struct Facts {
     pub(crate) measured_at: String,
     pub(crate) store: &'static str,
     pub(crate) server: String,
-    /// What decides whether a commit survives a crash, as the server reports it.
+    /// The settings that decide whether a commit survives a crash, as the server reports them.
     pub(crate) durability: BTreeMap<String, String>,
     pub(crate) machine: Machine,
 }
@@ -52,7 +52,7 @@ impl Facts {
     }
 }
 
-/// The command as it was given, without the path of the program and without passwords.
+/// Returns the command as it was given, without the path of the program and without passwords.
 fn command_line(arguments: impl Iterator<Item = String>) -> String {
     let hidden = |argument: String| match argument.split_once('=') {
         Some((option, url)) if option.starts_with("--") && url.contains("://") => {
@@ -113,7 +113,7 @@ impl Settings {
     }
 }
 
-/// Speed against the limit of the same run.
+/// The speed, compared with the limit of the same run.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Speed {
     pub(super) events: u64,
@@ -136,14 +136,14 @@ impl Speed {
     }
 }
 
-/// Whether what was fast was also right, and how much memory it took.
+/// Whether the results were also correct, and how much memory the run took.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Soundness {
     pub(super) rss_max_mb: f64,
-    /// Of relays that have not worked yet.
+    /// Memory of relays that have not worked yet.
     pub(super) rss_idle_mb: f64,
     pub(super) duplicates: u64,
-    /// Events that came after a later one of their key.
+    /// Events that arrived after a later one of their key.
     pub(super) order_violations: u64,
     pub(super) balanced: bool,
 }
@@ -164,7 +164,7 @@ impl Soundness {
         }
     }
 
-    /// Why a run is a failure, however fast it was. `rows` promises no order.
+    /// Returns why the run failed, however fast it was. Claim mode `rows` promises no order.
     pub(super) fn failure(&self, claim: &str) -> Option<Failure> {
         if !self.balanced {
             return Some(Failure::Unbalanced("after the bench".to_owned()));

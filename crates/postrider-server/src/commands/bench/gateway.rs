@@ -42,7 +42,7 @@ struct Details {
     target_requests_per_s: u32,
     requests: u64,
     requests_per_s: f64,
-    /// The same requests to a server that does nothing but answer.
+    /// Rate of the same requests to a server that only answers.
     limit_requests_per_s: f64,
     ratio: f64,
     #[serde(flatten)]
@@ -50,7 +50,7 @@ struct Details {
     upstream_calls: u64,
 }
 
-/// What a load found.
+/// The results of a load.
 struct Load {
     requests: u64,
     requests_per_s: f64,
@@ -69,12 +69,12 @@ pub(super) async fn gateway(stage: &Stage, args: &GatewayBenchArgs) -> Result<Re
     let address = api::serve(stage, &outbox, vec![gateway], api::FEED_EVERY, stop.clone()).await?;
 
     let prefix = format!("/gateway/{NAME}");
-    // Fills the cache; what follows are hits.
+    // Fills the cache; all later requests are hits.
     let fill = Clients { address, prefix: &prefix, args };
     fill.ask_each_key_once().await?;
     let upstream_calls = calls.load(Ordering::Relaxed);
     let bar = bar("asking", 2);
-    // Half before and half after the limit, so that a machine that slows down slows down both.
+    // Half before and half after the limit, so that a machine that slows down affects both equally.
     let (limited, half) = (Clients { address: upstream, prefix: "", args }, args.seconds / 2);
     let first = fill.ask_for(half).await?;
     let limit = limited.ask_for(args.seconds).await?;
@@ -90,7 +90,7 @@ pub(super) async fn gateway(stage: &Stage, args: &GatewayBenchArgs) -> Result<Re
     report(stage, args, load, &limit, upstream_calls).await
 }
 
-/// A server that answers so many bytes, and does nothing else.
+/// Starts a server that answers with this many bytes, and does nothing else.
 async fn bare_server(
     stage: &Stage,
     answer_bytes: u32,
@@ -144,7 +144,7 @@ impl Clients<'_> {
         let asking = (0..self.args.clients).map(async |number| {
             let (requests, mut times) = (Arc::clone(&requests), Vec::new());
             let mut client = Client::connect(self.address).await?;
-            // A task of its own, so that the clients use all cores as well.
+            // A separate task, so that the clients use all cores as well.
             let asking = tokio::spawn(async move {
                 let mut key = number as usize;
                 while started.elapsed() < time {
@@ -166,7 +166,8 @@ impl Clients<'_> {
     }
 }
 
-/// One connection. It reads no more of an answer than where it ends: what is measured is the server.
+/// One connection. It parses only as much of an answer as it needs to find the end, since the
+/// server is what is measured.
 struct Client {
     stream: TcpStream,
     read: Vec<u8>,
@@ -198,7 +199,7 @@ impl Client {
     }
 }
 
-/// Where the answer ends, once its head is there. Anything but 200 ends the bench.
+/// Returns where the answer ends, once its head has arrived. Any status but 200 fails the bench.
 fn answer_end(read: &[u8]) -> Result<Option<usize>, Failure> {
     let Some(head) = read.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
         return Ok(None);

@@ -71,7 +71,7 @@ pub(super) async fn held_xmin(stage: &Stage, args: &HeldXminArgs) -> Result<Repo
     let outbox = stage.outbox("_held").await?;
     let held = Bare::connect(&stage.url, 1).await?.hold_snapshot().await?;
     let run = paced::run(stage, (&outbox, &sinks), load, (args.rate, events, 0)).await?;
-    // An error here means that the database ended it earlier, and that nothing was measured.
+    // An error here means that the database ended the transaction earlier, so nothing was measured.
     held.release().await?;
     stage.drop_outbox(&outbox).await?;
 

@@ -1,4 +1,4 @@
-//! `postrider bench inbox`: what knowing each event costs a consumer.
+//! `postrider bench inbox`: the cost of deduplicating events for a consumer.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use crate::cli::InboxBenchArgs;
 use crate::commands::Failure;
 use crate::output::number;
 
-/// Rolled-back transactions that are repeated: two consumers may meet in a gap of MariaDB's index.
+/// Maximum number of repeats of a rolled-back transaction: two consumers may conflict over a gap in
+/// MariaDB's index.
 const REPEATS_MAX: u32 = 20;
 
 #[derive(Debug, Serialize)]
@@ -30,10 +31,10 @@ struct Details {
     batch: u32,
     consumers: u32,
     random_ids: bool,
-    /// Of events that are new, each with its effect: a row in a table.
+    /// Rate of new events, each of which has an effect: a row in a table.
     #[serde(flatten)]
     speed: Speed,
-    /// The same events once more, which have no effect.
+    /// Rate of the same events once more, which have no effect.
     ignored_events_per_s: f64,
     received: i64,
     applied: i64,
@@ -56,7 +57,7 @@ pub(super) async fn inbox(stage: &Stage, args: &InboxBenchArgs) -> Result<Report
         random_ids: args.random_ids,
         next: AtomicU64::new(0),
     };
-    // Once before and once after: the first writes of a connection are not its fastest.
+    // Measured before and after: the first writes of a connection are not its fastest.
     let before_s = work(&without, None).timed(args.consumers).await?;
     let applied_s = work(&with, Some(&inbox)).timed(args.consumers).await?;
     let ignored_s = work(&with, Some(&inbox)).timed(args.consumers).await?;
@@ -78,7 +79,7 @@ struct Work {
     next: AtomicU64,
 }
 
-/// Inbox, effect, commit; the same statements on whichever database it is.
+/// Inbox, effect, commit; the same statements on any database.
 macro_rules! consume {
     ($work:expr, $pool:expr, $begin:literal, $module:ident, $numbers:expr) => {{
         let mut tx = $pool.begin_with($begin).await?;
@@ -109,7 +110,7 @@ macro_rules! consume {
 }
 
 impl Work {
-    /// Seconds that the consumers take together.
+    /// Returns the seconds that all consumers together take.
     async fn timed(self, consumers: u32) -> Result<f64, Failure> {
         let (work, bar) = (Arc::new(self), bar("consuming", 0));
         bar.set_length(work.events);
@@ -159,8 +160,8 @@ impl Work {
     }
 }
 
-/// The same in every run: ascending, as the library makes identities, or scattered, as the default of
-/// the databases does for a plain INSERT.
+/// Returns an identity, the same in every run: ascending like those of the library, or scattered
+/// like the databases' default for a plain INSERT.
 fn identity(number: u64, random: bool) -> String {
     const SCATTER: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
     let scattered = u128::from(number.wrapping_add(1)).wrapping_mul(SCATTER);

@@ -1,4 +1,4 @@
-//! A Kafka topic that lives as long as the bench, and what the broker says about itself.
+//! A Kafka topic that exists as long as the bench, and the broker's version.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use tokio::net::TcpStream;
 
 use crate::commands::Failure;
 
-/// Partitions of a topic that the bench makes.
+/// Number of partitions of a bench's topic.
 pub(crate) const PARTITIONS: i32 = 6;
-/// As many copies as the brokers make of a topic by default.
+/// The brokers' default replication factor.
 const REPLICATION: TopicReplication<'static> = TopicReplication::Fixed(-1);
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Bytes of the broker's answer, at most.
+/// Maximum number of bytes of the broker's answer.
 const ANSWER_BYTES_MAX: usize = 64 * 1_024;
-/// Asks for the versions of the protocol (key 18, version 3), as client `bench` of version 1.
+/// Requests the versions of the protocol (key 18, version 3), as client `bench` of version 1.
 const ASK_VERSIONS: &[u8] = b"\0\x12\0\x03\0\0\0\x01\xff\xff\0\x06bench\x021\0";
-/// The feature that tells a release; the last one named in the answer is the one in use.
+/// The feature that identifies a release; the last mention in the answer is the level in use.
 const FEATURE: &[u8] = b"metadata.version";
 
-/// A sink that sends to that topic.
+/// Opens a sink that sends to this topic.
 pub(super) fn sink(brokers: &str, topic: &str) -> Result<Arc<dyn Sink>, Failure> {
     Ok(Arc::new(KafkaSink::new(KafkaSettings::new("bench", brokers, topic))?))
 }
 
-/// The same, with a limit for the size of messages.
+/// Opens the same with a limit on the size of messages.
 pub(crate) fn limited_sink(
     brokers: &str,
     topic: &str,
@@ -40,7 +40,7 @@ pub(crate) fn limited_sink(
     Ok(Arc::new(KafkaSink::new(KafkaSettings { message_bytes_max, ..settings })?))
 }
 
-/// Makes a topic and waits until each partition has a leader.
+/// Creates a topic and waits until each partition has a leader.
 pub(crate) async fn create_topic(brokers: &str, name: &str) -> Result<(), Failure> {
     let why = |error: String| {
         Failure::Partly(format!("topic {name} could not be made on {brokers}: {error}"))
@@ -71,7 +71,7 @@ fn admin(brokers: &str) -> Result<AdminClient<DefaultClientContext>, String> {
     config.create().map_err(|error| error.to_string())
 }
 
-/// The release, as far as the protocol tells it.
+/// Returns the release, as far as the protocol reveals it.
 pub(super) async fn broker_version(brokers: &str) -> String {
     let first = brokers.split(',').next().unwrap_or_default().trim();
     let level = match tokio::time::timeout(TIMEOUT, ask(first)).await {
@@ -94,14 +94,15 @@ async fn ask(broker: &str) -> std::io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// The level behind the last mention of the feature: first come those supported, then those in use.
+/// Returns the level after the last mention of the feature: supported levels come first, then those
+/// in use.
 fn level_in(answer: &[u8]) -> Option<i16> {
     let at = answer.windows(FEATURE.len()).rposition(|window| window == FEATURE)?;
     let level = answer.get(at + FEATURE.len()..at + FEATURE.len() + 2)?;
     Some(i16::from_be_bytes(level.try_into().ok()?))
 }
 
-/// Which release brought that level.
+/// Returns the release that introduced this level.
 fn release(level: i16) -> &'static str {
     match level {
         ..15 => "before 3.7",

@@ -21,12 +21,12 @@ use super::{details, rate, soundness_figures};
 use crate::cli::LatencyArgs;
 use crate::commands::Failure;
 
-/// Seconds of the run that is compared with.
+/// Maximum length of the run that determines the limit, in seconds.
 const LIMIT_SECONDS_MAX: u32 = 10;
-/// Between looks of the barest loop at a table in which there is nothing.
+/// Interval at which the barest loop polls an empty table.
 const LIMIT_POLL: Duration = Duration::from_millis(1);
 const SINK_TIMEOUT: Duration = Duration::from_secs(60);
-/// Points of the plot of percentiles.
+/// Number of points in the plot of percentiles.
 const NINES: u32 = 80;
 
 #[derive(Debug, Serialize)]
@@ -36,7 +36,7 @@ struct Details {
     #[serde(flatten)]
     settings: Settings,
     rate: u32,
-    /// Left out of the times.
+    /// Excluded from the times.
     warm_up_s: u32,
     writers: u32,
     #[serde(flatten)]
@@ -44,9 +44,9 @@ struct Details {
     /// From the commit to the delivery.
     #[serde(flatten)]
     from_commit: Percentiles,
-    /// From the moment at which the event was due, whatever held its writer up.
+    /// From the time at which the event was due, whatever delayed its writer.
     from_due: Percentiles,
-    /// From the commit, of the barest client loop at the same rate.
+    /// From the commit, for the barest client loop at the same rate.
     limit: Percentiles,
     #[serde(flatten)]
     soundness: Soundness,
@@ -110,7 +110,8 @@ pub(super) async fn latency(stage: &Stage, args: &LatencyArgs) -> Result<Report,
     })
 }
 
-/// The same load on a loop that reads the oldest rows, hands them to the sink and deletes them.
+/// Runs the same load against a loop that reads the oldest rows, passes them to the sink and
+/// deletes them.
 async fn barest(stage: &Stage, sinks: &Sinks, args: &LatencyArgs) -> Result<Latencies, Failure> {
     let (load, rate) = (&args.load, args.rate);
     let warm_up_events = paced::events(rate, args.warm_up)?;
@@ -153,7 +154,7 @@ fn in_words(times: &Percentiles) -> String {
 }
 
 fn plots(stage: &Stage, run: &paced::Paced, limit: &Latencies) -> Vec<Plot> {
-    // As far to the right as there are events to tell apart.
+    // As many nines as the number of events can resolve.
     let nines = (run.events as f64).log10().max(1.0);
     let curve = |sorted: &[f64]| {
         let points = (0..=NINES).map(|step| {

@@ -1,4 +1,4 @@
-//! Dead letters, as a relay leaves them.
+//! Dead letters, as a relay would leave them.
 
 use postrider::Outbox;
 use postrider::store::{ClaimLimit, Cursor, DeadReason, Death, RelayIdentity};
@@ -7,10 +7,10 @@ use super::event::Maker;
 use super::stage::{Stage, bar};
 use crate::commands::Failure;
 
-/// Dead letters per settle.
+/// Number of dead letters per settlement.
 const DEATHS: u32 = 1_000;
 
-/// Fills an outbox and gives up each event, with the errors in turn.
+/// Fills an outbox and turns each event into a dead letter, with the errors in turn.
 pub(super) async fn fill_dead_letters(
     stage: &Stage,
     outbox: &Outbox,

@@ -1,4 +1,4 @@
-//! The limits: what the store and the sink give to a client that does nothing else.
+//! The limits: the rates of the store and of the sink for a client that does nothing else.
 
 use std::time::Instant;
 
@@ -16,15 +16,15 @@ use crate::output::number;
 /// Events per second.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Limits {
-    /// The same rows, read by primary key in chunks of the same size and deleted.
+    /// The same rows, read by primary key in chunks of the same size, and deleted.
     pub(super) store_limit_events_per_s: f64,
-    /// The same events, handed to the sink directly.
+    /// The same events, passed to the sink directly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) sink_limit_events_per_s: Option<f64>,
 }
 
 impl Limits {
-    /// Measures both, on a fresh outbox that is filled like the one that was drained.
+    /// Measures both, on a fresh outbox with the same contents as the one that was drained.
     pub(super) async fn measure(
         stage: &Stage,
         sinks: &Sinks,
@@ -61,7 +61,7 @@ impl Limits {
         self.sink_limit_events_per_s.map_or(store, |sink| sink.min(store))
     }
 
-    /// What the smaller one is, for people.
+    /// Describes the smaller limit, for people.
     pub(super) fn against(&self) -> String {
         let (store, limit) = (self.store_limit_events_per_s, number(self.smaller() as i128));
         match self.sink_limit_events_per_s {

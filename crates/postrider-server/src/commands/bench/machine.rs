@@ -1,8 +1,8 @@
-//! What the figures were measured on.
+//! The machine that the figures were measured on.
 
 use serde::Serialize;
 
-/// The machine, as `/proc` shows it; empty where there is none.
+/// The machine, as described by `/proc`; fields are empty without it.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Machine {
     pub(crate) cores: usize,
@@ -24,7 +24,7 @@ impl Machine {
     }
 }
 
-/// Resident memory of this process in bytes; 0 where there is no `/proc`.
+/// Returns the resident memory of this process in bytes; 0 without `/proc`.
 pub(super) fn resident_bytes() -> u64 {
     kib(&std::fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmRSS:") * 1_024
 }

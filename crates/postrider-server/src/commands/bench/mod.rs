@@ -1,7 +1,7 @@
 //! `postrider bench`: speed, latency and memory, measured with the product itself.
 //!
-//! Each run makes tables of its own in the given store and drops them at the end, also after Ctrl-C.
-//! Each also measures, in the same run, what the figure is to be compared with.
+//! Each run creates its own tables in the given store, and drops them at the end, also after
+//! Ctrl-C. In the same run, it also measures the limit that its figure is compared with.
 
 mod api;
 mod append;
@@ -122,7 +122,7 @@ fn shared(command: &BenchCommand) -> (&OutputArgs, ClaimMode) {
     }
 }
 
-/// Ctrl-C and SIGTERM.
+/// A listener for Ctrl-C and SIGTERM.
 struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
@@ -146,12 +146,12 @@ impl Interrupts {
     }
 }
 
-/// What is particular to a bench, as JSON.
+/// Converts the data that are particular to a bench to JSON.
 fn details(details: &impl Serialize) -> Result<Value, Failure> {
     serde_json::to_value(details).map_err(|error| Failure::Output(std::io::Error::other(error)))
 }
 
-/// Events per second, for people.
+/// Formats events per second for people.
 fn rate(events_per_s: f64) -> String {
     format!("{} events/s", number(events_per_s.round() as i128))
 }

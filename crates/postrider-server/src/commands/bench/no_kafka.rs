@@ -1,6 +1,6 @@
-//! In the place of `kafka`, where this program was built without it.
+//! Replaces `kafka` if this program was built without it.
 
-// Called like those that wait for a broker.
+// Async like the functions that they replace, which wait for a broker.
 #![expect(clippy::unused_async)]
 
 use std::sync::Arc;

@@ -1,26 +1,27 @@
-//! Percentiles, ratios and series: the arithmetic behind the figures.
+//! Arithmetic behind the figures: percentiles, ratios and series.
 
 use serde::Serialize;
 
-/// The value that `percent` of the sorted values do not exceed (nearest rank); 0 of nothing.
+/// Returns the value that `percent` of the sorted values do not exceed (nearest rank); 0 without
+/// values.
 pub(super) fn percentile(sorted: &[f64], percent: f64) -> f64 {
     let rank = (percent / 100.0 * sorted.len() as f64).ceil().max(1.0) as usize;
     sorted.get(rank.min(sorted.len()).wrapping_sub(1)).copied().unwrap_or(0.0)
 }
 
-/// The middle of values in any order.
+/// Returns the median of values in any order.
 pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     percentile(&sorted, 50.0)
 }
 
-/// `value / limit`; 0 where there is no limit, so that the result is always a number.
+/// Returns `value / limit`; 0 without a limit, so that the result is always a number.
 pub(super) fn ratio(value: f64, limit: f64) -> f64 {
     if limit > 0.0 { value / limit } else { 0.0 }
 }
 
-/// Rounded for people and for JSON.
+/// Rounds a value for people and for JSON.
 pub(super) fn rounded(value: f64, digits: i32) -> f64 {
     let scale = 10_f64.powi(digits);
     (value * scale).round() / scale
@@ -42,14 +43,14 @@ impl Percentiles {
     }
 }
 
-/// Medians of the first and of the last fifth of some values over time.
+/// Returns the medians of the first and of the last fifth of some values over time.
 pub(super) fn first_and_last_fifth(values: &[f64]) -> (f64, f64) {
     let fifth = (values.len() / 5).max(1).min(values.len());
     (median(&values[..fifth]), median(&values[values.len() - fifth..]))
 }
 
-/// At most `max` points: neighbours are replaced by their mean, so that a plot of an hour is as
-/// small as one of a second.
+/// Reduces points to at most `max`: neighbours are replaced by their mean, so that a plot of an
+/// hour is as small as one of a second.
 pub(super) fn thinned(points: &[(f64, f64)], max: usize) -> Vec<(f64, f64)> {
     let group = points.len().div_ceil(max.max(1)).max(1);
     let mean = |group: &[(f64, f64)]| {

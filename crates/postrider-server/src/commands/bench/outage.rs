@@ -23,7 +23,7 @@ use crate::cli::OutageArgs;
 use crate::commands::Failure;
 use crate::output::number;
 
-/// Between looks at what was delivered.
+/// Interval between checks of the deliveries.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Serialize)]
@@ -43,14 +43,15 @@ struct Details {
     soundness: Soundness,
 }
 
-/// What the outage looked like from here.
+/// The course of the outage, as this process saw it.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Outage {
-    /// From the end of the command that stopped the destination to the end of the one that started it.
+    /// Seconds from the end of the command that stopped the destination to the end of the command
+    /// that started it.
     away_s: f64,
-    /// From the end of the command that started it to the next delivery.
+    /// Seconds from the end of the command that started it to the next delivery.
     resumed_after_s: f64,
-    /// Events that waited at its return.
+    /// Events that waited when it returned.
     waiting: u64,
 }
 
@@ -62,7 +63,7 @@ pub(super) async fn outage(stage: &Stage, args: &OutageArgs) -> Result<Report, F
     let outbox = stage.outbox("").await?;
     let mut plan = Plan::new(&outbox, &sinks, load.relay.claim, load.relay.batch, load.relays);
     let idle = relays::idle_bytes(stage, &plan).await?;
-    // Probes come as often as the preset says: that is what is measured.
+    // Probes are sent at the preset's interval, since that is what is measured.
     plan.idle_poll = Preset::broker().idle_poll;
     plan.stall = args.away * 2 + relays::STALL;
     let schedule = Arc::new(Schedule::start(args.rate, events));
@@ -126,7 +127,7 @@ pub(super) async fn outage(stage: &Stage, args: &OutageArgs) -> Result<Report, F
     })
 }
 
-/// Takes the destination away and brings it back.
+/// Stops the destination and starts it again.
 async fn disturb(
     args: &OutageArgs,
     delivered: impl Fn() -> u64,
@@ -140,7 +141,7 @@ async fn disturb(
     let (returned, before) = (Instant::now(), delivered());
     let waiting = appended().saturating_sub(before);
     let away_s = rounded(stopped.elapsed().as_secs_f64(), 2);
-    // Nothing to wait for if all is delivered already, between two looks.
+    // There is nothing to wait for if everything was delivered between two checks.
     while delivered() == before && appended() > before {
         tokio::time::sleep(LOOK_EVERY).await;
     }

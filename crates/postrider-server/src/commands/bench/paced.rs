@@ -1,4 +1,4 @@
-//! A run at a fixed rate: writers on a schedule, relays behind them.
+//! A run at a fixed rate: writers on a schedule, and relays that deliver.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,21 +13,21 @@ use super::stage::Stage;
 use crate::cli::LoadArgs;
 use crate::commands::Failure;
 
-/// Events of one run; the times of each are kept in 16 bytes.
+/// Maximum number of events per run; the times of each take 16 bytes.
 const EVENTS_MAX: u64 = 20_000_000;
 
-/// What a run at a fixed rate showed.
+/// The results of a run at a fixed rate.
 pub(super) struct Paced {
     pub(super) events: u64,
     pub(super) watched: Watch,
-    /// Seconds, milliseconds.
+    /// Seconds, and milliseconds.
     pub(super) claims: Vec<(f64, f64)>,
     pub(super) latencies: Latencies,
     pub(super) duplicates_and_order_violations: (u64, u64),
     pub(super) balanced: bool,
 }
 
-/// Events that come in that time; refused where nobody could keep their times.
+/// Returns the number of events in this time. Fails if their times would take too much memory.
 pub(super) fn events(rate: u32, seconds: u32) -> Result<u64, Failure> {
     let events = u64::from(rate) * u64::from(seconds);
     match events <= EVENTS_MAX {
@@ -38,8 +38,8 @@ pub(super) fn events(rate: u32, seconds: u32) -> Result<u64, Failure> {
     }
 }
 
-/// Appends `events` at that rate while relays deliver them; the times of the first
-/// `warm_up_events` of them are not kept.
+/// Appends `events` at this rate while relays deliver them; the times of the first `warm_up_events`
+/// are not kept.
 pub(super) async fn run(
     stage: &Stage,
     (outbox, sinks): (&Outbox, &Sinks),

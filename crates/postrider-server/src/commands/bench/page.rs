@@ -1,4 +1,5 @@
-//! `postrider bench page`: how long a person waits for each page, in a real browser.
+//! `postrider bench page`: the time that a person waits for each page of the dashboard, in a real
+//! browser.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -26,12 +27,13 @@ use crate::cli::PageBenchArgs;
 use crate::commands::Failure;
 use crate::output::number;
 
-/// Events are not due within the run, so that nothing moves while it measures.
+/// Delay that keeps events from becoming due during the run, so that nothing changes while it
+/// measures.
 const NOT_YET: Duration = Duration::from_secs(24 * 3_600);
-/// As the daemon's default.
+/// The daemon's default.
 const FEED_EVERY: Duration = Duration::from_secs(2);
 
-/// Answers when the first paint was and when everything that the page asked for was there, in
+/// Reports when the first paint happened and when everything that the page requested was shown, in
 /// milliseconds since the navigation.
 const MEASURE: &str = "
     const done = arguments[0];
@@ -54,7 +56,7 @@ struct Details {
     within_target: bool,
     slowest: String,
     slowest_max_ms: f64,
-    /// A document of two letters, in the same browser.
+    /// The time of a two-letter document in the same browser.
     limit_ms: f64,
     ratio: f64,
     pages: Vec<Timed>,
@@ -64,7 +66,7 @@ struct Details {
 struct Timed {
     page: &'static str,
     first_paint: Percentiles,
-    /// Until everything that it asked for was shown.
+    /// Until everything that it requested was shown.
     whole: Percentiles,
 }
 
@@ -165,7 +167,7 @@ async fn report(
     })
 }
 
-/// The browser's driver, and a session with it: four questions of the WebDriver protocol.
+/// The browser's driver with a session: four requests of the WebDriver protocol.
 struct Driver {
     address: SocketAddr,
     session: String,
@@ -207,7 +209,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// First paint and whole page, of so many loads.
+    /// Returns first paint and whole page, for this many loads.
     async fn times(&self, url: &str, loads: u32) -> Result<Vec<(f64, f64)>, Failure> {
         let mut times = Vec::new();
         for _ in 0..loads {

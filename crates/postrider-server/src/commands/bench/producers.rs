@@ -23,9 +23,9 @@ use crate::cli::ProducersArgs;
 use crate::commands::Failure;
 use crate::output::number;
 
-/// Between looks at whether the backlog is gone.
+/// Interval between checks whether the backlog is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Transactions without which there is no p99 to speak of.
+/// Minimum number of transactions for a meaningful p99.
 const TRANSACTIONS_MIN: usize = 100;
 
 #[derive(Debug, Serialize)]
@@ -38,12 +38,12 @@ struct Details {
     writers: u32,
     rate: u32,
     backlog: u64,
-    /// Delivered beside the producers.
+    /// Rate of deliveries while the producers work.
     delivered_per_s: f64,
-    /// Transactions of the application, beside the relays and alone.
+    /// Rate of the application's transactions, beside the relays and alone.
     events_per_s: f64,
     limit_events_per_s: f64,
-    /// p99 alone by p99 beside the relays.
+    /// The p99 alone, divided by the p99 beside the relays.
     ratio: f64,
     alone: Percentiles,
     beside_relays: Percentiles,
@@ -86,7 +86,7 @@ pub(super) async fn producers(stage: &Stage, args: &ProducersArgs) -> Result<Rep
     report(stage, args, (runs, delivered_per_s), balanced).await
 }
 
-/// What the application's transactions took in one run.
+/// The times of the application's transactions in one run.
 struct Run {
     seconds: f64,
     /// Sorted.
@@ -99,14 +99,14 @@ impl Run {
     }
 }
 
-/// Connections of an application that appends at a fixed rate, each event in a transaction.
+/// Connections of an application that appends at a fixed rate, each event in its own transaction.
 struct Producers {
     bare: Bare,
     maker: Maker,
     writers: u32,
     rate: u32,
     time: Duration,
-    /// Numbers of events, after those of the backlog.
+    /// The next event number; those of the backlog come first.
     next: Arc<AtomicU64>,
 }
 
@@ -122,7 +122,7 @@ impl Producers {
         })
     }
 
-    /// Appends until the time is over, or whatever runs beside it.
+    /// Appends until the time is over, or until `over` holds.
     async fn run(&self, outbox: &Outbox, over: impl Fn() -> bool) -> Result<Run, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();

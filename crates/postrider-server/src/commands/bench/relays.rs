@@ -1,4 +1,4 @@
-//! The relays of a run, and the watch over them until all is delivered and settled.
+//! The relays of a run, which are watched until everything is delivered and settled.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,19 +17,19 @@ use super::sinks::{Sinks, Watched};
 use super::stage::{Stage, bar};
 use crate::commands::Failure;
 
-/// Without progress for this long, a run has failed, unless it expects an outage.
+/// A run without progress for this long has failed, unless it expects an outage.
 pub(super) const STALL: Duration = Duration::from_secs(60);
-/// Between looks at progress and memory.
+/// Interval between checks of progress and memory.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Between points of the plots.
+/// Interval between points of the plots.
 const POINT_EVERY: Duration = Duration::from_millis(100);
 const IDLE_POLL: Duration = Duration::from_millis(100);
-/// How long a relay with nothing to do is watched for its memory.
+/// Time for which the memory of idle relays is observed.
 const IDLE: Duration = Duration::from_secs(1);
-/// Points of a plot.
+/// Maximum number of points per plot.
 pub(super) const POINTS_MAX: usize = 300;
 
-/// What relays are started for.
+/// The settings of the relays of a run.
 pub(super) struct Plan<'a> {
     pub(super) outbox: &'a Outbox,
     pub(super) sinks: &'a Sinks,
@@ -40,11 +40,11 @@ pub(super) struct Plan<'a> {
     pub(super) times: Option<Arc<Times>>,
     pub(super) failing: Option<&'static str>,
     pub(super) on_success: OnSuccess,
-    /// Claim, deliver and settle one batch after the other.
+    /// Whether to claim, deliver and settle one batch after the other.
     pub(super) one_at_a_time: bool,
-    /// Between looks of an idle relay, and between probes of a destination that is down.
+    /// Interval between polls of an idle relay, and between probes of a destination that is down.
     pub(super) idle_poll: Duration,
-    /// Without a delivery for this long, the run has failed.
+    /// A run without a delivery for this long has failed.
     pub(super) stall: Duration,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Plan<'a> {
             batch: self.batch,
             on_success: self.on_success,
             idle_poll: self.idle_poll,
-            // A failing event neither dies nor comes again within the run.
+            // A failing event neither becomes a dead letter nor is tried again during the run.
             max_retries: 1_000,
             backoff: Backoff { first: Duration::from_secs(300), ..Preset::broker().backoff },
             ..Preset::broker()
@@ -94,11 +94,11 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Relays at work, each with a store, a sink and a lease of its own.
+/// Running relays, each with its own store, sink and lease.
 pub(super) struct Relays {
     stop: CancellationToken,
     running: Vec<JoinHandle<Result<(), RelayError>>>,
-    /// When their stores were connected and they began.
+    /// When their stores were connected and they started.
     pub(super) started: Instant,
 }
 
@@ -113,7 +113,8 @@ impl Relays {
         }
         stage.claims.restart();
         let started = Instant::now();
-        // Tracked by the stage: whatever becomes of this run, they end before their tables do.
+        // Tracked by the stage, so that they end before their tables are dropped, whatever happens
+        // to this run.
         let run = |relay: Relay| stage.running.spawn(relay.run(stop.clone()));
         Ok(Self { running: relays.into_iter().map(run).collect(), stop, started })
     }
@@ -137,23 +138,23 @@ impl Relays {
     }
 }
 
-/// What was seen while relays worked.
+/// Observations while relays worked.
 pub(super) struct Watch {
     pub(super) seconds: f64,
     /// Seconds until the first delivery.
     pub(super) first_s: f64,
     pub(super) rss_max_bytes: u64,
-    /// Seconds, delivered so far, appended and not delivered.
+    /// Seconds, events delivered so far, and events appended but not delivered.
     points: Vec<(f64, u64, u64)>,
 }
 
 impl Watch {
-    /// Seconds from the first delivery on.
+    /// Returns the seconds since the first delivery.
     pub(super) fn running_s(&self) -> f64 {
         self.seconds - self.first_s
     }
 
-    /// Events per second over time.
+    /// Returns the events per second over time.
     pub(super) fn rate_over_time(&self) -> Vec<(f64, f64)> {
         let rates = self.points.windows(2).map(|pair| {
             let ((from, before, _), (to, after, _)) = (pair[0], pair[1]);
@@ -162,7 +163,7 @@ impl Watch {
         thinned(&rates.collect::<Vec<_>>(), POINTS_MAX)
     }
 
-    /// Events waiting over time.
+    /// Returns the waiting events over time.
     pub(super) fn backlog_over_time(&self) -> Vec<(f64, f64)> {
         let backlog: Vec<_> =
             self.points.iter().map(|(at, _, backlog)| (*at, *backlog as f64)).collect();
@@ -170,14 +171,14 @@ impl Watch {
     }
 }
 
-/// When a run is over.
+/// The condition that ends a run.
 pub(super) struct Goal<'a> {
     pub(super) title: &'static str,
-    /// Events to be delivered.
+    /// Number of events to be delivered.
     pub(super) deliver: u64,
-    /// Events that stay in the outbox.
+    /// Number of events that stay in the outbox.
     pub(super) leave: u64,
-    /// How many are appended so far; for those that come while it runs.
+    /// Number of events appended so far; it grows if events are appended during the run.
     pub(super) appended: &'a (dyn Fn() -> u64 + Sync),
 }
 
@@ -204,7 +205,7 @@ pub(super) async fn watch(
             let backlog = (goal.appended)().saturating_sub(delivered);
             points.push((at.as_secs_f64(), delivered, backlog));
         }
-        // Asked of the relays first: where many events stay, counting them takes long.
+        // The relays' own counts come first: if many events stay, counting them takes long.
         if delivered >= goal.deliver && stage.claims.settled() >= goal.deliver {
             let seconds = relays.started.elapsed().as_secs_f64();
             let pending = stage.store.statistics(plan.outbox).await?.pending;
@@ -230,7 +231,7 @@ pub(super) async fn watch(
     }
 }
 
-/// Drains `deliver` events that are in the outbox already.
+/// Drains `deliver` events that are already in the outbox.
 pub(super) async fn drain(
     stage: &Stage,
     plan: &Plan<'_>,
@@ -244,7 +245,7 @@ pub(super) async fn drain(
     Ok(watched)
 }
 
-/// Memory of relays that have nothing to do yet.
+/// Returns the memory of relays that have not worked yet.
 pub(super) async fn idle_bytes(stage: &Stage, plan: &Plan<'_>) -> Result<u64, Failure> {
     let relays = Relays::start(stage, plan).await?;
     tokio::time::sleep(IDLE).await;
@@ -253,7 +254,7 @@ pub(super) async fn idle_bytes(stage: &Stage, plan: &Plan<'_>) -> Result<u64, Fa
     Ok(bytes)
 }
 
-/// Whether the books of an outbox balance.
+/// Returns whether the ledger of an outbox balances.
 pub(super) async fn balanced(stage: &Stage, outbox: &Outbox) -> Result<bool, Failure> {
     Ok(stage.store.books(outbox).await?.iter().all(Books::balanced))
 }

@@ -19,7 +19,7 @@ struct Details {
     sink: SinkFacts,
     #[serde(flatten)]
     settings: Settings,
-    /// The slowest of the further cases; the limit is the rate of the first.
+    /// The slowest of the further cases; the limit is the rate of the first case.
     #[serde(flatten)]
     speed: Speed,
     cases: Vec<Case>,
@@ -39,7 +39,7 @@ struct Case {
     balanced: bool,
 }
 
-/// What the rounds with one number of relays showed.
+/// The results of the rounds with one number of relays.
 #[derive(Default)]
 struct Rounds {
     watches: Vec<Watch>,
@@ -53,7 +53,7 @@ pub(super) async fn scale(stage: &Stage, args: &ScaleArgs) -> Result<Report, Fai
     let maker = Maker::new(args.event.keys, args.event.payload);
     let mut found: Vec<Rounds> = args.relays.iter().map(|_| Rounds::default()).collect();
     let mut idle = None;
-    // In turn, and the fastest of each: a machine is not as fast at one time as at another.
+    // In turns, and the fastest round of each counts: a machine's speed varies over time.
     for round in 0..args.rounds {
         for (relays, rounds) in args.relays.iter().copied().zip(&mut found) {
             let outbox = stage.outbox(&format!("_{relays}_{round}")).await?;

@@ -1,12 +1,13 @@
-//! Appending at a fixed rate, whatever the answers (an open loop), and the times of each event.
+//! Appends at a fixed rate, whatever the response times (an open loop), and records the times of
+//! each event.
 //!
 //! Event n is due at `n / rate` after the start. A writer takes all events that are due and appends
-//! them in one transaction: one event where the database keeps up, more after a stall. So a stall
-//! neither lowers the rate nor hides behind events that were never sent: those that should have been
-//! sent meanwhile count from their time.
+//! them in one transaction: one event if the database keeps up, more after a stall. A stall
+//! therefore neither lowers the rate nor hides behind events that were never sent: events that
+//! should have been sent during the stall count from the time at which they were due.
 //!
-//! Writer w of W has the events `w, w + W, w + 2 W …` and their keys to itself: two transactions that
-//! append to one key at the same time have no order that could be kept.
+//! Writer w of W has the events `w, w + W, w + 2 W …` and their keys to itself: two concurrent
+//! transactions that append to the same key have no order that could be kept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,10 +21,10 @@ use super::event::{Maker, number_in};
 use super::stage::Stage;
 use crate::commands::Failure;
 
-/// Events per append, after a stall.
+/// Maximum number of events per append, after a stall.
 const CATCH_UP_MAX: u64 = 1_000;
 
-/// When which event is due.
+/// The times at which events are due.
 #[derive(Debug)]
 pub(super) struct Schedule {
     start: Instant,
@@ -47,7 +48,7 @@ struct Turns<'a> {
     schedule: &'a Schedule,
     writer: u64,
     writers: u64,
-    /// How many it took so far.
+    /// Number of events that it has taken so far.
     taken: u64,
 }
 
@@ -56,7 +57,8 @@ impl Turns<'_> {
         turn * self.writers + self.writer
     }
 
-    /// Takes what is due after `elapsed`, or says how long to wait; `None` at the end.
+    /// Takes the events that are due after `elapsed`, or returns how long to wait; `None` at the
+    /// end.
     fn take(&mut self, elapsed: Duration) -> Option<Result<Vec<u64>, Duration>> {
         let Schedule { rate, events, .. } = *self.schedule;
         if self.number(self.taken) >= events {
@@ -74,12 +76,12 @@ impl Turns<'_> {
     }
 }
 
-/// When each event was due, committed and delivered.
+/// The times at which each event was due, committed and delivered.
 #[derive(Debug)]
 pub(super) struct Times {
     start: Instant,
     rate: f64,
-    /// Microseconds since the start, plus 1; 0 is not yet.
+    /// Microseconds since the start, plus 1; 0 means not yet.
     committed: Vec<AtomicU64>,
     delivered: Vec<AtomicU64>,
 }
@@ -118,8 +120,8 @@ impl Times {
         }
     }
 
-    /// Of the events that were delivered, but for the first ones. A relay may deliver before the
-    /// writer hears of its own commit; that is no time at all.
+    /// Returns the times of the delivered events, except the first ones. A relay may deliver an
+    /// event before the writer learns of its own commit; that counts as zero.
     pub(super) fn latencies(&self, warm_up_events: u64) -> Latencies {
         let (mut from_commit_ms, mut from_due_ms) = (Vec::new(), Vec::new());
         let mut over_time = Vec::new();
@@ -144,7 +146,7 @@ impl Times {
     }
 }
 
-/// Writers at work; they end with this value.
+/// Running writers; dropping this value ends them.
 pub(super) struct Writers(JoinSet<Result<(), Failure>>);
 
 impl Writers {
@@ -170,7 +172,7 @@ impl Writers {
         Ok(Self(tasks))
     }
 
-    /// Waits until all is appended and heard of.
+    /// Waits until everything is appended and acknowledged.
     pub(super) async fn finish(mut self) -> Result<(), Failure> {
         while let Some(ended) = self.0.join_next().await {
             ended.unwrap_or_else(|error| Err(Failure::Partly(format!("a writer: {error}"))))?;
@@ -178,7 +180,7 @@ impl Writers {
         Ok(())
     }
 
-    /// Fails with the first writer that failed.
+    /// Fails if a writer has failed.
     pub(super) fn check(&mut self) -> Result<(), Failure> {
         while let Some(ended) = self.0.try_join_next() {
             ended.unwrap_or_else(|error| Err(Failure::Partly(format!("a writer: {error}"))))?;

@@ -1,4 +1,4 @@
-//! The sinks of a bench, and what is wrapped around them to see what arrives.
+//! The sinks of a bench, and the wrapper that observes what arrives.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -25,19 +25,19 @@ use super::stage::Stage;
 use crate::cli::{SinkArgs, SinkKind};
 use crate::commands::Failure;
 
-/// Time for one delivery of the direct feed.
+/// Time limit of one delivery of the direct feed.
 const FEED_TIMEOUT: Duration = Duration::from_secs(60);
-/// Calls of the direct feed at the same time, as many as a relay has batches in flight.
+/// Number of concurrent calls of the direct feed: as many as a relay has batches in flight.
 const FEED_CALLS: usize = 3;
-/// Events that the direct feed sends again and again: making them is not what is measured, and
-/// all of them at once would be what the memory figure shows.
+/// Number of events that the direct feed sends repeatedly: creating them is not what is measured,
+/// and all of them at once would dominate the memory figure.
 const FEED_EVENTS_MAX: u64 = 10_000;
-/// Requests at the same time of the HTTP sink.
+/// Number of concurrent requests of the HTTP sink.
 const HTTP_CONCURRENCY: usize = 64;
 const HTTP_TIMEOUT: Duration = Duration::from_secs(10);
 const OWN_TARGET: &str = "in this process";
 
-/// What a sink is, for the report.
+/// The description of a sink for the report.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct SinkFacts {
     pub(super) sink: &'static str,
@@ -49,12 +49,12 @@ pub(super) struct SinkFacts {
     pub(super) acks: Option<&'static str>,
 }
 
-/// Opens the sink that was asked for, once per relay: a relay closes its sink when it stops.
+/// Opens the selected sink, once per relay: a relay closes its sink when it stops.
 pub(super) enum Sinks {
     Null,
     Http {
         url: String,
-        /// The target that this process runs itself, for as long as the bench.
+        /// The target that this process runs itself, as long as the bench runs.
         own: Option<AbortOnDropHandle<()>>,
     },
     Kafka {
@@ -89,8 +89,8 @@ impl Sinks {
         Ok(sinks)
     }
 
-    /// So many targets of this process, and the name of each. The aggregate type of an event is the
-    /// name of its target.
+    /// Starts this many targets in this process and returns their names. The aggregate type of an
+    /// event is the name of its target.
     pub(super) async fn targets(count: u32) -> Result<(Self, Vec<String>), Failure> {
         let (names, own) = start_targets(count).await.map_err(|error| {
             Failure::Partly(format!("no {count} HTTP targets could be started: {error}"))
@@ -127,13 +127,14 @@ impl Sinks {
                 sink: "kafka",
                 target: Some(brokers.clone()),
                 broker: Some(version.clone()),
-                // The sink has no setting for it.
+                // The sink has no setting for this.
                 acks: Some("all"),
             },
         }
     }
 
-    /// Events per second that the sink takes with no relay and no store in front of it.
+    /// Measures the events per second that the sink accepts without a relay or a store in front of
+    /// it.
     pub(super) async fn feed(
         &self,
         events: u64,
@@ -168,13 +169,13 @@ impl Sinks {
     }
 }
 
-/// Takes every POST.
+/// Starts a target that accepts every POST.
 async fn start_target() -> std::io::Result<(String, AbortOnDropHandle<()>)> {
     let (ports, serving) = start_targets(1).await?;
     Ok((format!("http://127.0.0.1:{}/events", ports.join("")), serving))
 }
 
-/// Their ports.
+/// Starts targets and returns their ports.
 async fn start_targets(count: u32) -> std::io::Result<(Vec<String>, AbortOnDropHandle<()>)> {
     let app = Router::new().fallback(async || StatusCode::NO_CONTENT);
     let (mut ports, mut serving) = (Vec::new(), Vec::new());
@@ -188,20 +189,20 @@ async fn start_targets(count: u32) -> std::io::Result<(Vec<String>, AbortOnDropH
     Ok((ports, AbortOnDropHandle::new(serving)))
 }
 
-/// A port where nobody listens.
+/// Returns a port on which no program listens.
 pub(super) async fn dead_target() -> Result<String, Failure> {
     let bound = tokio::net::TcpListener::bind("127.0.0.1:0").await;
     let port = bound.and_then(|listener| listener.local_addr()).map(|at| at.port().to_string());
     port.map_err(|error| Failure::Partly(format!("no port is free: {error}")))
 }
 
-/// Hands events on and tells the checker what was delivered.
+/// Forwards events to a sink and reports deliveries to the checker.
 pub(super) struct Watched {
     pub(super) inner: Arc<dyn Sink>,
     pub(super) checker: Arc<Checker>,
-    /// When which event arrived, where that is asked for.
+    /// Records when each event arrived, if requested.
     pub(super) times: Option<Arc<Times>>,
-    /// Keys that start with this fail each time.
+    /// Keys with this prefix always fail.
     pub(super) failing: Option<&'static str>,
 }
 
@@ -210,7 +211,7 @@ impl Watched {
         self.failing.is_some_and(|prefix| event.aggregate_id.starts_with(prefix))
     }
 
-    /// Runs of events that go on are handed on; those of failing keys fail.
+    /// Forwards runs of other events, and fails those of failing keys.
     async fn deliver_around_failing(&self, batch: Batch<'_>) -> Vec<Outcome> {
         let mut failed: HashSet<&str> = HashSet::new();
         let mut outcomes = Vec::with_capacity(batch.events.len());

@@ -1,4 +1,5 @@
-//! What a bench makes and must take away again: outboxes, plain tables, relays.
+//! Everything that a bench creates and must remove: outboxes, plain tables, inboxes, buffers,
+//! topics, relays.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,21 +18,21 @@ use super::kafka;
 use crate::commands::{Failure, connect};
 use crate::config::ConfigError;
 
-/// Events per append while filling. It bounds the memory, whatever the number of events.
+/// Number of events per append while filling. It limits the memory, whatever the number of events.
 const FILL_BATCH: u64 = 1_000;
 
-/// The place of one run. Call [`clean_up`](Stage::clean_up) at the end, however it ended.
+/// The environment of one run. Call [`clean_up`](Stage::clean_up) at the end, whatever the outcome.
 pub(super) struct Stage {
     pub(super) url: String,
     pub(super) store: Arc<dyn Database>,
-    /// One connection, for filling and for what a client without Postrider would do.
+    /// One connection, for filling and for the comparison with a client without Postrider.
     pub(super) bare: Bare,
     pub(super) claims: Claims,
     connections_max: u32,
     name: String,
     claim: ClaimMode,
     made: Mutex<Vec<Made>>,
-    /// Stops whatever still runs at the end.
+    /// Stops everything that still runs at the end.
     pub(super) stop: CancellationToken,
     pub(super) running: TaskTracker,
 }
@@ -66,22 +67,22 @@ impl Stage {
         })
     }
 
-    /// A store of its own for one more relay.
+    /// Opens a separate store for one more relay.
     pub(super) async fn another_store(&self) -> Result<Arc<dyn Database>, Failure> {
         connect(&self.url, self.connections_max, false).await
     }
 
-    /// Makes an outbox.
+    /// Creates an outbox.
     pub(super) async fn outbox(&self, suffix: &str) -> Result<Outbox, Failure> {
         let outbox = self.unused_name(suffix).await?;
-        // Noted first: a migration that is cut off leaves tables behind, too.
+        // Recorded first: an interrupted migration leaves tables behind, too.
         self.made().push(Made::Outbox(outbox.clone()));
         let spec = OutboxSpec { claim: self.claim, ..OutboxSpec::new(outbox.clone()) };
         self.store.migrate(&[spec]).await?;
         Ok(outbox)
     }
 
-    /// Makes a plain table, for what appends are compared with.
+    /// Creates a plain table, which appends are compared with.
     pub(super) async fn plain_table(&self, suffix: &str) -> Result<String, Failure> {
         let table = self.unused_name(suffix).await?.table().to_owned();
         self.made().push(Made::Table(table.clone()));
@@ -89,7 +90,7 @@ impl Stage {
         Ok(table)
     }
 
-    /// Makes a table of keys and counts.
+    /// Creates a table of keys and counts.
     pub(super) async fn count_table(&self, suffix: &str) -> Result<String, Failure> {
         let table = self.unused_name(suffix).await?.table().to_owned();
         self.made().push(Made::Table(table.clone()));
@@ -97,7 +98,7 @@ impl Stage {
         Ok(table)
     }
 
-    /// Makes a buffer with a name that nothing else has.
+    /// Creates a buffer with a unique name.
     pub(super) fn buffer(&self, url: &str) -> Result<BufferSettings, Failure> {
         let unique = uuid::Uuid::new_v4().simple().to_string();
         let settings = BufferSettings::new(format!("bench_{}", &unique[..8]), url);
@@ -105,14 +106,14 @@ impl Stage {
         Ok(settings)
     }
 
-    /// An inbox of its own, in the table that all share.
+    /// Creates an inbox with its own name, in the table that all inboxes share.
     pub(super) fn inbox(&self) -> Result<Inbox, Failure> {
         let inbox = Inbox::new(&self.name).map_err(|error| Failure::Usage(error.to_string()))?;
         self.made().push(Made::Inbox(self.name.clone()));
         Ok(inbox)
     }
 
-    /// Makes a Kafka topic with a name that nothing else has.
+    /// Creates a Kafka topic with a unique name.
     pub(super) async fn topic(&self, brokers: &str) -> Result<String, Failure> {
         let unique = uuid::Uuid::new_v4().simple().to_string();
         let name = format!("postrider-bench-{}", &unique[..8]);
@@ -121,7 +122,8 @@ impl Stage {
         Ok(name)
     }
 
-    /// A name that nothing has. What is there is somebody's: it would be filled, emptied and dropped.
+    /// Returns a name that is not in use. An existing outbox or table belongs to someone: the bench
+    /// would fill, empty and drop it.
     async fn unused_name(&self, suffix: &str) -> Result<Outbox, Failure> {
         let name = format!("{}{suffix}", self.name);
         let outbox = Outbox::new(&name).map_err(ConfigError::from)?;
@@ -134,7 +136,7 @@ impl Stage {
         }
     }
 
-    /// Appends the events with these numbers, in batches.
+    /// Appends the events with numbers below `events`, in batches.
     pub(super) async fn fill(
         &self,
         outbox: &Outbox,
@@ -154,14 +156,14 @@ impl Stage {
         Ok(())
     }
 
-    /// Drops an outbox before the end, so that what follows has the disk to itself.
+    /// Drops an outbox before the end, so that later runs have the disk to themselves.
     pub(super) async fn drop_outbox(&self, outbox: &Outbox) -> Result<(), Failure> {
         self.store.drop_outbox(outbox).await?;
         self.made().retain(|made| !matches!(made, Made::Outbox(known) if known == outbox));
         Ok(())
     }
 
-    /// Stops what runs and drops what was made, after a run that ended anyhow.
+    /// Stops everything that runs and drops everything that was created, however the run ended.
     pub(super) async fn clean_up(&self) -> Result<(), Failure> {
         self.stop.cancel();
         self.running.close();
@@ -191,7 +193,7 @@ impl Stage {
     }
 }
 
-/// On standard error, and only where that is a terminal.
+/// Returns a progress bar on standard error, which shows only on a terminal.
 pub(super) fn bar(title: &'static str, total: u64) -> ProgressBar {
     let style = ProgressStyle::with_template(
         "{msg:>12} {bar:40} {human_pos}/{human_len}  {per_sec}  {eta} left",

@@ -1,4 +1,4 @@
-//! `postrider bench takeover`: how long the lanes of a relay that was killed wait for another one.
+//! `postrider bench takeover`: how long the lanes of a killed relay wait for another one.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -24,13 +24,13 @@ use crate::cli::{BenchRelayArgs, TakeoverArgs};
 use crate::commands::{Failure, connect};
 use crate::config::ConfigError;
 
-/// Events of one append: more than there are lanes, so that each has some.
+/// Number of events per append: more than there are lanes, so that each lane gets some.
 const EVENTS: u64 = 512;
 const KEYS: u64 = 512;
 const PAYLOAD_BYTES: u32 = 256;
-/// Between looks at the table.
+/// Interval between checks of the table.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// For something that must come.
+/// Time limit for each awaited condition.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Serialize)]
@@ -39,11 +39,12 @@ struct Details {
     rounds: u32,
     lease_s: f64,
     heartbeat_s: f64,
-    /// From the kill until everything that was appended right after it is settled, per round.
+    /// Seconds from the kill until everything that was appended right after it is settled, per
+    /// round.
     served_again_s: Vec<f64>,
     served_again_median_s: f64,
     served_again_max_s: f64,
-    /// Of the longest to the lease: nobody can know sooner that a relay is dead.
+    /// The longest time, relative to the lease: no relay can know earlier that another one is dead.
     ratio: f64,
     /// The same without a kill.
     undisturbed_s: f64,
@@ -75,7 +76,7 @@ pub(super) async fn takeover(stage: &Stage, args: &TakeoverArgs) -> Result<Repor
         bar.inc(1);
     }
     bar.finish_and_clear();
-    // Their input ends with them: they give back what they have and stop.
+    // Closing its input makes each relay release its lanes and stop.
     for mut process in processes {
         drop(process.stdin.take());
         let stopped = tokio::time::timeout(PATIENCE, process.wait()).await;
@@ -138,7 +139,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Appends events of all lanes, and answers when the last of them is settled.
+    /// Appends events of all lanes. Returns when the last of them is settled.
     async fn served_after(&self, since: Instant) -> Result<Duration, Failure> {
         self.stage.fill(self.outbox, &self.maker, EVENTS).await?;
         let started = Instant::now();
@@ -155,7 +156,7 @@ impl Run<'_> {
         let program = std::env::current_exe().map_err(|error| failed(&error))?;
         Command::new(program)
             .args(["bench-relay", "--outbox", self.outbox.name()])
-            // Not as an argument: everybody could read the password.
+            // Not as an argument: all users of the machine could read the password.
             .env("POSTRIDER_STORE__URL", &self.stage.url)
             .stdin(Stdio::piped())
             .kill_on_drop(true)
@@ -163,7 +164,7 @@ impl Run<'_> {
             .map_err(|error| failed(&error))
     }
 
-    /// Waits until each of so many relays has lanes.
+    /// Waits until each of this many relays owns lanes.
     async fn shared_by(&self, relays: usize) -> Result<(), Failure> {
         let started = Instant::now();
         loop {
@@ -186,7 +187,7 @@ fn failed(error: &impl std::fmt::Display) -> Failure {
     Failure::Partly(format!("a relay's process: {error}"))
 }
 
-/// One relay in a process of its own, until its input ends.
+/// Runs one relay in this process, until its input ends.
 pub(crate) async fn serve(url: &str, args: &BenchRelayArgs) -> Result<(), Failure> {
     let store = connect(url, 5, false).await?;
     let outbox = Outbox::new(&args.outbox).map_err(ConfigError::from)?;

@@ -1,5 +1,5 @@
-//! The API that breaks: a process of its own, so that its work is not the relay's. It is told by
-//! lines on its standard input and answers on its standard output; it ends when its input does.
+//! The API that fails: a separate process, so that its work does not count as the relay's. It reads
+//! orders from its standard input, answers on its standard output, and ends when its input ends.
 
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead, Write};
@@ -18,42 +18,42 @@ use tokio::sync::{mpsc, watch};
 use crate::cli::ChaosApiArgs;
 use crate::commands::Failure;
 
-/// How the API feels.
+/// The API's current behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mood {
-    /// Takes everything but poison.
+    /// Accepts everything but poison.
     Well,
     /// Answers 503.
     Unavailable,
     /// Closes the connection instead of answering.
     Closing,
-    /// Takes requests and says nothing.
+    /// Accepts requests and never answers.
     Silent,
     /// Does not listen.
     Refusing,
 }
 
-/// What it is told.
+/// An order to the API.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Order {
     Be(Mood),
     Count,
-    /// Forgets the calls so far: the limit was measured with them.
+    /// Forgets the calls so far, which only measured the limit.
     Forget,
 }
 
-/// What it has seen.
+/// Counts of the API's calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Counts {
-    /// Different calls that were taken.
+    /// Different calls that it accepted.
     pub(super) distinct: u64,
-    /// Calls taken that had been taken before.
+    /// Accepted calls that it had already accepted before.
     pub(super) duplicates: u64,
-    /// Answers that a call will never be taken.
+    /// Calls that it rejected for good.
     pub(super) refused: u64,
-    /// Requests met by an outage.
+    /// Requests that failed because of an outage.
     pub(super) failed: u64,
 }
 
@@ -71,7 +71,7 @@ impl Memory {
         self.counts.set(counts);
     }
 
-    /// Takes a call: `/calls/KIND/NUMBER`.
+    /// Handles a call: `/calls/KIND/NUMBER`.
     fn take(&self, path: &str) -> StatusCode {
         let mut parts = path.rsplit('/');
         let number = parts.next().and_then(|number| number.parse::<usize>().ok());
@@ -96,7 +96,7 @@ impl Memory {
 pub(crate) async fn serve(args: &ChaosApiArgs) -> Result<(), Failure> {
     let calls = args.calls;
     let (orders, todo) = mpsc::channel(1);
-    // Ends with the process: reading cannot be interrupted.
+    // This thread ends with the process: reading cannot be interrupted.
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             let Ok(order) = serde_json::from_str::<Order>(&line) else { break };
@@ -105,7 +105,7 @@ pub(crate) async fn serve(args: &ChaosApiArgs) -> Result<(), Failure> {
             }
         }
     });
-    // One thread: an API that needs more of the machine would only leave less to the relay.
+    // One thread: if the API used more of the machine, less would be left for the relay.
     let serving = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         tokio::task::LocalSet::new().block_on(&runtime, obey(calls, todo))
@@ -136,7 +136,7 @@ async fn obey(calls: usize, mut orders: mpsc::Receiver<Order>) -> std::io::Resul
                 }
                 Some(Order::Be(mood)) => {
                     memory.mood.set(mood);
-                    // Whoever is connected, or waits for an answer, loses the connection.
+                    // All clients lose their connections, including those that wait for an answer.
                     moods.send_replace(());
                     listener = match (mood, listener) {
                         (Mood::Refusing, _) => None,
@@ -167,7 +167,7 @@ async fn serve_connection(stream: TcpStream, memory: Rc<Memory>, mut moods: watc
     let mut http = hyper::server::conn::http1::Builder::new();
     let connection = http.auto_date_header(false).serve_connection(TokioIo::new(stream), service);
     tokio::select! {
-        // A client that goes away is its own affair.
+        // A client that goes away is not an error.
         _ = connection => {}
         _ = moods.changed() => {}
     }

@@ -1,4 +1,4 @@
-//! What the API takes from a bare client: the limit that a relay cannot pass.
+//! Measures the API's throughput with a bare client: an upper bound for the relay.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,11 +8,11 @@ use super::target::Target;
 use super::{CALL, PAYLOAD};
 use crate::commands::Failure;
 
-/// Long enough to be past the start, short enough to wait for.
+/// Long enough for the start to have no influence, short enough to wait for.
 const MEASURED: Duration = Duration::from_secs(3);
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// Calls per second of a loop that does nothing else.
+/// Returns the calls per second of a loop that does nothing else.
 pub(super) async fn measure(target: &Target, calls: u64, concurrency: u32) -> Result<f64, Failure> {
     let client = reqwest::Client::builder()
         .no_proxy()

@@ -1,4 +1,4 @@
-//! `postrider chaos`: what goes wrong in production, played through with the product itself.
+//! `postrider chaos`: reproduces failures of production with the product itself.
 
 pub(crate) mod api;
 mod limit;
@@ -16,10 +16,10 @@ pub(crate) use storm::serve_relay;
 use crate::cli::ChaosCommand;
 use crate::commands::{Context, Failure};
 
-/// Event type of a call that the API takes, and of one that it never will.
+/// Event types of a call that the API accepts, and of one that it always rejects.
 const CALL: &str = "CharacterLookup";
 const POISON: &str = "Poison";
-/// What a call carries.
+/// Payload of a call.
 const PAYLOAD: &str = r#"{"ocid":"0f3a9c1be0724d6d8f7e5a4b3c2d1e0f","world":"Scania","fields":["name","level","class","guild"],"requested_by":"profile-page"}"#;
 
 pub(crate) async fn chaos(context: &Context, command: ChaosCommand) -> Result<(), Failure> {

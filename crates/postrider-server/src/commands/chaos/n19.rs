@@ -1,5 +1,6 @@
-//! `postrider chaos n19`: an API is down for hours while calls to it go on; all of them must come
-//! back by themselves. Real in everything but time.
+//! `postrider chaos n19`: an API is down for hours while calls to it continue; all of them must be
+//! delivered afterwards without intervention. Everything is real except the time, which is
+//! compressed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,21 +27,21 @@ use crate::output;
 
 /// Events per append.
 const APPEND_BATCH: u64 = 1_000;
-/// Between looks at the backlog.
+/// Interval between reads of the backlog.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Between looks at the API's counters.
+/// Interval between reads of the API's counters.
 const STEP: Duration = Duration::from_millis(20);
-/// Without progress for this long, the run has failed.
+/// A run without progress for this long has failed.
 const STALL: Duration = Duration::from_secs(120);
-/// A request's timeout is compressed to no less: it waits for a real answer.
+/// Shortest request timeout: it is not compressed further, because it waits for a real answer.
 const TIMEOUT_MIN: Duration = Duration::from_secs(2);
-/// What the outage looks like, a quarter each.
+/// The phases of the outage, each a quarter of it.
 const OUTAGE: [Mood; 4] = [Mood::Unavailable, Mood::Closing, Mood::Silent, Mood::Refusing];
 
 pub(crate) async fn n19(url: &str, connections_max: u32, args: &N19Args) -> Result<(), Failure> {
     let run = Run::plan(args)?;
     if let Some(file) = &args.report {
-        // Found out before a run of minutes, not after it.
+        // Fails before a run of minutes if the file cannot be written, not after it.
         write_page(file, "")?;
     }
     let stage = Stage::create(url, connections_max, args.claim).await?;
@@ -89,7 +90,7 @@ impl<'a> Run<'a> {
         Ok(Self { args, events, outage: args.outage / args.scale })
     }
 
-    /// Spread evenly.
+    /// Spreads poison evenly.
     fn is_poison(&self, number: u64) -> bool {
         let (poison, events) = (u128::from(self.args.poison), u128::from(self.events));
         let before = |number: u128| number * poison / events;
@@ -98,7 +99,7 @@ impl<'a> Run<'a> {
 
     async fn play(&self, stage: &Stage, samples: &mut Samples) -> Result<Verdict, Failure> {
         let target = Target::start(self.events).await?;
-        // The sink first: with it comes what TLS clients of this process are made of.
+        // The sink comes first: it loads what all TLS clients of this process share.
         let outbox = self.outbox(stage, &target)?;
         let before = limit::measure(&target, self.events, self.args.concurrency).await?;
         target.forget().await?;
@@ -127,7 +128,7 @@ impl<'a> Run<'a> {
         relay_outcome(relaying.await)?;
         let verdict = self.verdict(stage, &target, samples).await?;
         let events_per_s = (verdict.delivered - at_end.distinct) as f64 / recovery_s;
-        // The better of two: other work on the machine only ever makes a limit look low.
+        // The better of two: other work on the machine can only lower the measured limit.
         let after = limit::measure(&target, self.events, self.args.concurrency).await?;
         let limit = before.max(after);
         Ok(Verdict {
@@ -142,7 +143,7 @@ impl<'a> Run<'a> {
         .judged())
     }
 
-    /// The preset `api-call` with compressed waits.
+    /// Configures the preset `api-call` with compressed waits.
     fn outbox(&self, stage: &Stage, target: &Target) -> Result<OutboxConfig, Failure> {
         let (preset, scale) = (Preset::api_call(), self.args.scale);
         let preset = Preset {
@@ -167,8 +168,8 @@ impl<'a> Run<'a> {
         Ok(outbox)
     }
 
-    /// The API breaks, and calls go on at their rate. Answers how long it took: longer than planned
-    /// if the store takes them more slowly.
+    /// Breaks the API while calls continue at their rate. Returns how long this took: longer than
+    /// planned if the store accepts them more slowly.
     async fn outage(
         &self,
         stage: &Stage,
@@ -212,7 +213,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The API is back: waits until everything is settled, not only delivered.
+    /// Restores the API and waits until everything is settled, not only delivered.
     async fn recovery(
         &self,
         stage: &Stage,
@@ -239,13 +240,13 @@ impl<'a> Run<'a> {
                 }
             }
             if moved_at.elapsed() > STALL {
-                // The figures say what is missing.
+                // The figures show what is missing.
                 return Ok(());
             }
         }
     }
 
-    /// What is known at the end, times left out.
+    /// Computes the final figures, except times.
     async fn verdict(
         &self,
         stage: &Stage,
@@ -263,7 +264,8 @@ impl<'a> Run<'a> {
         let dead_poison =
             count(store.dead_letter_count(outbox, &poison, CountLimit::NONE).await?.count);
         let pending = count(books.iter().map(|window| window.pending.count).sum());
-        // Calls that the API would have taken; it may have taken one that is a dead letter.
+        // Calls that the API would have accepted; it may have accepted one that became a dead
+        // letter.
         let good = self.events - self.args.poison;
         let accounted = counts.distinct + pending + dead - dead_poison;
         let poison_gone = self.args.poison.saturating_sub(dead_poison).saturating_sub(pending);
@@ -282,7 +284,8 @@ impl<'a> Run<'a> {
             lost: good.saturating_sub(accounted) + poison_gone,
             duplicates: counts.duplicates,
             recovered_percent: counts.distinct as f64 * 100.0 / good.max(1) as f64,
-            // The one attempt in which the API refused it is each poison's own.
+            // Each poison event causes one failed attempt of its own: the one that the API
+            // rejected.
             attempts_spent_by_outage: (samples.metric(telemetry::FAILED) as u64)
                 .saturating_sub(dead_poison),
             requests_during_outage: 0,

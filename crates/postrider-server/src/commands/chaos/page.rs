@@ -1,4 +1,4 @@
-//! The report: one page that opens without a network.
+//! The report: one page that needs no network.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use super::samples::Sample;
 use super::verdict::Verdict;
 use crate::output::number;
 
-/// The page of one run.
+/// Renders the page of one run.
 pub(super) fn page(verdict: &Verdict, samples: &[Sample]) -> String {
     let mut html = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>postrider chaos n19</title>\
@@ -73,7 +73,7 @@ fn figures(html: &mut String, verdict: &Verdict) {
     html.push_str("</table>");
 }
 
-/// From one look to the next.
+/// Returns the rate between each two successive samples.
 fn rates(samples: &[Sample]) -> Vec<(f64, f64)> {
     let rate = |pair: &[Sample]| {
         let passed = (pair[1].at_s - pair[0].at_s).max(0.001);

@@ -1,10 +1,10 @@
-//! Plots of a run over its time, as inline SVG.
+//! Plots over the time of a run, as inline SVG.
 
 use std::fmt::Write;
 
 use crate::output::number;
 
-/// How both kinds of pages look.
+/// The style of both kinds of pages.
 pub(super) const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;\
 color:#1c2430;background:#fff}table{border-collapse:collapse}td,th{text-align:left;padding:.2rem 1rem .2rem 0}\
 .pass{color:#17723b}.fail{color:#b3261e;font-weight:700}svg{width:100%;height:auto}text{font-size:12px;fill:#5b6573}\
@@ -20,13 +20,13 @@ const TOP: f64 = 20.0;
 /// Height of a mark.
 const MARK: f64 = 12.0;
 
-/// Where things are drawn: seconds to the right, from the start of the run.
+/// The time axis of the plots, in seconds since the start of the run.
 pub(super) struct Plot {
     from_s: f64,
     until_s: f64,
-    /// A word, and until when it held.
+    /// A label, and the end of the time that it covers.
     shade: Option<(&'static str, f64)>,
-    /// Moments that each plot marks at its foot.
+    /// Moments that are marked at the bottom of each plot.
     marks: Vec<f64>,
 }
 
@@ -35,7 +35,7 @@ impl Plot {
         Self { from_s, until_s: until_s.max(from_s + 0.001), shade: None, marks: Vec::new() }
     }
 
-    /// Shades the time from the start until then.
+    /// Shades the time from the start until `until_s`.
     pub(super) fn shade(&mut self, word: &'static str, until_s: f64) {
         self.shade = Some((word, until_s));
     }
@@ -88,7 +88,7 @@ impl Plot {
         }
     }
 
-    /// A value over time.
+    /// Draws a value over time.
     pub(super) fn line(&self, html: &mut String, title: &str, points: &[(f64, f64)]) {
         self.open(html, title, HEIGHT);
         let max = points.iter().map(|(_, y)| *y).fold(1.0, f64::max);
@@ -109,7 +109,7 @@ impl Plot {
         html.push_str("\"/></svg>");
     }
 
-    /// The times during which something was so.
+    /// Draws the periods during which a condition held.
     pub(super) fn band(
         &self,
         html: &mut String,
@@ -128,7 +128,7 @@ impl Plot {
     }
 }
 
-/// Text that is only text in a page.
+/// Escapes text for a page.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }

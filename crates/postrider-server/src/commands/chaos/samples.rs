@@ -1,19 +1,19 @@
-//! What is seen while the run goes on.
+//! Samples that are taken during a run.
 
 use std::time::Instant;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use postrider_relay::telemetry;
 
-/// One look at everything.
+/// One sample of everything.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
-    /// Since the start of the outage.
+    /// Seconds since the start of the outage.
     pub(super) at_s: f64,
     pub(super) backlog: i64,
-    /// Different calls that the API has taken.
+    /// Different calls that the API has accepted.
     pub(super) delivered: u64,
-    /// The breaker of the API.
+    /// Whether the API's breaker is open.
     pub(super) open: bool,
 }
 
@@ -37,7 +37,7 @@ impl Samples {
         self.taken.push(Sample { at_s: self.elapsed_s(), backlog, delivered, open });
     }
 
-    /// The sum of a metric of this process over its labels.
+    /// Returns the sum of a metric of this process over its labels.
     pub(super) fn metric(&self, name: &str) -> f64 {
         sum(&self.metrics.render(), name)
     }

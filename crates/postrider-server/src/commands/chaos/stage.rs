@@ -1,4 +1,4 @@
-//! An outbox of its own, for one run.
+//! A separate outbox for one run.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Whatever the run said, the tables go.
+    /// Drops the tables, whatever the run's result.
     pub(super) async fn drop_after<T>(self, result: Result<T, Failure>) -> Result<T, Failure> {
         let dropped = self.store.drop_outbox(&self.outbox).await;
         let value = result?;

@@ -1,4 +1,4 @@
-//! The API as the run sees it: a child process that is told what to do.
+//! The run's handle on the API, which is a child process that obeys orders.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ use crate::commands::Failure;
 pub(super) struct Target {
     pub(super) address: SocketAddr,
     pipes: Mutex<Pipes>,
-    /// Killed with this program; it also ends by itself when its input does.
+    /// Killed with this program; it also ends when its input ends.
     _process: Child,
 }
 

@@ -1,4 +1,4 @@
-//! What a run found, against what was asked for.
+//! The findings of a run, compared with the targets.
 
 use serde::Serialize;
 
@@ -18,18 +18,18 @@ pub(super) struct Verdict {
     pub(super) claim: &'static str,
     pub(super) batch: u32,
     pub(super) concurrency: u32,
-    /// Different events that the API says it took.
+    /// Different events that the API says it accepted.
     pub(super) delivered: u64,
     pub(super) dead: u64,
     pub(super) pending: u64,
-    /// Neither taken by the API, nor dead letters, nor pending.
+    /// Events that are neither accepted by the API, nor dead letters, nor pending.
     pub(super) lost: u64,
-    /// Events that the API took again.
+    /// Events that the API accepted again.
     pub(super) duplicates: u64,
-    /// Of the events that are not poison.
+    /// Share of the events that are not poison.
     pub(super) recovered_percent: f64,
     pub(super) attempts_spent_by_outage: u64,
-    /// Requests that the API got while it was down.
+    /// Requests that the API received while it was down.
     pub(super) requests_during_outage: u64,
     pub(super) outage_s: f64,
     pub(super) recovery_s: f64,
@@ -41,7 +41,7 @@ pub(super) struct Verdict {
     pub(super) passed: bool,
 }
 
-/// One thing that was asked for.
+/// One target.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Target {
     pub(super) target: &'static str,
@@ -116,7 +116,7 @@ impl Verdict {
         table.print()
     }
 
-    /// What the command ends with.
+    /// Returns the command's result.
     pub(super) fn outcome(&self) -> Result<(), Failure> {
         let missed: Vec<_> = self.targets.iter().filter(|t| !t.passed).map(|t| t.target).collect();
         match missed.is_empty() {

@@ -1,7 +1,7 @@
-//! `postrider demo`: the machine at work, on nothing but this binary.
+//! `postrider demo`: a complete system that needs nothing but this binary.
 //!
-//! Everything is the real thing: the daemon as `postrider run` starts it, an embedded SQLite store,
-//! and an HTTP API of its own that breaks on cue.
+//! Everything is real: the daemon as `postrider run` starts it, an embedded SQLite store, and the
+//! demo's own HTTP API, which fails on a schedule.
 
 mod target;
 
@@ -20,16 +20,16 @@ use crate::commands::run::{Daemon, stop_on_signal};
 use crate::{config, output};
 use target::{Mood, Target};
 
-/// Shorter than that, the story cannot be told.
+/// Minimum length: a shorter run cannot show all acts.
 const SECONDS_MIN: u64 = 15;
-/// One round of the story when no end is given.
+/// Length of one round if no length is given.
 const ROUND_SECONDS: u64 = 60;
 const FOLDER: &str = "postrider-data/demo";
 const OUTBOX: &str = "orders";
-/// Time to empty the outbox at the end.
+/// Time limit for emptying the outbox at the end.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// One act of the story: when it ends, as a share of the round.
+/// One act of the demo; `until` is its end, as a share of the round.
 struct Act {
     until: f64,
     mood: Mood,
@@ -123,7 +123,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// A second of traffic, and a line about it.
+    /// Appends one second of traffic and prints a line about it.
     async fn second(&mut self, appender: &Appender, act: &Act) -> Result<(), Failure> {
         let mut ticks = tokio::time::interval(Duration::from_millis(100));
         for tick in 0..10 {
@@ -141,7 +141,7 @@ impl Story<'_> {
     fn next_order(&mut self, act: &Act) -> NewEvent {
         self.order += 1;
         let order = self.order;
-        // One a second: enough to see, few enough to look at.
+        // One per second: enough to show, and few enough to inspect.
         let poison = act.poison && order.is_multiple_of(u64::from(self.args.rate));
         let (kind, amount) = if poison { ("OrderRefused", -1) } else { ("OrderPlaced", 25) };
         NewEvent::new(
@@ -167,7 +167,7 @@ impl Story<'_> {
         Ok(s)
     }
 
-    /// Waits until nothing is pending. Answers what is left.
+    /// Waits until nothing is pending. Returns the number of remaining events.
     async fn drain(&self, stop: &CancellationToken) -> Result<i64, Failure> {
         self.target.set(Mood::Well);
         let deadline = Instant::now() + DRAIN;
@@ -195,7 +195,8 @@ fn store_url(folder: &Path) -> String {
     format!("sqlite:{}", folder.join("demo.db").display())
 }
 
-/// The demo's configuration is a file like any other, so that the commands can be tried on it.
+/// Writes the demo's configuration. It is an ordinary file, so that users can try other commands on
+/// it.
 fn write_config(folder: &Path, target_url: &str) -> Result<PathBuf, Failure> {
     let file = folder.join("postrider.toml");
     let text = format!(
@@ -234,7 +235,7 @@ timeout = "2s"
     Ok(file)
 }
 
-/// On the usual port, or on any other if that is taken.
+/// Starts the daemon on the usual port, or on any free one if that is taken.
 async fn start_daemon(file: &Path) -> Result<Daemon, Failure> {
     let usual = config::load(Some(file), None)?;
     let mut other = usual.clone();
@@ -248,8 +249,8 @@ async fn start_daemon(file: &Path) -> Result<Daemon, Failure> {
     }
 }
 
-/// How this program was called, so that the commands shown can be copied: after `cargo run` it is not
-/// in the PATH.
+/// Returns how this program was called, so that users can copy the commands shown: after
+/// `cargo run`, it is not in the PATH.
 fn program() -> String {
     std::env::args().next().unwrap_or_else(|| "postrider".to_owned())
 }
@@ -269,7 +270,7 @@ fn introduce(file: &Path, address: std::net::SocketAddr) -> Result<(), Failure> 
     ))
 }
 
-/// Hands the address to the desktop.
+/// Opens the address in the desktop's browser.
 fn open_page(url: &str) -> Result<(), Failure> {
     let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let quiet = std::process::Stdio::null;

@@ -1,4 +1,4 @@
-//! An HTTP API that breaks on cue.
+//! An HTTP API that fails on demand.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 
-/// How the API feels.
+/// Whether the API works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mood {
     Well,
@@ -29,7 +29,7 @@ impl Mood {
 #[derive(Default)]
 struct Memory {
     mood: AtomicU8,
-    /// Identities of events that were taken.
+    /// Identities of the events that it accepted.
     taken: Mutex<HashSet<String>>,
 }
 
@@ -52,7 +52,7 @@ impl Target {
         self.memory.mood.store(u8::from(mood == Mood::Down), Ordering::Relaxed);
     }
 
-    /// Different events taken.
+    /// Returns the number of different events that it accepted.
     pub(super) fn distinct(&self) -> usize {
         self.memory.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len()
     }

@@ -1,4 +1,4 @@
-//! `postrider doctor`: what stands between the events and their destinations.
+//! `postrider doctor`: finds obstacles between events and their destinations.
 
 mod relays;
 mod surroundings;
@@ -36,7 +36,7 @@ fn line(finding: &Finding) -> String {
     format!("{sign}  {}: {}{cure}\n", finding.subject, finding.finding)
 }
 
-/// The store first; what does not depend on it is looked at in any case.
+/// Examines the store first; checks that do not depend on it run in any case.
 async fn examine(context: &Context, args: &DoctorArgs) -> Result<Vec<Finding>, Failure> {
     let config = context.load()?;
     let (url, connections_max) =
@@ -89,7 +89,7 @@ async fn look_at_store(
     Ok(())
 }
 
-/// What was to be looked at next could not be.
+/// Reports that the next check could not run.
 fn broken_off(subject: &str, error: &StoreError) -> Finding {
     let cure = "cure what is named above first; then look again";
     Finding::wrong(subject, format!("stopped answering: {error}"), cure)

@@ -1,4 +1,4 @@
-//! Who works on what.
+//! The distribution of work among relays.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(super) async fn look(store: &dyn Database, built: &Built) -> Result<Vec<Find
     Ok(findings)
 }
 
-/// A relay lives if its heartbeat moves while one looks.
+/// Returns the live relays: those whose heartbeat advances during two heartbeat intervals.
 async fn live_relays(
     store: &dyn Database,
     heartbeat_every: Duration,
@@ -73,7 +73,7 @@ fn claim_mode(outbox: &OutboxConfig, mode: Option<Mode>) -> Finding {
     }
 }
 
-/// Whether the live relays, between them, own all lanes.
+/// Checks that the live relays together own all lanes.
 fn served_lanes(
     outbox: &OutboxConfig,
     owners: &[Option<String>],
@@ -94,7 +94,7 @@ fn served_lanes(
     }
 }
 
-/// Whether the live relays, between them, take all rows.
+/// Checks that the live relays together claim all rows.
 fn served_shares(outbox: &OutboxConfig, live: &[RelayPulse]) -> Vec<Finding> {
     let subject = format!("outbox {}", outbox.outbox.name());
     let shares = serving(outbox, live);
@@ -117,7 +117,7 @@ fn served_shares(outbox: &OutboxConfig, live: &[RelayPulse]) -> Vec<Finding> {
         .collect()
 }
 
-/// Relays whose work on this outbox fails again and again.
+/// Finds relays whose work on this outbox keeps failing.
 fn troubled(outbox: &OutboxConfig, live: &[RelayPulse]) -> Vec<Finding> {
     let name = outbox.outbox.name();
     let found = live.iter().flat_map(|relay| {

@@ -1,4 +1,4 @@
-//! Clocks, folders and sinks.
+//! Checks of clocks, folders and sinks.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,15 +9,16 @@ use postrider::store::{Database, Finding};
 use postrider_relay::OutboxConfig;
 use postrider_relay::delivery::backup;
 
-/// Clocks that differ by more are told. Nothing depends on it, but people compare logs and tables.
+/// Larger differences between clocks are reported. Nothing depends on them, but people compare logs
+/// and tables.
 const CLOCK_DIFFERENCE_MAX: TimeDelta = TimeDelta::seconds(2);
-/// Time for a sink to answer.
+/// Time limit for a sink to answer.
 const SINK_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(super) async fn clocks(store: &dyn Database) -> Result<Finding, StoreError> {
     let (sent, started) = (Utc::now(), Instant::now());
     let there = store.clock().await?;
-    // Read on the way: half of it lies behind.
+    // The server read its clock on the way: half of the round trip has passed by then.
     let here = sent + TimeDelta::from_std(started.elapsed() / 2).unwrap_or_default();
     Ok(judge_clocks(there - here))
 }
@@ -35,7 +36,7 @@ fn judge_clocks(difference: TimeDelta) -> Finding {
     }
 }
 
-/// Whether the second rung of the safety net would hold.
+/// Checks that the safety net's second level, the backup folder, would work.
 pub(super) fn backup_folder(folder: &Path) -> Finding {
     let subject = format!("backup folder {}", folder.display());
     if let Err(error) = backup::check_folder(folder) {
@@ -52,7 +53,7 @@ pub(super) fn backup_folder(folder: &Path) -> Finding {
     }
 }
 
-/// Each sink once, whichever outboxes share it.
+/// Checks each sink once, even if several outboxes share it.
 pub(super) async fn sinks(outboxes: &[OutboxConfig]) -> Vec<Finding> {
     let (mut findings, mut checked) = (Vec::new(), Vec::new());
     for sink in outboxes.iter().map(|outbox| &outbox.sink) {

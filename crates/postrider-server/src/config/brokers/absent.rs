@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::config::ConfigError;
 use crate::config::sink::RateSection;
 
-/// Of its section, what everybody asks for.
+/// The keys of its section that every kind of sink has.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Absent {
     pub(crate) name: String,

@@ -1,4 +1,4 @@
-//! `[[sink]]` of kind `kafka`. Meaning and default of each key are in `default.toml`.
+//! `[[sink]]` of kind `kafka`. `default.toml` describes meaning and default of each key.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

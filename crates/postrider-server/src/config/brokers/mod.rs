@@ -28,7 +28,7 @@ pub(crate) use rabbitmq::RabbitSection;
 #[cfg(feature = "redis")]
 pub(crate) use redis::RedisSection;
 
-/// TLS itself is asked for by the URL.
+/// `tls`: the certificate authority. The URL's scheme turns on TLS itself.
 #[derive(Debug, Clone, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CaSection {

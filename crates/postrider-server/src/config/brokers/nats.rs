@@ -1,4 +1,4 @@
-//! `[[sink]]` of kind `nats`. Meaning and default of each key are in `default.toml`.
+//! `[[sink]]` of kind `nats`. `default.toml` describes meaning and default of each key.
 
 use std::path::PathBuf;
 

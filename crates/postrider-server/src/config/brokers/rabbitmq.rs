@@ -1,4 +1,4 @@
-//! `[[sink]]` of kind `rabbitmq`. Meaning and default of each key are in `default.toml`.
+//! `[[sink]]` of kind `rabbitmq`. `default.toml` describes meaning and default of each key.
 
 use postrider_relay::sinks::{RabbitSettings, RabbitSink};
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `[[sink]]` of kind `redis`. Meaning and default of each key are in `default.toml`.
+//! `[[sink]]` of kind `redis`. `default.toml` describes meaning and default of each key.
 
 use postrider_relay::sinks::{RedisSettings, RedisSink};
 use serde::Deserialize;

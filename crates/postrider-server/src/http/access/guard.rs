@@ -1,5 +1,5 @@
-//! The guard before every route: who it is, whether a browser was made to ask, how often, and
-//! whether the role is enough.
+//! The guard before every route: identifies the caller, refuses requests that another site's page
+//! made a browser send, limits the rate, and checks the role.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -16,12 +16,12 @@ use super::{Access, Caller, Credential, Role, SIGN_IN, Way};
 use crate::http::problem::Problem;
 use crate::http::{APPEND_PATH, ServerState, gateway};
 
-/// Name of the session's cookie.
+/// Name of the session cookie.
 pub(crate) const COOKIE: &str = "postrider_session";
-/// The page sends it with every change: a form of another page cannot.
+/// The dashboard sends this header with every change; a form on another site cannot.
 pub(crate) const PAGE_HEADER: &str = "x-postrider";
 
-/// Lets nobody pass whose name and role are not known, and puts both into the request.
+/// Admits only callers whose name and role are known, and adds both to the request.
 pub(crate) async fn admit(
     State(state): State<ServerState>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -34,15 +34,15 @@ pub(crate) async fn admit(
     let caller = match access.caller(request.method(), calls, request.headers(), peer.ip()) {
         Ok(caller) => caller,
         Err(problem) => {
-            // Those who have no name are counted by their address.
+            // Unidentified callers are counted by their address.
             return match access.limits.request(Client::address(peer.ip())) {
                 Ok(()) => problem.into_response(),
                 Err(wait) => too_many("requests from this address", wait).into_response(),
             };
         }
     };
-    // Appending is what the store is for, and calling what a gateway is for; how much of it there can
-    // be is limited by their connections.
+    // Appends and calls of gateways are not limited here, since they are what the store and the
+    // gateways are for; the number of connections limits them.
     let appends = request.method() == Method::POST && path == Some(APPEND_PATH);
     if !appends
         && !calls
@@ -54,7 +54,7 @@ pub(crate) async fn admit(
     next.run(request).await
 }
 
-/// Lets only those pass who have that role, or more.
+/// Admits only callers with this role or a higher one.
 pub(crate) async fn require(
     State(role): State<Role>,
     caller: Caller,
@@ -73,7 +73,8 @@ pub(crate) async fn require(
     next.run(request).await
 }
 
-/// Headers that keep a browser from making more of an answer than it is.
+/// Adds headers that stop browsers from guessing content types, framing the answer, or loading
+/// anything into it from elsewhere.
 pub(crate) async fn protect(request: Request, next: Next) -> Response {
     const HEADERS: [(HeaderName, &str); 7] = [
         (
@@ -102,8 +103,8 @@ fn too_many(what: &str, wait: Duration) -> Problem {
 }
 
 impl Access {
-    /// Who it is, by token, by session, or by being on this machine while there are no tokens.
-    /// `calls`: the request is for a gateway.
+    /// Identifies the caller by token, by session, or as a client on this machine if there are no
+    /// tokens. `calls`: the request is for a gateway.
     fn caller(
         &self,
         method: &Method,
@@ -111,8 +112,9 @@ impl Access {
         headers: &HeaderMap,
         peer: IpAddr,
     ) -> Result<Caller, Problem> {
-        // Another site's page cannot read the answer, so that looking is harmless, and a link to us
-        // is. An upstream is called with credentials of ours, whatever the method.
+        // Another site's page cannot read the answer, so safe methods and links to us are harmless.
+        // A gateway calls its upstream with our credentials, so its calls are checked whatever
+        // their method.
         let own_page = || match method.is_safe() && !calls {
             true => Ok(()),
             false => refuse_foreign_page(headers),
@@ -137,7 +139,7 @@ impl Access {
         let id = cookie(headers).ok_or_else(|| Problem::new(401, SIGN_IN))?;
         let over = || Problem::new(401, format!("the session is over; {SIGN_IN}"));
         let session = self.sessions.find(id, Instant::now()).ok_or_else(over)?;
-        // A token that was taken away, or is over, takes its sessions along.
+        // A token that was removed or has expired ends its sessions.
         let holder = tokens.by_digest(&session.token).filter(|h| !h.expired(Utc::now()));
         let holder = holder.ok_or_else(over)?;
         own_page()?;
@@ -149,8 +151,9 @@ impl Access {
         Ok(Caller { name: holder.name, role: holder.role, way: Way::Session, credential })
     }
 
-    /// Whether the caller would still get in: for what goes on after the request was admitted. A
-    /// session is not used by that, so that a page which only watches ends like any other.
+    /// Returns whether the caller would still be admitted, for work that continues after its
+    /// request was admitted. This does not count as use of the session, so that a dashboard that
+    /// only watches is signed out like any other.
     pub(crate) fn still_admits(&self, caller: &Caller) -> bool {
         let (token, session) = match caller.credential {
             Credential::Loopback => return true,
@@ -162,9 +165,9 @@ impl Access {
             && session.is_none_or(|id| self.sessions.is_open(&id, Instant::now()))
     }
 
-    /// Whose token it is. An address that sent too many wrong ones is refused for a while; what
-    /// nobody can guess is looked at even then, so that one client with an old token does not
-    /// lock out the others behind the same address.
+    /// Returns the holder of a token. An address that sent too many wrong tokens is refused for a
+    /// while. Tokens too random to be guessed are checked even then, so that one client with an old
+    /// token does not lock out the others behind the same address.
     pub(crate) fn holder(
         &self,
         token: &str,
@@ -190,9 +193,9 @@ impl Access {
         }
     }
 
-    /// A page in a browser on this machine could be made to call us under a foreign name (DNS
-    /// rebinding); it cannot choose the Host header. And whoever is behind a reverse proxy on this
-    /// machine is not on this machine.
+    /// Requires that the client is on this machine. By DNS rebinding, a page in a browser on this
+    /// machine could call us under another name, but it cannot choose the Host header. A request
+    /// that came through a reverse proxy on this machine has its client elsewhere.
     fn require_loopback(&self, headers: &HeaderMap) -> Result<(), Problem> {
         if let Some(name) = headers.keys().map(HeaderName::as_str).find(|name| is_of_proxy(name)) {
             let detail = format!(
@@ -212,8 +215,8 @@ impl Access {
     }
 }
 
-/// Refuses what a page of another site made the browser send. Browsers say where a request comes
-/// from, and no page can change what they say; other programs say nothing.
+/// Refuses requests that a page of another site made the browser send. Browsers add the request's
+/// origin to it, and pages cannot change that; other programs send no such header.
 pub(crate) fn refuse_foreign_page(headers: &HeaderMap) -> Result<(), Problem> {
     let foreign = match text(headers, HeaderName::from_static("sec-fetch-site")) {
         Some("same-origin" | "none") => false,
@@ -229,7 +232,7 @@ pub(crate) fn refuse_foreign_page(headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-/// What the session's cookie holds.
+/// Returns the content of the session cookie.
 pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(header::COOKIE).into_iter();
     cookies
@@ -244,7 +247,7 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Whether a proxy adds a header of that name (in lower case).
+/// Returns whether proxies add a header with this name (in lower case).
 fn is_of_proxy(name: &str) -> bool {
     matches!(name, "forwarded" | "via" | "x-real-ip") || name.starts_with("x-forwarded-")
 }

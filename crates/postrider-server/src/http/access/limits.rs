@@ -1,4 +1,4 @@
-//! How much one client may ask for.
+//! Rate limits per client.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,12 +10,12 @@ use governor::clock::{Clock, MonotonicClock};
 use governor::state::keyed::HashMapStateStore;
 use governor::{Quota, RateLimiter};
 
-/// Clients remembered; beyond it, those that have asked for nothing lately are forgotten.
+/// Number of clients remembered; beyond it, those without recent requests are forgotten.
 const CLIENTS_MAX: usize = 10_000;
 
 type Keyed<K> = RateLimiter<K, HashMapStateStore<K>, MonotonicClock>;
 
-/// Who is counted together: the holders of a name, or an address.
+/// A client for the purpose of counting: all holders of a name, or an address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Client {
     Name(std::sync::Arc<str>),
@@ -25,7 +25,7 @@ pub(crate) enum Client {
 pub(crate) struct Limits {
     requests: Keyed<Client>,
     failures: Keyed<IpAddr>,
-    /// Addresses with too many failures, and until when they are refused.
+    /// Addresses with too many failures, each with the time until which it is refused.
     refused: Mutex<HashMap<IpAddr, Instant>>,
     clock: MonotonicClock,
 }
@@ -44,13 +44,13 @@ impl Limits {
         }
     }
 
-    /// Counts a request; the time to wait if it is one too many.
+    /// Counts a request. Fails with the time to wait if it is over the limit.
     pub(crate) fn request(&self, client: Client) -> Result<(), Duration> {
         bound(&self.requests);
         self.requests.check_key(&client).map_err(|not| not.wait_time_from(self.clock.now()))
     }
 
-    /// Counts a wrong token; the time to wait if it is one too many.
+    /// Counts a wrong token. Fails with the time to wait if it is over the limit.
     pub(crate) fn failure(&self, address: IpAddr) -> Result<(), Duration> {
         bound(&self.failures);
         let (address, now) = (network(address), Instant::now());
@@ -64,7 +64,7 @@ impl Limits {
         wait
     }
 
-    /// How long an address is refused for its failures, whatever it sends.
+    /// Returns how long an address is still refused for its failures.
     pub(crate) fn refused_for(&self, address: IpAddr) -> Option<Duration> {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let wait = refused.get(&network(address))?.saturating_duration_since(Instant::now());
@@ -78,7 +78,8 @@ fn bound<K: Clone + std::hash::Hash + Eq>(limiter: &Keyed<K>) {
     }
 }
 
-/// Whoever has one IPv6 address has the 2⁶⁴ beside it.
+/// Returns the /64 network of an IPv6 address: a client that has one address usually has all 2⁶⁴ of
+/// its network. An IPv4 address stays as it is.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

@@ -1,4 +1,4 @@
-//! Who may call, and as whom: tokens with roles, sessions of the page, limits per client.
+//! Access control: tokens with roles, sessions of the dashboard, limits per client.
 
 mod guard;
 mod limits;
@@ -67,7 +67,7 @@ pub(crate) enum Way {
     Session,
 }
 
-/// Whoever a request comes from. The name is the credential's: no request can choose it.
+/// The sender of a request. The name is that of its credential: a request cannot choose it.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) name: Arc<str>,
@@ -76,7 +76,7 @@ pub(crate) struct Caller {
     credential: Credential,
 }
 
-/// What let a caller in, to look again later whether it still would.
+/// The credential that admitted a caller, to check later whether it is still valid.
 #[derive(Debug, Clone, Copy)]
 enum Credential {
     Loopback,
@@ -85,7 +85,7 @@ enum Credential {
 }
 
 impl Caller {
-    /// On this machine, while there are no tokens.
+    /// Returns the caller on this machine if there are no tokens.
     fn local() -> Self {
         let (way, credential) = (Way::Loopback, Credential::Loopback);
         Self { name: "local".into(), role: Role::Admin, way, credential }
@@ -96,7 +96,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        // The guard puts it there; a route outside of the guard has no caller.
+        // The guard adds the caller; a route outside the guard has none.
         parts.extensions.get::<Self>().cloned().ok_or_else(|| Problem::new(401, SIGN_IN))
     }
 }
@@ -104,9 +104,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 pub(crate) const SIGN_IN: &str = "send `Authorization: Bearer <token>`, or sign in with \
      POST /api/v1/session; `postrider token new` makes a token";
 
-/// Everything that decides about a caller.
+/// Everything that decides on access.
 pub(crate) struct Access {
-    /// `None`: there are no tokens, and this machine is trusted.
+    /// `None`: there are no tokens, and clients on this machine are trusted.
     pub(crate) tokens: Option<TokenBook>,
     pub(crate) sessions: Sessions,
     pub(crate) limits: Limits,

@@ -1,6 +1,6 @@
-//! Sessions of the page: a cookie instead of a token in the hands of a browser.
+//! Sessions of the dashboard: the browser holds a cookie instead of a token.
 //!
-//! They live in this process. A restart signs everybody out, and nothing else is lost by it.
+//! Sessions live in this process. A restart signs everybody out, and loses nothing else.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,19 +8,20 @@ use std::time::{Duration, Instant};
 
 use super::tokens::{Digest, digest, secret};
 
-/// Sessions of one token: whoever has one must not be able to end those of all others.
+/// Maximum number of sessions per token: the holder of one token must not be able to end the
+/// sessions of all others.
 const PER_TOKEN_MAX: usize = 20;
 
 /// A signed-in browser.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Session {
-    /// The token that it signed in with: without that token, no session.
+    /// The token that it signed in with; the session ends with the token.
     pub(crate) token: Digest,
     started: Instant,
     used: Instant,
 }
 
-/// All sessions, by the hash of what the cookie holds.
+/// All sessions, by the hash of their cookie.
 pub(crate) struct Sessions {
     idle: Duration,
     max: Duration,
@@ -33,13 +34,13 @@ impl Sessions {
         Self { idle, max, count_max, open: Mutex::default() }
     }
 
-    /// Time without a request, and time in all, after which a session ends.
+    /// Returns the time without a request and the total time after which a session ends.
     pub(crate) fn limits(&self) -> (Duration, Duration) {
         (self.idle, self.max)
     }
 
-    /// Opens a session and answers what the cookie holds. Beyond the limit of its token, or of all,
-    /// the one that was used longest ago ends.
+    /// Opens a session and returns the content of its cookie. Beyond the limit per token, or the
+    /// total limit, the least recently used session ends.
     pub(crate) fn open(&self, token: Digest, now: Instant) -> String {
         let id = secret();
         let mut open = self.lock();
@@ -50,7 +51,7 @@ impl Sessions {
         id
     }
 
-    /// The session of a cookie. Looking at it is using it.
+    /// Finds the session of a cookie. This counts as use of the session.
     pub(crate) fn find(&self, id: &str, now: Instant) -> Option<Session> {
         let (mut open, key) = (self.lock(), digest(id));
         let session = open.get_mut(&key)?;
@@ -62,12 +63,13 @@ impl Sessions {
         Some(*session)
     }
 
-    /// Whether a session is open, by the hash of its cookie. Looking at it this way is not using it.
+    /// Returns whether a session is open, by the hash of its cookie. This does not count as use of
+    /// the session.
     pub(crate) fn is_open(&self, id: &Digest, now: Instant) -> bool {
         self.lock().get(id).is_some_and(|session| self.lives(session, now))
     }
 
-    /// Signs out.
+    /// Ends a session.
     pub(crate) fn close(&self, id: &str) {
         self.lock().remove(&digest(id));
     }
@@ -82,7 +84,7 @@ impl Sessions {
     }
 }
 
-/// Makes room for one more among those that are meant.
+/// Removes the least recently used of the sessions that `meant` selects, to make room for one more.
 fn drop_oldest(
     open: &mut HashMap<Digest, Session>,
     count_max: usize,

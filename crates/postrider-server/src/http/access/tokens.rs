@@ -1,4 +1,4 @@
-//! Tokens: a name, a role, an end, and the hash of a secret that is nowhere else.
+//! Tokens: a name, a role, an expiry, and the hash of a secret that is stored nowhere else.
 //!
 //! SHA-256 without salt or stretching is enough for a secret of 256 random bits: there is no
 //! dictionary to try.
@@ -17,18 +17,19 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use super::Role;
 use crate::config::ConfigError;
 
-/// How a token of `postrider token new` starts, so that people and scanners recognise one.
+/// Prefix of the tokens of `postrider token new`, so that people and scanners recognise them.
 const PREFIX: &str = "postrider_";
 const HASH_PREFIX: &str = "sha256:";
 const NAME_CHARS_MAX: usize = 64;
-/// A token's name is the operator's in the audit trail.
+/// The audit trail records the token's name as the operator.
 const _: () = assert!(NAME_CHARS_MAX <= postrider::limits::OPERATOR_CHARS_MAX);
-/// Between looks whether the file changed: a token that is taken out of it stops working within this.
+/// Interval between checks for changes of the file: a token that is removed from it stops working
+/// within this time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) type Digest = [u8; 32];
 
-/// Whom a token belongs to.
+/// The holder of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) name: Arc<str>,
@@ -42,7 +43,7 @@ impl Holder {
         self.expires_at.is_some_and(|end| end <= now)
     }
 
-    /// The line for the file: `name role sha256:… [expiry]`.
+    /// Returns the line for the file: `name role sha256:… [expiry]`.
     pub(crate) fn line(&self) -> String {
         let hash: String = self.digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let line = format!("{} {} {HASH_PREFIX}{hash}", self.name, self.role.as_str());
@@ -52,7 +53,7 @@ impl Holder {
         }
     }
 
-    /// Reads such a line.
+    /// Parses such a line.
     fn parse(line: &str) -> Result<Self, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (name, role, hash, end) = match words[..] {
@@ -74,7 +75,7 @@ impl Holder {
     }
 }
 
-/// A name that can stand in the audit trail and in a line.
+/// Checks that a name fits into the audit trail and into a line of the file.
 pub(crate) fn valid_name(name: &str) -> Result<&str, String> {
     let fits = |c: char| c.is_alphanumeric() || "._@-".contains(c);
     let length = name.chars().count();
@@ -87,7 +88,7 @@ pub(crate) fn valid_name(name: &str) -> Result<&str, String> {
 }
 
 fn parse_hash(text: &str) -> Result<Digest, String> {
-    // Never the text itself: somebody may have put the token there.
+    // The error must not contain the text itself: it could be the token.
     let wrong = || "the third word is no `sha256:` and 64 hexadecimal digits".to_owned();
     let hex = text.strip_prefix(HASH_PREFIX).filter(|hex| hex.len() == 64).ok_or_else(wrong)?;
     let mut digest = Digest::default();
@@ -102,13 +103,13 @@ pub(crate) fn digest(secret: &str) -> Digest {
     Sha256::digest(secret).into()
 }
 
-/// 256 random bits, in characters that need no quoting anywhere.
+/// Returns 256 random bits, in characters that never need quoting.
 pub(crate) fn secret() -> String {
     let bytes: [u8; 32] = rand::random();
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// A token, and what is kept of it.
+/// Returns a new token, and its entry for the file.
 pub(crate) fn new_token(
     name: &str,
     role: Role,
@@ -119,15 +120,15 @@ pub(crate) fn new_token(
     Ok((token, Holder { name: valid_name(name)?.into(), role, digest, expires_at }))
 }
 
-/// Whether guessing at it is hopeless, however often: only such a token is worth a look when an
-/// address has sent too many wrong ones.
+/// Returns whether a token is too random to be guessed: after too many wrong tokens from an
+/// address, only such tokens are still checked.
 pub(crate) fn is_random(token: &str) -> bool {
     token.strip_prefix(PREFIX).is_some_and(|rest| rest.len() == 43)
 }
 
-/// All tokens that count now.
+/// All tokens that are valid now.
 pub(crate) struct TokenBook {
-    /// From the configuration; they do not change.
+    /// Tokens from the configuration; they do not change.
     fixed: Vec<Holder>,
     file: Option<Watched>,
     holders: RwLock<Arc<[Holder]>>,
@@ -138,11 +139,11 @@ struct Watched {
     looked: Mutex<(Instant, Option<Stamp>)>,
 }
 
-/// What tells that a file was written, replaced, or closed to us.
+/// Changes if the file is written, replaced, or made inaccessible.
 type Stamp = (i64, i64, u64, u64);
 
 impl TokenBook {
-    /// `None` where no token is configured at all.
+    /// Opens the tokens. `None` if no token is configured.
     pub(crate) fn open(
         single: Option<&str>,
         lines: Option<&str>,
@@ -182,7 +183,7 @@ impl TokenBook {
         Ok(Some(Self { fixed, file, holders: RwLock::new(all.into()) }))
     }
 
-    /// Whose token it is. Every entry is compared, and each in constant time.
+    /// Returns the holder of a token. Every entry is compared, each in constant time.
     pub(crate) fn find(&self, token: &str) -> Option<Holder> {
         self.by_digest(&digest(token))
     }
@@ -198,9 +199,9 @@ impl TokenBook {
         bool::from(found).then(|| holders[at as usize].clone())
     }
 
-    /// The tokens, read again where the file changed. Only what stands in the file now counts: a
-    /// line that cannot be understood lets nobody in, and a file that cannot be read has no tokens.
-    /// Otherwise a token that was taken away would live on behind any mistake.
+    /// Returns the tokens, after reading the file again if it has changed. Only its current content
+    /// counts: a malformed line admits no one, and an unreadable file has no tokens. Otherwise a
+    /// removed token would stay valid after any mistake in the file.
     fn current(&self) -> Arc<[Holder]> {
         if let Some(file) = &self.file
             && file.changed()
@@ -240,7 +241,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some((found.ctime(), found.ctime_nsec(), found.ino(), found.len()))
 }
 
-/// The lines of a file, each on its own.
+/// Reads a file. Each line is parsed on its own.
 fn read(path: &Path) -> Result<Vec<Result<Holder, ConfigError>>, ConfigError> {
     let origin = format!("[api] tokens_file `{}`", path.display());
     let text = std::fs::read_to_string(path)

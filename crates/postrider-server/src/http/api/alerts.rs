@@ -1,4 +1,4 @@
-//! Alerts: what is wrong now, and what was.
+//! Active and past alerts.
 
 use std::collections::BTreeMap;
 

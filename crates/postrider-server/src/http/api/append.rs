@@ -1,4 +1,4 @@
-//! Appending: one event, or a list of them as a whole.
+//! Appending: one event, or a list of them in one transaction.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::http::ServerState;
 use crate::http::extract::{InPath, parse, read_body, require_type, whole_or_none};
 use crate::http::problem::Problem;
 
-/// Events per request.
+/// Maximum number of events per request.
 pub(super) const EVENTS_MAX: usize = 10_000;
 
 /// An event to append.
@@ -58,14 +58,15 @@ pub(super) struct NewEventBody {
 /// One event, or a list of up to 10,000 that is appended as a whole.
 #[derive(ToSchema)]
 #[serde(untagged)]
-// Only described here: the body is read by hand, so that a list's events are named in errors.
+// Used only for the schema: the body is parsed by hand, so that errors name the event of a list.
 #[allow(dead_code, reason = "a schema of the document")]
 pub(super) enum OneOrMany {
     One(NewEventBody),
     Many(Vec<NewEventBody>),
 }
 
-/// `null` is a payload like any other; an option alone would take it for absent.
+/// Deserializes a payload. `null` is a payload like any other, which an `Option` alone would read
+/// as absent.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
@@ -130,7 +131,7 @@ pub(super) async fn append(
     Ok((status, Json(answer)).into_response())
 }
 
-/// One object, or a list of them.
+/// Parses one object, or a list of them.
 fn parse_events(body: &[u8]) -> Result<(Vec<NewEventBody>, bool), Problem> {
     let many = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
     if !many {
@@ -185,7 +186,8 @@ fn answer(appended: Appended) -> AppendedBody {
     }
 }
 
-/// Nothing was appended; a repeat with the same request id is safe in any case.
+/// Builds the problem for a failed append. Nothing was appended; repeating the request with the
+/// same request id is safe in any case.
 fn refused(error: AppendError) -> Problem {
     match error {
         AppendError::Invalid(error) => Problem::new(422, error.to_string()),

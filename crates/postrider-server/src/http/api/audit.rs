@@ -1,4 +1,4 @@
-//! The audit trail: who did what to which event.
+//! The audit trail: operators' actions on events, outboxes and everything else.
 
 use axum::Json;
 use axum::extract::State;

@@ -1,4 +1,4 @@
-//! Dead letters: send them again, resolve them, edit them.
+//! Actions on dead letters: retry, resolve, reopen, edit and resend.
 
 use std::collections::BTreeMap;
 
@@ -196,8 +196,8 @@ pub(super) async fn resend(
     }
 }
 
-/// Why an action does not apply: the entry is unknown, or resolved, or the edit is not valid. A
-/// caller who never heard the first answer learns here what became of it.
+/// Explains why an action does not apply: the entry is unknown or resolved, or the edit is invalid.
+/// A caller that missed the first answer learns the state of the entry from this one.
 async fn not_applied(state: &ServerState, outbox: &Outbox, id: i64, error: StoreError) -> Problem {
     let StoreError::Refused(why) = error else { return error.into() };
     match state.store.dead_letter(outbox, id).await {

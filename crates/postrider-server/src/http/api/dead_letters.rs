@@ -1,4 +1,4 @@
-//! Dead letters: look at them, count them, group them.
+//! Dead letters: list, count, group and show them.
 
 use axum::Json;
 use axum::extract::State;
@@ -94,8 +94,8 @@ impl DeadLetterFilterBody {
     }
 }
 
-/// A query with the filter's fields, and what a list needs beside them. Serde cannot flatten a struct
-/// and refuse unknown fields at the same time.
+/// A query with the filter's fields and the additional fields of a list. Serde cannot flatten a
+/// struct and refuse unknown fields at the same time.
 macro_rules! dead_letter_query {
     ($(#[$about:meta])* $name:ident { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$about])*

@@ -1,4 +1,4 @@
-//! Events, live and archived.
+//! Live and archived events.
 
 use axum::Json;
 use axum::extract::State;
@@ -90,8 +90,8 @@ impl EventFilterBody {
     }
 }
 
-/// A query with the filter's fields, and what a list needs beside them. Serde cannot flatten a struct
-/// and refuse unknown fields at the same time.
+/// A query with the filter's fields and the additional fields of a list. Serde cannot flatten a
+/// struct and refuse unknown fields at the same time.
 macro_rules! event_query {
     ($(#[$about:meta])* $name:ident { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$about])*
@@ -390,7 +390,7 @@ pub(super) async fn by_identity(
 ) -> Result<Json<IdentityStory>, Problem> {
     let outbox = &state.served(&name)?.outbox;
     let event_id = ascii("event_id", Some(event_id))?.unwrap_or_default();
-    // Live and archived events are searched one after the other.
+    // Live and archived events are searched one after the other, each with half of the time.
     let budget = state.list_budget / 2;
     let found = state.store.event_by_identity(outbox, &event_id, budget).await?;
     let attempts = state.store.attempts(outbox, &event_id).await?;

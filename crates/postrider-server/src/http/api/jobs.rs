@@ -19,11 +19,11 @@ use crate::http::access::Caller;
 use crate::http::extract::{InBody, InPath, InQuery, object, text, whole, whole_or_none};
 use crate::http::problem::Problem;
 
-/// Events per second that a job may be limited to.
+/// Highest rate limit of a job, in events per second.
 const RATE_MAX: u32 = 1_000_000;
-/// Characters of an `Idempotency-Key`.
+/// Maximum length of an `Idempotency-Key`.
 const KEY_CHARS_MAX: usize = 100;
-/// Seconds that the first few of a job may take.
+/// Maximum time that the canary events of a job may take, in seconds.
 const CANARY_WITHIN_S_MAX: u32 = 86_400;
 
 /// What a job does to which entries.
@@ -267,7 +267,7 @@ pub(super) async fn create(
     };
     match state.store.create_job(outbox, &job).await {
         Ok(job) => Ok((StatusCode::CREATED, Json(JobBody::from(job))).into_response()),
-        // A repeat that overtook the first one made it.
+        // A concurrent request with the same key may have created it first.
         Err(error) => match known(&state, outbox, &job.work, job.request_key.as_deref()).await? {
             Some(known) => Ok(Json(known).into_response()),
             None => Err(not_possible(error)),
@@ -275,7 +275,8 @@ pub(super) async fn create(
     }
 }
 
-/// The key is the caller's own: nobody finds another one's job by guessing.
+/// Returns the request key, with the caller's name in front: no caller can find another one's job
+/// by guessing its key.
 fn request_key(headers: &HeaderMap, caller: &Caller) -> Result<Option<String>, Problem> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     let fits = |key: &&str| !key.is_empty() && key.len() <= KEY_CHARS_MAX;
@@ -286,7 +287,7 @@ fn request_key(headers: &HeaderMap, caller: &Caller) -> Result<Option<String>, P
     Ok(Some(format!("{}/{key}", caller.name)))
 }
 
-/// The job that was made before under this key.
+/// Returns the job that was already created with this key.
 async fn known(
     state: &ServerState,
     outbox: &Outbox,
@@ -319,7 +320,7 @@ fn work(state: &ServerState, body: WorkBody) -> Result<JobWork, Problem> {
     })
 }
 
-/// A job that cannot be done as asked for is a mistake in the request, not a conflict.
+/// A job that cannot be done as requested is an error in the request, not a conflict.
 fn not_possible(error: StoreError) -> Problem {
     match error {
         StoreError::Refused(why) => Problem::new(422, why),

@@ -1,5 +1,5 @@
-//! What the OpenAPI document says about texts beyond their type: the limits that the server keeps.
-//! A client that is made from the document then sends nothing that is refused.
+//! Limits on texts in the OpenAPI document: those that the server enforces. A client that is
+//! generated from the document then sends nothing that is refused.
 
 use postrider::limits::{
     AGGREGATE_ID_CHARS_MAX, AGGREGATE_TYPE_CHARS_MAX, EVENT_TYPE_CHARS_MAX, PAYLOAD_BYTES_MAX,
@@ -14,15 +14,15 @@ use super::append::EVENTS_MAX;
 use super::operations;
 use crate::http::extract::TEXT_CHARS_MAX;
 
-/// No store holds a NUL character.
+/// No store can hold a NUL character.
 const NO_NUL: &str = r"^[^\u0000]*$";
 /// Identities and fingerprints.
 const ASCII: &str = r"^[\u0001-\u007f]*$";
-/// A time such as `30s`. The server reads more forms than this.
+/// A time such as `30s`. The server also accepts other notations.
 const TIME: &str = "^([0-9]{1,6}(ms|s|m)|[0-9]{1,5}h|[0-9]{1,4}d)$";
-/// Bodies with filters, whose texts have the limits of a query's.
+/// Bodies with filters, whose texts have the same limits as those of queries.
 const FILTERS: [&str; 2] = ["EventFilterBody", "DeadLetterFilterBody"];
-/// Bodies with fields of an event.
+/// Bodies with the fields of an event.
 const EVENTS: [&str; 3] = ["NewEventBody", "EditBody", "KeyBody"];
 
 /// Adds the limits to parameters and bodies.
@@ -57,7 +57,7 @@ pub(super) fn add(document: &mut OpenApi) {
                     _ => {}
                 }
             }
-            // As for structs: a field that is not known is refused.
+            // As for structs: unknown fields are refused.
             Schema::OneOf(choice) if name == "WorkBody" => {
                 for schema in &mut choice.items {
                     if let RefOr::T(Schema::Object(object)) = schema {
@@ -78,9 +78,9 @@ pub(super) fn add(document: &mut OpenApi) {
     }
 }
 
-/// An event has a payload or a text, and not both; `null` is a payload, and not a text. A `oneOf` that
-/// is not hidden in a `not` would be taken for a choice of types by programs that make clients, and the
-/// fields would be lost.
+/// Requires either a payload or a text: an event cannot have both, and `null` is a payload but not
+/// a text. The `oneOf` is hidden in a `not`: client generators would otherwise treat it as a choice
+/// of types and lose the fields.
 fn one_payload(event: &mut Object) {
     let payload = json!({ "required": ["payload"] });
     let text = json!({
@@ -91,7 +91,7 @@ fn one_payload(event: &mut Object) {
     rules.insert("not".to_owned(), json!({ "not": { "oneOf": [payload, text] } }));
 }
 
-/// An edit sets something: not every field is `null` or absent.
+/// Requires that an edit sets something: at least one field is present and not `null`.
 fn some_edit(edit: &mut Object) {
     let absent = json!({ "type": "null" });
     let nothing = json!({
@@ -102,7 +102,7 @@ fn some_edit(edit: &mut Object) {
     rules.insert("not".to_owned(), json!({ "properties": nothing }));
 }
 
-/// Names and values of headers hold no NUL character.
+/// Forbids NUL characters in the names and values of headers.
 fn headers(field: &str, schema: &mut RefOr<Schema>) {
     let RefOr::T(Schema::Object(object)) = schema else { return };
     if field != "headers" {
@@ -116,7 +116,7 @@ fn headers(field: &str, schema: &mut RefOr<Schema>) {
     }
 }
 
-/// Changes a schema that is a text of no particular format.
+/// Changes a schema if it is a text without a format.
 fn text(schema: Option<&mut RefOr<Schema>>, change: impl FnOnce(&mut Object)) {
     let Some(RefOr::T(Schema::Object(object))) = schema else { return };
     let kind = json!(object.schema_type);

@@ -1,7 +1,7 @@
 //! `/api/v1`: everything that an operator can see and do.
 //!
-//! A route is listed once, below, under the role that it needs; its description stands at its
-//! handler. The OpenAPI document is made from both.
+//! Each route is listed once, below, under the role that it needs; its description is at its
+//! handler. The OpenAPI document is generated from both.
 
 mod alerts;
 mod append;
@@ -107,12 +107,12 @@ fn admin() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(outboxes::set_claim)).routes(routes!(transfer::import))
 }
 
-/// Signing in and out: whoever comes here is not known yet.
+/// Signing in and out: the caller is not identified yet.
 fn open() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(session::sign_in, session::sign_out))
 }
 
-/// The routes that need a role.
+/// Returns the routes that need a role.
 pub(crate) fn routes() -> Router<ServerState> {
     let roles = [(Role::Viewer, viewer()), (Role::Operator, operator()), (Role::Admin, admin())];
     roles.into_iter().fold(Router::new(), |all, (role, routes)| {
@@ -121,10 +121,10 @@ pub(crate) fn routes() -> Router<ServerState> {
     })
 }
 
-/// The routes that need none.
+/// Returns the routes that need no role.
 pub(crate) fn open_routes() -> Router<ServerState> {
     let (routes, _) = open().split_for_parts();
-    // Made once: it never changes.
+    // Built once: it never changes.
     let document: axum::body::Bytes = document().into();
     routes.route(
         DOCUMENT_PATH,
@@ -132,7 +132,7 @@ pub(crate) fn open_routes() -> Router<ServerState> {
     )
 }
 
-/// The OpenAPI document as text.
+/// Returns the OpenAPI document as text.
 pub(crate) fn document() -> String {
     let mut head = Head::openapi();
     if let Some(components) = &mut head.components {
@@ -169,7 +169,7 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     [get, put, post, delete].into_iter().filter_map(Option::as_mut)
 }
 
-/// How a route can fail: status, name in the document, when.
+/// The ways in which a route can fail: status, name in the document, description.
 const FAILURES: [(&str, &str, &str); 11] = [
     ("400", "BadRequest", "The request cannot be understood"),
     (
@@ -197,7 +197,7 @@ fn failures() -> impl Iterator<Item = (&'static str, Response)> {
     })
 }
 
-/// Adds what holds for every route: who may call it, and how it can fail.
+/// Adds the parts that all routes share: who may call them, and how they can fail.
 fn describe(operation: &mut Operation, path: &str, role: Option<Role>) {
     let needs = |scheme| role.map(|role| SecurityRequirement::new(scheme, [role.as_str()]));
     operation.security = role.map(|_| ["token", "session"].into_iter().filter_map(needs).collect());

@@ -1,4 +1,4 @@
-//! Outboxes: how they are doing, now and over time.
+//! The state of outboxes, now and over time.
 
 use axum::Json;
 use axum::extract::State;

@@ -1,4 +1,4 @@
-//! What lists and counts share.
+//! Types that lists and counts share.
 
 use postrider::store::{CountLimit, Counted, Listed, Page};
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use crate::http::ServerState;
 use crate::http::problem::Problem;
 
-/// Rows of a page by default, and at most.
+/// Default and maximum number of rows per page.
 const LIMIT: u32 = 50;
 pub(super) const LIMIT_MAX: u32 = 500;
 
@@ -64,7 +64,7 @@ impl Note {
     }
 }
 
-/// A note that fits its column.
+/// Checks that a note fits its column.
 pub(super) fn note(note: String) -> Result<String, Problem> {
     match note.contains('\0') || note.chars().count() > 1_000 {
         true => Err(Problem::new(422, "`note` is longer than 1000 characters, or contains NUL")),

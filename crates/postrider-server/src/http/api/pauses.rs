@@ -111,7 +111,7 @@ pub(super) async fn resume_sink(
     set(&state, PauseKind::Sink, name, false, &caller, note).await
 }
 
-/// A repeat changes nothing, and says so.
+/// Pauses or resumes. A repeat changes nothing, and the answer says so.
 async fn set(
     state: &ServerState,
     kind: PauseKind,

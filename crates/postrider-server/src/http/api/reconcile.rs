@@ -1,5 +1,5 @@
-//! The books. Reading them reads the whole table, so it happens beside the requests: one asks for it,
-//! another one looks at the result.
+//! Reconciliation of the ledger. It reads the whole table, so it runs in the background: one
+//! request starts it, another one reads the result.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,7 @@ use crate::commands::reconcile::Reconciliation;
 use crate::http::ServerState;
 use crate::http::problem::Problem;
 
-/// Windows shown at most that do not balance.
+/// Maximum number of unbalanced windows shown.
 const WINDOWS_MAX: usize = 100;
 
 /// Number of events and sum of their ids.
@@ -132,7 +132,7 @@ pub(super) struct ReconcileState {
     last: Option<Ended>,
 }
 
-/// Looks at the books, one look at a time.
+/// Runs reconciliations, one at a time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reconciler(Arc<Mutex<ReconcileState>>);
 
@@ -141,7 +141,7 @@ impl Reconciler {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `false` where one is under way.
+    /// Starts a reconciliation. Returns `false` if one is already running.
     fn begin(&self, now: DateTime<Utc>) -> bool {
         let mut state = self.lock();
         let free = state.running_since.is_none();

@@ -1,4 +1,4 @@
-//! Relays, their lanes, and keys that do not get on.
+//! Relays, their lanes, and blocked keys.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::http::access::Caller;
 use crate::http::extract::{InBody, InPath};
 use crate::http::problem::Problem;
 
-/// Blocked keys shown at most, and rows among which they are looked for.
+/// Maximum number of blocked keys shown, and of rows searched for them.
 const BLOCKED_KEYS_MAX: u32 = 100;
 const ROWS_MAX: i64 = 10_000;
 
@@ -43,7 +43,7 @@ impl DownBody {
     }
 }
 
-/// Each destination once, with the relay that saw it first.
+/// Returns each destination that is down once, as seen by the relay that noticed it first.
 pub(crate) fn down(relays: &[RelayPulse], of: impl Fn(&Serving) -> bool) -> Vec<DownBody> {
     let live = relays.iter().filter(|relay| !relay.fenced);
     let serving = live.flat_map(|relay| &relay.serving).filter(|serving| of(serving));

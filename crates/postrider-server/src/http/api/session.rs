@@ -1,4 +1,4 @@
-//! Who am I; signing in and out.
+//! The caller's identity; signing in and out.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::http::access::{COOKIE, Caller, Role, Way, cookie, refuse_foreign_page
 use crate::http::extract::read_json;
 use crate::http::problem::Problem;
 
-/// Largest body of a sign-in in bytes: whoever comes here is not known yet.
+/// Maximum size of a sign-in's body in bytes: its sender is not identified yet.
 const SIGN_IN_BYTES_MAX: usize = 4 * 1024;
 
 /// The name in the audit trail, and what it may do.
@@ -105,8 +105,8 @@ pub(super) async fn sign_out(
     Ok((StatusCode::NO_CONTENT, cleared).into_response())
 }
 
-/// `Secure` where the client came by TLS, as the proxy in front says. A client that says so itself
-/// only keeps its own cookie from going out without TLS.
+/// Builds the cookie. It is `Secure` if the proxy in front says that the client uses TLS. A client
+/// that forges this header only keeps its own cookie from being sent without TLS.
 fn set_cookie(id: &str, max_age_s: u64, headers: &HeaderMap) -> String {
     let tls = headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
     let secure = if tls { "; Secure" } else { "" };

@@ -1,4 +1,4 @@
-//! Sinks, and how their destinations are doing.
+//! Sinks and the state of their destinations.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::relays::{DownBody, down};
 use crate::http::ServerState;
 use crate::http::problem::Problem;
 
-/// Destinations that are shown per outbox, those that are down first.
+/// Maximum number of destinations shown per outbox; those that are down come first.
 const SHOWN_MAX: usize = 100;
 
 /// Whether events are sent to a destination.
@@ -102,7 +102,7 @@ pub(super) async fn list(State(state): State<ServerState>) -> Result<Json<Vec<Si
             known.map(|known| DestinationBody::new(outbox, known)).collect::<Vec<_>>()
         };
         let destinations: Vec<_> = outboxes.iter().flat_map(known).collect();
-        // What this relay sees is with the others only after its next heartbeat.
+        // This relay's own view reaches the statistics of relays only with its next heartbeat.
         let closed = |known: &DestinationBody| matches!(known.state, BreakerWord::Closed);
         let up = down.is_empty() && destinations.iter().all(closed);
         let rate = state.outboxes.iter().filter(|served| served.sink == name);
@@ -114,7 +114,7 @@ pub(super) async fn list(State(state): State<ServerState>) -> Result<Json<Vec<Si
     Ok(Json(outboxes.into_iter().map(sink).collect()))
 }
 
-/// That there is such a sink.
+/// Checks that the sink exists.
 pub(super) fn require_sink(state: &ServerState, name: &str) -> Result<(), Problem> {
     match state.outboxes.iter().any(|served| served.sink == name) {
         true => Ok(()),

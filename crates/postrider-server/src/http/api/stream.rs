@@ -1,4 +1,4 @@
-//! The live stream of statistics: one query feeds all who watch.
+//! The live stream of statistics: one query serves all watchers.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::http::access::Caller;
 use crate::http::feed::Snapshot;
 use crate::http::problem::Problem;
 
-/// So that proxies and clients see that the stream lives.
+/// Interval of keep-alive messages, by which proxies and clients see that the stream is alive.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 
 /// The outboxes with their statistics, again and again (server-sent events named `outboxes`, each as
@@ -28,14 +28,15 @@ pub(super) async fn stream(
     State(state): State<ServerState>,
     caller: Caller,
 ) -> Result<Response, Problem> {
-    // Whoever comes sees something at once.
+    // New watchers get a snapshot at once.
     state.feed.recent(&state).await?;
     let watcher = state.feed.watch().ok_or_else(|| {
         Problem::new(503, "too many clients watch already; see `stream_clients_max` in [api]")
             .retry_after(5)
     })?;
-    // Ends when the server stops: an open stream would hold it up. And when whoever opened it would
-    // not be let in any more: the token was taken away or is over, the session ended.
+    // The stream ends when the server stops, which it would otherwise delay. It also ends when its
+    // caller would no longer be admitted: the token was removed or has expired, or the session
+    // ended.
     let snapshots = unfold((watcher, state, caller), async |(mut watcher, state, caller)| {
         let snapshot = state.stop.run_until_cancelled(watcher.next()).await??;
         if !state.access.still_admits(&caller) {

@@ -1,4 +1,4 @@
-//! How it goes right now, as the relays tell it with each heartbeat.
+//! Current traffic, as reported by the relays with each heartbeat.
 
 use postrider::store::{RelayPulse, Traffic};
 use serde::Serialize;
@@ -35,7 +35,7 @@ impl From<&Traffic> for TrafficBody {
     }
 }
 
-/// What all live relays together tell of an outbox.
+/// Returns the combined traffic of an outbox over all live relays.
 pub(crate) fn traffic(relays: &[RelayPulse], outbox: &str) -> TrafficBody {
     let live = relays.iter().filter(|relay| !relay.fenced);
     let serving = live.flat_map(|relay| &relay.serving).filter(|serving| serving.outbox == outbox);

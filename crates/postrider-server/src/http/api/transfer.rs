@@ -1,4 +1,4 @@
-//! Dead letters out to a backup file, and back in from one.
+//! Export of dead letters into a backup file, and import from one.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ use crate::http::extract::{InPath, InQuery, read_body, require_type};
 use crate::http::problem::Problem;
 
 const NDJSON: &str = "application/x-ndjson";
-/// Dead letters found at a time.
+/// Number of dead letters per read.
 const EXPORT_ROWS: u32 = 500;
-/// Bytes of payload sent at a time, and a last one: what an export holds in memory.
+/// Bytes of payloads per chunk. An export holds one chunk and one more payload in memory.
 const EXPORT_BYTES: i64 = 8 * 1024 * 1024;
-/// Time for one of these reads; nobody waits for the export as a whole.
+/// Time limit of one read; the export as a whole has no limit.
 const EXPORT_BUDGET: Duration = Duration::from_secs(1);
-/// Damaged lines named at most.
+/// Maximum number of damaged lines reported.
 const DAMAGED_MAX: usize = 100;
 
 /// The dead letters that fit, newest first, as the lines of a backup file: each with a checksum.
@@ -59,8 +59,8 @@ pub(super) async fn export(
     Ok((headers, Body::from_stream(pages)).into_response())
 }
 
-/// The next lines, and where to go on. A failure breaks the answer off, so that a client cannot
-/// take half of it for all.
+/// Returns the next lines and the position to continue from. A failure aborts the answer, so that a
+/// client cannot mistake half of an export for all of it.
 async fn some_lines(
     state: &ServerState,
     outbox: &Outbox,
@@ -71,7 +71,8 @@ async fn some_lines(
     let listed = state.store.dead_letters(outbox, filter, page).await.map_err(broken_off)?;
     let (mut lines, mut bytes) = (Vec::new(), 0);
     for found in listed.rows {
-        // One by one: a list has no payloads. One that was cleaned up meanwhile is not missed.
+        // One by one, since lists contain no payloads. A dead letter may have been cleaned up in
+        // the meantime; it is left out.
         let letter = state.store.dead_letter(outbox, found.id).await.map_err(broken_off)?;
         if let Some(entry) = letter.and_then(ImportEntry::of) {
             let (outbox, event) = (outbox.name().to_owned(), Box::new(entry));
@@ -135,7 +136,7 @@ pub(super) async fn import(
         return Err(Problem::new(400, "the body cannot be read"));
     };
     let Contents { open, closed, damaged, .. } = contents;
-    // Before the first one is imported.
+    // Checked before the first event is imported.
     for (name, _) in &open {
         state.served(name).map_err(|_| {
             let detail = format!("the file has events of outbox `{name}`, which is not configured");
@@ -151,7 +152,7 @@ pub(super) async fn import(
             Ok(Imported::Restored) => report.restored += 1,
             Ok(Imported::Live) => report.live += 1,
             Ok(Imported::Known) => report.known += 1,
-            // One that cannot be held must not keep the others from being restored.
+            // An event that the store refuses must not keep the others from being restored.
             Err(StoreError::Refused(reason)) if report.damaged.len() < DAMAGED_MAX => {
                 report.damaged.push(DamagedLine { line: None, reason });
             }

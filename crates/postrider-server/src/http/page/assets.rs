@@ -1,4 +1,4 @@
-//! The files of the page, in the binary.
+//! The files of the dashboard, embedded in the binary.
 
 /// A file under `/page/`.
 pub(super) struct Asset {
@@ -15,7 +15,7 @@ impl Asset {
     }
 }
 
-/// The document that everything begins with.
+/// The HTML document that loads everything else.
 pub(super) const SHELL: &str = include_str!("assets/index.html");
 
 macro_rules! assets {
@@ -24,7 +24,7 @@ macro_rules! assets {
     };
 }
 
-/// All others. A test compares them with the folder.
+/// All other files. A test compares them with the folder.
 pub(super) const ASSETS: &[Asset] = assets![
     "api.js",
     "base.css",

@@ -1,8 +1,8 @@
-//! The page at `/`: a shell that the browser fills from the API. It holds no data, so whoever asks
-//! gets it.
+//! The dashboard at `/`: a shell that the browser fills from the API. It contains no data, so
+//! everyone may load it.
 //!
-//! Scripts and styles are under a path with their hash and never change there; the shell names that
-//! path, and is asked for each time. See `docs/decisions/0066`.
+//! Scripts and styles are served under a path with their hash and never change there. The shell
+//! names that path and is revalidated on every load. See `docs/decisions/0066`.
 
 mod assets;
 
@@ -20,7 +20,8 @@ use super::extract::InPath;
 use super::problem::Problem;
 use assets::{ASSETS, Asset, SHELL};
 
-/// What the page has of its own: the browser keeps these apart, the server answers the same shell.
+/// The dashboard's own paths: the browser tells them apart, and the server returns the same shell
+/// for all of them.
 const PLACES: [&str; 8] = [
     "/",
     "/events",
@@ -32,18 +33,18 @@ const PLACES: [&str; 8] = [
     "/audit",
 ];
 
-/// The shell as it is sent, and what tells one version of it from another.
+/// The shell as it is sent, with the tags that identify its version.
 struct Shell {
     build: String,
     body: Bytes,
     tag: HeaderValue,
-    /// Of each script and style: their paths tell them apart.
+    /// For all scripts and styles: their paths tell them apart.
     asset_tag: HeaderValue,
 }
 
 static PAGE: LazyLock<Shell> = LazyLock::new(|| {
     let build = hash(ASSETS.iter().flat_map(|asset| [asset.name, asset.body]));
-    // One round trip instead of one for each step of the imports.
+    // Preloading takes one round trip instead of one for each level of imports.
     let module = |asset: &&Asset| asset.name.ends_with(".js") && asset.name != "theme.js";
     let modules = ASSETS.iter().filter(module);
     let preloads: String = modules
@@ -66,7 +67,7 @@ pub(super) fn routes() -> Router<ServerState> {
 async fn shell(headers: HeaderMap) -> Response {
     let page = &*PAGE;
     let tags = [(header::ETAG, page.tag.clone())];
-    // Kept by the browser, and asked for each time whether it still is the one.
+    // The browser may keep it, but must revalidate it on every load.
     let cache = [(header::CACHE_CONTROL, "no-cache")];
     if is_known(&headers, &page.tag) {
         return (StatusCode::NOT_MODIFIED, tags, cache).into_response();
@@ -75,8 +76,9 @@ async fn shell(headers: HeaderMap) -> Response {
     (tags, cache, kind, page.body.clone()).into_response()
 }
 
-/// A page of another version than this server's is open where a hash is wrong: after an upgrade. It
-/// has all that it needs; a new one gets the new files.
+/// Serves a script or a style. A wrong hash means that the dashboard in the browser belongs to
+/// another version than this server, after an upgrade. An open dashboard has already loaded all its
+/// files, and a new one requests the new files.
 async fn asset(
     InPath((build, name)): InPath<(String, String)>,
     headers: HeaderMap,
@@ -93,8 +95,9 @@ async fn asset(
     Ok((tag, cache, [(header::CONTENT_TYPE, asset.kind())], asset.body).into_response())
 }
 
-/// Whether the client has what has that tag: `If-None-Match` is a list, also over several headers,
-/// and its tags may be weak, as a proxy makes them that compresses (RFC 9110, 13.1.2).
+/// Returns whether the client already has the version with this tag. `If-None-Match` is a list,
+/// possibly over several headers, whose tags may be weak, as made by a proxy that compresses (RFC
+/// 9110, 13.1.2).
 fn is_known(headers: &HeaderMap, tag: &HeaderValue) -> bool {
     let given = headers.get_all(header::IF_NONE_MATCH).into_iter();
     given
@@ -121,7 +124,7 @@ fn hash<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
 mod tests {
     use super::*;
 
-    /// A file that is forgotten in the list is a page that does not load.
+    /// If a file is missing in the list, the dashboard does not load.
     #[test]
     fn every_file_of_the_folder_is_served_and_no_other() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/http/page/assets");
@@ -152,8 +155,8 @@ mod tests {
         }
     }
 
-    /// The policy forbids what is written into the page itself, and the browser would say nothing
-    /// but drop it.
+    /// The policy forbids inline scripts and styles; the browser would drop them, and the dashboard
+    /// would show no error.
     #[test]
     fn nothing_is_inline_and_nothing_comes_from_elsewhere() {
         for text in ASSETS.iter().map(|asset| asset.body).chain([SHELL]) {

@@ -1,4 +1,5 @@
-//! What a bench found, and its three forms: lines for a terminal, one JSON object, a page with plots.
+//! The results of a bench and their three formats: lines for a terminal, one JSON object, and a
+//! page with plots.
 
 mod plot;
 
@@ -22,20 +23,20 @@ pub(super) struct Report {
     pub(super) facts: Facts,
     /// The figure in a few words, such as `45,000 events/s`.
     pub(super) headline: String,
-    /// What the ratio is of, such as `of the barest client loop (90,000 events/s)`.
+    /// The reference of the ratio, such as `of the barest client loop (90,000 events/s)`.
     pub(super) against: String,
     pub(super) ratio: f64,
-    /// Further figures: what, how much.
+    /// Further figures, as name and value.
     pub(super) figures: Vec<(String, String)>,
     pub(super) plots: Vec<Plot>,
-    /// What is particular to this bench, beside the facts.
+    /// The data that are particular to this bench, in addition to the facts.
     pub(super) details: Value,
-    /// Why the command ends with an error although it has figures.
+    /// The reason why the command fails although it has figures.
     pub(super) failure: Option<Failure>,
 }
 
 impl Report {
-    /// Prints it and writes the page, then ends as the bench did.
+    /// Prints the report, writes the page, and returns the bench's result.
     pub(super) fn give_out(self, args: &OutputArgs) -> Result<(), Failure> {
         let json = self.json()?;
         match args.json {
@@ -48,7 +49,7 @@ impl Report {
         self.failure.map_or(Ok(()), Err)
     }
 
-    /// One object: the facts, then the details.
+    /// Returns one object: the facts, followed by the details.
     fn json(&self) -> Result<Value, Failure> {
         #[derive(Serialize)]
         struct Whole<'a> {
@@ -147,7 +148,7 @@ fn table(page: &mut String, title: &str, rows: &[(String, String)]) {
     page.push_str("</table>");
 }
 
-/// Finds out before a run of minutes that its page has no place.
+/// Fails before a run of minutes if the page cannot be written, not after it.
 pub(super) fn check_path(path: Option<&Path>) -> Result<(), Failure> {
     let folder = path.and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty());
     match folder.is_none_or(Path::is_dir) && !path.is_some_and(Path::is_dir) {
@@ -165,7 +166,7 @@ fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
     })
 }
 
-/// Text that is only text in a page, also inside of quotes.
+/// Escapes text for a page, including quoted attributes.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! Plots as inline SVG. Colours come from the page, so that they suit light and dark.
+//! Plots as inline SVG. The page's style sets the colours, so that they suit light and dark mode.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -14,16 +14,16 @@ const TOP: f64 = 12.0;
 const BOTTOM: f64 = 34.0;
 const BAR_HEIGHT: f64 = 34.0;
 const BAR_LEFT: f64 = 190.0;
-/// Steps on an axis, about.
+/// Approximate number of steps on an axis.
 const TICKS: f64 = 5.0;
 
-/// A picture of a report.
+/// A plot of a report.
 pub(in crate::commands::bench) enum Plot {
     Lines(Lines),
     Bars(Bars),
 }
 
-/// Values over an axis, each series a line.
+/// Values along an axis, with a line per series.
 pub(in crate::commands::bench) struct Lines {
     pub(in crate::commands::bench) title: &'static str,
     pub(in crate::commands::bench) y_unit: &'static str,
@@ -31,13 +31,13 @@ pub(in crate::commands::bench) struct Lines {
     pub(in crate::commands::bench) series: Vec<Series>,
 }
 
-/// A name for the legend, empty where there is one line only, and the points.
+/// The name for the legend, empty if there is only one line, and the points.
 type Series = (Cow<'static, str>, Vec<(f64, f64)>);
 
-/// What the points are spread over.
+/// The horizontal axis.
 pub(in crate::commands::bench) enum Axis {
     Seconds,
-    /// Percentiles from 0 to 1, with as much room for each further nine.
+    /// Percentiles from 0 to 1, with equal space for each further nine.
     Nines,
 }
 
@@ -182,7 +182,7 @@ fn open(height: f64, title: &str) -> String {
     format!(r#"<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{title}">"#)
 }
 
-/// 1, 2 or 5 times a power of ten, so that there are about [`TICKS`] of them up to `max`.
+/// Returns 1, 2 or 5 times a power of ten, such that about [`TICKS`] steps reach `max`.
 fn step(max: f64) -> f64 {
     if max <= 0.0 {
         return 1.0;
@@ -193,12 +193,12 @@ fn step(max: f64) -> f64 {
     factor * power
 }
 
-/// 0.9 is 1, 0.99 is 2: each nine as far from the last.
+/// Maps 0.9 to 1 and 0.99 to 2: each further nine takes equal space.
 fn nines(p: f64) -> f64 {
     -(1.0 - p.clamp(0.0, 0.999_999)).log10()
 }
 
-/// A number that fits beside an axis.
+/// Formats a number that fits beside an axis.
 fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

@@ -1,4 +1,4 @@
-//! The relays: processes that are killed and started again, and the ways to their database.
+//! The relays, processes that are killed and restarted, and their links to the database.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,14 +16,14 @@ use super::receiving::Receiving;
 use crate::cli::StormArgs;
 use crate::commands::Failure;
 
-/// For relays that stop by themselves.
+/// Time limit for relays to stop gracefully.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
-/// Between two disturbances of connections, in milliseconds.
+/// Time between two disturbances of connections, in milliseconds.
 const DISTURB_MS: std::ops::Range<u64> = 300..1_500;
-/// How long connections stall, in milliseconds: some longer than the lease.
+/// Time for which connections stall, in milliseconds: sometimes longer than the lease.
 const STALL_MS: std::ops::Range<u64> = 200..2_500;
 
-/// How one relay is started.
+/// The command that starts a relay.
 pub(super) struct Spec {
     program: PathBuf,
     arguments: Vec<String>,
@@ -31,13 +31,13 @@ pub(super) struct Spec {
     log: Option<PathBuf>,
 }
 
-/// The relays of a run; killed when it is dropped.
+/// The relays of a run; dropping it kills them.
 pub(super) struct Fleet {
     spec: Spec,
-    /// The store of each relay.
+    /// The URL of each relay's store.
     urls: Vec<String>,
     relays: Vec<Child>,
-    /// Relays that ended although nobody killed them.
+    /// Relays that ended without being killed.
     pub(super) exits: u64,
 }
 
@@ -70,7 +70,7 @@ impl Spec {
         };
         Command::new(&self.program)
             .args(&self.arguments)
-            // Not as an argument: everybody could read the password.
+            // Not as an argument: all users of the machine could read the password.
             .env("POSTRIDER_STORE__URL", url)
             .env("POSTRIDER_STORE__CONNECTIONS_MAX", self.connections_max.to_string())
             .stdin(Stdio::piped())
@@ -97,7 +97,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Starts those again that ended by themselves.
+    /// Restarts relays that ended without being killed.
     pub(super) fn revive(&mut self) -> Result<(), Failure> {
         for place in 0..self.relays.len() {
             if self.relays[place].try_wait().map_err(|error| failed(&error))?.is_some() {
@@ -108,7 +108,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Lets all of them stop by themselves: their input ends.
+    /// Stops all relays gracefully, by closing their input.
     pub(super) async fn stop(self) -> Result<(), Failure> {
         let mut relays = self.relays;
         for relay in &mut relays {
@@ -126,17 +126,17 @@ fn failed(error: &impl std::fmt::Display) -> Failure {
     Failure::Partly(format!("a relay's process: {error}"))
 }
 
-/// What was done to connections.
+/// Counts of the disturbances of connections.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Disturbances {
     pub(super) sessions_cut: u64,
     pub(super) stalls: u64,
 }
 
-/// The ways of all relays to their database.
+/// The links of all relays to their database.
 pub(super) struct Links {
     links: Vec<Link>,
-    /// Why there are none.
+    /// The reason why there are no links.
     pub(super) hindrance: Option<&'static str>,
     pub(super) done: Disturbances,
 }
@@ -151,7 +151,7 @@ impl Links {
         Ok(Self { links, hindrance, done: Disturbances::default() })
     }
 
-    /// The URL that each relay uses.
+    /// Returns the URL that each relay uses.
     pub(super) fn urls(&self, url: &str, relays: u32) -> Vec<String> {
         match self.hindrance {
             Some(_) => (0..relays).map(|_| url.to_owned()).collect(),
@@ -184,7 +184,7 @@ impl Links {
         }
     }
 
-    /// Lets everything go on.
+    /// Ends all stalls.
     pub(super) fn calm(&self) {
         for link in &self.links {
             link.stall(false);

@@ -1,4 +1,4 @@
-//! What the writers and the receiver note: the material of the judge.
+//! Notes of the writers and the receiver: the input of the judge.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,22 +7,22 @@ use std::time::Instant;
 /// Microseconds since the start of the run.
 pub(super) type Moment = u64;
 
-/// One event that a writer appended. Its number is its place in the list.
+/// One event that a writer appended. Its number is its index in the list.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Written {
     pub(super) key: u32,
     /// Row id; 0 until the database has answered.
     pub(super) id: i64,
-    /// Its place in the list of transactions.
+    /// Index of its transaction in the list of transactions.
     pub(super) transaction: usize,
-    /// The receiver will never take it.
+    /// Whether the receiver always rejects it.
     pub(super) poison: bool,
 }
 
 /// One transaction of a writer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transaction {
-    /// Before the database was told.
+    /// When the transaction began, taken before the database is called.
     pub(super) begun_at: Moment,
     pub(super) end: End,
 }
@@ -33,28 +33,28 @@ pub(super) enum End {
     /// Still open.
     Open,
     Committed {
-        /// Before the database was told.
+        /// When the commit was requested, taken before the database is called.
         asked_at: Moment,
-        /// After it had answered.
+        /// When the commit was acknowledged, taken after the database has answered.
         acknowledged_at: Moment,
     },
     RolledBack,
-    /// The commit was not answered: it may have happened.
+    /// The database did not answer the commit: it may have happened.
     InDoubt,
 }
 
-/// What the receiver did with a request.
+/// The receiver's reaction to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reception {
-    /// It took the event, whether or not its answer got through.
+    /// It accepted the event, whether or not its answer arrived.
     Taken,
-    /// It answered that it will never take it.
+    /// It rejected the event for good.
     Rejected,
-    /// It did not look at it: an outage, as the relay sees it.
+    /// It did not process the request: an outage, as the relay sees it.
     Failed,
 }
 
-/// One request, in the order in which they came.
+/// One request, in order of arrival.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Receipt {
     pub(super) at: Moment,
@@ -63,7 +63,7 @@ pub(super) struct Receipt {
     pub(super) reception: Reception,
 }
 
-/// Everything that was noted.
+/// All notes of a run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Notes {
     pub(super) events: Vec<Written>,
@@ -71,12 +71,12 @@ pub(super) struct Notes {
     pub(super) receipts: Vec<Receipt>,
 }
 
-/// The notes of a run under way.
+/// The notes of a run in progress.
 #[derive(Debug)]
 pub(super) struct Journal {
     started: Instant,
     notes: Mutex<Notes>,
-    /// Which events were taken, by number, and how many those are.
+    /// Whether each event was accepted, by number; `taken_count` is the number of accepted events.
     taken: Mutex<Vec<bool>>,
     taken_count: AtomicU64,
 }
@@ -99,7 +99,7 @@ impl Journal {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Notes a transaction that is about to begin.
+    /// Records a transaction that is about to begin.
     pub(super) fn begin(&self) -> usize {
         let begun_at = self.now();
         let mut notes = self.notes();
@@ -107,7 +107,7 @@ impl Journal {
         notes.transactions.len() - 1
     }
 
-    /// Notes an event that is about to be appended. Returns its number.
+    /// Records an event that is about to be appended. Returns its number.
     pub(super) fn draft(&self, key: u32, transaction: usize, poison: bool) -> usize {
         let mut notes = self.notes();
         notes.events.push(Written { key, id: 0, transaction, poison });
@@ -136,12 +136,12 @@ impl Journal {
         }
     }
 
-    /// Whether the receiver can know the event, and whether it is poison.
+    /// Returns whether the event is poison; `None` if there is no such event.
     pub(super) fn poison(&self, event: usize) -> Option<bool> {
         self.notes().events.get(event).map(|written| written.poison)
     }
 
-    /// Different events taken so far.
+    /// Returns the number of different events accepted so far.
     pub(super) fn delivered(&self) -> u64 {
         self.taken_count.load(Ordering::Relaxed)
     }

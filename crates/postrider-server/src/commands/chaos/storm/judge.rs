@@ -1,11 +1,13 @@
-//! Compares what was appended with what arrived. Pure: notes in, findings out.
+//! Compares the events that were appended with those that arrived. Pure: notes go in, findings come
+//! out.
 //!
-//! The order is judged by the promise of `docs/sql-contract.md`: "In `lanes` events of one key arrive
-//! in the order of their ids, provided that the transactions which append to that key follow one
-//! another. Of two that are open at the same time, the one that commits first may arrive first." So
-//! two events of a key are compared if they are of the same transaction, or if the commit of the one
-//! with the smaller id was acknowledged before the transaction of the other began. Of several copies
-//! of an event the first counts; an event that the receiver rejected for good has arrived, too.
+//! The standard for the order is the promise of `docs/sql-contract.md`: "In `lanes` events of one
+//! key arrive in the order of their ids, provided that the transactions which append to that key
+//! follow one another. Of two that are open at the same time, the one that commits first may arrive
+//! first." So two events of a key are compared if they belong to the same transaction, or if the
+//! commit of the one with the smaller id was acknowledged before the transaction of the other
+//! began. Of several copies of an event, the first counts; an event that the receiver rejected for
+//! good has arrived, too.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -14,49 +16,49 @@ use serde::Serialize;
 
 use super::journal::{End, Moment, Notes, Reception};
 
-/// Faults that are described, at most; the counts are of all.
+/// Maximum number of faults that are described; the counts include all.
 const EXAMPLES_MAX: usize = 10;
 
-/// What the tables hold at the end.
+/// The contents of the tables at the end.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    /// Dead letters by the id that the row had.
+    /// Dead letters, by the id that the row had in the outbox.
     pub(super) dead: HashMap<i64, DeadReason>,
     /// Ids of rows that are still in the outbox.
     pub(super) live: HashSet<i64>,
 }
 
-/// What became of the events.
+/// The outcomes of the events.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Findings {
     /// Events whose commit was acknowledged.
     pub(super) committed: u64,
     /// Events of transactions that were rolled back.
     pub(super) rolled_back: u64,
-    /// Events whose commit was not answered: they may have been delivered or not.
+    /// Events whose commit was not answered: they may or may not have been delivered.
     pub(super) in_doubt: u64,
-    /// Different events that the receiver took.
+    /// Different events that the receiver accepted.
     pub(super) delivered: u64,
-    /// Committed, but neither taken, nor a dead letter, nor live.
+    /// Committed events that are neither accepted, nor dead letters, nor live.
     pub(super) lost: u64,
-    /// Not committed when they were received, or never.
+    /// Events received before their commit, or without one.
     pub(super) uncommitted: u64,
     /// Events that arrived after a later one of their key.
     pub(super) out_of_order: u64,
-    /// Copies after the first.
+    /// Copies after the first one.
     pub(super) duplicates: u64,
-    /// Committed events that the receiver will never take.
+    /// Committed events that the receiver always rejects.
     pub(super) poison: u64,
     /// Dead letters.
     pub(super) dead: u64,
-    /// Dead letters because relays died again and again with only that event in flight: with so many
-    /// kills that is chance, and no fault.
+    /// Dead letters because relays died repeatedly with only that event in flight: with this number
+    /// of kills, that is chance and not a fault.
     pub(super) dead_by_kills: u64,
     /// Dead letters that should have been delivered.
     pub(super) dead_wrongly: u64,
     /// Committed events that are still in the outbox.
     pub(super) pending: u64,
-    /// What was wrong, for the first few.
+    /// Descriptions of the first few faults.
     pub(super) examples: Vec<String>,
 }
 
@@ -68,7 +70,7 @@ impl Findings {
     }
 }
 
-/// An event that arrived, as the order needs it.
+/// An event that arrived, with what the check of the order needs.
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
     id: i64,
@@ -86,7 +88,8 @@ pub(super) fn judge(notes: &Notes, tables: &Tables) -> Findings {
     found
 }
 
-/// Counts copies and what came too early. Returns the events in the order of their first copy.
+/// Counts copies and events that arrived too early. Returns the events in the order of their first
+/// copy.
 fn receipts(notes: &Notes, found: &mut Findings) -> Vec<usize> {
     let mut arrivals = Vec::new();
     let (mut arrived, mut taken) = (HashSet::new(), HashSet::new());
@@ -114,7 +117,7 @@ fn receipts(notes: &Notes, found: &mut Findings) -> Vec<usize> {
     arrivals
 }
 
-/// Where each event is at the end.
+/// Determines where each event is at the end.
 fn accounts(notes: &Notes, tables: &Tables, arrivals: &[usize], found: &mut Findings) {
     let arrived: HashSet<usize> = arrivals.iter().copied().collect();
     found.dead = tables.dead.len() as u64;
@@ -145,7 +148,7 @@ fn accounts(notes: &Notes, tables: &Tables, arrivals: &[usize], found: &mut Find
                 found.example(|| format!("event {id} of key {key} is a dead letter ({reason})"));
             }
             (_, None) if tables.live.contains(&id) => found.pending += 1,
-            // Poison that arrived was only rejected: it has to be a dead letter.
+            // Poison that arrived was only rejected: it must be a dead letter.
             (false, None) if arrived.contains(&number) => {}
             (_, None) => {
                 found.lost += 1;
@@ -156,7 +159,7 @@ fn accounts(notes: &Notes, tables: &Tables, arrivals: &[usize], found: &mut Find
 }
 
 fn order(notes: &Notes, arrivals: &[usize], found: &mut Findings) {
-    // By key, those that arrived so far, by id.
+    // Arrivals so far, by key and id.
     let mut keys: HashMap<u32, BTreeMap<i64, Arrival>> = HashMap::new();
     for number in arrivals {
         let event = &notes.events[*number];
@@ -172,7 +175,7 @@ fn order(notes: &Notes, arrivals: &[usize], found: &mut Findings) {
             acknowledged_at,
         };
         let before = keys.entry(event.key).or_default();
-        // Those with larger ids that arrived earlier: a few, in a run that is in order.
+        // Those with larger ids that arrived earlier: only a few, if the run is in order.
         let overtaker = before.range(this.id + 1..).map(|(_, later)| later).find(|later| {
             later.transaction == this.transaction
                 || this.acknowledged_at.is_some_and(|at| at < later.begun_at)
@@ -186,13 +189,13 @@ fn order(notes: &Notes, arrivals: &[usize], found: &mut Findings) {
     }
 }
 
-/// The judge finds each fault that is planted, and only that.
+/// The judge finds each planted fault, and nothing else.
 #[cfg(test)]
 mod tests {
     use super::super::journal::{Receipt, Transaction, Written};
     use super::*;
 
-    /// Transactions by number, each with its events; a run without a fault until one is planted.
+    /// Transactions by number, each with its events; free of faults until one is planted.
     struct Run {
         notes: Notes,
         tables: Tables,
@@ -226,7 +229,7 @@ mod tests {
             self.notes.transactions[transaction].end = End::Committed { asked_at, acknowledged_at };
         }
 
-        /// An event in a transaction of its own.
+        /// Appends an event in its own transaction.
         fn committed(&mut self, key: u32) -> usize {
             let transaction = self.begin();
             let event = self.append(transaction, key, false);
@@ -254,7 +257,8 @@ mod tests {
             judge(&self.notes, &self.tables)
         }
 
-        /// Lost, uncommitted, out of order, duplicates, wrongly dead.
+        /// Returns the counts of events that are lost, uncommitted, out of order, duplicate and
+        /// wrongly dead.
         fn faults(&self) -> [u64; 5] {
             let found = self.judged();
             [
@@ -294,7 +298,7 @@ mod tests {
         let mut run = Run::new();
         let (kept, lost) = (run.committed(1), run.committed(2));
         run.take(kept);
-        // A request that was met by an outage is no delivery.
+        // A request that failed because of an outage is not a delivery.
         run.receive(lost, Reception::Failed);
         assert_eq!(run.faults(), [1, 0, 0, 0, 0]);
         assert_eq!(run.judged().examples, ["event 2 of key 2 is lost"]);
@@ -362,7 +366,7 @@ mod tests {
         run.commit(slow);
         run.take(early);
         assert_eq!(run.faults(), NONE);
-        // One that began after the late commit has to wait for it.
+        // An event whose transaction began after the late commit must wait for it.
         let mut run = Run::new();
         let slow = run.begin();
         let early = run.append(slow, 1, false);
@@ -383,7 +387,7 @@ mod tests {
             run.take(event);
         }
         assert_eq!(run.faults(), [0, 0, 0, 3, 0]);
-        // A copy that the receiver did not look at is none.
+        // A copy that the receiver did not process does not count.
         let mut run = Run::new();
         let (a, b) = (run.committed(1), run.committed(1));
         run.receive(a, Reception::Failed);

@@ -1,6 +1,6 @@
-//! The way from a relay to its database: a port of the loopback that passes on what it gets, and can
-//! cut connections or keep them waiting. So only sessions of this run are ever cut, and the database
-//! need not grant any right for it.
+//! The link from a relay to its database: a loopback port that forwards everything, and can cut or
+//! stall connections. This way only sessions of this run are ever cut, and the database need not
+//! grant any privilege for it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,22 +17,23 @@ use tokio_util::sync::CancellationToken;
 
 use crate::commands::Failure;
 
-/// Bytes on their way in one direction.
+/// Maximum number of bytes in transit in one direction.
 const BUFFER_BYTES: usize = 64 * 1_024;
-/// Options of URLs that name a socket file or verify the server's name: nothing can be put between.
+/// Options of URLs that name a socket file or verify the server's name: no proxy can be placed in
+/// between.
 const DIRECT: [&str; 6] =
     ["host=", "socket=", "verify-full", "verify_identity", "sslnegotiation=direct", "hostaddr="];
 
-/// The way of one relay. Ends when it is dropped.
+/// The link of one relay. Dropping it closes it.
 pub(super) struct Link {
-    /// The store's URL with this port in the place of the server's.
+    /// The store's URL, with this port instead of the server's.
     pub(super) url: String,
     open: Arc<Open>,
     stalled: watch::Sender<bool>,
     _serving: JoinSet<()>,
 }
 
-/// Connections by number, each with what cuts it.
+/// Connections by number, each with the token that cuts it.
 #[derive(Debug, Default)]
 struct Open(Mutex<BTreeMap<u64, CancellationToken>>);
 
@@ -42,7 +43,7 @@ impl Open {
     }
 }
 
-/// Whether something can be put between a relay and this store; if not, why.
+/// Returns the reason why no proxy can be placed between a relay and this store, if there is one.
 pub(super) fn hindrance(url: &str) -> Option<&'static str> {
     let lower = url.to_ascii_lowercase();
     if lower.starts_with("sqlite:") {
@@ -54,7 +55,7 @@ pub(super) fn hindrance(url: &str) -> Option<&'static str> {
     None
 }
 
-/// Host and port.
+/// Returns host and port.
 fn server(url: &str) -> Option<(String, u16)> {
     let url = Url::parse(url).ok()?;
     let default = if url.scheme().starts_with("postgres") { 5_432 } else { 3_306 };
@@ -79,7 +80,7 @@ impl Link {
         Ok(Self { url: own.to_string(), open, stalled, _serving: serving })
     }
 
-    /// Cuts one connection, or all. Returns how many.
+    /// Cuts one connection, or all. Returns the number of connections cut.
     pub(super) fn cut(&self, all: bool, dice: &mut StdRng) -> u64 {
         let list = self.open.list();
         if list.is_empty() {
@@ -90,7 +91,7 @@ impl Link {
         cut.map(|(_, connection)| connection.cancel()).count() as u64
     }
 
-    /// Keeps all connections waiting, or lets them go on.
+    /// Stalls all connections, or lets them continue.
     pub(super) fn stall(&self, stalled: bool) {
         self.stalled.send_replace(stalled);
     }
@@ -116,7 +117,7 @@ async fn serve(
     }
 }
 
-/// Until one of the two ends it.
+/// Forwards in both directions until one side ends the connection.
 async fn pass_on(
     client: TcpStream,
     server: (String, u16),

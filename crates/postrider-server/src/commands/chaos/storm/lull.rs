@@ -1,10 +1,10 @@
-//! Times without faults, in which the relays catch up: what comes right after them meets relays at
-//! work on the newest events, where late commits matter.
+//! Periods without faults, in which the relays catch up: the faults right after them hit relays
+//! that work on the newest events, where late commits matter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Shared by everything that makes faults.
+/// Shared by everything that causes faults.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lull(Arc<AtomicBool>);
 

@@ -1,5 +1,5 @@
-//! `postrider chaos storm`: relays are killed, sessions cut and answers withheld, over and over;
-//! then every event is accounted for.
+//! `postrider chaos storm`: repeatedly kills relays, cuts sessions and withholds answers, and then
+//! accounts for every event.
 
 mod fleet;
 mod journal;
@@ -44,7 +44,7 @@ pub(super) async fn storm(
     args: &StormArgs,
 ) -> Result<(), Failure> {
     if let Some(file) = &args.report {
-        // Found out before a run of minutes, not after it.
+        // Fails before a run of minutes if the file cannot be written, not after it.
         write_page(file, "")?;
     }
     let seed = args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
@@ -87,8 +87,8 @@ pub(super) async fn storm(
     verdict.outcome()
 }
 
-/// Where relays save dead letters that the database refuses. The row stays in the outbox then, so
-/// the folder goes with the run.
+/// The folder where relays save dead letters that the database refuses. Their rows stay in the
+/// outbox, so the folder is removed after the run.
 struct BackupFolder(PathBuf);
 
 impl BackupFolder {
@@ -100,7 +100,7 @@ impl BackupFolder {
 
 impl Drop for BackupFolder {
     fn drop(&mut self) {
-        // Absent, if nothing was saved.
+        // The folder does not exist if nothing was saved.
         drop(std::fs::remove_dir_all(&self.0));
     }
 }

@@ -1,6 +1,6 @@
-//! In the place of `topic`, where this program was built without Kafka.
+//! Replaces `topic` if this program was built without Kafka.
 
-// Called like those that wait for a broker.
+// Async like the functions that they replace, which wait for a broker.
 #![expect(clippy::unused_async)]
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::journal::Journal;
 use crate::commands::Failure;
 use crate::commands::bench::kafka;
 
-/// Cannot be made.
+/// Has no values.
 pub(super) enum Topic {}
 
 impl Topic {

@@ -1,4 +1,4 @@
-//! The report: one page that opens without a network.
+//! The report: one page that needs no network.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use super::run::{Sample, Samples};
 use super::verdict::{Verdict, word};
 use crate::output::number;
 
-/// The page of one run.
+/// Renders the page of one run.
 pub(super) fn page(verdict: &Verdict, samples: &Samples) -> String {
     let (settings, outcome) = (&verdict.settings, &verdict.outcome);
     let (class, all) = match verdict.passed {
@@ -93,10 +93,10 @@ fn plots(html: &mut String, samples: &Samples) {
     html.push_str("<p class=\"note\">Each mark on the time axis is a kill.</p>");
 }
 
-/// From one look to the next.
+/// Returns the rate between each two successive samples.
 fn rates(samples: &[Sample]) -> Vec<(f64, f64)> {
     let rate = |pair: &[Sample]| {
-        // Two looks in a row at the end would make a rate of nothing.
+        // Two samples in quick succession at the end would give a meaningless rate.
         let passed = (pair[1].at_s - pair[0].at_s).max(0.1);
         (pair[1].at_s, pair[1].delivered.saturating_sub(pair[0].delivered) as f64 / passed)
     };

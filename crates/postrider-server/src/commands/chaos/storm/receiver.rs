@@ -1,5 +1,5 @@
-//! The receiver that misbehaves: HTTP on a few ports of the loopback, each a destination with faults
-//! of its own. It notes every request in the order in which they came.
+//! The faulty receiver: HTTP on several loopback ports, each a destination with its own faults. It
+//! records every request in order of arrival.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,22 +21,22 @@ use super::lull::Lull;
 use super::relay::REQUEST_TIMEOUT;
 use crate::commands::Failure;
 
-/// Destinations. A fault of one must not hold up the others.
+/// Number of destinations. A fault of one must not delay the others.
 const DOORS: usize = 4;
-/// How long a destination stays in one mood, in milliseconds.
+/// Duration of a destination's mood, in milliseconds.
 const MOOD_MS: std::ops::Range<u64> = 300..2_000;
-/// Of the moods that begin, the share that is without faults.
+/// Share of new moods that are free of faults.
 const WELL: f64 = 0.6;
-/// In a bad mood, the share of requests that suffers from it.
+/// Share of requests that fail while the mood is bad.
 const FAULTY: f64 = 0.3;
-/// A late answer comes after this many milliseconds: some within a relay's timeout, some beyond it.
+/// Delay of a late answer in milliseconds: sometimes within a relay's timeout, sometimes beyond it.
 const LATE_MS: std::ops::Range<u64> = 20..500;
 
-/// How a destination feels.
+/// A destination's current behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mood {
     Well,
-    /// Takes requests and never answers.
+    /// Accepts requests and never answers.
     Hanging,
     /// Closes the connection instead of answering.
     Resetting,
@@ -46,15 +46,15 @@ enum Mood {
     Refusing,
 }
 
-/// Requests that met a fault.
+/// Counts of the requests that hit a fault.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Faults {
     pub(super) hung: u64,
     pub(super) reset: u64,
     pub(super) late: u64,
     pub(super) refused: u64,
-    /// Of these, requests whose event was taken although the relay could not hear of it: each
-    /// brings a duplicate.
+    /// Of these, requests whose event was accepted although the relay got no answer: each causes a
+    /// duplicate.
     pub(super) taken_unanswered: u64,
 }
 
@@ -74,22 +74,22 @@ struct Door {
     journal: Arc<Journal>,
     lull: Lull,
     counters: Arc<Counters>,
-    /// What comes next: the mood, and the dice.
+    /// The current mood, and the random number generator.
     state: Mutex<(Mood, StdRng)>,
 }
 
-/// Serves until it is dropped.
+/// The receiver; dropping it stops it.
 pub(super) struct Receiver {
     pub(super) ports: Vec<u16>,
     doors: Vec<Arc<Door>>,
     counters: Arc<Counters>,
-    /// Changes the moods.
+    /// The tasks that change the moods.
     weather: JoinSet<()>,
     _serving: JoinSet<()>,
 }
 
 impl Receiver {
-    /// Starts well; the faults begin with [`misbehave`](Receiver::misbehave).
+    /// Starts without faults; they begin with [`misbehave`](Receiver::misbehave).
     pub(super) async fn start(
         journal: &Arc<Journal>,
         lull: &Lull,
@@ -113,7 +113,7 @@ impl Receiver {
         Ok(Self { ports, doors, counters, weather: JoinSet::new(), _serving: serving })
     }
 
-    /// Begins to change the mood of each destination at random.
+    /// Starts to change the mood of each destination at random.
     pub(super) fn misbehave(&mut self) {
         for door in &self.doors {
             self.weather.spawn(change_moods(Arc::clone(door)));
@@ -162,7 +162,7 @@ async fn change_moods(door: Arc<Door>) {
 async fn serve(listener: TcpListener, door: Arc<Door>) {
     let mut connections = JoinSet::new();
     loop {
-        // What ended is forgotten, so that the list holds only what is open.
+        // Removes connections that have ended, so that the set contains only open ones.
         while connections.try_join_next().is_some() {}
         if let Ok((stream, _)) = listener.accept().await {
             connections.spawn(serve_connection(stream, Arc::clone(&door)));
@@ -174,7 +174,7 @@ async fn serve_connection(stream: TcpStream, door: Arc<Door>) {
     drop(stream.set_nodelay(true));
     let service = service_fn(|request| door.respond(request));
     let http = hyper::server::conn::http1::Builder::new();
-    // A client that goes away is its own affair.
+    // A client that goes away is not an error.
     drop(http.serve_connection(TokioIo::new(stream), service).await);
 }
 
@@ -184,7 +184,7 @@ impl Door {
         request: Request<Incoming>,
     ) -> Result<Response<Empty<Bytes>>, std::io::Error> {
         let reset = || std::io::ErrorKind::ConnectionReset.into();
-        // Cut off by a relay that was killed while it wrote.
+        // Cut off because the relay was killed while it wrote.
         let body = request.into_body().collect().await.map_err(|_| reset())?.to_bytes();
         let event = event_number(&body).and_then(|event| {
             let poison = self.journal.poison(event)?;
@@ -232,7 +232,8 @@ impl Door {
         }))
     }
 
-    /// What this request meets: a mood, whether the event is looked at, and how late an answer is.
+    /// Draws the fate of a request: the mood, whether the event is processed, and the delay of a
+    /// late answer.
     fn throw(&self) -> (Mood, bool, Duration) {
         let (mood, dice) = &mut *self.state();
         let is_faulty = dice.random_bool(FAULTY) && !self.lull.is_on();
@@ -240,7 +241,7 @@ impl Door {
         let takes = match mood {
             Mood::Well | Mood::Late => true,
             Mood::Refusing => false,
-            // Before or after it was looked at: the relay cannot know.
+            // Before or after processing: the relay cannot know which.
             Mood::Hanging | Mood::Resetting => dice.random_bool(0.5),
         };
         (mood, takes, Duration::from_millis(dice.random_range(LATE_MS)))
@@ -251,7 +252,7 @@ impl Door {
     }
 }
 
-/// The number of an event, from its payload.
+/// Returns the number of an event, from its payload.
 pub(super) fn event_number(payload: &[u8]) -> Option<usize> {
     #[derive(serde::Deserialize)]
     struct Payload {

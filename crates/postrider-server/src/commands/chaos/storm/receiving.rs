@@ -1,4 +1,4 @@
-//! Where the events of a storm go: the receiver of this command, or a Kafka topic.
+//! The destination of a storm's events: the receiver of this command, or a Kafka topic.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Receiving {
         })
     }
 
-    /// What the relays are told about it.
+    /// Returns the arguments that direct relays to this destination.
     pub(super) fn relay_arguments(&self) -> Vec<String> {
         match self {
             Self::Http(_) => Vec::new(),
@@ -43,7 +43,7 @@ impl Receiving {
         }
     }
 
-    /// The aggregate types that events get.
+    /// Returns the aggregate types of the events.
     pub(super) fn destinations(&self) -> Vec<String> {
         match self {
             Self::Http(receiver) => receiver.ports.iter().map(u16::to_string).collect(),
@@ -51,7 +51,7 @@ impl Receiving {
         }
     }
 
-    /// Bytes that poison has more than other events: too many for a Kafka message.
+    /// Number of bytes that poison has in addition: too many for a Kafka message.
     pub(super) fn poison_bytes(&self) -> usize {
         match self {
             Self::Http(_) => 0,
@@ -71,7 +71,7 @@ impl Receiving {
         }
     }
 
-    /// Waits until everything that was sent is noted.
+    /// Waits until everything that was sent is recorded.
     pub(super) async fn caught_up(&self) -> Result<(), Failure> {
         match self {
             Self::Http(_) => Ok(()),
@@ -79,7 +79,7 @@ impl Receiving {
         }
     }
 
-    /// Takes away what was made outside of this process.
+    /// Removes what was created outside of this process.
     pub(super) async fn remove(self) -> Result<(), Failure> {
         match self {
             Self::Http(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! One relay of the storm: a process of its own, which stops when its standard input ends.
+//! One relay of the storm: a process that stops when its standard input ends.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::config::{ConfigError, StoreSection};
 /// Short, so that a kill is noticed before the next ones.
 pub(super) const LEASE: Duration = Duration::from_millis(700);
 pub(super) const HEARTBEAT_EVERY: Duration = Duration::from_millis(150);
-/// For one request: a receiver that hangs is met often.
+/// Short as well: many requests meet a receiver that hangs.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_millis(250);
-/// As many as an event may have: an event must not die of faults that are the storm's.
+/// The maximum: events must not become dead letters because of the storm's faults.
 const ATTEMPTS_MAX: u32 = 1_000;
 const REQUESTS_AT_ONCE: usize = 16;
-/// Bytes of a Kafka message at most; poison is larger.
+/// Maximum size of a Kafka message in bytes; poison is larger.
 pub(super) const MESSAGE_BYTES_MAX: usize = 8_192;
 
 pub(crate) async fn serve_relay(
@@ -77,7 +77,7 @@ fn sink(args: &ChaosRelayArgs) -> Result<Arc<dyn Sink>, Failure> {
     if let (Some(brokers), Some(topic)) = (&args.brokers, &args.topic) {
         return kafka::limited_sink(brokers, topic, MESSAGE_BYTES_MAX);
     }
-    // The aggregate type is the port: each destination has keys of its own.
+    // The aggregate type is the port: each destination has its own keys.
     let url = "http://127.0.0.1:{aggregate_type}/events/{aggregate_id}";
     Ok(Arc::new(HttpSink::new(HttpSettings {
         timeout: REQUEST_TIMEOUT,

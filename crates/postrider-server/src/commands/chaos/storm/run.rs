@@ -1,4 +1,4 @@
-//! One storm, from the first relay to the last account.
+//! One storm, from the first relay to the final account.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,32 +24,33 @@ use crate::cli::{StormArgs, StormSink};
 use crate::commands::Failure;
 use crate::commands::bench::facts::Facts;
 
-/// Between looks at the backlog.
+/// Interval between reads of the backlog.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Between looks whether the outbox is drained.
+/// Interval between checks whether the outbox is drained.
 const STEP: Duration = Duration::from_millis(50);
-/// Kills in a row; then the relays have some time. Killed without end, they would only ever look for
-/// the event that kills them, and send one at a time.
+/// Kills in a row; afterwards the relays get some time. Under kills without end, they would only
+/// search for the event that causes the crashes, and send one event at a time.
 const BURST: std::ops::RangeInclusive<u32> = 1..=3;
-/// Some bursts are longer, for the sake of that search.
+/// Some bursts are longer, to exercise that search.
 const LONG_BURST: u32 = 8;
 const LONG: f64 = 0.1;
-/// Of the time of a burst, the share in which its kills are.
+/// Share of a burst's time during which its kills happen.
 const KILLING: f64 = 0.3;
-/// Bursts after which there is a lull in any case.
+/// Number of bursts after which a lull follows in any case.
 const BURSTS_TO_LULL: u32 = 8;
-/// There is one, too, when so many seconds of appending wait; it ends when next to nothing does.
+/// A lull also starts when this many seconds' worth of events wait; it ends when almost none do.
 const LULL_FROM_S: i64 = 2;
-/// Writers pause while so many seconds of appending wait: behind a long queue nothing is late.
+/// Writers pause while this many seconds' worth of events wait: behind a long queue, no commit is
+/// late.
 const BACKLOG_MAX_S: i64 = 4;
 const LULL_MAX: Duration = Duration::from_secs(20);
-/// All lulls together take no more than this, and this share of the time that the kills take.
+/// Limits of the total time of lulls: this much, plus this share of the time that the kills take.
 const LULLS_FIRST: Duration = Duration::from_secs(20);
 const LULLS_SHARE: f64 = 0.2;
-/// Dead letters and live rows are listed in pages of so many.
+/// Number of dead letters or live rows per read.
 const PAGE: u32 = 1_000;
 
-/// One look at the run.
+/// One sample of the run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     pub(super) at_s: f64,
@@ -57,7 +58,7 @@ pub(super) struct Sample {
     pub(super) delivered: u64,
 }
 
-/// What the page shows over time.
+/// The data that the page shows over time.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
     pub(super) taken: Vec<Sample>,
@@ -75,7 +76,7 @@ pub(super) struct Run<'a> {
     pub(super) backup: &'a Path,
     pub(super) journal: &'a Arc<Journal>,
     pub(super) lull: &'a Lull,
-    /// Events that waited at the last look.
+    /// Number of events that waited at the last sample.
     pub(super) backlog: Arc<AtomicI64>,
 }
 
@@ -143,7 +144,7 @@ impl Run<'_> {
         }
     }
 
-    /// Kills relays at random moments until there were enough.
+    /// Kills relays at random moments until the planned number is reached.
     async fn kill(
         &self,
         fleet: &mut Fleet,
@@ -181,7 +182,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Keeps faults away until the relays have caught up. Returns how long that took.
+    /// Suspends faults until the relays have caught up. Returns how long that took.
     async fn lull(&self, fleet: &mut Fleet, at_most: Duration) -> Result<Duration, Failure> {
         self.lull.set(true);
         let since = Instant::now();
@@ -197,7 +198,7 @@ impl Run<'_> {
         Ok(since.elapsed())
     }
 
-    /// Looks at the backlog until the database does not answer.
+    /// Samples the backlog until the database fails to answer.
     async fn look(&self, stage: &Stage, looks: &mut Vec<Sample>) -> Failure {
         loop {
             if let Err(failure) = self.look_once(stage, looks).await {
@@ -207,7 +208,7 @@ impl Run<'_> {
         }
     }
 
-    /// Returns how many events wait.
+    /// Takes a sample. Returns the number of waiting events.
     async fn look_once(&self, stage: &Stage, looks: &mut Vec<Sample>) -> Result<i64, Failure> {
         let backlog = stage.store.statistics(&stage.outbox).await?.pending;
         self.backlog.store(backlog, Ordering::Relaxed);
@@ -216,7 +217,7 @@ impl Run<'_> {
         Ok(backlog)
     }
 
-    /// Waits until nothing is left to deliver; `false` if that took too long.
+    /// Waits until nothing is left to deliver. Returns `false` if that took too long.
     async fn drain(
         &self,
         stage: &Stage,
@@ -272,7 +273,7 @@ impl Run<'_> {
     }
 }
 
-/// Dead letters and live rows, and how many of these somebody still works on.
+/// Returns dead letters and live rows, and how many of the latter a relay still works on.
 async fn tables(store: &dyn Database, stage: &Stage) -> Result<(Tables, u64), Failure> {
     let mut tables = Tables::default();
     let mut page = Page::first(PAGE).within(Duration::MAX);

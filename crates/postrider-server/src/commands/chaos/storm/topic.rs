@@ -1,4 +1,4 @@
-//! A Kafka topic of its own, read from its beginning while the run goes on.
+//! A Kafka topic for one run, read from its beginning during the run.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::commands::Failure;
 use crate::commands::bench::kafka;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Between looks at how far the topic was read.
+/// Interval between checks of how far the topic was read.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub(super) struct Topic {
@@ -102,7 +102,7 @@ fn follow(
     while !stop.is_cancelled() {
         let message = match consumer.poll(LOOK_EVERY) {
             Some(Ok(message)) => message,
-            // The client reconnects by itself.
+            // The client reconnects on its own.
             Some(Err(error)) => {
                 tracing::debug!(%error, "reading the topic");
                 continue;

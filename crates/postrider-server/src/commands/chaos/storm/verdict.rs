@@ -1,4 +1,4 @@
-//! What a storm found, promise by promise.
+//! The findings of a storm, promise by promise.
 
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ const DEAD: &str = "a dead letter is only what the destination rejects";
 const DRAINED: &str = "when the faults end, all is delivered and no row is held";
 const LEDGER: &str = "the ledger is balanced: appended = delivered + dead + pending";
 
-/// How the run was set up.
+/// The settings of the run.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Settings {
     pub(super) claim: &'static str,
@@ -34,23 +34,23 @@ pub(super) struct Settings {
     pub(super) seed: u64,
 }
 
-/// What was done, and how long it took.
+/// The faults that were caused, and how long everything took.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Outcome {
     pub(super) kills: u64,
     #[serde(flatten)]
     pub(super) disturbances: Disturbances,
-    /// Why no session was cut.
+    /// The reason why no session was cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) links_hindrance: Option<&'static str>,
     pub(super) faults: Faults,
-    /// Relays that ended although nobody killed them.
+    /// Relays that ended without being killed.
     pub(super) relay_exits: u64,
-    /// Transactions that the database refused to the writers, such as deadlocks.
+    /// Transactions of the writers that the database refused, for example because of deadlocks.
     pub(super) writes_refused: u64,
-    /// From the first relay to the last kill.
+    /// Seconds from the first relay to the last kill.
     pub(super) storm_s: f64,
-    /// From the last kill until the outbox was drained.
+    /// Seconds from the last kill until the outbox was drained.
     pub(super) recovery_s: f64,
     pub(super) drained: bool,
 }
@@ -60,7 +60,7 @@ pub(super) struct Outcome {
 pub(super) struct Promise {
     pub(super) promise: &'static str,
     pub(super) measured: String,
-    /// `None` where it is not promised.
+    /// `None` if it is not promised in this run.
     pub(super) passed: Option<bool>,
 }
 
@@ -141,7 +141,7 @@ impl Verdict {
         }
     }
 
-    /// The figures beside the promises: what, how much.
+    /// Returns the figures beside the promises, as name and value.
     pub(super) fn figures(&self) -> Vec<(&'static str, String)> {
         let (f, o) = (&self.findings, &self.outcome);
         let cut = match o.links_hindrance {
@@ -219,7 +219,7 @@ impl Verdict {
         output::print(&text)
     }
 
-    /// What the command ends with.
+    /// Returns the command's result.
     pub(super) fn outcome(&self) -> Result<(), Failure> {
         let broken = self.promises.iter().filter(|promise| promise.passed == Some(false));
         let broken: Vec<_> = broken.map(|promise| promise.promise).collect();

@@ -1,5 +1,5 @@
-//! Applications that append: transactions that commit, roll back, or stay open while others overtake
-//! them.
+//! Applications that append: their transactions commit, roll back, or stay open while others
+//! overtake them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -15,54 +15,54 @@ use super::journal::{End, Journal};
 use crate::cli::StormArgs;
 use crate::commands::Failure;
 
-/// Events of one transaction.
+/// Number of events per transaction.
 const EVENTS: std::ops::RangeInclusive<u32> = 1..=5;
-/// Of the transactions, the share that is rolled back.
+/// Share of the transactions that are rolled back.
 const ROLLED_BACK: f64 = 0.1;
-/// Of the events, the share that the receiver will never take.
+/// Share of the events that the receiver always rejects.
 const POISON: f64 = 0.002;
-/// How long a late transaction stays open, in milliseconds.
+/// Time that a late transaction stays open, in milliseconds.
 const LATE_MS: std::ops::Range<u64> = 20..2_000;
-/// On SQLite nobody else can write meanwhile.
+/// Shorter on SQLite, where no one else can write during that time.
 const LATE_SQLITE_MS: std::ops::Range<u64> = 5..50;
-/// Every so many writers, one commits late.
+/// One writer in this many commits late.
 const LATE_OF: u32 = 3;
-/// Failed transactions in a row of one writer, after which the run has failed.
+/// Number of consecutive failed transactions of one writer after which the run has failed.
 const FAILURES_MAX: u32 = 50;
-/// While too many events wait.
+/// Pause of a writer while too many events wait.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAYLOAD: &str = "0f3a9c1be0724d6d8f7e5a4b3c2d1e0f0f3a9c1be0724d6d8f7e5a4b3c2d1e0f";
 
-/// Event types, for whoever looks into the tables during a run.
+/// Event types, for people who inspect the tables during a run.
 const EVENT_TYPE: &str = "Storm";
 const POISON_TYPE: &str = "Poison";
 
-/// What all writers share.
+/// State that all writers share.
 pub(super) struct Plan {
     pub(super) outbox: Outbox,
     pub(super) journal: Arc<Journal>,
     pub(super) keys: u32,
-    /// The aggregate types by key: where the receiver listens.
+    /// The aggregate types that keys are mapped to: the receiver's destinations.
     pub(super) destinations: Vec<String>,
-    /// Bytes that poison has more than other events.
+    /// Number of bytes that poison has in addition.
     pub(super) poison_bytes: usize,
-    /// Of each writer that commits at once; the others add to it what they can.
+    /// Rate of each writer that commits at once; the others add as much as they can.
     pub(super) events_per_s: f64,
-    /// Events that waited at the last look, and how many may before writers pause.
+    /// Number of events that waited at the last sample; above `backlog_max`, writers pause.
     pub(super) backlog: Arc<AtomicI64>,
     pub(super) backlog_max: i64,
-    /// Transactions that the database refused.
+    /// Number of transactions that the database refused.
     pub(super) refused: AtomicU64,
-    /// Per-key sequence numbers, for whoever looks at the payloads.
+    /// Sequence numbers per key, for people who inspect the payloads.
     pub(super) sequences: Vec<AtomicU64>,
 }
 
-/// Of so many writers, those that commit at once: they keep the rate.
+/// Returns how many of the writers commit at once; these keep the rate.
 pub(super) fn prompt(writers: u32) -> u32 {
     writers - writers / LATE_OF
 }
 
-/// The writers of a run; they stop when they are told or dropped.
+/// The writers of a run. They stop on request, or when this is dropped.
 pub(super) struct Writers {
     stop: CancellationToken,
     running: JoinSet<Result<(), Failure>>,
@@ -78,7 +78,7 @@ impl Writers {
         let (stop, mut running) = (CancellationToken::new(), JoinSet::new());
         for number in 0..args.writers {
             let writer = Writer {
-                // One session each, as different programs have.
+                // One session each, as separate programs would have.
                 appender: Appender::connect(url, 1).await?,
                 plan: Arc::clone(plan),
                 is_late: number % LATE_OF == LATE_OF - 1,
@@ -90,7 +90,7 @@ impl Writers {
         Ok(Self { stop, running })
     }
 
-    /// Ends when a writer fails; otherwise never.
+    /// Returns when a writer fails; otherwise never.
     pub(super) async fn failed(&mut self) -> Failure {
         while let Some(ended) = self.running.join_next().await {
             if let Err(failure) = flattened(ended) {
@@ -100,7 +100,7 @@ impl Writers {
         std::future::pending().await
     }
 
-    /// Stops them; transactions that are open come to their end first.
+    /// Stops the writers; open transactions finish first.
     pub(super) async fn stop(mut self) -> Result<(), Failure> {
         self.stop.cancel();
         while let Some(ended) = self.running.join_next().await {
@@ -127,7 +127,7 @@ impl Writer {
         let (mut started, mut written, mut failures) = (Instant::now(), 0_u64, 0);
         while !self.stop.is_cancelled() {
             if self.plan.backlog.load(Ordering::Relaxed) > self.plan.backlog_max {
-                // What was not written meanwhile is not made up for.
+                // Events that were not written during the pause are not made up for.
                 started += PAUSE;
                 let _ = self.stop.run_until_cancelled(tokio::time::sleep(PAUSE)).await;
                 continue;
@@ -152,7 +152,7 @@ impl Writer {
         Ok(())
     }
 
-    /// One transaction, noted before and after each step.
+    /// Runs one transaction, and records it before and after each step.
     async fn transaction(&mut self, events: u32) -> Result<(), AppendError> {
         let plan = Arc::clone(&self.plan);
         let journal = &plan.journal;
@@ -164,7 +164,7 @@ impl Writer {
                 return Err(error);
             }
         };
-        // A late transaction appends before the wait and after it.
+        // A late transaction appends before and after the wait.
         let first = if self.is_late { events.div_ceil(2) } else { events };
         let appended = async {
             self.append(&mut open, number, first).await?;
@@ -176,13 +176,13 @@ impl Writer {
         };
         let appended = appended.await;
         if appended.is_err() || self.dice.random_bool(ROLLED_BACK) {
-            // Whatever becomes of the rollback: without a commit nothing was committed.
+            // Whatever the result of the rollback: without a commit, nothing was committed.
             let rolled_back = open.rollback().await;
             journal.ended(number, End::RolledBack);
             return appended.and(rolled_back);
         }
         let asked_at = journal.now();
-        // In doubt, should this program be stopped before the answer.
+        // In doubt, in case this program is stopped before the answer.
         journal.ended(number, End::InDoubt);
         open.commit().await?;
         let acknowledged_at = journal.now();
@@ -197,7 +197,7 @@ impl Writer {
         events: u32,
     ) -> Result<(), AppendError> {
         for _ in 0..events {
-            // Small numbers more often: some keys are busier than others.
+            // Small numbers are more frequent: some keys are busier than others.
             let share: f64 = self.dice.random();
             let key = (share * share * f64::from(self.plan.keys)) as u32;
             let poison = self.dice.random_bool(POISON);
@@ -234,7 +234,7 @@ impl Plan {
     }
 }
 
-/// An open transaction on whichever database it is.
+/// An open transaction on any of the databases.
 enum Open {
     Postgres(sqlx::Transaction<'static, sqlx::Postgres>),
     Mysql(sqlx::Transaction<'static, sqlx::MySql>),
