@@ -3,21 +3,25 @@
 
 use chrono::{DateTime, Utc};
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Row, TypeInfo, ValueRef};
+use sqlx::{ColumnIndex, Row, TypeInfo, ValueRef};
 
 use crate::store::time::from_parts;
 
 type Result<T> = std::result::Result<T, sqlx::Error>;
 
+/// The name or the position of a column.
+pub(super) trait Column: ColumnIndex<SqliteRow> + Copy {}
+impl<C: ColumnIndex<SqliteRow> + Copy> Column for C {}
+
 /// Text as a program in another language wrote it; bytes that are not UTF-8 are replaced.
 /// [`defect`] tells of them.
-pub(super) fn text(row: &SqliteRow, column: usize) -> Result<Option<String>> {
+pub(super) fn text(row: &SqliteRow, column: impl Column) -> Result<Option<String>> {
     let bytes: Option<&[u8]> = row.try_get_unchecked(column)?;
     Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
 }
 
 /// As [`text`], where the column is never NULL.
-pub(super) fn required(row: &SqliteRow, column: usize) -> Result<String> {
+pub(super) fn required(row: &SqliteRow, column: impl Column) -> Result<String> {
     Ok(text(row, column)?.unwrap_or_default())
 }
 
@@ -35,12 +39,15 @@ pub(super) fn defect(row: &SqliteRow, columns: &[(usize, &str)]) -> Result<Optio
 }
 
 /// A whole number, or the nearest that fits; 0 where it is none.
-pub(super) fn number<T: TryFrom<i64>>(row: &SqliteRow, column: usize) -> Result<T> {
+pub(super) fn number<T: TryFrom<i64>>(row: &SqliteRow, column: impl Column) -> Result<T> {
     Ok(nearest(number_or_none::<i64>(row, column)?.unwrap_or(0)))
 }
 
 /// As [`number`], where the column may be NULL.
-pub(super) fn number_or_none<T: TryFrom<i64>>(row: &SqliteRow, column: usize) -> Result<Option<T>> {
+pub(super) fn number_or_none<T: TryFrom<i64>>(
+    row: &SqliteRow,
+    column: impl Column,
+) -> Result<Option<T>> {
     let value = row.try_get_raw(column)?;
     if value.is_null() {
         return Ok(None);
@@ -64,12 +71,12 @@ fn nearest<T: TryFrom<i64>>(number: i64) -> T {
 }
 
 /// A time as the tables hold it; see [`crate::store::time`] for what is none.
-pub(super) fn time(row: &SqliteRow, column: usize) -> Result<DateTime<Utc>> {
+pub(super) fn time(row: &SqliteRow, column: impl Column) -> Result<DateTime<Utc>> {
     Ok(time_or_none(row, column)?.unwrap_or_else(|| from_parts((1, 1, 1), (0, 0, 0, 0))))
 }
 
 /// As [`time`], where the column may be NULL.
-pub(super) fn time_or_none(row: &SqliteRow, column: usize) -> Result<Option<DateTime<Utc>>> {
+pub(super) fn time_or_none(row: &SqliteRow, column: impl Column) -> Result<Option<DateTime<Utc>>> {
     Ok(text(row, column)?.map(|text| parse_time(&text)))
 }
 
