@@ -1,4 +1,4 @@
-//! What operator work says and reads on MariaDB.
+//! Operator work on MariaDB: its dialect, its parameters and rows, its pools.
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -15,8 +15,8 @@ use crate::store::job_step::Entry;
 use crate::store::{Batch, Lease, OldestRows, Result, StoreKind, TableTarget};
 use crate::{AppendError, NewEvent, Outbox, StoreError};
 
-fn words(word: &str, argument: &str) -> Option<String> {
-    Some(match word {
+fn markers(name: &str, argument: &str) -> Option<String> {
+    Some(match name {
         "now" => "UTC_TIMESTAMP(6)".to_owned(),
         "ago" => format!("UTC_TIMESTAMP(6) - INTERVAL {argument} * 1000 MICROSECOND"),
         "ahead" => format!("UTC_TIMESTAMP(6) + INTERVAL {argument} * 1000 MICROSECOND"),
@@ -50,7 +50,7 @@ impl Connection for MySqlConnection {
         statements: include_str!("sql/operator.sql"),
         quote: '`',
         numbered: false,
-        words,
+        markers,
     };
 
     async fn fetch(&mut self, query: Query<'_>) -> sqlx::Result<Vec<Row>> {
@@ -79,8 +79,8 @@ impl Connection for MySqlConnection {
     }
 
     /// The ids come from the trigger, in the order of the entries: an `INSERT … SELECT` has as many
-    /// rows as the entries that are still there, and one that was cleaned up meanwhile would shift the
-    /// rest, so then the step is undone.
+    /// rows as the entries that are still there, and one that was cleaned up meanwhile would shift
+    /// the rest, so then the step is undone.
     async fn insert_copies(
         &mut self,
         query: Query<'_>,
@@ -166,8 +166,10 @@ impl SqlStore for MysqlStore {
     type Db = MySql;
 
     const KIND: StoreKind = StoreKind::Mysql;
-    /// Also of a pool of the application, where rows that a statement looks at would stay locked.
-    const BEGIN: &'static str = READ_COMMITTED;
+    const BEGIN: &'static str = "BEGIN";
+    /// Of a pool of the application, too: rows of other consumers are looked at, and not kept
+    /// locked.
+    const BEGIN_CLEAN_UP: &'static str = READ_COMMITTED;
     const ROWS_MAX: u32 = TOLD_IDS_MAX;
 
     fn readers(&self) -> &MySqlPool {

@@ -6,7 +6,7 @@ use super::sql;
 use crate::inbox::fit_error;
 use crate::store::{InboxLetter, Result};
 
-/// Whether the inbox has that identity, as this transaction sees it.
+/// Returns whether the inbox has that identity, as this transaction sees it.
 pub(crate) async fn is_known<C: Connection>(
     connection: &mut C,
     consumer: &str,
@@ -18,7 +18,7 @@ pub(crate) async fn is_known<C: Connection>(
     Ok(count.flatten().is_some_and(|count| count > 0))
 }
 
-/// The oldest letter that an operator wants handled again and nobody is at, locked.
+/// Returns the oldest letter that an operator wants handled again and nobody is at, locked.
 pub(crate) async fn asked_letter<C: Connection>(
     connection: &mut C,
     consumer: &str,

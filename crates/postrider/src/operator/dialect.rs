@@ -1,4 +1,4 @@
-//! How a database says what the shared statements leave open.
+//! The markers of the shared statements, and what stands for them in the SQL of a database.
 //!
 //! | in a statement | stands for |
 //! |---|---|
@@ -24,7 +24,7 @@
 
 use super::statement;
 
-/// The words of a database.
+/// The SQL of a database, as far as it differs from the others'.
 #[derive(Debug)]
 pub(crate) struct Dialect {
     /// Statements that replace the shared ones of the same name.
@@ -33,19 +33,19 @@ pub(crate) struct Dialect {
     pub(crate) quote: char,
     /// Placeholders have numbers, so that a value is sent once.
     pub(crate) numbered: bool,
-    /// A word and what follows it in the braces.
-    pub(crate) words: fn(&str, &str) -> Option<String>,
+    /// Returns what stands for a marker, from its name and what follows that in the braces.
+    pub(crate) markers: fn(&str, &str) -> Option<String>,
 }
 
 impl Dialect {
-    /// The database's own statement of this name.
+    /// Returns the database's own statement of this name.
     pub(super) fn own(&self, name: &str) -> Option<&'static str> {
         statement::find(self.statements, name)
     }
 
-    /// What stands for a word in braces.
-    pub(super) fn say(&self, word: &str) -> Option<String> {
-        let (word, argument) = word.split_once(' ').unwrap_or((word, ""));
-        (self.words)(word, argument)
+    /// Returns what stands for a marker, which is given without its braces.
+    pub(super) fn expand(&self, marker: &str) -> Option<String> {
+        let (name, argument) = marker.split_once(' ').unwrap_or((marker, ""));
+        (self.markers)(name, argument)
     }
 }

@@ -114,7 +114,7 @@ impl<S: SqlStore> Inboxes for S {
     }
 }
 
-/// Sums up some entries of the books; answers how many.
+/// Sums up some entries of the books; returns how many.
 async fn fold<S: SqlStore>(store: &S, last: i64, chunk: u32) -> Result<u64> {
     let mut tx = store.session().await?;
     let find = sql::FOLD_INBOX_BOOKS_FIND.query().bind("last", last).bind("limit", chunk);
@@ -129,14 +129,14 @@ async fn fold<S: SqlStore>(store: &S, last: i64, chunk: u32) -> Result<u64> {
     Ok(ids.len() as u64)
 }
 
-/// Forgets some identities, and books what left; answers how many.
+/// Forgets some identities, and books what left; returns how many.
 async fn forget<S: SqlStore>(
     store: &S,
     consumer: Option<&str>,
     retention: Duration,
     chunk: u32,
 ) -> Result<u64> {
-    let mut tx = store.session().await?;
+    let mut tx = store.begin_session(S::BEGIN_CLEAN_UP).await?;
     let find = sql::CLEAN_INBOX_FIND.query().bind("age", retention).bind("consumer", consumer);
     let found = tx.fetch(find.bind("limit", chunk)).await?;
     let old = |row: &Row| Ok((row.text("consumer")?, row.text("event_id")?, row.text("outcome")?));
@@ -153,7 +153,7 @@ async fn forget<S: SqlStore>(
     Ok(old.len() as u64)
 }
 
-/// Locks a letter that can be acted on, or says why it cannot. Answers whose it is.
+/// Locks a letter that can be acted on, or says why it cannot. Returns whose it is.
 async fn lock_open<S: SqlStore>(tx: &mut Session<'_, S>, id: i64) -> Result<String> {
     let found = match tx.fetch_optional(sql::INBOX_LETTER_LOCK.query().bind("id", id)).await? {
         Some(row) => Some((

@@ -3,12 +3,12 @@
 //! Everything that operators look up and do, and what upkeep does with dead letters and jobs, is in
 //! this module: the traits [`OperatorStore`](crate::store::OperatorStore),
 //! [`Jobs`](crate::store::Jobs), [`Pauses`](crate::store::Pauses),
-//! [`Inboxes`](crate::store::Inboxes) and [`Batches`](crate::store::Batches) are implemented for every
-//! [`SqlStore`].
+//! [`Inboxes`](crate::store::Inboxes) and [`Batches`](crate::store::Batches) are implemented for
+//! every [`SqlStore`].
 //!
-//! The SQL is in `sql/`, by topic, each statement under its name. [`dialect`] lists the few words that
-//! each database says in its own way. Where a whole statement differs, the file `sql/operator.sql` of
-//! the store has one of the same name instead.
+//! The SQL is in `sql/`, by topic, each statement under its name. [`dialect`] lists the few markers
+//! that stand for something else in each database. Where a whole statement differs, the file
+//! `sql/operator.sql` of the store has one of the same name instead.
 
 mod audit;
 mod batches;

@@ -1,4 +1,4 @@
-//! Rows as every database answers them.
+//! Rows, read in the same way whatever database they come from.
 
 use chrono::{DateTime, Utc};
 
@@ -21,8 +21,8 @@ pub(crate) trait Columns: Send + Sync {
     fn time(&self, column: &str) -> Read<DateTime<Utc>>;
 }
 
-/// A row. What is read of a column that is never NULL is empty, zero or false where it is NULL all the
-/// same.
+/// A row. What is read of a column that is never NULL is empty, zero or false where it is NULL all
+/// the same.
 pub(crate) struct Row(pub(crate) Box<dyn Columns>);
 
 impl Row {

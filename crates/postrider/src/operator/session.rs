@@ -1,5 +1,5 @@
-//! What operator work needs of a database: a [`Connection`] that runs statements, a [`SqlStore`] that
-//! has pools of them, and the [`Session`] in which several statements are one transaction.
+//! The database below operator work: a [`Connection`] runs statements, a [`SqlStore`] has pools of
+//! connections, a [`Session`] is a transaction.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -17,25 +17,25 @@ use crate::store::{Batch, Lease, OldestRows, Result, StoreKind, TableTarget, beg
 use crate::{AppendError, NewEvent, Outbox, StoreError};
 
 /// One connection, in a transaction or not. A call is one statement, prepared and kept in the
-/// driver's cache. Errors are the driver's: what they mean, the store says.
+/// driver's cache. Errors are the driver's; the store sorts them.
 #[async_trait]
 pub(crate) trait Connection: Send {
-    /// How the database says what statements leave open.
+    /// What stands for the markers of the shared statements.
     const DIALECT: Dialect;
 
-    /// Answers the rows of a statement.
+    /// Returns the rows of a statement.
     async fn fetch(&mut self, query: Query<'_>) -> sqlx::Result<Vec<Row>>;
 
-    /// Answers how many rows a statement changed.
+    /// Returns how many rows a statement changed.
     async fn execute(&mut self, query: Query<'_>) -> sqlx::Result<u64>;
 
-    /// Inserts one row and answers its id.
+    /// Inserts one row and returns its id.
     async fn insert(&mut self, query: Query<'_>) -> sqlx::Result<i64>;
 
     /// Inserts one row; `false` where its key is there already.
     async fn insert_unless_known(&mut self, query: Query<'_>) -> sqlx::Result<bool>;
 
-    /// Inserts a fresh event for each entry, in their order, into an outbox; answers row ids with
+    /// Inserts a fresh event for each entry, in their order, into an outbox; returns row ids with
     /// identities.
     async fn insert_copies(
         &mut self,
@@ -54,7 +54,7 @@ pub(crate) trait Connection: Send {
         events: &[NewEvent],
     ) -> Result<Vec<Appended>, AppendError>;
 
-    /// Says what is wrong with a table that counts are to be added to.
+    /// Checks that counts can be added to the rows of a table.
     async fn check_table(&mut self, target: &TableTarget) -> Result<()>;
 
     /// Adds the counts of a batch to the rows of a table. `Some`: why they do not fit.
@@ -71,6 +71,8 @@ pub(crate) trait SqlStore: Send + Sync + 'static {
     const KIND: StoreKind;
     /// How a transaction that writes begins.
     const BEGIN: &'static str;
+    /// How a transaction begins that cleans up the inbox.
+    const BEGIN_CLEAN_UP: &'static str = Self::BEGIN;
     /// Rows that one transaction writes at most.
     const ROWS_MAX: u32 = u32::MAX;
     /// Time between two transactions of a clean-up, in which others get to write.
@@ -78,18 +80,18 @@ pub(crate) trait SqlStore: Send + Sync + 'static {
     /// Writers append entries to the books of consumers, which are folded later.
     const APPENDS_TO_BOOKS: bool = true;
 
-    /// Connections that only read.
+    /// Returns the pool for statements that only read.
     fn readers(&self) -> &Pool<Self::Db>;
 
-    /// Connections that write.
+    /// Returns the pool for statements that write.
     fn writers(&self) -> &Pool<Self::Db>;
 
-    /// What is remembered of the oldest rows, where a look from the beginning may be slow.
+    /// Returns what is remembered of the oldest rows, where a look from the beginning may be slow.
     fn oldest_rows(&self) -> Option<&OldestRows> {
         None
     }
 
-    /// What an error means.
+    /// Sorts an error by what the caller can do about it.
     fn explain(&self, error: sqlx::Error) -> StoreError {
         error.into()
     }
@@ -103,7 +105,7 @@ pub(crate) trait SqlStore: Send + Sync + 'static {
         Ok(0)
     }
 
-    /// Answers the rows of a statement that reads whole tables.
+    /// Returns the rows of a statement that reads whole tables.
     async fn fetch_whole(&self, query: Query<'_>) -> Result<Vec<Row>>
     where
         Self: Sized,
@@ -116,7 +118,15 @@ pub(crate) trait SqlStore: Send + Sync + 'static {
     where
         Self: Sized,
     {
-        let begun = begin(self.writers(), Self::BEGIN).await;
+        self.begin_session(Self::BEGIN).await
+    }
+
+    /// Begins a transaction by one of the statements of this trait.
+    async fn begin_session(&self, statement: &'static str) -> Result<Session<'_, Self>>
+    where
+        Self: Sized,
+    {
+        let begun = begin(self.writers(), statement).await;
         Ok(Session { store: self, tx: begun.map_err(|error| self.explain(error))? })
     }
 
@@ -128,7 +138,7 @@ pub(crate) trait SqlStore: Send + Sync + 'static {
         Ok(Session { store: self, tx: self.begin_for(lease).await? })
     }
 
-    /// Answers the rows of a statement that only reads.
+    /// Returns the rows of a statement that only reads.
     async fn fetch(&self, query: Query<'_>) -> Result<Vec<Row>>
     where
         Self: Sized,
@@ -138,7 +148,7 @@ pub(crate) trait SqlStore: Send + Sync + 'static {
         connection.fetch(query).await.map_err(|error| self.explain(error))
     }
 
-    /// Answers the only row of a statement that only reads.
+    /// Returns the only row of a statement that only reads.
     async fn fetch_one(&self, query: Query<'_>) -> Result<Row>
     where
         Self: Sized,
@@ -146,7 +156,7 @@ pub(crate) trait SqlStore: Send + Sync + 'static {
         only(self.fetch(query).await?).ok_or_else(|| self.explain(sqlx::Error::RowNotFound))
     }
 
-    /// Runs one statement in a transaction of its own; answers how many rows it changed.
+    /// Runs one statement in a transaction of its own; returns how many rows it changed.
     async fn execute(&self, query: Query<'_>) -> Result<u64>
     where
         Self: Sized,
@@ -181,23 +191,23 @@ pub(crate) struct Session<'s, S: SqlStore> {
 }
 
 impl<S: SqlStore> Session<'_, S> {
-    /// Answers the rows of a statement.
+    /// Returns the rows of a statement.
     pub(super) async fn fetch(&mut self, query: Query<'_>) -> Result<Vec<Row>> {
         self.tx.fetch(query).await.map_err(|error| self.store.explain(error))
     }
 
-    /// Answers the first row of a statement, if there is one.
+    /// Returns the first row of a statement, if there is one.
     pub(super) async fn fetch_optional(&mut self, query: Query<'_>) -> Result<Option<Row>> {
         Ok(only(self.fetch(query).await?))
     }
 
-    /// Answers the only row of a statement.
+    /// Returns the only row of a statement.
     pub(super) async fn fetch_one(&mut self, query: Query<'_>) -> Result<Row> {
         let found = self.fetch_optional(query).await?;
         found.ok_or_else(|| self.store.explain(sqlx::Error::RowNotFound))
     }
 
-    /// Answers how many rows a statement changed.
+    /// Returns how many rows a statement changed.
     pub(super) async fn execute(&mut self, query: Query<'_>) -> Result<u64> {
         self.tx.execute(query).await.map_err(|error| self.store.explain(error))
     }
@@ -264,7 +274,7 @@ impl<S: SqlStore> Session<'_, S> {
         written.map_err(|error| self.store.explain(error))
     }
 
-    /// What an error means.
+    /// Sorts an error by what the caller can do about it.
     pub(super) fn explain(&self, error: sqlx::Error) -> StoreError {
         self.store.explain(error)
     }

@@ -1,5 +1,5 @@
-//! Every statement of operator work. A constant whose name is not in the file does not compile, and a
-//! constant that nobody uses is a warning; the tests below keep the rest.
+//! Every statement of operator work. A constant whose name is not in the file does not compile, and
+//! a constant that nobody uses is a warning; the tests below keep the rest.
 
 use super::statement::Statement;
 
@@ -165,17 +165,20 @@ mod tests {
         for dialect in dialects() {
             for name in names(dialect.statements) {
                 let shared = name.strip_suffix("_settings").unwrap_or(name);
-                assert!(all().any(|statement| statement.name == shared), "nobody asks for {name}");
+                assert!(
+                    all().any(|statement| statement.name == shared),
+                    "there is no shared statement {shared}"
+                );
             }
         }
     }
 
     #[test]
-    fn every_database_can_say_every_statement() {
+    fn every_database_has_every_statement() {
         let outbox = Outbox::new("orders").unwrap();
         for dialect in dialects() {
             for statement in all() {
-                let sql = statement.said(&dialect, &outbox).unwrap();
+                let sql = statement.rendered(&dialect, &outbox).unwrap();
                 assert!(!sql.is_empty(), "each database needs a {} of its own", statement.name);
                 assert!(!sql.contains(['{', '}']) || sql.contains("'{}'"), "{sql}");
             }

@@ -1,5 +1,4 @@
-//! SQL with names: statements cut out of their files, the values they are given, and how both become
-//! what one database reads.
+//! Named statements, cut out of their files, and the queries that they become with their values.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -45,8 +44,8 @@ impl Statement {
 
 #[cfg(test)]
 impl Statement {
-    /// The SQL of a database, whatever the values are.
-    pub(super) fn said(self, dialect: &Dialect, outbox: &Outbox) -> Result<String, String> {
+    /// Renders the statement for a database, whatever the values are.
+    pub(super) fn rendered(self, dialect: &Dialect, outbox: &Outbox) -> Result<String, String> {
         let sql = self.on(outbox).into(outbox).filtered(super::sql::DLQ_FILTER).sql(dialect);
         let mut rendered = Rendered::default();
         rendered.add(dialect, &sql)?;
@@ -54,7 +53,7 @@ impl Statement {
     }
 }
 
-/// The text between the line that names a statement and the next such line.
+/// Returns the text between the line that names a statement and the next such line.
 const fn body(file: &'static str, name: &'static str) -> Option<&'static str> {
     let (bytes, mark) = (file.as_bytes(), NAME.as_bytes());
     let mut at = 0;
@@ -71,7 +70,7 @@ const fn body(file: &'static str, name: &'static str) -> Option<&'static str> {
     None
 }
 
-/// The text from a place to the next statement's name.
+/// Returns the text from a place to the next statement's name.
 const fn until_next(file: &'static str, from: usize) -> &'static str {
     let (bytes, mark) = (file.as_bytes(), NAME.as_bytes());
     let mut at = from;
@@ -117,12 +116,12 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// A list of anything, as JSON.
+    /// Makes a JSON array of a list.
     pub(crate) fn json<T: Serialize>(list: &[T]) -> Self {
         Self::Text(serde_json::to_string(list).ok())
     }
 
-    /// An identity.
+    /// Makes the identity of an event.
     pub(crate) fn identity(event_id: &str) -> Self {
         Self::Identity(Some(event_id.to_owned()))
     }
@@ -231,13 +230,13 @@ impl<'q> Query<'q> {
         self
     }
 
-    /// The settings that a database wants for this statement's transaction, if it has any.
+    /// Returns the settings that a database has for this statement's transaction.
     #[cfg(feature = "postgres")]
     pub(crate) fn settings(&self, dialect: &Dialect) -> Option<&'static str> {
         dialect.own(&format!("{}_settings", self.statement.name))
     }
 
-    /// What the database reads, with the values in the order in which it wants them.
+    /// Renders the statement for a database, with the values in the order of their placeholders.
     pub(crate) fn render(
         self,
         dialect: &Dialect,
@@ -251,12 +250,14 @@ impl<'q> Query<'q> {
             let value = self.values.get(parameter.as_str()).cloned();
             value.ok_or_else(|| wrong(format!("no value for :{parameter}")))
         };
+        let is_used = |value: &str| rendered.parameters.iter().any(|used| used == value);
+        debug_assert!(self.values.keys().all(|value| is_used(value)), "{name} leaves a value out");
         let values = rendered.parameters.iter().map(value).collect::<Result<_, _>>()?;
         Ok((AssertSqlSafe(rendered.sql), values))
     }
 
-    /// The statement with its names and its filter, in no database's words yet. Only names that were
-    /// validated, and texts of this program, get into it.
+    /// Puts names and filter into the statement. Only names that were validated, and texts of this
+    /// program, get into it: values are parameters.
     fn sql(&self, dialect: &Dialect) -> String {
         let mut sql = sql_of(self.statement, dialect);
         if let Some(filter) = self.filter {
@@ -266,14 +267,14 @@ impl<'q> Query<'q> {
     }
 }
 
-/// A statement without its comments.
+/// Returns a statement, the database's own if it has one, without comments.
 fn sql_of(statement: Statement, dialect: &Dialect) -> String {
     let text = dialect.own(statement.name).unwrap_or(statement.text);
     let lines = text.lines().filter(|line| !line.starts_with("--"));
     lines.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
-/// A statement on its way into the words of a database.
+/// A statement that is being rendered for a database.
 #[derive(Default)]
 struct Rendered {
     sql: String,
@@ -282,7 +283,7 @@ struct Rendered {
 
 impl Rendered {
     /// Adds a text: `'literals'` as they are, `"names"` in the database's quotes, `:parameters` as
-    /// placeholders, `{words}` as the dialect says them.
+    /// placeholders, `{markers}` as the dialect has them.
     fn add(&mut self, dialect: &Dialect, text: &str) -> Result<(), String> {
         let mut rest = text;
         while let Some(at) = rest.find(['\'', '"', ':', '{']) {
@@ -308,9 +309,9 @@ impl Rendered {
                     after
                 }
                 _ => {
-                    let (word, after) = from[1..].split_once('}').ok_or("a word has no end")?;
-                    let said = dialect.say(word).ok_or(format!("unknown word {{{word}}}"))?;
-                    self.add(dialect, &said)?;
+                    let (marker, after) = from[1..].split_once('}').ok_or("a marker has no end")?;
+                    let sql = dialect.expand(marker);
+                    self.add(dialect, &sql.ok_or(format!("unknown marker {{{marker}}}"))?)?;
                     after
                 }
             };
@@ -338,13 +339,13 @@ fn split_word(text: &str) -> (&str, &str) {
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// The statement of this name in a file that is only searched at run time.
+/// Finds a statement in a file at run time.
 pub(super) fn find(file: &'static str, name: &str) -> Option<&'static str> {
     let mut parts = file.split(NAME);
     parts.find_map(|part| part.strip_prefix(name)?.strip_prefix('\n'))
 }
 
-/// The names of all statements of a file.
+/// Lists the names of a file's statements.
 #[cfg(test)]
 pub(super) fn names(file: &'static str) -> Vec<&'static str> {
     file.lines().filter_map(|line| line.strip_prefix(NAME)).collect()

@@ -10,7 +10,7 @@ use super::statement::Value;
 use crate::Outbox;
 use crate::store::{DlqFilter, OldestLetters, Result, fingerprints};
 
-/// Gives dead letters their fingerprints where an older program left them out; answers how many.
+/// Gives dead letters their fingerprints where an older program left them out; returns how many.
 pub(crate) async fn fingerprint_dead_letters<S: SqlStore>(
     store: &S,
     outbox: &Outbox,
@@ -47,7 +47,7 @@ pub(crate) async fn oldest_dead_letters<S: SqlStore>(
     Ok(OldestLetters::found(rows, limit, to))
 }
 
-/// Removes jobs that were done longer ago; answers how many.
+/// Removes jobs that were done longer ago; returns how many.
 pub(crate) async fn clean_jobs<S: SqlStore>(
     store: &S,
     outbox: &Outbox,

@@ -1,4 +1,4 @@
-//! What operator work says and reads on PostgreSQL.
+//! Operator work on PostgreSQL: its dialect, its parameters and rows, its pools.
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -14,8 +14,8 @@ use crate::store::job_step::Entry;
 use crate::store::{Batch, Lease, OldestRows, Result, StoreKind, TableTarget};
 use crate::{AppendError, NewEvent, Outbox, StoreError};
 
-fn words(word: &str, argument: &str) -> Option<String> {
-    Some(match word {
+fn markers(name: &str, argument: &str) -> Option<String> {
+    Some(match name {
         "now" => "now()".to_owned(),
         "ago" => format!("now() - {argument} * interval '1 millisecond'"),
         "ahead" => format!("now() + {argument} * interval '1 millisecond'"),
@@ -41,8 +41,12 @@ fn words(word: &str, argument: &str) -> Option<String> {
 
 #[async_trait]
 impl Connection for PgConnection {
-    const DIALECT: Dialect =
-        Dialect { statements: include_str!("sql/operator.sql"), quote: '"', numbered: true, words };
+    const DIALECT: Dialect = Dialect {
+        statements: include_str!("sql/operator.sql"),
+        quote: '"',
+        numbered: true,
+        markers,
+    };
 
     async fn fetch(&mut self, query: Query<'_>) -> sqlx::Result<Vec<Row>> {
         let (sql, values) = query.render(&Self::DIALECT)?;

@@ -1,4 +1,4 @@
-//! What operator work says and reads on SQLite.
+//! Operator work on SQLite: its dialect, its parameters and rows, its pools.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::store::job_step::Entry;
 use crate::store::{Batch, Lease, Result, StoreKind, TableTarget};
 use crate::{AppendError, NewEvent, Outbox, StoreError};
 
-/// The clock, with something added to it.
+/// The SQL of the clock, with something added to it.
 fn clock(modifier: &str) -> String {
     format!("strftime('%Y-%m-%dT%H:%M:%fZ', 'now'{modifier})")
 }
 
-fn words(word: &str, argument: &str) -> Option<String> {
-    Some(match word {
+fn markers(name: &str, argument: &str) -> Option<String> {
+    Some(match name {
         "now" => clock(""),
         "ago" => clock(&format!(", (-{argument} / 1000.0) || ' seconds'")),
         "ahead" => clock(&format!(", ({argument} / 1000.0) || ' seconds'")),
@@ -51,8 +51,12 @@ fn words(word: &str, argument: &str) -> Option<String> {
 
 #[async_trait]
 impl Connection for SqliteConnection {
-    const DIALECT: Dialect =
-        Dialect { statements: include_str!("sql/operator.sql"), quote: '"', numbered: true, words };
+    const DIALECT: Dialect = Dialect {
+        statements: include_str!("sql/operator.sql"),
+        quote: '"',
+        numbered: true,
+        markers,
+    };
 
     async fn fetch(&mut self, query: Query<'_>) -> sqlx::Result<Vec<Row>> {
         let (sql, values) = query.render(&Self::DIALECT)?;

@@ -40,7 +40,7 @@ mod lane_search;
 mod lanes;
 mod lease;
 mod listing;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod oldest;
 mod operator;
 mod pauses;
@@ -89,7 +89,7 @@ pub use lanes::{
 pub(crate) use lanes::{FoundLane, choose_lanes, mode_of};
 pub use lease::{Lease, RelayIdentity, RelayPulse};
 pub use listing::{COUNT_MAX, CountLimit, Counted, Listed, Page, SEARCH_BUDGET};
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) use oldest::{Oldest, OldestRows};
 pub use operator::{
     Attempt, AuditEntry, AuditFilter, EventFilter, EventRecord, Identified, OperatorStore,

@@ -13,7 +13,7 @@ SELECT min(id) AS from_id, {now} AS as_of FROM (
 
 -- name: audit_list
 -- Newest first.
-SELECT id, at, operator, action, outbox, target, detail FROM postrider_audit
+SELECT id, at, operator, action, outbox, target, detail FROM postrider_audit {primary}
 WHERE (:operator IS NULL OR operator = :operator) AND (:action IS NULL OR action = :action)
   AND (:outbox IS NULL OR outbox = :outbox) AND (:target IS NULL OR target = :target)
   AND (:since IS NULL OR at >= :since) AND (:until IS NULL OR at < :until)

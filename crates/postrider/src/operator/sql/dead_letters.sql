@@ -31,7 +31,8 @@ SELECT count(*) AS found FROM "{outbox}_dlq" {primary}
 WHERE {filter} AND id >= :from AND id < :below
 
 -- name: dlq_count_open
--- Unresolved ones, from their index alone and no further than asked: a count that is never cut short.
+-- Unresolved ones, from their index alone and no further than asked: a count that is never cut
+-- short.
 SELECT count(*) AS found
 FROM (SELECT 1 FROM "{outbox}_dlq" WHERE {unresolved} LIMIT :limit) AS unresolved
 
@@ -78,8 +79,8 @@ SELECT resolved, resolved_by FROM "{outbox}_dlq" WHERE id = :id {lock}
 
 -- name: dlq_retry
 -- Appends a fresh event with a fresh budget. Identity, request id and stored hash stay; the trigger
--- lets it pass because redrive_count is above zero. next_retry_at NULL: it is fresh. A time to expire
--- that has passed is left out: what an operator sends again must not die at once.
+-- lets it pass because redrive_count is above zero. next_retry_at NULL: it is fresh. A time to
+-- expire that has passed is left out: what an operator sends again must not die at once.
 INSERT INTO "{outbox}" (
     event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
     content_hash, max_retries, redrive_count, expires_at
@@ -115,8 +116,8 @@ WHERE id = :fresh
   AND EXISTS (SELECT 1 FROM "{outbox}_dlq" AS d WHERE d.id = :id AND d.expires_at > {now})
 
 -- name: dlq_is_live
--- Locked (on SQLite: by the transaction), so that upkeep does not move the row between this look and
--- the import.
+-- Locked (on SQLite: by the transaction), so that upkeep does not move the row between this look
+-- and the import.
 SELECT id FROM "{outbox}" WHERE id = :original_id AND event_id = :event_id {lock}
 
 -- name: dlq_import
@@ -132,8 +133,8 @@ INSERT INTO "{outbox}_dlq" (
 {unless_known original_id, event_id}
 
 -- name: dlq_is_closed
--- Whether a dead letter was here until it was cleaned up, or its event was delivered after all. Asked
--- after the insert: a clean-up that was under way until then is seen.
+-- Whether a dead letter was here until it was cleaned up, or its event was delivered after all.
+-- Asked after the insert: a clean-up that was under way until then is seen.
 SELECT EXISTS (
         SELECT 1 FROM "{outbox}_closed" WHERE original_id = :original_id AND event_id = :event_id
     ) OR EXISTS (

@@ -96,6 +96,6 @@ SELECT attempt, failed_at, error, took_ms, relay_id FROM "{outbox}_attempts"
 WHERE event_id = :event_id ORDER BY failed_at, attempt
 
 -- name: canary
--- `:events` is a JSON array of row ids and identities. Counts those that are still in the outbox and
--- those that are dead letters; the rest is delivered. After ids were given out again, another event
--- may have the id; an identity is NULL where an older program did not note it.
+-- `:events` is a JSON array of row ids and identities. Counts those that are still in the outbox
+-- and those that are dead letters; the rest is delivered. After ids were given out again, another
+-- event may have the id; an identity is NULL where an older program did not note it.

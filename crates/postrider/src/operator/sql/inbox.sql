@@ -80,7 +80,8 @@ SELECT consumer, sum(received_count), sum(ignored_count), sum(applied_count), su
 FROM postrider_inbox_books WHERE id {among :ids} GROUP BY consumer
 
 -- name: fold_inbox_books_delete
--- In the transaction of `fold_inbox_books`, so that a reader's snapshot has each entry exactly once.
+-- In the transaction of `fold_inbox_books`, so that a reader's snapshot has each entry exactly
+-- once.
 DELETE FROM postrider_inbox_books WHERE id {among :ids}
 
 -- name: inbox_known

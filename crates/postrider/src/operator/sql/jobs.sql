@@ -63,7 +63,7 @@ SET state = 'waiting', reason = NULL, runner = NULL, updated_at = {now},
 WHERE id = :id
 
 -- name: clean_jobs
--- Only what is done; a job that stopped or failed can still be resumed. In one statement: people make
--- jobs, so there are not many.
+-- Only what is done; a job that stopped or failed can still be resumed. In one statement: people
+-- make jobs, so there are not many.
 DELETE FROM postrider_jobs
 WHERE outbox = :outbox AND state = 'done' AND updated_at < {ago :age}

@@ -6,8 +6,8 @@ SELECT :operator, :action, :outbox, d.line ->> 0, d.line ->> 1
 FROM jsonb_array_elements(:lines::jsonb) AS d (line)
 
 -- name: dlq_by_event
--- Found by their index first: sessions of the relay avoid sorts, and would walk all dead letters by id
--- instead (40 ms with 100,000).
+-- Found by their index first: sessions of the relay avoid sorts, and would walk all dead letters by
+-- id instead (40 ms with 100,000).
 WITH found AS MATERIALIZED (SELECT * FROM "{outbox}_dlq" WHERE event_id = :event_id)
 SELECT id, original_id, event_id, request_id, aggregate_type, aggregate_id, event_type,
     NULL AS payload, octet_length(payload) AS payload_bytes, headers, content_hash, reason,
@@ -29,21 +29,21 @@ FROM jsonb_array_elements(:kinds::jsonb) AS d (kind)
 WHERE o.id = (d.kind ->> 0)::bigint AND o.fingerprint = ''
 
 -- name: replay
+-- The entries are read once: read again for each event, 500 of them took 400 ms instead of 50.
 INSERT INTO "{child}" (
     event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
     content_hash, redrive_count
+)
+WITH found AS MATERIALIZED (
+    SELECT (d.entry ->> 0)::bigint AS id, (d.entry ->> 1)::uuid AS event_id
+    FROM jsonb_array_elements(:entries::jsonb) AS d (entry)
 )
 SELECT o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
     coalesce(o.headers, '{}') || jsonb_build_object('postrider-replay', :mark), o.content_hash,
     least(greatest(o.redrive_count, 0), 999999) + 1
 FROM "{outbox}_archive" AS o
-WHERE o.id = ANY (ARRAY(
-        SELECT (d.entry ->> 0)::bigint FROM jsonb_array_elements(:entries::jsonb) AS d (entry)
-    ))
-  AND (o.id, o.event_id) IN (
-      SELECT (d.entry ->> 0)::bigint, (d.entry ->> 1)::uuid
-      FROM jsonb_array_elements(:entries::jsonb) AS d (entry)
-  )
+WHERE o.id = ANY (ARRAY(SELECT id FROM found))
+  AND (o.id, o.event_id) IN (SELECT id, event_id FROM found)
   AND o.delivered_at = (
       SELECT max(a.delivered_at) FROM "{outbox}_archive" AS a
       WHERE a.id = o.id AND a.event_id = o.event_id
@@ -89,7 +89,6 @@ FROM booked GROUP BY 1, 2 ORDER BY 1, 2
 SET LOCAL enable_seqscan = on; SET LOCAL enable_sort = on
 
 -- name: clean_inbox
--- Consumers and identities are looked up one by one: a list in an array is short for the planner.
 DELETE FROM postrider_inbox WHERE (consumer, event_id) IN (
     SELECT d.found ->> 0, d.found ->> 1 FROM jsonb_array_elements(:rows::jsonb) AS d (found)
 )

@@ -1,4 +1,4 @@
-//! The operator's desk: books, statistics and lists.
+//! What operators look up: books, statistics and lists.
 
 use std::time::Duration;
 
