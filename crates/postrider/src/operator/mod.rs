@@ -32,6 +32,8 @@ pub(crate) use audit::audit;
 #[cfg(feature = "kafka-consumer")]
 pub(crate) use consumer::{asked_letter, is_known, letter_failed, letter_handled};
 pub(crate) use dialect::Dialect;
+#[cfg(feature = "sqlite")]
+pub(crate) use row::nearest;
 pub(crate) use row::{Columns, Row};
 pub(crate) use session::{Connection, SqlStore};
 pub(crate) use statement::{Query, Value};

@@ -75,8 +75,8 @@ impl Row {
     }
 }
 
-/// The number in the wanted type; types here are narrower, never wider.
-fn nearest<T: TryFrom<i64> + Default>(number: i64) -> T {
+/// Returns the number in the wanted type, which is narrower, never wider.
+pub(crate) fn nearest<T: TryFrom<i64> + Default>(number: i64) -> T {
     let narrow = number.clamp(i64::from(i32::MIN), i64::from(i32::MAX));
     T::try_from(number).or_else(|_| T::try_from(narrow)).unwrap_or_default()
 }

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{ColumnIndex, Row, TypeInfo, ValueRef};
 
+use crate::operator::nearest;
 use crate::store::time::from_parts;
 
 type Result<T> = std::result::Result<T, sqlx::Error>;
@@ -39,12 +40,12 @@ pub(super) fn defect(row: &SqliteRow, columns: &[(usize, &str)]) -> Result<Optio
 }
 
 /// A whole number, or the nearest that fits; 0 where it is none.
-pub(super) fn number<T: TryFrom<i64>>(row: &SqliteRow, column: impl Column) -> Result<T> {
+pub(super) fn number<T: TryFrom<i64> + Default>(row: &SqliteRow, column: impl Column) -> Result<T> {
     Ok(nearest(number_or_none::<i64>(row, column)?.unwrap_or(0)))
 }
 
 /// As [`number`], where the column may be NULL.
-pub(super) fn number_or_none<T: TryFrom<i64>>(
+pub(super) fn number_or_none<T: TryFrom<i64> + Default>(
     row: &SqliteRow,
     column: impl Column,
 ) -> Result<Option<T>> {
@@ -58,16 +59,6 @@ pub(super) fn number_or_none<T: TryFrom<i64>>(
         _ => 0,
     };
     Ok(Some(nearest(found)))
-}
-
-/// The number in the wanted type; types here are narrower, never wider.
-fn nearest<T: TryFrom<i64>>(number: i64) -> T {
-    let narrow = number.clamp(i64::from(i32::MIN), i64::from(i32::MAX));
-    let fits = T::try_from(number).or_else(|_| T::try_from(narrow)).or_else(|_| T::try_from(0));
-    match fits {
-        Ok(fits) => fits,
-        Err(_) => unreachable!("every number type holds 0"),
-    }
 }
 
 /// A time as the tables hold it; see [`crate::store::time`] for what is none.
@@ -105,12 +96,5 @@ mod tests {
             "2026-02-28T23:00:00+00:00"
         );
         assert_eq!(parse_time("ü").to_rfc3339(), "0001-01-01T00:00:00+00:00");
-    }
-
-    #[test]
-    fn numbers_become_the_nearest_that_fits() {
-        assert_eq!(nearest::<i32>(i64::MAX), i32::MAX);
-        assert_eq!(nearest::<i32>(i64::MIN), i32::MIN);
-        assert_eq!(nearest::<i64>(i64::MAX), i64::MAX);
     }
 }
