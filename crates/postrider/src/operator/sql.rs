@@ -31,6 +31,15 @@ statements! { IN_BATCHES = "sql/batches.sql":
     CLEAN_BATCHES = "clean_batches",
 }
 
+#[cfg(feature = "kafka-consumer")]
+statements! { IN_CONSUMER = "sql/consumer.sql":
+    INBOX_KNOWN = "inbox_known",
+    INBOX_LETTER_ASKED = "inbox_letter_asked",
+    INBOX_APPLIED = "inbox_applied",
+    INBOX_LETTER_DONE = "inbox_letter_done",
+    INBOX_LETTER_FAILED = "inbox_letter_failed",
+}
+
 statements! { IN_DEAD_LETTERS = "sql/dead_letters.sql":
     DLQ_LIST = "dlq_list",
     DLQ_FILTER = "dlq_filter",
@@ -92,11 +101,6 @@ statements! { IN_INBOX = "sql/inbox.sql":
     FOLD_INBOX_BOOKS_FIND = "fold_inbox_books_find",
     FOLD_INBOX_BOOKS = "fold_inbox_books",
     FOLD_INBOX_BOOKS_DELETE = "fold_inbox_books_delete",
-    INBOX_KNOWN = "inbox_known",
-    INBOX_LETTER_ASKED = "inbox_letter_asked",
-    INBOX_APPLIED = "inbox_applied",
-    INBOX_LETTER_DONE = "inbox_letter_done",
-    INBOX_LETTER_FAILED = "inbox_letter_failed",
 }
 
 statements! { IN_JOBS = "sql/jobs.sql":
@@ -134,8 +138,18 @@ mod tests {
     use super::*;
     use crate::Outbox;
 
-    const FILES: [(&str, &[Statement]); 8] =
-        [IN_AUDIT, IN_BATCHES, IN_DEAD_LETTERS, IN_EVENTS, IN_INBOX, IN_JOBS, IN_LEDGER, IN_PAUSES];
+    const FILES: &[(&str, &[Statement])] = &[
+        IN_AUDIT,
+        IN_BATCHES,
+        #[cfg(feature = "kafka-consumer")]
+        IN_CONSUMER,
+        IN_DEAD_LETTERS,
+        IN_EVENTS,
+        IN_INBOX,
+        IN_JOBS,
+        IN_LEDGER,
+        IN_PAUSES,
+    ];
 
     fn dialects() -> Vec<Dialect> {
         vec![
