@@ -170,7 +170,7 @@ impl SqlStore for MysqlStore {
     /// Of a pool of the application, too: rows of other consumers are looked at, and not kept
     /// locked.
     const BEGIN_CLEAN_UP: &'static str = READ_COMMITTED;
-    const ROWS_MAX: u32 = TOLD_IDS_MAX;
+    const ENTRIES_MAX: u32 = TOLD_IDS_MAX;
 
     fn readers(&self) -> &MySqlPool {
         &self.pool

@@ -108,7 +108,7 @@ impl<S: SqlStore> Jobs for S {
     ) -> Result<Option<Job>> {
         let into = into.unwrap_or(outbox);
         let mut step = Step { tx: self.session().await?, outbox, into };
-        let stepped = job_step::step(&mut step, id, runner, chunk.min(S::ROWS_MAX)).await?;
+        let stepped = job_step::step(&mut step, id, runner, chunk.min(S::ENTRIES_MAX)).await?;
         step.tx.commit().await?;
         Ok(stepped)
     }

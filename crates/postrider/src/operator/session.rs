@@ -75,6 +75,8 @@ pub(crate) trait SqlStore: Send + Sync + 'static {
     const BEGIN_CLEAN_UP: &'static str = Self::BEGIN;
     /// Rows that one transaction writes at most.
     const ROWS_MAX: u32 = u32::MAX;
+    /// Entries that one step of a job acts on at most.
+    const ENTRIES_MAX: u32 = Self::ROWS_MAX;
     /// Time between two transactions of a clean-up, in which others get to write.
     const REST: Duration = Duration::ZERO;
     /// Writers append entries to the books of consumers, which are folded later.
