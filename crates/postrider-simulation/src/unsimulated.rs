@@ -90,7 +90,7 @@ impl Upkeep for SimulatedStore {
 }
 
 #[async_trait]
-impl Desk for SimulatedStore {
+impl OperatorStore for SimulatedStore {
     async fn books(&self, _: &Outbox) -> Result<Vec<Books>> {
         refused()
     }

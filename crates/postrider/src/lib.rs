@@ -50,6 +50,8 @@ mod job_runner;
 #[cfg(feature = "kafka-consumer")]
 pub mod kafka_consumer;
 mod lock;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod operator;
 mod outbox;
 pub mod store;
 

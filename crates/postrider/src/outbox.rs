@@ -70,19 +70,6 @@ impl Outbox {
     pub(crate) fn sql(&self, template: &'static str) -> AssertSqlSafe<String> {
         AssertSqlSafe(template.replace("{outbox}", &self.table))
     }
-}
-
-impl Outbox {
-    /// As [`Outbox::sql`], for a statement with a `{filter}` that others share.
-    pub(crate) fn sql_where(
-        &self,
-        template: &'static str,
-        filter: &'static str,
-    ) -> AssertSqlSafe<String> {
-        AssertSqlSafe(
-            template.replace("{filter}", filter.trim_end()).replace("{outbox}", &self.table),
-        )
-    }
 
     /// As [`Outbox::sql`], for a statement that copies to another outbox, `{child}`.
     pub(crate) fn sql_to(&self, child: &Self, template: &'static str) -> AssertSqlSafe<String> {

@@ -11,7 +11,6 @@ pub mod books_property;
 pub mod callers;
 pub mod claim;
 pub mod dead_letters;
-pub mod desk;
 pub mod duplicates;
 pub mod fan_out;
 pub mod faults;
@@ -22,6 +21,7 @@ pub mod jobs;
 pub mod lane_reads;
 pub mod lanes;
 pub mod locks;
+pub mod lookups;
 pub mod pauses;
 pub mod recovery;
 pub mod round_trip;
@@ -180,7 +180,7 @@ macro_rules! store_conformance {
             a_retention_without_end_removes_nothing,
             a_clean_up_from_several_relays_at_once_is_safe,
         ]);
-        $crate::store_cases!($store, desk: [
+        $crate::store_cases!($store, lookups: [
             statistics_add_up_from_the_books,
             the_oldest_age_is_that_of_the_oldest_live_event,
             a_live_row_deleted_by_hand_unbalances_the_books,
@@ -375,7 +375,6 @@ mod tests {
             include_str!("callers.rs"),
             include_str!("claim.rs"),
             include_str!("dead_letters.rs"),
-            include_str!("desk.rs"),
             include_str!("duplicates.rs"),
             include_str!("faults.rs"),
             include_str!("fencing.rs"),
@@ -385,6 +384,7 @@ mod tests {
             include_str!("fan_out.rs"),
             include_str!("lanes.rs"),
             include_str!("locks.rs"),
+            include_str!("lookups.rs"),
             include_str!("pauses.rs"),
             include_str!("recovery.rs"),
             include_str!("schema.rs"),

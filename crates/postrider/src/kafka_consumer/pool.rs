@@ -84,7 +84,7 @@ macro_rules! consumer_pool {
                 consumer: &str,
                 event_id: &str,
             ) -> Result<bool, sqlx::Error> {
-                crate::$module::is_known(tx, consumer, event_id).await
+                crate::operator::is_known(&mut **tx, consumer, event_id).await
             }
 
             async fn receive_dead(
@@ -99,14 +99,14 @@ macro_rules! consumer_pool {
                 tx: &mut Transaction<'static, $db>,
                 consumer: &str,
             ) -> Result<Option<InboxLetter>> {
-                crate::$module::asked_letter(tx, consumer).await
+                crate::operator::asked_letter(&mut **tx, consumer).await
             }
 
             async fn letter_handled(
                 tx: &mut Transaction<'static, $db>,
                 letter: &InboxLetter,
             ) -> Result<()> {
-                crate::$module::letter_handled(tx, letter).await
+                crate::operator::letter_handled(&mut **tx, letter).await
             }
 
             async fn letter_failed(
@@ -114,7 +114,7 @@ macro_rules! consumer_pool {
                 id: i64,
                 error: &str,
             ) -> Result<()> {
-                crate::$module::letter_failed(tx, id, error).await
+                crate::operator::letter_failed(&mut **tx, id, error).await
             }
 
             async fn clean_inbox(&self, inbox: &Inbox, chunk: u32) -> Result<InboxCleaned> {

@@ -10,9 +10,9 @@ use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
 use super::MysqlStore;
-use super::desk::audit;
 use super::settle::ids_json;
 use super::store::decode;
+use crate::operator::audit;
 use crate::store::{
     BlockedKey, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneOwner, LaneRead, LaneRow,
     LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of, up_to_limit,
@@ -40,7 +40,7 @@ impl Lanes for MysqlStore {
             .fetch_one(&mut *tx)
             .await?;
         let detail = format!("mode epoch {epoch}");
-        audit(&mut tx, operator, "set_claim", outbox.name(), &claim, &detail).await?;
+        audit(&mut *tx, operator, "set_claim", outbox.name(), &claim, &detail).await?;
         tx.commit().await?;
         mode_of(&claim, epoch)
     }
@@ -246,7 +246,7 @@ impl Lanes for MysqlStore {
             return Err(key.not_parked());
         }
         audit(
-            &mut tx,
+            &mut *tx,
             operator,
             "release_key",
             outbox.name(),

@@ -15,15 +15,11 @@ mod adopt_rules;
 mod append;
 mod batches;
 mod claim;
-mod desk;
 mod inbox;
-mod inboxes;
-mod jobs;
 mod lanes;
 mod lock;
-mod pauses;
+mod operator;
 mod schema;
-mod search;
 mod settle;
 mod store;
 mod time;
@@ -45,8 +41,6 @@ use writers::Writers;
 
 pub use append::{append, append_all};
 pub use inbox::{receive, receive_all, receive_dead};
-#[cfg(feature = "kafka-consumer")]
-pub(crate) use inboxes::{asked_letter, is_known, letter_failed, letter_handled};
 pub use lock::lock;
 
 /// Set on every connection of a relay. READ COMMITTED: REPEATABLE READ would lock the gaps between

@@ -3,7 +3,7 @@
 use chrono::{DateTime, NaiveDateTime, Utc};
 use sqlx::error::BoxDynError;
 use sqlx::mysql::{MySqlRow, MySqlTypeInfo, MySqlValueRef};
-use sqlx::{Decode, MySql, Row, Type};
+use sqlx::{ColumnIndex, Decode, MySql, Row, Type};
 
 use crate::store::time::from_parts;
 
@@ -14,14 +14,17 @@ pub(super) fn stored(time: DateTime<Utc>) -> NaiveDateTime {
 }
 
 /// A time.
-pub(super) fn time(row: &MySqlRow, column: usize) -> Result<DateTime<Utc>, sqlx::Error> {
+pub(super) fn time(
+    row: &MySqlRow,
+    column: impl ColumnIndex<MySqlRow>,
+) -> Result<DateTime<Utc>, sqlx::Error> {
     Ok(row.try_get::<Time, _>(column)?.0)
 }
 
 /// As [`time`], where the column may be NULL.
 pub(super) fn time_or_none(
     row: &MySqlRow,
-    column: usize,
+    column: impl ColumnIndex<MySqlRow>,
 ) -> Result<Option<DateTime<Utc>>, sqlx::Error> {
     Ok(row.try_get::<Option<Time>, _>(column)?.map(|time| time.0))
 }

@@ -13,11 +13,11 @@ use super::adopt_import::{import_letters, import_rows};
 use super::adopt_letters::{end_letters, forget_letters, mark_letters};
 use super::adopt_rules::check_rules;
 use super::append::millis;
-use super::desk::audit;
 use crate::adopt::{
     Adoption, Clauses, Field, Fitted, Kind, LetterField, columns_and_values, is_offset,
     prefix_of_name, trigger,
 };
+use crate::operator::audit;
 use crate::store::{
     Adopt, AdoptCursor, AdoptImport, AdoptStep, Finding, Result, Upkeep, adoption_findings,
     shared_identities,
@@ -124,7 +124,7 @@ impl Adopt for PostgresStore {
         }
         if step.taken > 0 {
             let taken = format!("{} taken", step.taken);
-            audit(&mut tx, import.operator, "outbox.adopt", outbox.name(), target, &taken).await?;
+            audit(&mut *tx, import.operator, "outbox.adopt", outbox.name(), target, &taken).await?;
         }
         tx.commit().await?;
         if matches!(cursor, AdoptCursor::Letters(_)) {

@@ -9,11 +9,11 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::{AssertSqlSafe, Postgres, Row};
 
 use super::PostgresStore;
-use super::desk::audit;
 use super::sessions::Session;
 use super::settle::settled;
 use super::store::{decode, observe_horizon};
 use super::time::time_or_none;
+use crate::operator::audit;
 use crate::store::{
     BlockedKey, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneOwner, LaneRead, LaneRow,
     LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of,
@@ -42,7 +42,7 @@ impl Lanes for PostgresStore {
             .fetch_one(&mut *tx)
             .await?;
         let detail = format!("mode epoch {epoch}");
-        audit(&mut tx, operator, "set_claim", outbox.name(), &claim, &detail).await?;
+        audit(&mut *tx, operator, "set_claim", outbox.name(), &claim, &detail).await?;
         tx.commit().await?;
         mode_of(&claim, epoch)
     }
@@ -260,7 +260,7 @@ impl Lanes for PostgresStore {
             return Err(key.not_parked());
         }
         audit(
-            &mut tx,
+            &mut *tx,
             operator,
             "release_key",
             outbox.name(),

@@ -13,15 +13,11 @@ mod adopt_letters;
 mod adopt_rules;
 mod append;
 mod batches;
-mod desk;
 mod inbox;
-mod inboxes;
-mod jobs;
 mod lanes;
 mod lock;
-mod pauses;
+mod operator;
 mod schema;
-mod search;
 mod sessions;
 mod settle;
 mod store;
@@ -43,8 +39,6 @@ use crate::store::{OldestRows, Result, begin};
 
 pub use append::{append, append_all};
 pub use inbox::{receive, receive_all, receive_dead};
-#[cfg(feature = "kafka-consumer")]
-pub(crate) use inboxes::{asked_letter, is_known, letter_failed, letter_handled};
 pub use lock::lock;
 
 /// Set on every connection of a relay. Its statements are few and known, and each has the index it

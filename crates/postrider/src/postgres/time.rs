@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use sqlx::error::BoxDynError;
 use sqlx::postgres::{PgRow, PgTypeInfo, PgValueFormat, PgValueRef};
-use sqlx::{Decode, Postgres, Row, Type};
+use sqlx::{ColumnIndex, Decode, Postgres, Row, Type};
 
 use crate::store::time::from_micros;
 
@@ -11,14 +11,17 @@ use crate::store::time::from_micros;
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
 
 /// A time.
-pub(super) fn time(row: &PgRow, column: usize) -> Result<DateTime<Utc>, sqlx::Error> {
+pub(super) fn time(
+    row: &PgRow,
+    column: impl ColumnIndex<PgRow>,
+) -> Result<DateTime<Utc>, sqlx::Error> {
     Ok(row.try_get::<Time, _>(column)?.0)
 }
 
 /// As [`time`], where the column may be NULL.
 pub(super) fn time_or_none(
     row: &PgRow,
-    column: usize,
+    column: impl ColumnIndex<PgRow>,
 ) -> Result<Option<DateTime<Utc>>, sqlx::Error> {
     Ok(row.try_get::<Option<Time>, _>(column)?.map(|time| time.0))
 }

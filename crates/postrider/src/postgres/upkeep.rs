@@ -4,15 +4,14 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::AssertSqlSafe;
 
 use super::PostgresStore;
 use super::append::millis;
-use super::search::bind_dlq;
+use crate::operator;
 use crate::store::{
     BOOKS_SUMMED_AFTER, CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, MovedLetter, OldestLetters,
-    Recovery, Result, Retention, Upkeep, end, fingerprints,
+    Recovery, Result, Retention, Upkeep, end,
 };
 use crate::{Dedupe, Outbox};
 
@@ -64,20 +63,7 @@ impl Upkeep for PostgresStore {
     }
 
     async fn fingerprint_dead_letters(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
-        let unseen = sqlx::query_as(outbox.sql(include_str!("sql/dlq_unseen.sql")))
-            .bind(i64::from(chunk))
-            .fetch_all(&self.pool)
-            .await?;
-        let (ids, kinds): (Vec<i64>, Vec<String>) = fingerprints(unseen)?.into_iter().unzip();
-        if ids.is_empty() {
-            return Ok(0);
-        }
-        let done = sqlx::query(outbox.sql(include_str!("sql/dlq_fingerprint.sql")))
-            .bind(ids)
-            .bind(kinds)
-            .execute(&self.pool)
-            .await?;
-        Ok(done.rows_affected())
+        operator::fingerprint_dead_letters(self, outbox, chunk).await
     }
 
     async fn oldest_dead_letters(
@@ -87,26 +73,7 @@ impl Upkeep for PostgresStore {
         after_id: i64,
         limit: u32,
     ) -> Result<OldestLetters> {
-        let window: Option<i64> =
-            sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_window.sql")))
-                .bind(after_id)
-                .bind(i64::MAX)
-                .bind(OldestLetters::WINDOW_ROWS)
-                .fetch_one(&self.pool)
-                .await?;
-        let Some(to) = window else { return Ok(OldestLetters::END) };
-        let conditions = include_str!("sql/dlq_filter.sql");
-        let sql = outbox.sql_where(include_str!("sql/dlq_oldest.sql"), conditions);
-        let rows = bind_dlq(sqlx::query(sql), filter)
-            .bind(after_id)
-            .bind(to)
-            .bind(i64::from(limit))
-            .fetch_all(&self.pool)
-            .await?;
-        let brief =
-            |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?));
-        let rows = rows.iter().map(brief).collect::<Result<_>>()?;
-        Ok(OldestLetters::found(rows, limit, to))
+        operator::oldest_dead_letters(self, outbox, filter, after_id, limit).await
     }
 
     async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
@@ -155,14 +122,8 @@ impl Upkeep for PostgresStore {
 }
 
 impl PostgresStore {
-    /// In one statement: people make jobs, so there are not many.
     async fn clean_jobs(&self, outbox: &Outbox, age: Duration) -> Result<u64> {
-        let cleaned = sqlx::query(include_str!("sql/clean_jobs.sql"))
-            .bind(outbox.name())
-            .bind(millis(age))
-            .execute(&self.pool)
-            .await?;
-        Ok(cleaned.rows_affected())
+        operator::clean_jobs(self, outbox, age).await
     }
 
     /// Deletes in chunks until a chunk is not full: each statement is short, and a lock is held for

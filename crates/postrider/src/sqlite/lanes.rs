@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use super::claim::decode;
 use super::claim::pairs;
-use super::desk::audit;
 use super::value::{number, required, text, time_or_none};
 use super::{On, SqliteStore, json};
 use crate::Outbox;
+use crate::operator::audit;
 use crate::store::{
     BlockedKey, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, LANES, Lane, LaneOwner, LaneRead,
     LaneRow, LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of, up_to_limit,
@@ -38,7 +38,7 @@ impl Lanes for SqliteStore {
             .await
             .on(self)?;
         let detail = format!("mode epoch {epoch}");
-        audit(&mut tx, operator, "set_claim", outbox.name(), &claim, &detail).await?;
+        audit(&mut *tx, operator, "set_claim", outbox.name(), &claim, &detail).await?;
         tx.commit().await.on(self)?;
         mode_of(&claim, epoch)
     }
@@ -262,7 +262,7 @@ impl Lanes for SqliteStore {
             return Err(key.not_parked());
         }
         audit(
-            &mut tx,
+            &mut *tx,
             operator,
             "release_key",
             outbox.name(),

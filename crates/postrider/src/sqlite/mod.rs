@@ -13,16 +13,12 @@ mod adopt;
 mod append;
 mod batches;
 mod claim;
-mod desk;
 mod inbox;
-mod inboxes;
-mod jobs;
 mod lanes;
 mod lock;
-mod pauses;
+mod operator;
 mod pool;
 mod schema;
-mod search;
 mod store;
 mod upkeep;
 mod value;
@@ -42,8 +38,6 @@ use crate::{ConnectOptions, StoreError};
 
 pub use append::{append, append_all};
 pub use inbox::{receive, receive_all, receive_dead};
-#[cfg(feature = "kafka-consumer")]
-pub(crate) use inboxes::{asked_letter, is_known, letter_failed, letter_handled};
 pub use lock::lock;
 pub(crate) use pool::pool_options;
 

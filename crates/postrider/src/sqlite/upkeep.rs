@@ -4,15 +4,12 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
 
-use super::search::bind_dlq;
-use super::value::required;
 use super::{On, ROWS_MAX, SqliteStore, json, minus};
+use crate::operator;
 use crate::store::{
     BOOKS_SUMMED_AFTER, CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, MovedLetter, OldestLetters,
-    Recovery, Result, Retention, Upkeep, fingerprints,
+    Recovery, Result, Retention, Upkeep,
 };
 use crate::{Dedupe, Outbox};
 
@@ -85,21 +82,7 @@ impl Upkeep for SqliteStore {
     }
 
     async fn fingerprint_dead_letters(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
-        let unseen = sqlx::query_as(outbox.sql(include_str!("sql/dlq_unseen.sql")))
-            .bind(chunk.min(ROWS_MAX))
-            .fetch_all(&self.readers)
-            .await
-            .on(self)?;
-        let kinds = fingerprints(unseen)?;
-        if kinds.is_empty() {
-            return Ok(0);
-        }
-        let done = sqlx::query(outbox.sql(include_str!("sql/dlq_fingerprint.sql")))
-            .bind(json(&kinds)?)
-            .execute(&self.writer)
-            .await
-            .on(self)?;
-        Ok(done.rows_affected())
+        operator::fingerprint_dead_letters(self, outbox, chunk).await
     }
 
     async fn oldest_dead_letters(
@@ -109,29 +92,7 @@ impl Upkeep for SqliteStore {
         after_id: i64,
         limit: u32,
     ) -> Result<OldestLetters> {
-        let window: Option<i64> =
-            sqlx::query_scalar(outbox.sql(include_str!("sql/dlq_window.sql")))
-                .bind(after_id)
-                .bind(i64::MAX)
-                .bind(OldestLetters::WINDOW_ROWS)
-                .fetch_one(&self.readers)
-                .await
-                .on(self)?;
-        let Some(to) = window else { return Ok(OldestLetters::END) };
-        let conditions = include_str!("sql/dlq_filter.sql");
-        let sql = outbox.sql_where(include_str!("sql/dlq_oldest.sql"), conditions);
-        let rows = bind_dlq(sqlx::query(sql), filter)
-            .bind(after_id)
-            .bind(to)
-            .bind(limit)
-            .fetch_all(&self.readers)
-            .await
-            .on(self)?;
-        let brief = |row: &SqliteRow| {
-            Ok((row.try_get(0)?, required(row, 1)?, row.try_get(2)?, row.try_get(3)?))
-        };
-        let rows = rows.iter().map(brief).collect::<Result<_>>()?;
-        Ok(OldestLetters::found(rows, limit, to))
+        operator::oldest_dead_letters(self, outbox, filter, after_id, limit).await
     }
 
     /// The triggers and settles keep the sums of a minute up themselves: writers are serial. So only
@@ -177,15 +138,8 @@ impl Upkeep for SqliteStore {
 }
 
 impl SqliteStore {
-    /// In one statement: people make jobs, so there are not many.
     async fn clean_jobs(&self, outbox: &Outbox, age: Duration) -> Result<u64> {
-        let cleaned = sqlx::query(include_str!("sql/clean_jobs.sql"))
-            .bind(outbox.name())
-            .bind(minus(age))
-            .execute(&self.writer)
-            .await
-            .on(self)?;
-        Ok(cleaned.rows_affected())
+        operator::clean_jobs(self, outbox, age).await
     }
 
     /// Deletes in chunks until a chunk is not full: each statement is short, and others write in

@@ -210,7 +210,7 @@ pub struct ImportEntry {
 }
 
 impl ImportEntry {
-    /// A dead letter with its payload, as [`Desk::dead_letter`](super::Desk::dead_letter) answers
+    /// A dead letter with its payload, as [`OperatorStore::dead_letter`](super::OperatorStore::dead_letter) answers
     /// it; `None` for one of a list.
     pub fn of(letter: DeadLetter) -> Option<Self> {
         Some(Self {

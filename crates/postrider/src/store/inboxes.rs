@@ -123,7 +123,6 @@ pub(crate) fn open_letter(
 }
 
 /// How many of the rows (consumer, identity, outcome) were applied and how many dead, by consumer.
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) fn leaving(rows: &[(String, String, String)]) -> BTreeMap<&str, (i64, i64)> {
     let mut counts: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
     for (consumer, _, outcome) in rows {

@@ -27,7 +27,7 @@ use crate::Outbox;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum JobWork {
-    /// Sends unresolved dead letters again, as [`Desk::retry`](super::Desk::retry) does.
+    /// Sends unresolved dead letters again, as [`OperatorStore::retry`](super::OperatorStore::retry) does.
     DlqRetry {
         /// Which; `resolved` is not looked at.
         filter: DlqFilter,

@@ -5,7 +5,7 @@
 //! | [`Schema`] | `migrate`, start-up | tables, versions |
 //! | [`Store`] | the relay's loop | leases, claim, settle, release |
 //! | [`Upkeep`] | one relay at a time | recovery, clean-up, folding of the books |
-//! | [`Desk`] | operators: CLI, REST, page | books, lists, dead letters, audit |
+//! | [`OperatorStore`] | operators: CLI, REST, page | books, lists, dead letters, audit |
 //! | [`Inboxes`] | operators, upkeep | books, clean-up and dead letters of consumers |
 //! | [`Jobs`] | operators, and who runs the jobs | bulk actions, step by step |
 //! | [`Pauses`] | operators, and every heartbeat | what is paused |
@@ -30,7 +30,6 @@ mod begin;
 mod books;
 mod claim;
 mod dead_letter;
-mod desk;
 mod grouping;
 mod horizon;
 mod inboxes;
@@ -41,8 +40,9 @@ mod lane_search;
 mod lanes;
 mod lease;
 mod listing;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod oldest;
+mod operator;
 mod pauses;
 mod schema;
 pub(crate) mod search;
@@ -72,14 +72,10 @@ pub use dead_letter::{
     GROUP_TYPES_MAX, ImportEntry, Imported, LetterBrief, ORIGINAL_HEADER, OldestLetters, Resent,
 };
 pub(crate) use dead_letter::{edited, resent};
-pub use desk::{Attempt, AuditEntry, AuditFilter, Desk, EventFilter, EventRecord, Identified};
-pub(crate) use desk::{parse_stored, refuse_acting_on, refuse_reopening};
 pub(crate) use grouping::{Bunch, Grouped, groups};
 pub use horizon::Horizon;
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
-pub(crate) use inboxes::leaving;
 pub use inboxes::{ConsumerBook, InboxCleaned, InboxLetter, Inboxes};
-pub(crate) use inboxes::{StoredLetter, open_letter};
+pub(crate) use inboxes::{StoredLetter, leaving, open_letter};
 pub use jobs::{
     CANARY_MAX, Canary, Job, JobFilter, JobState, JobWork, Jobs, NewJob, REPLAY_HEADER,
     REQUEST_KEY_MAX,
@@ -93,8 +89,12 @@ pub use lanes::{
 pub(crate) use lanes::{FoundLane, choose_lanes, mode_of};
 pub use lease::{Lease, RelayIdentity, RelayPulse};
 pub use listing::{COUNT_MAX, CountLimit, Counted, Listed, Page, SEARCH_BUDGET};
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) use oldest::{Oldest, OldestRows};
+pub use operator::{
+    Attempt, AuditEntry, AuditFilter, EventFilter, EventRecord, Identified, OperatorStore,
+};
+pub(crate) use operator::{parse_stored, refuse_acting_on, refuse_reopening};
 pub use pauses::{Pause, PauseKind, Pauses};
 pub use schema::{Schema, SchemaState, ServerFacts, versions};
 pub(crate) use schema::{leave_newer_tables, schema_verdict};
@@ -159,11 +159,21 @@ pub struct Capabilities {
 
 /// Everything that a database does for Postrider.
 pub trait Database:
-    Schema + Store + Lanes + Upkeep + Desk + Inboxes + Jobs + Pauses + Watch + Batches + Adopt
+    Schema + Store + Lanes + Upkeep + OperatorStore + Inboxes + Jobs + Pauses + Watch + Batches + Adopt
 {
 }
 impl<T> Database for T where
-    T: Schema + Store + Lanes + Upkeep + Desk + Inboxes + Jobs + Pauses + Watch + Batches + Adopt
+    T: Schema
+        + Store
+        + Lanes
+        + Upkeep
+        + OperatorStore
+        + Inboxes
+        + Jobs
+        + Pauses
+        + Watch
+        + Batches
+        + Adopt
 {
 }
 

@@ -1,1 +1,0 @@
-INSERT INTO postrider_audit (operator, action, outbox, target, detail) VALUES (?, ?, ?, ?, ?)

@@ -1,1 +1,0 @@
-SELECT entries FROM postrider_buffer_batches WHERE id = ?

@@ -1,1 +1,0 @@
-SELECT state FROM postrider_buffer_batches WHERE id = ?

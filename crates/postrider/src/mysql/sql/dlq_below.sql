@@ -1,4 +1,0 @@
--- The end of the next step of a search: below an id, rows.
-SELECT MIN(id), UTC_TIMESTAMP(6) FROM (
-    SELECT id FROM `{outbox}_dlq` FORCE INDEX (PRIMARY) WHERE id < ? ORDER BY id DESC LIMIT ?
-) AS step

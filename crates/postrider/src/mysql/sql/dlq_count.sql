@@ -1,1 +1,0 @@
-SELECT COUNT(*) FROM `{outbox}_dlq` FORCE INDEX (PRIMARY) WHERE {filter} AND id >= ? AND id < ?

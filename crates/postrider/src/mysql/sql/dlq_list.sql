@@ -1,9 +1,0 @@
--- Newest first, with ids from one to below another.
-SELECT id, original_id, event_id, request_id, aggregate_type, aggregate_id, event_type,
-    CAST(NULL AS CHAR) AS payload, headers, content_hash, reason, error_message, error_detail, failed_at, retry_count,
-    max_retries, redrive_count, event_created_at, resolved, resolved_at, resolved_by,
-    resolution_note, retried_as, created_at, updated_at, fingerprint,
-    CAST(LENGTH(payload) AS SIGNED) AS payload_bytes, expires_at
-FROM `{outbox}_dlq` FORCE INDEX (PRIMARY)
-WHERE {filter} AND id >= ? AND id < ?
-ORDER BY id DESC LIMIT ?

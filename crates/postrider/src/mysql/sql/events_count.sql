@@ -1,1 +1,0 @@
-SELECT COUNT(*) FROM `{outbox}` FORCE INDEX (PRIMARY) WHERE {filter} AND id >= ? AND id < ?

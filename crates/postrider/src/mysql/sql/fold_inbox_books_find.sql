@@ -1,2 +1,0 @@
--- Entries of consumers that have not committed are locked, and skipped.
-SELECT id FROM postrider_inbox_books WHERE id <= ? ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED

@@ -1,2 +1,0 @@
--- The job that was made under this key.
-SELECT id FROM postrider_jobs WHERE request_key = ?

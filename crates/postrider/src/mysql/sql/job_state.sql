@@ -1,1 +1,0 @@
-SELECT state FROM postrider_jobs WHERE id = ? FOR UPDATE

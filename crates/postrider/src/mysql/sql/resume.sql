@@ -1,1 +1,0 @@
-DELETE FROM postrider_pauses WHERE kind = ? AND name = ?

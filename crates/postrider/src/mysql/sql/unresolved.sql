@@ -1,1 +1,0 @@
-SELECT COUNT(*) FROM `{outbox}_dlq` WHERE resolved = 0

@@ -1,4 +1,0 @@
--- Oldest first, after $13 up to $14.
-SELECT id, event_id::text, octet_length(payload)::bigint FROM "{outbox}_archive"
-WHERE {filter} AND id > $13 AND id <= $14
-ORDER BY id LIMIT $15

@@ -1,1 +1,0 @@
-SELECT kind, entries FROM postrider_buffer_books WHERE buffer = $1

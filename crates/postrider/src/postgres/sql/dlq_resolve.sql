@@ -1,4 +1,0 @@
-UPDATE "{outbox}_dlq"
-SET resolved = true, resolved_at = now(), resolved_by = $2, resolution_note = $3, retried_as = $4,
-    updated_at = now()
-WHERE id = $1

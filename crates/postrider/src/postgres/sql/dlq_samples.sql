@@ -1,1 +1,0 @@
-SELECT id, reason, error_message FROM "{outbox}_dlq" WHERE id = ANY ($1)

@@ -1,3 +1,0 @@
--- $1 job, $2 runner, $3 state, $4 reason.
-UPDATE postrider_jobs SET state = $3, reason = $4, runner = NULL, updated_at = now()
-WHERE id = $1 AND runner = $2 AND state IN ('waiting', 'running', 'canary')

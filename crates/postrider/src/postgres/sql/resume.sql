@@ -1,1 +1,0 @@
-DELETE FROM postrider_pauses WHERE kind = $1 AND name = $2

@@ -1,1 +1,0 @@
-SELECT count(*) FROM "{outbox}_dlq" WHERE NOT resolved

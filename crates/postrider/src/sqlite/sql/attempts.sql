@@ -1,2 +1,0 @@
-SELECT attempt, failed_at, error, took_ms, relay_id FROM "{outbox}_attempts"
-WHERE event_id = $1 ORDER BY failed_at, attempt

@@ -1,6 +1,0 @@
--- $1 buffer, $2 time, $3 rows. A dead batch is kept until somebody imports it.
-DELETE FROM postrider_buffer_batches WHERE id IN (
-    SELECT id FROM postrider_buffer_batches
-    WHERE buffer = $1 AND recorded_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', $2)
-      AND state <> 'dead'
-    ORDER BY recorded_at LIMIT $3)

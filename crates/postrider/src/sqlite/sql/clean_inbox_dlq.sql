@@ -1,6 +1,0 @@
--- $1 age, $2 how many, $3 whose; NULL: of all. Only what somebody resolved.
-DELETE FROM postrider_inbox_dlq WHERE id IN (
-    SELECT id FROM postrider_inbox_dlq
-    WHERE resolved_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', $1)
-      AND ($3 IS NULL OR consumer = $3) ORDER BY id LIMIT $2
-)

@@ -1,3 +1,0 @@
-UPDATE postrider_inbox_dlq
-SET resolved_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), resolved_by = $1, resolution_note = $2, retry_asked_at = NULL
-WHERE id = $3

@@ -1,5 +1,0 @@
--- A canary that is complete is not awaited again: the operator has seen it.
-UPDATE postrider_jobs
-SET state = 'waiting', reason = NULL, runner = NULL, updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
-    canary_passed = canary_passed OR coalesce(done_count >= canary_count, false)
-WHERE id = $1
