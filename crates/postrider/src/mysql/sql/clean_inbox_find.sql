@@ -1,5 +1,5 @@
--- Age in ms; whose, twice, NULL: of all; how many. A message whose dead letter waits for somebody
--- stays known: the broker may bring it again.
+-- Age in ms; consumer, twice (NULL: all); maximum rows. The identity of a message with an
+-- unresolved dead letter is kept: the broker may send it again.
 SELECT i.consumer, i.event_id, i.outcome FROM postrider_inbox AS i FORCE INDEX (postrider_inbox_age)
 WHERE i.received_at < UTC_TIMESTAMP(6) - INTERVAL ? * 1000 MICROSECOND
   AND (? IS NULL OR i.consumer = ?)

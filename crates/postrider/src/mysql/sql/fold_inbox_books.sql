@@ -1,4 +1,4 @@
--- Entries (ids as JSON, locked by fold_inbox_books_find) into one per consumer.
+-- Sums up entries (ids as JSON, locked by fold_inbox_books_find) into one per consumer.
 INSERT INTO postrider_inbox_books
     (consumer, received_count, ignored_count, applied_count, dead_count)
 SELECT * FROM (

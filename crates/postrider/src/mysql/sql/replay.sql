@@ -1,6 +1,7 @@
--- The mark; ids in the archive with their identities, as JSON. Identity, request id and hash stay; the
--- trigger lets it pass because redrive_count is above zero, and tells the new ids. After a TRUNCATE or
--- a restore several archived events have the same id, so an id alone does not say which one is meant.
+-- The job id; archived row ids with their event ids, as JSON. The copy keeps event id, request id
+-- and hash; the trigger accepts it because redrive_count is above zero, and reports the new row
+-- ids. After a TRUNCATE or a restore several archived events may share a row id, so the row id
+-- alone does not identify one.
 INSERT INTO `{child}` (
     event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
     content_hash, redrive_count

@@ -1,6 +1,6 @@
--- $1 age in ms, $2 how many, $3 whose; NULL: of all. Forgets identities and books what left, in one
--- transaction. A message whose dead letter waits for somebody stays known: the broker may bring it
--- again.
+-- $1 age in ms, $2 maximum rows, $3 consumer (NULL: all). Deletes identities and counts them in the
+-- ledger, in one transaction. The identity of a message with an unresolved dead letter is kept: the
+-- broker may send it again.
 WITH forgotten AS (
     DELETE FROM postrider_inbox WHERE ctid = ANY (ARRAY(
         SELECT i.ctid FROM postrider_inbox AS i

@@ -1,3 +1,4 @@
--- $1 outbox, $2 milliseconds. Only what is done; a job that stopped or failed can still be resumed.
+-- $1 outbox, $2 age in ms. Only jobs that are done: one that stopped or failed can still be
+-- resumed.
 DELETE FROM postrider_jobs
 WHERE outbox = $1 AND state = 'done' AND updated_at < now() - $2 * interval '1 millisecond'

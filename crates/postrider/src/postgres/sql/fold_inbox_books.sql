@@ -1,5 +1,5 @@
--- $1 entries up to this id, $2 how many. Entries into one per consumer, in one transaction, so that a
--- reader's snapshot has each exactly once.
+-- $1 largest id of the entries, $2 maximum entries. Sums up entries into one per consumer, in one
+-- transaction, so that a reader's snapshot has each exactly once.
 WITH taken AS (
     DELETE FROM postrider_inbox_books WHERE id = ANY (ARRAY(
         SELECT id FROM postrider_inbox_books WHERE id <= $1

@@ -1,6 +1,6 @@
--- Ids with identities. Where these events are: in the outbox, or dead letters. The rest is delivered.
--- After ids were given out again, another event may have the id; an identity is NULL where an older
--- program did not note it.
+-- Row ids with event ids. Counts these events in the outbox and in the dead letters; the rest is
+-- delivered. After ids were assigned again, another event may have the row id; an event id is NULL
+-- if an older program did not store it.
 SELECT
     (SELECT count(*) FROM json_each($1) AS d
         CROSS JOIN "{outbox}" AS o

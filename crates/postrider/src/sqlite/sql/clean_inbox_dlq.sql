@@ -1,4 +1,4 @@
--- $1 age, $2 how many, $3 whose; NULL: of all. Only what somebody resolved.
+-- $1 age, $2 maximum rows, $3 consumer (NULL: all). Resolved dead letters only.
 DELETE FROM postrider_inbox_dlq WHERE id IN (
     SELECT id FROM postrider_inbox_dlq
     WHERE resolved_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', $1)

@@ -1,5 +1,5 @@
--- $1 age, $2 how many, $3 whose; NULL: of all. A message whose dead letter waits for somebody stays
--- known: the broker may bring it again.
+-- $1 age, $2 maximum rows, $3 consumer (NULL: all). The identity of a message with an unresolved
+-- dead letter is kept: the broker may send it again.
 SELECT i.consumer, i.event_id, i.outcome FROM postrider_inbox AS i
 WHERE i.received_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', $1)
   AND ($3 IS NULL OR i.consumer = $3)

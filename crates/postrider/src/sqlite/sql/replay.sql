@@ -1,6 +1,6 @@
--- $1 ids in the archive with their identities, $2 the mark. Identity, request id and hash stay; the
--- trigger lets it pass because redrive_count is above zero. After a restore several archived events
--- have the same id, so an id alone does not say which one is meant.
+-- $1 archived row ids with their event ids, $2 the job id. The copy keeps event id, request id and
+-- hash; the trigger accepts it because redrive_count is above zero. After a restore several
+-- archived events may share a row id, so the row id alone does not identify one.
 INSERT INTO "{child}" (
     event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
     content_hash, redrive_count
