@@ -1,4 +1,4 @@
-//! House-keeping.
+//! Maintenance.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -155,7 +155,7 @@ impl Upkeep for PostgresStore {
 }
 
 impl PostgresStore {
-    /// In one statement: people make jobs, so there are not many.
+    /// Deletes in one statement: jobs are created by people, so there are few.
     async fn clean_jobs(&self, outbox: &Outbox, age: Duration) -> Result<u64> {
         let cleaned = sqlx::query(include_str!("sql/clean_jobs.sql"))
             .bind(outbox.name())
@@ -189,7 +189,8 @@ impl PostgresStore {
         }
     }
 
-    /// Retention by DROP. A relay that does not own the tables leaves it to the chunked delete.
+    /// Applies the retention with DROP. If the relay does not own the tables, the chunked delete
+    /// does it.
     async fn drop_archive_partitions(&self, outbox: &Outbox, age: Duration) -> Result<()> {
         let partitions: Vec<String> =
             sqlx::query_scalar(outbox.sql(include_str!("sql/archive_partitions.sql")))

@@ -1,5 +1,5 @@
-//! Reading values of any type: SQLite checks neither types nor that text is UTF-8, and one odd row
-//! must not fail the read of its neighbours.
+//! Reads values of any type: SQLite checks neither types nor that text is UTF-8, and one odd row
+//! must not fail the read of other rows.
 
 use chrono::{DateTime, Utc};
 use sqlx::sqlite::SqliteRow;
@@ -9,20 +9,20 @@ use crate::store::time::from_parts;
 
 type Result<T> = std::result::Result<T, sqlx::Error>;
 
-/// Text as a program in another language wrote it; bytes that are not UTF-8 are replaced.
-/// [`defect`] tells of them.
+/// Reads text as another program wrote it; bytes that are not UTF-8 are replaced. [`defect`]
+/// reports them.
 pub(super) fn text(row: &SqliteRow, column: usize) -> Result<Option<String>> {
     let bytes: Option<&[u8]> = row.try_get_unchecked(column)?;
     Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
 }
 
-/// As [`text`], where the column is never NULL.
+/// Like [`text`], for a column that is never NULL.
 pub(super) fn required(row: &SqliteRow, column: usize) -> Result<String> {
     Ok(text(row, column)?.unwrap_or_default())
 }
 
-/// What is wrong with the texts in these columns, if anything: a text that was replaced in part is
-/// not to be delivered.
+/// Returns a description of what is wrong with the texts in these columns, if anything: a text that
+/// was partly replaced must not be delivered.
 pub(super) fn defect(row: &SqliteRow, columns: &[(usize, &str)]) -> Result<Option<String>> {
     let mut found = Vec::new();
     for (column, name) in columns {
@@ -34,12 +34,12 @@ pub(super) fn defect(row: &SqliteRow, columns: &[(usize, &str)]) -> Result<Optio
     Ok((!found.is_empty()).then(|| found.join("; ")))
 }
 
-/// A whole number, or the nearest that fits; 0 where it is none.
+/// Reads a whole number, or the nearest that fits; 0 if the value is not a number.
 pub(super) fn number<T: TryFrom<i64>>(row: &SqliteRow, column: usize) -> Result<T> {
     Ok(nearest(number_or_none::<i64>(row, column)?.unwrap_or(0)))
 }
 
-/// As [`number`], where the column may be NULL.
+/// Like [`number`], for a column that may be NULL.
 pub(super) fn number_or_none<T: TryFrom<i64>>(row: &SqliteRow, column: usize) -> Result<Option<T>> {
     let value = row.try_get_raw(column)?;
     if value.is_null() {
@@ -53,7 +53,7 @@ pub(super) fn number_or_none<T: TryFrom<i64>>(row: &SqliteRow, column: usize) ->
     Ok(Some(nearest(found)))
 }
 
-/// The number in the wanted type; types here are narrower, never wider.
+/// Converts the number to the wanted type; types here are narrower, never wider.
 fn nearest<T: TryFrom<i64>>(number: i64) -> T {
     let narrow = number.clamp(i64::from(i32::MIN), i64::from(i32::MAX));
     let fits = T::try_from(number).or_else(|_| T::try_from(narrow)).or_else(|_| T::try_from(0));
@@ -63,17 +63,18 @@ fn nearest<T: TryFrom<i64>>(number: i64) -> T {
     }
 }
 
-/// A time as the tables hold it; see [`crate::store::time`] for what is none.
+/// Reads a time as stored in the tables; [`crate::store::time`] describes how invalid ones are
+/// handled.
 pub(super) fn time(row: &SqliteRow, column: usize) -> Result<DateTime<Utc>> {
     Ok(time_or_none(row, column)?.unwrap_or_else(|| from_parts((1, 1, 1), (0, 0, 0, 0))))
 }
 
-/// As [`time`], where the column may be NULL.
+/// Like [`time`], for a column that may be NULL.
 pub(super) fn time_or_none(row: &SqliteRow, column: usize) -> Result<Option<DateTime<Utc>>> {
     Ok(text(row, column)?.map(|text| parse_time(&text)))
 }
 
-/// `2026-01-31T12:00:00.000Z`, part by part: SQLite takes the 31st of February and the 24th hour.
+/// Parses `2026-01-31T12:00:00.000Z` part by part: SQLite accepts the 31st of February and hour 24.
 fn parse_time(text: &str) -> DateTime<Utc> {
     let part = |from: usize, to: usize| -> u32 {
         text.get(from..to).and_then(|digits| digits.parse().ok()).unwrap_or(0)
