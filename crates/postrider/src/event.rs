@@ -56,7 +56,7 @@ pub enum Status {
     Completed,
     /// The last attempt failed; it is tried again when due.
     Failed,
-    /// All attempts failed; the row stays here only while the dead-letter table cannot take it.
+    /// It was given up; the row stays here only while the dead-letter table cannot take it.
     DeadLetter,
 }
 
@@ -293,7 +293,7 @@ pub struct Event {
     pub redrive_count: i32,
     /// How often a relay died while it held this event. Owned by recovery.
     pub crash_count: i32,
-    /// When the last attempt failed, on the database's clock.
+    /// When a delivery last failed, whether it spent an attempt or not, on the database's clock.
     pub last_failed_at: Option<DateTime<Utc>>,
     /// When the event was claimed, on the database's clock.
     pub claimed_at: DateTime<Utc>,

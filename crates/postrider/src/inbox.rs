@@ -99,7 +99,7 @@ pub struct DeadMessage<'a> {
     pub headers: &'a BTreeMap<String, String>,
     /// Its body.
     pub payload: &'a [u8],
-    /// Reason why the message cannot be handled. Cut to 1,000 characters.
+    /// Reason why the message cannot be processed. Cut to 1,000 characters.
     pub error: &'a str,
 }
 

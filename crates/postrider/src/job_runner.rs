@@ -18,7 +18,8 @@ const CHUNK: u32 = 500;
 const STEPS_PER_SECOND: u32 = 4;
 /// Wait between checks of the canary.
 const CANARY_LOOK: Duration = Duration::from_millis(500);
-/// Waits between repeats of a step that failed temporarily: the first, doubled up to the second.
+/// Waits between repeats of a step that failed temporarily: the first one, doubled up to the
+/// longest.
 const REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// Time for which such a step is repeated before the runner gives up the job.
 const REPEAT_FOR: Duration = Duration::from_secs(60);

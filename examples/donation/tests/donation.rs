@@ -151,7 +151,7 @@ async fn what_no_donation_can_be_is_refused_and_changes_nothing(site: Site) {
 
 async fn a_repeated_request_is_answered_with_the_first_result(site: Site) {
     let service = with_members(&site).await;
-    // A failed notification never touches the donation.
+    // A failed notification never affects the donation.
     site.webhook.answer(Answer::status(400));
     let first = donate(&service, &donation("r-1", 60)).await;
     assert_eq!((first.status, first.headers["idempotency-replayed"].as_str()), (200, "false"));

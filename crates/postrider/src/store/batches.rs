@@ -18,7 +18,7 @@ use crate::{NewEvent, Outbox, StoreError};
 /// twice.
 pub const BATCHES_KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// Longest name of a buffer.
+/// Maximum number of characters in a buffer's name.
 pub const BUFFER_NAME_CHARS_MAX: usize = 40;
 
 /// The decision about a batch. A batch that is not recorded is undecided: it may still be saved.
@@ -235,7 +235,7 @@ impl BatchBook {
     }
 }
 
-/// The database's side of buffers.
+/// The database operations of buffers.
 #[async_trait]
 pub trait Batches: Send + Sync {
     /// Checks that entries can be written to the target. The error names what is missing: the

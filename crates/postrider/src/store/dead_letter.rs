@@ -321,7 +321,7 @@ pub enum Imported {
     Known,
 }
 
-/// Dead letters from the oldest on, without their payloads.
+/// A page of dead letters, oldest first, without their payloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OldestLetters {
     /// Oldest first; empty if none of the rows that were read matches.

@@ -146,7 +146,7 @@ impl StoreKind {
 pub struct Capabilities {
     /// Two transactions may append at the same time, so that ids can commit out of order.
     pub concurrent_writers: bool,
-    /// A repeated `request_id` in a plain `INSERT` is skipped; otherwise the statement fails (1062).
+    /// A plain `INSERT` with a repeated `request_id` is skipped; otherwise it fails (1062).
     pub skips_duplicates: bool,
     /// A repeat that another transaction committed in the meantime fails with 40001 under
     /// REPEATABLE READ and above.

@@ -67,7 +67,7 @@ impl Composition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
+    /// No problem.
     Ok,
     /// It works, but an operator should look at it.
     Warning,
@@ -90,7 +90,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Creates a finding that is as it should be.
+    /// Creates a finding without a problem.
     pub fn ok(subject: impl Into<String>, finding: impl Into<String>) -> Self {
         Self { verdict: Verdict::Ok, subject: subject.into(), finding: finding.into(), cure: None }
     }
