@@ -19,8 +19,7 @@ pub struct MovedBatch {
 }
 
 impl MovedBatch {
-    /// Returns the valid entries, and the invalid fields: not text, or not an integer of at least
-    /// 0.
+    /// Returns the valid entries, and the invalid fields: not text, or not a non-negative integer.
     pub fn entries(&self) -> (Vec<BatchEntry>, Vec<(&[u8], String)>) {
         let (mut entries, mut unfit) = (Vec::new(), Vec::new());
         for (field, value) in &self.fields {
