@@ -1,4 +1,4 @@
-//! Who acts beside the relays: writers, and what goes wrong.
+//! Actors besides the relays: writers, and faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use crate::database::{Database, Row, Transaction};
 use crate::scenario::HorizonKind;
 use crate::world::{Behaviour, EVENTS, State, World};
 
-/// Outages per destination: fewer than an event has attempts, because each may charge one.
+/// Maximum number of outages per destination: fewer than an event has attempts, because each may
+/// charge one.
 const OUTAGES_MAX: u64 = 3;
 
 /// Begins and ends transactions, one after the other.
@@ -53,14 +54,14 @@ fn begin(world: &World) -> u64 {
     name
 }
 
-/// Takes an id for an event that others see after the commit.
+/// Takes an id for an event that becomes visible at the commit.
 fn insert(world: &World, name: u64) {
     let (now, scenario) = (world.now(), &world.scenario);
     let state = &mut *world.state();
     state.numbers += 1;
     let number = state.numbers;
     let key = match scenario.mixed_keys && state.random.random_bool(0.6) {
-        // Several events of a key in one batch.
+        // Reuses the last key, so that a batch has several events of one key.
         true => state.last_key,
         false => state.random.random_range(0..scenario.keys),
     };
@@ -77,7 +78,7 @@ fn insert(world: &World, name: u64) {
     let behaviour = behaviour(state, world, number);
     state.behaviours.insert(number, behaviour);
     let Ok(table) = state.database.table(EVENTS) else { return };
-    // A transaction that the server rolled back by itself takes nothing more.
+    // A transaction that the server rolled back by itself accepts no more events.
     if !table.open.iter().any(|open| open.name == name) {
         return;
     }
@@ -98,7 +99,7 @@ fn behaviour(state: &mut State, world: &World, number: u64) -> Behaviour {
             behaviour.failures = state.random.random_range(1..=3);
         }
     }
-    // The killers are among the first events.
+    // The events that kill relays are among the first.
     behaviour.kills = usize::try_from(number).is_ok_and(|number| number <= scenario.killers);
     behaviour
 }
@@ -132,7 +133,7 @@ fn end(world: &World, name: u64, commits: bool) {
     state.checker.note(now, || format!("commit {ids:?}"));
 }
 
-/// One destination goes down and comes back, a few times.
+/// Takes one destination down and up again, a few times.
 pub(crate) async fn break_destination(world: Arc<World>, place: usize) {
     for outage in 1..=OUTAGES_MAX {
         sleep(world.time_between(500, 30_000)).await;
@@ -144,14 +145,14 @@ pub(crate) async fn break_destination(world: Arc<World>, place: usize) {
     }
 }
 
-/// The server restarts, or comes back with an older state.
+/// Restarts the server, or brings it back with an older state.
 pub(crate) async fn break_server(world: Arc<World>) {
     loop {
         sleep(world.time_between(3_000, 30_000)).await;
         let backup: Option<Database> =
             world.scenario.rewinds.then(|| world.state().database.clone());
         sleep(world.time_between(100, 8_000)).await;
-        // Longer than a look at the horizon counts: no server fails over faster.
+        // Longer than an observation of the horizon remains valid: no server fails over faster.
         let away = world.time_between(100, 4_000);
         let rewinds = backup.is_some() && world.draw(0.5);
         let now = world.now();
@@ -168,7 +169,7 @@ pub(crate) async fn break_server(world: Arc<World>) {
 fn rewind(state: &mut State, mut backup: Database) {
     state.checker.taken_back(backup.commits);
     for (outbox, table) in &mut backup.tables {
-        // Also prepared ones: the server that had them is gone.
+        // Including prepared ones: the server that had them is gone.
         table.open.clear();
         for ((of, number), known) in &mut state.checker.known {
             if of == outbox {
@@ -177,7 +178,7 @@ fn rewind(state: &mut State, mut backup: Database) {
             }
         }
     }
-    // Commits go on being numbered in the order in which they happen.
+    // Commits are still numbered in the order in which they happen.
     backup.commits = state.database.commits;
     backup.transactions = state.database.transactions;
     backup.starts = state.database.starts + 1;
@@ -185,7 +186,7 @@ fn rewind(state: &mut State, mut backup: Database) {
     state.timeline += 1;
 }
 
-/// Whether transactions may overlap.
+/// Returns the number of writers: 1 if transactions may not overlap.
 pub(crate) fn writers_of(world: &World) -> usize {
     match world.scenario.horizon {
         HorizonKind::OneWriter => 1,

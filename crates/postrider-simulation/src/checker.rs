@@ -1,4 +1,4 @@
-//! The promises, checked as things happen.
+//! Checks the promises of the relay as events happen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,35 +7,35 @@ use crate::database::{Number, Time};
 /// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which one.
+    /// Name of the promise.
     pub promise: &'static str,
-    /// What was seen.
+    /// Description of what was observed.
     pub seen: String,
 }
 
-/// What is known of an event in one outbox.
+/// The checker's knowledge of an event in one outbox.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Known {
     pub(crate) id: i64,
     pub(crate) key: usize,
-    /// The number of its commit; `None` while its transaction is open, and after a rollback.
+    /// Number of its commit; `None` while its transaction is open, and after a rollback.
     pub(crate) commit: Option<u64>,
-    /// Taken back by the database itself, with everything after a moment in the past.
+    /// The database itself rolled it back, with everything after a moment in the past.
     pub(crate) taken_back: bool,
     pub(crate) received: u32,
     pub(crate) dead: bool,
-    /// Its dead letter was taken back: what followed it may be on its way already.
+    /// Its dead letter was rolled back; the events behind it may be in flight already.
     pub(crate) revived: bool,
-    /// Who got the answer that it was delivered: the registration, if nothing excuses a repeat.
+    /// The relay registration that received the answer "delivered", if nothing excuses a repeat.
     pub(crate) answered: Option<String>,
-    /// Repeats that have a cause of their own.
+    /// Number of repeats that have a cause of their own.
     pub(crate) excuses: u32,
     /// Outages in which a failure was charged to it.
     pub(crate) charged_in: BTreeSet<u64>,
 }
 
 impl Known {
-    /// Committed, and neither received nor dead.
+    /// Returns whether it is committed, and neither received nor dead.
     fn is_due(&self) -> bool {
         let gone = self.taken_back || self.dead || self.revived;
         self.commit.is_some() && self.received == 0 && !gone
@@ -49,7 +49,7 @@ pub struct Counts {
     pub committed: u64,
     /// Events that arrived, each counted once.
     pub delivered: u64,
-    /// Copies beyond the first.
+    /// Copies of an event beyond the first.
     pub duplicates: u64,
     /// Dead letters.
     pub dead: u64,
@@ -62,7 +62,7 @@ pub struct Counts {
 #[derive(Debug, Default)]
 pub(crate) struct Checker {
     pub(crate) known: BTreeMap<(String, Number), Known>,
-    /// Events of a key, by outbox.
+    /// Events of each key, by outbox.
     pub(crate) of_key: BTreeMap<(String, usize), Vec<Number>>,
     pub(crate) keeps_order: bool,
     pub(crate) violation: Option<Violation>,
@@ -76,7 +76,7 @@ impl Checker {
         self.violation.get_or_insert(Violation { promise, seen });
     }
 
-    /// Part of the fingerprint, and of the trace where one is kept.
+    /// Adds to the fingerprint, and to the trace if there is one.
     pub(crate) fn note(&mut self, now: Time, what: impl FnOnce() -> String) {
         let what = what();
         for byte in what.bytes() {
@@ -102,7 +102,7 @@ impl Checker {
         self.known.entry((outbox.to_owned(), number)).or_default()
     }
 
-    /// An event arrives: at the sink, or as a copy in the outbox of a branch.
+    /// Notes that an event arrived at the sink, or as a copy in the outbox of a branch.
     pub(crate) fn received(&mut self, now: Time, outbox: &str, number: Number) {
         let event = self.known(outbox, number).clone();
         let nth = event.received + 1;
@@ -124,7 +124,7 @@ impl Checker {
         }
         let of_key = self.of_key.get(&(outbox.to_owned(), event.key)).into_iter().flatten();
         let others = of_key.filter_map(|other| self.known.get(&(outbox.to_owned(), *other)));
-        // Whoever could read this event could read the other one.
+        // A relay that could read this event could also read the other one.
         let passed = others
             .filter(|other| other.is_due() && other.id < event.id && other.commit < event.commit)
             .map(|other| other.id)
@@ -135,7 +135,7 @@ impl Checker {
         }
     }
 
-    /// The database forgot everything after a commit.
+    /// Notes that the database lost everything after a commit.
     pub(crate) fn taken_back(&mut self, commits: u64) {
         for known in self.known.values_mut() {
             known.taken_back |= known.commit.is_some_and(|commit| commit > commits);
@@ -143,7 +143,7 @@ impl Checker {
                 known.taken_back = true;
             }
             known.answered = None;
-            // What was under way then may come again.
+            // Events that were in flight at that time may be repeated.
             known.excuses += 1;
             known.charged_in.clear();
         }

@@ -11,7 +11,7 @@ use postrider::{Event, StoreError};
 /// Time since the start of the run, on the database's clock.
 pub(crate) type Time = Duration;
 
-/// Numbers the events of a run; the identity of an event holds it.
+/// Number of an event in a run; the event id contains it.
 pub(crate) type Number = u64;
 
 /// A live row.
@@ -51,7 +51,7 @@ impl Row {
         }
     }
 
-    /// Gives the row back to whoever claims it next.
+    /// Frees the row for the next claim.
     pub(crate) fn free(&mut self, due_at: Time) {
         self.processing = false;
         self.locked_by = None;
@@ -70,7 +70,7 @@ pub(crate) struct Transaction {
     pub(crate) name: u64,
     pub(crate) rows: Vec<(i64, Row)>,
     pub(crate) prepared: bool,
-    /// The server was restarted since.
+    /// The server has been restarted since.
     pub(crate) recovered: bool,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Table {
     pub(crate) open: Vec<Transaction>,
     pub(crate) lanes: Vec<LaneRecord>,
     pub(crate) parked: BTreeSet<Key>,
-    /// The ledger: rows that were committed, and those that left.
+    /// The ledger: rows that were committed, and rows that left.
     pub(crate) appended: u64,
     pub(crate) delivered: u64,
     pub(crate) dead: BTreeSet<Number>,
@@ -118,7 +118,7 @@ impl Table {
         self.last_id
     }
 
-    /// The row that a settle is about, if it is still the same and the relay's or nobody's.
+    /// Returns the row to settle, if it is unchanged and the relay holds it or no relay does.
     pub(crate) fn held(
         &mut self,
         lease: &Lease,
@@ -136,7 +136,7 @@ impl Table {
     }
 }
 
-/// A relay that registered.
+/// A registered relay.
 #[derive(Debug, Clone)]
 pub(crate) struct Registered {
     pub(crate) epoch: i64,
@@ -150,10 +150,10 @@ pub(crate) struct Registered {
 pub(crate) struct Database {
     pub(crate) tables: BTreeMap<String, Table>,
     pub(crate) relays: BTreeMap<String, Registered>,
-    /// Transactions and commits are numbered.
+    /// Counters that number transactions and commits.
     pub(crate) transactions: u64,
     pub(crate) commits: u64,
-    /// Server starts: what a prepared transaction is called depends on it.
+    /// Number of server starts, on which the name of a prepared transaction depends.
     pub(crate) starts: u64,
 }
 
@@ -163,7 +163,7 @@ impl Database {
         self.tables.get_mut(outbox).ok_or_else(missing)
     }
 
-    /// Every write of a relay checks this in its transaction.
+    /// Checks the lease. Every write of a relay does so in its transaction.
     pub(crate) fn check_lease(&self, lease: &Lease) -> Result<(), StoreError> {
         match self.relays.get(&lease.relay_id) {
             Some(relay) if relay.epoch == lease.epoch && !relay.fenced => Ok(()),
@@ -171,7 +171,7 @@ impl Database {
         }
     }
 
-    /// A session ends with the server that it was made with.
+    /// Checks that the server has not been restarted since the session began.
     pub(crate) fn check_session(&self, starts: u64) -> Result<(), StoreError> {
         match self.starts == starts {
             true => Ok(()),
@@ -196,18 +196,18 @@ impl Database {
         self.relays.iter().map(pulse).collect()
     }
 
-    /// What open transactions of a table are called in the server's list of locks.
+    /// Returns the names of a table's open transactions in the server's list of locks.
     pub(crate) fn writers(&self, outbox: &str) -> BTreeSet<String> {
         let Some(table) = self.tables.get(outbox) else { return BTreeSet::new() };
         let name = |open: &Transaction| match open.recovered {
-            // As PostgreSQL calls what it found prepared when it started.
+            // PostgreSQL's name for a transaction that it found prepared at its start.
             true => format!("-1/{}", open.name),
             false => format!("3/{}", open.name),
         };
         table.open.iter().filter(|open| !open.rows.is_empty()).map(name).collect()
     }
 
-    /// The server stops and comes back: what was open and not prepared is rolled back.
+    /// Restarts the server: open transactions that are not prepared are rolled back.
     pub(crate) fn restart(&mut self) {
         self.starts += 1;
         for table in self.tables.values_mut() {
@@ -217,12 +217,12 @@ impl Database {
     }
 }
 
-/// The identity of an event.
+/// Returns the event id for a number.
 pub(crate) fn identity(number: Number) -> String {
     uuid::Uuid::from_u128(u128::from(number)).to_string()
 }
 
-/// The number in an identity.
+/// Returns the number in an event id.
 pub(crate) fn number_of(event_id: &str) -> Number {
     let id = uuid::Uuid::parse_str(event_id).unwrap_or_default();
     Number::try_from(id.as_u128()).unwrap_or_default()
@@ -232,7 +232,7 @@ pub(crate) fn key_of(key: usize) -> Key {
     Key { aggregate_type: "key".to_owned(), aggregate_id: key.to_string() }
 }
 
-/// Keys are spread so that two may share a lane.
+/// Returns the lane of a key. Keys are spread so that two may share a lane.
 pub(crate) fn lane_of(key: usize) -> u8 {
     u8::try_from(key * 29 / 2 % usize::from(LANES)).unwrap_or_default()
 }
@@ -241,7 +241,7 @@ fn at(time: Time) -> DateTime<Utc> {
     DateTime::UNIX_EPOCH + time
 }
 
-/// The event as a claim or read answers it.
+/// Builds the event that a claim or read returns.
 pub(crate) fn event_of(id: i64, row: &Row, now: Time) -> Event {
     let key = key_of(row.key);
     Event {

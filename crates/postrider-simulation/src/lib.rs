@@ -1,10 +1,10 @@
 //! Deterministic simulation of the relay.
 //!
-//! The relay's own code (claim modes `rows` and `lanes`, policy, breaker, lease, settling) runs on a
-//! simulated database and sink, with a clock that jumps to whatever happens next. One seed draws what
-//! happens: commits out of order, failures, outages, kills, lost answers, restarts. While it runs, a
-//! checker keeps the promises of the README. A seed that breaks one is run again with less and less,
-//! and the smallest run that still fails is shown.
+//! The relay's own code (claim modes `rows` and `lanes`, policy, breaker, lease, settling) runs on
+//! a simulated database and sink, with a clock that jumps to the next event. One seed determines
+//! what happens: commits out of order, failures, outages, kills, lost answers, restarts. During the
+//! run, a checker checks the promises of the README. If a seed breaks one, smaller and smaller runs
+//! are tried, and the smallest run that still fails is shown.
 
 mod actors;
 mod alerts;
@@ -22,7 +22,7 @@ pub use checker::{Counts, Violation};
 pub use run::{Failed, MODES, run};
 pub use scenario::{HorizonKind, Scenario};
 
-/// Makes a run that failed smaller as long as it fails, and runs the smallest with a trace.
+/// Shrinks a failed run as long as it still fails, and runs the smallest with a trace.
 pub fn shrink(failed: &Failed) -> Box<Failed> {
     let mut smallest = failed.scenario.clone();
     let fails = |scenario: &Scenario| run(scenario, false).is_err();

@@ -12,31 +12,31 @@ use postrider_simulation::{Counts, Failed, MODES, Scenario, Violation, run, shri
 /// Runs the relay on a simulated database, sink and clock, once per seed, and checks its promises.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Seeds to run in each claim mode.
+    /// Number of seeds to run in each claim mode.
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Run this seed alone and print everything that happens in it.
+    /// Run only this seed and print everything that happens in it.
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
-    /// With --seed: print what the relays log, too.
+    /// With --seed: also print the relays' log.
     #[arg(long, requires = "seed")]
     log: bool,
     /// Only this claim mode: rows or lanes.
     #[arg(long)]
     claim: Option<ClaimMode>,
-    /// Threads.
+    /// Number of threads.
     #[arg(long, default_value_t = 2)]
     threads: u64,
-    /// Stop after so many seconds, whatever is left.
+    /// Stop after this many seconds, even if seeds are left.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Run each seed twice, and fail where the two runs differ.
+    /// Run each seed twice, and fail if the two runs differ.
     #[arg(long)]
     twice: bool,
-    /// Show a failed run as it is, instead of the smallest that fails.
+    /// Show a failed run unchanged, instead of the smallest one that fails.
     #[arg(long)]
     no_shrink: bool,
 }
@@ -82,7 +82,7 @@ fn one(seed: u64, modes: &[ClaimMode], no_shrink: bool) -> ExitCode {
     code
 }
 
-/// Runs seeds on a few threads, up to the first that fails.
+/// Runs seeds on several threads, until the first one fails.
 fn many(arguments: &Arguments, mode: ClaimMode) -> (u64, Counts, Option<Box<Failed>>) {
     let (next, done) = (AtomicU64::new(arguments.from), AtomicU64::new(0));
     let end = arguments.from.saturating_add(arguments.seeds);
@@ -117,7 +117,7 @@ fn many(arguments: &Arguments, mode: ClaimMode) -> (u64, Counts, Option<Box<Fail
     (done.into_inner(), totals, failure.into_inner().unwrap_or_default())
 }
 
-/// The answer, if a second run ends with the same.
+/// Returns the result, if a second run ends with the same.
 fn same(scenario: &Scenario, first: Result<Counts, Box<Failed>>) -> Result<Counts, Box<Failed>> {
     match (first, run(scenario, false)) {
         (Ok(first), Ok(second)) if first == second => Ok(first),

@@ -1,4 +1,5 @@
-//! One run: relays, writers and faults for a while, then quiet, then the books.
+//! One run: relays, writers and faults for a while, then a quiet phase, then the check of the
+//! ledger.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,33 +21,34 @@ use crate::sink::SimulatedSink;
 use crate::store::SimulatedStore;
 use crate::world::{BRANCH, EVENTS, Process, World};
 
-/// With no more faults, something happens at least this often while rows wait: longer than a lease
-/// and the longest wait between attempts, shorter than a full read of the table that would find what
-/// was forgotten.
+/// Time within which something must happen while rows wait and faults have stopped: longer than a
+/// lease and the longest wait between attempts, but shorter than the interval of full reads, which
+/// would find forgotten rows.
 const QUIET: Duration = Duration::from_secs(40);
-/// An event that kills relays is found after five of them, each a lease and a start later.
+/// Additional time for each event that kills relays: it is found after killing five of them, each a
+/// lease and a start later.
 const QUIET_PER_KILLER: Duration = Duration::from_secs(120);
 
 /// A run that broke a promise.
 #[derive(Debug, Clone)]
 pub struct Failed {
-    /// What was run.
+    /// The scenario.
     pub scenario: Scenario,
-    /// The promise.
+    /// The promise that it broke.
     pub violation: Violation,
-    /// What happened, line by line, where a trace was asked for.
+    /// What happened, line by line, if a trace was requested.
     pub trace: Vec<String>,
 }
 
 /// Runs a scenario.
 ///
 /// # Errors
-/// The first promise that was broken.
+/// The first violation of a promise.
 pub fn run(scenario: &Scenario, traced: bool) -> Result<Counts, Box<Failed>> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_time().start_paused(true);
-    // Whoever waits for the same thing is woken in an order that tokio draws: dev/simulate builds
-    // with this, so that a seed runs the same way twice.
+    // Tasks that wait for the same thing are woken in an order that tokio draws at random:
+    // dev/simulate builds with this, so that a seed runs the same way twice.
     #[cfg(tokio_unstable)]
     runtime.rng_seed(tokio::runtime::RngSeed::from_bytes(&scenario.seed.to_le_bytes()));
     let runtime = runtime.build().map_err(|error| not_run(scenario, &error.to_string()))?;
@@ -55,7 +57,7 @@ pub fn run(scenario: &Scenario, traced: bool) -> Result<Counts, Box<Failed>> {
         simulate(&world).await;
         world
     });
-    // Whatever hangs in the world is dropped with it.
+    // Drops everything that the world still holds.
     drop(runtime);
     let checker = std::mem::take(&mut world.state().checker);
     match checker.violation {
@@ -137,7 +139,7 @@ async fn settle_down(world: &World) {
     }
 }
 
-/// Rows that left, and attempts that were spent.
+/// Counts rows that left, and attempts that were spent.
 fn progress(world: &World) -> u64 {
     let state = world.state();
     let of = |table: &crate::database::Table| {
@@ -147,7 +149,7 @@ fn progress(world: &World) -> u64 {
     state.database.tables.values().map(of).sum()
 }
 
-/// Live rows that no operator has to decide about.
+/// Returns live rows that do not need a decision of an operator.
 fn waiting(world: &World) -> Vec<(String, i64)> {
     let state = world.state();
     let rows = state.database.tables.iter().flat_map(|(outbox, table)| {
@@ -158,7 +160,7 @@ fn waiting(world: &World) -> Vec<(String, i64)> {
     rows.collect()
 }
 
-/// The books at the end.
+/// Checks the ledger at the end.
 fn close(world: &World) {
     let waiting = waiting(world);
     let state = &mut *world.state();
@@ -195,7 +197,7 @@ fn count(state: &mut crate::world::State) {
     state.checker.counts.duplicates = duplicates;
 }
 
-/// Keeps one relay running: after a kill, another takes its place.
+/// Keeps one relay running: after a kill, another one is started.
 async fn keep_running(world: Arc<World>, stop: CancellationToken) {
     sleep(world.time_between(0, 5_000)).await;
     while !stop.is_cancelled() {
@@ -242,7 +244,7 @@ fn relay(world: &Arc<World>, process: &Arc<Process>) -> Relay {
         fold_every: Duration::from_secs(3_600),
         monitor_every: Duration::from_secs(3_600),
         report_every: Duration::ZERO,
-        // A file is written by another thread and takes real time.
+        // Another thread writes the file and takes real time.
         backup_after: Duration::from_secs(365 * 24 * 3_600),
         ..RelayConfig::default()
     };
@@ -292,7 +294,7 @@ fn preset(world: &World) -> Preset {
     }
 }
 
-/// Small limits make rare states common.
+/// Sets small limits, which make rare states common.
 fn tuned(world: &World, config: OutboxConfig) -> OutboxConfig {
     OutboxConfig {
         claim: Some(world.scenario.claim),
@@ -307,7 +309,7 @@ fn tuned(world: &World, config: OutboxConfig) -> OutboxConfig {
             again_max: 3,
             hide_after: 3,
             hidden_max: 2,
-            // What only a full read finds was forgotten.
+            // A row that only a full read would find counts as forgotten.
             sweep_every: Duration::from_secs(24 * 3_600),
         },
         ..config

@@ -1,4 +1,4 @@
-//! What happens in one run: drawn from a seed, and made smaller when it fails.
+//! The scenario of one run: generated from a seed, and shrunk when the run fails.
 
 use std::time::Duration;
 
@@ -12,57 +12,58 @@ use crate::database::Number;
 /// One run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// Draws everything that is not written here.
+    /// Seed for everything that is not set here.
     pub seed: u64,
     /// How relays share the work.
     pub claim: ClaimMode,
-    /// What becomes of a key whose event fails.
+    /// How a key is treated whose event fails.
     pub failing_key: FailingKey,
-    /// Relays at the same time.
+    /// Number of concurrent relays.
     pub relays: usize,
-    /// Transactions that are begun.
+    /// Number of transactions.
     pub transactions: usize,
-    /// Writers at the same time.
+    /// Number of concurrent writers.
     pub writers: usize,
-    /// Ordering keys.
+    /// Number of ordering keys.
     pub keys: usize,
-    /// Destinations of the sink; keys or events are spread over them.
+    /// Number of destinations of the sink; keys or events are spread over them.
     pub destinations: usize,
-    /// Events of one key go to different destinations.
+    /// Whether events of one key go to different destinations.
     pub mixed_keys: bool,
-    /// The events go to a second outbox first, and from there to the sink.
+    /// Whether the events go to a second outbox first, and from there to the sink.
     pub fan_out: bool,
-    /// Batches in flight per relay.
+    /// Number of batches in flight per relay.
     pub batches: usize,
-    /// Events per batch.
+    /// Number of events per batch.
     pub batch: u32,
-    /// How the database tells who still writes.
+    /// How the database reports open writers.
     pub horizon: HorizonKind,
-    /// Transactions may stay open for seconds.
+    /// Whether transactions may stay open for seconds.
     pub late_commits: bool,
-    /// Transactions may be prepared and outlive the server.
+    /// Whether transactions may be prepared and outlive the server.
     pub prepared: bool,
-    /// Events may be appended for later.
+    /// Whether events may be appended for later.
     pub deferrals: bool,
-    /// Events may fail, be rejected, or expire.
+    /// Whether events may fail, be rejected, or expire.
     pub failures: bool,
-    /// Destinations go down and come back.
+    /// Whether destinations go down and come back.
     pub outages: bool,
-    /// Calls of the store fail, or their answers are lost, or they take long.
+    /// Whether calls of the store fail, lose their answers, or take long.
     pub store_faults: bool,
-    /// Calls of the sink hang, or their answers are lost.
+    /// Whether calls of the sink hang or lose their answers.
     pub sink_faults: bool,
-    /// Relays are killed at any moment, and new ones started.
+    /// Whether relays are killed at any moment, and new ones started.
     pub kills: bool,
-    /// Events that kill whoever delivers them.
+    /// Number of events that kill the relay that delivers them.
     pub killers: usize,
-    /// The server is restarted.
+    /// Whether the server is restarted.
     pub restarts: bool,
-    /// The server comes back with an older state, as after a fail-over or a restored backup.
+    /// Whether the server comes back with an older state, as after a fail-over or a restored
+    /// backup.
     pub rewinds: bool,
 }
 
-/// How a database tells which transactions still write.
+/// How a database reports which transactions may still write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HorizonKind {
     /// A list of open transactions, as on PostgreSQL.
@@ -74,7 +75,7 @@ pub enum HorizonKind {
 }
 
 impl Scenario {
-    /// The scenario of a seed in a claim mode.
+    /// Returns the scenario of a seed in a claim mode.
     pub fn of(seed: u64, claim: ClaimMode) -> Self {
         let mut random = SmallRng::seed_from_u64(seed ^ 0x005c_e7a1_0000_0000);
         let mut often = |share: f64| random.random_bool(share);
@@ -116,7 +117,7 @@ impl Scenario {
             batch: random.random_range(1..=8),
             mixed_keys: random.random_bool(0.2),
         };
-        // A breaker opens after failures of several events, which are of different keys in lanes.
+        // A breaker opens after failures of several events, which have different keys in lanes.
         if scenario.mixed_keys || random.random_bool(0.2) {
             scenario.keys *= 4;
             scenario.outages = true;
@@ -124,7 +125,7 @@ impl Scenario {
         scenario
     }
 
-    /// The scenarios that are a little smaller than this one, the largest steps first.
+    /// Returns scenarios that are slightly smaller than this one, the largest steps first.
     pub fn smaller(&self) -> Vec<Self> {
         let mut found = Vec::new();
         let mut change = |apply: &dyn Fn(&mut Self)| {
@@ -157,7 +158,7 @@ impl Scenario {
         found
     }
 
-    /// The destination of an event.
+    /// Returns the destination of an event.
     pub(crate) fn destination_of(&self, key: usize, number: Number) -> usize {
         let spread = match self.mixed_keys {
             true => usize::try_from(number).unwrap_or_default(),
@@ -166,13 +167,13 @@ impl Scenario {
         spread % self.destinations.max(1)
     }
 
-    /// Whether events of a key arrive in order.
+    /// Returns whether events of a key arrive in order.
     pub fn keeps_order(&self) -> bool {
         self.claim == ClaimMode::Lanes && self.failing_key != FailingKey::Skip
     }
 }
 
-/// A time between two, drawn evenly.
+/// Draws a time between two limits, uniformly.
 pub(crate) fn between(random: &mut SmallRng, from_ms: u64, to_ms: u64) -> Duration {
     Duration::from_millis(random.random_range(from_ms..=to_ms))
 }

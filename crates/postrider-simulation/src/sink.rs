@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::database::number_of;
 use crate::world::{Process, World};
 
-/// What a destination that is down answers.
+/// Answer of a destination that is down.
 pub(crate) const DOWN: &str = "the destination is down";
 
 /// Share of the calls that hang, and of the deliveries whose answer is lost.
@@ -43,7 +43,7 @@ impl SimulatedSink {
         self.world.scenario.destination_of(key, number_of(&event.event_id))
     }
 
-    /// What becomes of one event at its destination.
+    /// Returns the outcome of one event at its destination.
     fn answer(&self, event: &Event) -> Outcome {
         let (world, number) = (&self.world, number_of(&event.event_id));
         let now = world.now();
@@ -73,11 +73,11 @@ impl SimulatedSink {
         Outcome::Delivered
     }
 
-    /// A copy is excused if the one before was not known to be delivered, or if whoever knew it is
-    /// gone.
+    /// Checks a copy. It is excused if the previous one was not known to be delivered, or if the
+    /// relay that knew it is gone.
     fn check_repeat(&self, state: &mut crate::world::State, number: u64) {
         let known = state.checker.known(self.outbox, number);
-        // The answer to this copy counts from now on.
+        // Only the answer to this copy counts from now on.
         let (id, answered) = (known.id, known.answered.take());
         let Some(relay) = answered else { return };
         let known = state.checker.known(self.outbox, number);
@@ -108,7 +108,7 @@ impl Sink for SimulatedSink {
 
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {
         let (world, process) = (&self.world, &self.process);
-        // Whoever knows the answers may have lost its lease by then.
+        // The relay that receives the answers may have lost its lease by then.
         let relay = process.relay();
         world.travel(process, false).await;
         let hangs = world.scenario.sink_faults && world.state().faults && world.draw(HANGS);

@@ -1,4 +1,4 @@
-//! The simulated store: what a relay does with a database while it works.
+//! The simulated store: the operations that a relay uses while it works.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,12 @@ use crate::scenario::HorizonKind;
 use crate::sink::DOWN;
 use crate::world::{Process, State, World};
 
-/// From this many crashes on, an event is claimed by itself.
+/// Number of crashes from which an event is claimed alone.
 pub(crate) const SUSPECT_CRASHES: i32 = 2;
-/// How often a claim starts from the beginning of the table.
+/// Interval at which a claim starts from the beginning of the table.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// How often the horizon is looked at, and how old a look must be where the list lags.
+/// Minimum interval between observations of the horizon, and the minimum age of an observation if
+/// the list lags.
 const HORIZON_EVERY: Duration = Duration::from_millis(50);
 const HORIZON_LAG: Duration = Duration::from_secs(1);
 
@@ -41,8 +42,8 @@ impl SimulatedStore {
         self.world.call(&self.process, work).await
     }
 
-    /// Looks at who may still commit, as the real stores do: the last id first, then the list.
-    /// Answers the start of the server that was asked, whose session ends with it.
+    /// Observes open writers like the real stores: the last id first, then the list. Returns the
+    /// number of server starts, because a session ends with its server.
     pub(crate) async fn observe(&self, outbox: &Outbox, cursor: &mut Cursor) -> Result<u64> {
         if cursor.observed_at.is_some_and(|at| at.elapsed() < HORIZON_EVERY) {
             return Ok(self.world.state().database.starts);
@@ -75,7 +76,7 @@ impl SimulatedStore {
         Ok(starts)
     }
 
-    /// A settle: rows that are still the relay's or nobody's, as they were read.
+    /// Settles rows that are unchanged since they were read, and that the relay or no relay holds.
     async fn settle<'a, T>(
         &self,
         outbox: &Outbox,
@@ -104,7 +105,7 @@ impl SimulatedStore {
         state.database.tables.get_mut(outbox)?.rows.get_mut(&id)
     }
 
-    /// Removes a delivered row. It must have arrived.
+    /// Removes a delivered row, which must have arrived.
     fn remove_delivered(state: &mut State, outbox: &str, id: i64, now: Time) {
         let Some(table) = state.database.tables.get_mut(outbox) else { return };
         let Some(row) = table.rows.remove(&id) else { return };
@@ -138,8 +139,8 @@ impl SimulatedStore {
         }
     }
 
-    /// An attempt was spent. An outage spends none; one try may be charged with it, if the
-    /// destination took something else since the try before.
+    /// Checks a spent attempt. An outage spends none; one attempt may be charged with it, if the
+    /// destination accepted something else since the attempt before.
     fn check_charge(&self, state: &mut State, outbox: &str, failure: &Failure) {
         let Some(row) = Self::row(state, outbox, failure.id).map(|row| row.clone()) else { return };
         if !failure.error.contains(DOWN) {
@@ -263,7 +264,7 @@ impl Store for SimulatedStore {
             })
             .await?;
         cursor.saw(events.events.last().map(|event| event.id), false);
-        // Without room, nothing was looked for.
+        // Without room, there was no search.
         let scanned_to = (fresh.len() == room).then(|| fresh.last().copied().unwrap_or(low));
         cursor.advance(closed_until, scanned_to);
         cursor.fresh_was_empty = fresh.is_empty() && room > 0;

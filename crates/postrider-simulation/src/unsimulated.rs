@@ -1,4 +1,5 @@
-//! What no relay needs while it works, or only reads for people: refused, or empty.
+//! Operations that a relay does not need while it works, or only reads for display: refused, or
+//! empty.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Everything outside the relays: database, destinations, faults, and who watches them.
+//! Everything outside the relays: database, destinations, faults, and the checker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -18,10 +18,10 @@ use crate::scenario::{Scenario, between};
 
 /// The outbox that the writers append to.
 pub(crate) const EVENTS: &str = "events";
-/// The outbox that it is fanned out to.
+/// The outbox that the events are fanned out to.
 pub(crate) const BRANCH: &str = "branch";
 
-/// Share of the store's calls that fail before they do anything, and after they did it.
+/// Share of the store's calls that fail, before or after they took effect.
 const STORE_ERRORS: f64 = 0.02;
 /// Share of the calls that take seconds.
 const SLOW_CALLS: f64 = 0.004;
@@ -31,34 +31,34 @@ const SLOW_CALLS: f64 = 0.004;
 pub(crate) struct Behaviour {
     pub(crate) rejected: bool,
     pub(crate) kills: bool,
-    /// Tries that fail before it is taken.
+    /// Number of attempts that fail before it is accepted.
     pub(crate) failures: u32,
 }
 
 /// A destination of the sink.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Destination {
-    /// The number of the outage that it is in.
+    /// Number of the outage that it is in.
     pub(crate) down: Option<u64>,
 }
 
-/// What the world is made of; locked for moments only.
+/// State of the world; locked only briefly.
 pub(crate) struct State {
     pub(crate) random: SmallRng,
     pub(crate) database: Database,
     pub(crate) checker: Checker,
     pub(crate) behaviours: BTreeMap<Number, Behaviour>,
     pub(crate) destinations: Vec<Destination>,
-    /// The key of the last event that was written.
+    /// Key of the last event that was appended.
     pub(crate) last_key: usize,
-    /// Faults happen; at the end of a run they stop.
+    /// Whether faults happen; they stop at the end of a run.
     pub(crate) faults: bool,
-    /// The server does not answer before this.
+    /// Time before which the server does not reply.
     pub(crate) away_until: Time,
     /// Registrations of processes that were killed.
     pub(crate) killed: BTreeSet<String>,
     pub(crate) numbers: Number,
-    /// Rises when the server comes back with an older state.
+    /// Incremented when the server comes back with an older state.
     pub(crate) timeline: u64,
 }
 
@@ -68,8 +68,8 @@ pub(crate) struct World {
     state: Mutex<State>,
 }
 
-/// One process with a relay in it. A killed one hangs at whatever it awaits of the world, which from
-/// outside is the same as gone.
+/// One process with a relay in it. A killed process hangs at its next await of the world, which
+/// from outside looks the same as gone.
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     killed: AtomicBool,
@@ -150,8 +150,8 @@ impl World {
         self.state().checker.note(now, what);
     }
 
-    /// The way to the database or to the sink, or back: takes time, and ends a process that was
-    /// killed meanwhile.
+    /// Travels to the database or the sink, or back. Takes time, and stops a process that was
+    /// killed in the meantime.
     pub(crate) async fn travel(&self, process: &Process, slow: bool) {
         let (hurried, slow) = {
             let mut state = self.state();
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    /// One call of the store: there, a transaction, and back.
+    /// Makes one call of the store: there, a transaction, and back.
     pub(crate) async fn call<T>(
         &self,
         process: &Process,
@@ -182,7 +182,7 @@ impl World {
         let answer = {
             let mut state = self.state();
             let fails = faulty && state.faults && state.random.random_bool(STORE_ERRORS);
-            // A session ends with the server that it was made with.
+            // A session ends with the server that it was opened on.
             let ended = state.database.starts != session;
             match fails || ended || now < state.away_until {
                 true => None,
@@ -203,7 +203,7 @@ impl World {
     }
 }
 
-/// The error of a database that cannot be reached.
+/// Returns the error of a database that cannot be reached.
 fn away() -> StoreError {
     StoreError::Unavailable(sqlx::Error::PoolTimedOut)
 }

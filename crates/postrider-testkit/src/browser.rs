@@ -1,4 +1,4 @@
-//! A real browser: headless Chromium, driven as a person would, and asked what it heard.
+//! A real browser: headless Chromium, operated like by a user, with access to its requests and log.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -14,13 +14,13 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use crate::{TempFolder, eventually, skip};
 
-/// What is told of elements: those that a person can see.
+/// Considers only elements that a user can see.
 const SHOWN: &str = "
     const shown = (element) => element.checkVisibility({ visibilityProperty: true });
     const words = (element) => element.innerText.replace(/\\s+/g, ' ').trim();
 ";
 
-/// A browser of one test's own. Both processes end with it.
+/// A browser for one test. Its two processes end when it is dropped.
 pub struct Browser {
     driver: WebDriver,
     _process: Child,
@@ -30,7 +30,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// `None`, noted as skipped, where there is no Chromium with its driver, or no axe-core.
+    /// Opens a browser. `None`, noted as skipped, if Chromium, its driver or axe-core is missing.
     pub async fn open(test: &str) -> Option<Self> {
         let variable = |name: &str| match std::env::var(name) {
             Ok(value) => Some(value),
@@ -57,7 +57,7 @@ impl Browser {
         let profile = format!("--user-data-dir={}", folder.path().display());
         for argument in [
             "--headless=new",
-            // Tests run as root in containers, where Chromium has no sandbox.
+            // Tests run as root in containers, where Chromium's sandbox does not work.
             "--no-sandbox",
             "--disable-gpu",
             "--disable-dev-shm-usage",
@@ -70,7 +70,7 @@ impl Browser {
         for log in ["browser", "performance"] {
             wanted.set_logging_prefs(log.to_owned(), LoggingPrefsLogLevel::All).unwrap();
         }
-        // The client of the driver knows TLS, and wants to know by whom.
+        // The driver's client supports TLS and needs a crypto provider.
         drop(rustls::crypto::ring::default_provider().install_default());
         let driver = WebDriver::new(format!("http://127.0.0.1:{port}"), wanted).await.unwrap();
         let browser = Self { driver, _process: process, _said: said, _folder: folder, axe };
@@ -78,12 +78,12 @@ impl Browser {
         Some(browser)
     }
 
-    /// Goes to an address and waits until the document is there.
+    /// Goes to an address and waits until the document has loaded.
     pub async fn go(&self, url: &str) {
         self.driver.goto(url).await.unwrap();
     }
 
-    /// The size of the window, and whether the person likes it dark.
+    /// Sets the size of the window, and whether the user prefers a dark colour scheme.
     pub async fn screen(&self, width: u32, height: u32, dark: bool) {
         let size =
             json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
@@ -96,27 +96,27 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", media).await;
     }
 
-    /// A command of the browser's own protocol.
+    /// Sends a command of the browser's own protocol.
     pub async fn devtools(&self, command: &str, parameters: Value) -> Value {
         self.driver.cdp().send_raw(command, parameters).await.unwrap()
     }
 
-    /// What a script answers.
+    /// Runs a script and returns its result.
     pub async fn script(&self, script: &str, arguments: Vec<Value>) -> Value {
         self.driver.execute(script.to_owned(), arguments).await.unwrap().json().clone()
     }
 
-    /// What a script answers later, by calling its last argument.
+    /// Runs a script that returns its result later, by calling its last argument.
     pub async fn later(&self, script: &str, arguments: Vec<Value>) -> Value {
         self.driver.execute_async(script.to_owned(), arguments).await.unwrap().json().clone()
     }
 
-    /// All words on the screen.
+    /// Returns all visible words.
     pub async fn words(&self) -> String {
         self.words_of("body").await
     }
 
-    /// The words of the first element that fits; empty where there is none.
+    /// Returns the words of the first matching element; empty if there is none.
     pub async fn words_of(&self, css: &str) -> String {
         let script = format!(
             "{SHOWN} const found = document.querySelector(arguments[0]); \
@@ -126,7 +126,7 @@ impl Browser {
         found.as_str().unwrap_or_default().to_owned()
     }
 
-    /// The words of all visible elements that fit.
+    /// Returns the words of all visible matching elements.
     pub async fn all_words(&self, css: &str) -> Vec<String> {
         let script = format!(
             "{SHOWN} return [...document.querySelectorAll(arguments[0])].filter(shown).map(words);"
@@ -136,10 +136,10 @@ impl Browser {
         list.iter().filter_map(|words| words.as_str().map(str::to_owned)).collect()
     }
 
-    /// Waits until the first element that fits says this.
+    /// Waits until the first matching element contains these words.
     ///
     /// # Panics
-    /// If it does not, with what the page says instead.
+    /// If it does not, with what the page shows instead.
     pub async fn says(&self, css: &str, words: &str) {
         let started = std::time::Instant::now();
         while !self.words_of(css).await.contains(words) {
@@ -153,13 +153,13 @@ impl Browser {
         }
     }
 
-    /// Waits for what fits, and clicks it.
+    /// Waits for a matching element, and clicks it.
     pub async fn click(&self, css: &str) {
         let element = self.element(By::Css(css.to_owned()), css).await;
         element.click().await.unwrap();
     }
 
-    /// Clicks the button or link with these words, within the first element that fits.
+    /// Clicks the button or link with these words, within the first matching element.
     pub async fn press(&self, within: &str, words: &str) {
         let script = format!(
             "{SHOWN} const place = document.querySelector(arguments[0]); \
@@ -176,7 +176,7 @@ impl Browser {
         .await;
     }
 
-    /// Types into a field.
+    /// Types text into a field.
     pub async fn fill(&self, css: &str, text: &str) {
         let element = self.element(By::Css(css.to_owned()), css).await;
         element.clear().await.unwrap();
@@ -198,7 +198,7 @@ impl Browser {
         .await
     }
 
-    /// Writes what the window shows, or all of the page, to a file.
+    /// Saves a picture of the window, or of the whole page, to a file.
     pub async fn picture(&self, file: &Path, whole_page: bool) {
         let mut wanted = json!({ "format": "png", "captureBeyondViewport": whole_page });
         if whole_page {
@@ -212,7 +212,7 @@ impl Browser {
         std::fs::write(file, bytes).unwrap();
     }
 
-    /// What axe-core has to say against the page, a line each.
+    /// Returns the accessibility problems that axe-core finds on the page, one line each.
     pub async fn accessibility_faults(&self) -> Vec<String> {
         let script = format!(
             "if (!window.axe) {{ {} }} const done = arguments[0]; \
@@ -227,27 +227,28 @@ impl Browser {
         list.iter().map(|line| line.as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// Errors and warnings since it was last asked.
+    /// Returns errors and warnings since the last call.
     pub async fn console(&self) -> Vec<String> {
         let lines = self.driver.browser_log().await.unwrap();
         let bad = |level: &str| level == "SEVERE" || level == "WARNING";
         lines.into_iter().filter(|line| bad(&line.level)).map(|line| line.message).collect()
     }
 
-    /// The addresses that it asked for since it was last asked; not what is inside of the page.
+    /// Returns the addresses that the browser requested since the last call, except those inside
+    /// the page.
     pub async fn requests(&self) -> Vec<String> {
         let lines = self.driver.get_log("performance").await.unwrap();
         let messages = lines.iter().filter_map(|line| serde_json::from_str(&line.message).ok());
         let address = |line: Value| {
             let sent = line["message"]["method"] == "Network.requestWillBeSent";
             let url = line["message"]["params"]["request"]["url"].as_str()?.to_owned();
-            // Not what is in the page itself, or in the browser.
+            // Skips addresses inside the page itself or the browser.
             (sent && url.starts_with("http")).then_some(url)
         };
         messages.filter_map(address).collect()
     }
 
-    /// Ends it in good order.
+    /// Closes the browser normally.
     pub async fn close(self) {
         self.driver.quit().await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! A buffer of its own on Redis, and the table that it is saved to.
+//! A buffer on Redis for one test, and the table that it is saved to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use redis::FromRedisValue;
 
 use crate::{TestDb, eventually, skip};
 
-/// A buffer with a name that nobody else has.
+/// A buffer with a unique name.
 pub struct TestBuffer {
-    /// For the application's side.
+    /// The application's handle.
     pub buffer: Buffer,
-    /// Where Redis is.
+    /// URL of the Redis server.
     pub url: String,
-    /// The table: `post`, `total`.
+    /// The table `likes`, with the columns `post` and `total`.
     pub target: BatchTarget,
 }
 
 impl TestBuffer {
-    /// A buffer on the server that the variable names, with its table in the database. `None`, noted
-    /// as skipped, where there is no server.
+    /// Creates a buffer on the server that the variable names, with its table in the database.
+    /// `None`, noted as skipped, if there is no server.
     pub async fn open(db: &TestDb, variable: &str, test: &str) -> Option<Self> {
         match std::env::var(variable) {
             Ok(url) => Some(Self::on(db, &url).await),
@@ -33,7 +33,7 @@ impl TestBuffer {
         }
     }
 
-    /// The same on a given server.
+    /// Creates a buffer on a given server.
     pub async fn on(db: &TestDb, url: &str) -> Self {
         let name = format!("b{}", uuid::Uuid::new_v4().simple());
         let table = "CREATE TABLE IF NOT EXISTS likes \
@@ -44,17 +44,17 @@ impl TestBuffer {
         Self { buffer, url: url.to_owned(), target }
     }
 
-    /// Settings of another handle on the same buffer.
+    /// Returns settings for another handle on the same buffer.
     pub fn settings(&self) -> BufferSettings {
         BufferSettings::new(self.buffer.name(), &self.url)
     }
 
-    /// A worker's configuration, with short times.
+    /// Returns a worker's configuration with short times.
     pub fn config(&self) -> BufferConfig {
         self.config_of(self.settings())
     }
 
-    /// The same with other settings.
+    /// Like [`config`](Self::config), with other settings.
     pub fn config_of(&self, settings: BufferSettings) -> BufferConfig {
         let buffer = Arc::new(Buffer::new(settings).unwrap());
         let mut config = BufferConfig::new(buffer, self.target.clone());
@@ -62,19 +62,19 @@ impl TestBuffer {
         config
     }
 
-    /// A relay that works on the buffer and nothing else.
+    /// Returns a relay that only works on the buffer.
     pub fn relay(&self, store: &Arc<dyn Database>, config: RelayConfig) -> Relay {
         Relay::new(Arc::clone(store), config).buffer(self.config())
     }
 
-    /// A command to the server.
+    /// Sends a command to the server.
     pub async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
         let client = redis::Client::open(self.url.as_str()).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
         redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await.unwrap()
     }
 
-    /// Waits until nothing is in the buffer or on its way.
+    /// Waits until the buffer is empty and no batch is left.
     pub async fn until_empty(&self) -> BufferLook {
         eventually("the buffer is empty", async || {
             let look = self.buffer.look().await.ok()?;
@@ -83,7 +83,7 @@ impl TestBuffer {
         .await
     }
 
-    /// Asserts that every entry that was moved has ended, and where the database says so too.
+    /// Asserts that every entry that was moved has ended, and that the database agrees.
     pub async fn assert_balanced(&self, db: &TestDb) {
         let look = self.buffer.look().await.unwrap();
         let book = look.book;
@@ -97,7 +97,7 @@ impl TestBuffer {
     }
 }
 
-/// The sum of everything that was saved.
+/// Returns the sum of all saved counts.
 pub async fn saved(db: &TestDb) -> i64 {
     db.integer("SELECT COALESCE(SUM(total), 0) FROM likes").await
 }

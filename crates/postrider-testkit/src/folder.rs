@@ -1,17 +1,17 @@
-//! A folder that is gone when the test is.
+//! A folder that is removed after the test.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Tries to remove a folder, 20 ms apart.
+/// Maximum number of attempts to remove a folder, 20 ms apart.
 const REMOVALS_MAX: u32 = 50;
 
-/// A fresh folder, removed with everything in it when this value is dropped.
+/// A new folder, removed with its contents when this value is dropped.
 #[derive(Debug)]
 pub struct TempFolder(PathBuf);
 
 impl TempFolder {
-    /// Makes a folder.
+    /// Creates a folder.
     #[allow(clippy::new_without_default, reason = "it makes something outside of the program")]
     pub fn new() -> Self {
         let name = format!("postrider_test_{}", uuid::Uuid::new_v4().simple());
@@ -20,7 +20,7 @@ impl TempFolder {
         Self(path)
     }
 
-    /// Where it is.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -28,7 +28,7 @@ impl TempFolder {
 
 impl Drop for TempFolder {
     fn drop(&mut self) {
-        // SQLite's threads close their files a moment after the test, and may still make one.
+        // SQLite's threads close their files shortly after the test, and may still create one.
         for _ in 0..REMOVALS_MAX {
             drop(std::fs::remove_dir_all(&self.0));
             if !self.0.exists() {

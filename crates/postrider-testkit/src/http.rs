@@ -1,4 +1,4 @@
-//! An HTTP server that answers as a test says, and remembers what it was asked.
+//! An HTTP server that replies as a test specifies, and records its requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,56 +11,56 @@ use tokio_util::sync::CancellationToken;
 
 use crate::PATIENCE;
 
-/// A request as it came over the wire.
+/// A request as received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// Method.
     pub method: String,
     /// Path and query, as sent.
     pub target: String,
-    /// Names in lower case, with their values, in order.
+    /// Header names in lower case, with their values, in order.
     pub headers: Vec<(String, String)>,
     /// Body.
     pub body: String,
-    /// Which connection it came on, from 1.
+    /// Number of the connection on which it arrived, from 1.
     pub connection: u64,
 }
 
 impl Request {
-    /// The values of a header.
+    /// Returns the values of a header.
     pub fn header(&self, name: &str) -> Vec<&str> {
         let named = self.headers.iter().filter(|(found, _)| found == name);
         named.map(|(_, value)| value.as_str()).collect()
     }
 }
 
-/// What the server does with a request.
+/// The server's reaction to a request.
 #[derive(Debug, Clone)]
 pub enum Reply {
-    /// Answers.
+    /// Replies with this status.
     Status(u16),
-    /// Answers with headers and a body.
+    /// Replies with headers and a body.
     Full(u16, Vec<(&'static str, String)>, String),
-    /// Answers with this many bytes of body, as long as the client reads.
+    /// Replies with this many bytes of body, as long as the client reads.
     Flood(u64),
     /// Sends the head of a 200 and one byte of body, then nothing.
     SlowBody,
-    /// Closes the connection without an answer.
+    /// Closes the connection without a reply.
     Close,
-    /// Says nothing.
+    /// Never replies.
     Silence,
 }
 
-/// What a receiver has seen.
+/// The record of a receiver.
 #[derive(Debug, Default)]
 pub struct Received {
     /// Requests in the order in which they were complete.
     pub requests: Vec<Request>,
-    /// Requests that are being answered.
+    /// Number of requests in progress.
     pub now: usize,
-    /// The most of them at once.
+    /// Maximum number of concurrent requests.
     pub now_max: usize,
-    /// Bytes of bodies that clients took.
+    /// Number of body bytes that clients accepted.
     pub bytes_sent: u64,
     connections: u64,
 }
@@ -76,7 +76,7 @@ pub struct Receiver {
 type Script = dyn Fn(&Request) -> Reply + Send + Sync;
 
 impl Receiver {
-    /// Starts a server that answers as the script says.
+    /// Starts a server that replies according to the script.
     pub async fn start(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let receiver = Self {
@@ -97,27 +97,27 @@ impl Receiver {
         receiver
     }
 
-    /// A URL on this server.
+    /// Returns a URL on this server.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// Answers wait until [`Receiver::open`].
+    /// Holds replies until [`Receiver::open`].
     pub fn shut(&self) {
         self.gate.send_replace(false);
     }
 
-    /// Answers go out.
+    /// Lets replies through.
     pub fn open(&self) {
         self.gate.send_replace(true);
     }
 
-    /// Looks at what came.
+    /// Returns the record.
     pub fn received(&self) -> watch::Ref<'_, Received> {
         self.received.borrow()
     }
 
-    /// Waits until enough came.
+    /// Waits until enough requests were received.
     ///
     /// # Panics
     /// After [`PATIENCE`].
@@ -134,7 +134,7 @@ impl Drop for Receiver {
     }
 }
 
-/// One connection, until either side closes it.
+/// Serves one connection, until either side closes it.
 async fn serve(
     mut stream: TcpStream,
     received: Arc<watch::Sender<Received>>,
@@ -155,7 +155,7 @@ async fn serve(
             all.now_max = all.now_max.max(all.now);
         });
         drop(gate.subscribe().wait_for(|open| *open).await);
-        // Over before the client can know: what it sends next counts by itself.
+        // Ends before the client can know, so that its next request counts by itself.
         received.send_modify(|all| all.now -= 1);
         if answer(&mut stream, reply, is_head, &received).await.is_none() {
             return;
@@ -199,7 +199,7 @@ async fn fill(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<()> {
     }
 }
 
-/// Answers; `None` ends the connection.
+/// Replies; `None` ends the connection.
 async fn answer(
     stream: &mut TcpStream,
     reply: Reply,

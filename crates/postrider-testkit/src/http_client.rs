@@ -1,4 +1,4 @@
-//! One HTTP request, with every header in the test's hands.
+//! Sends single HTTP requests with full control of the headers.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::PATIENCE;
 
-/// An answer.
+/// A response.
 #[derive(Debug, Clone)]
 pub struct Response {
     /// Status code.
@@ -23,19 +23,19 @@ pub struct Response {
 }
 
 impl Response {
-    /// The body as JSON.
+    /// Parses the body as JSON.
     ///
     /// # Panics
-    /// If it is none.
+    /// If it is not JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}\nin: {self:#?}"))
     }
 }
 
-/// Sends one request on a connection of its own. `Host` is the address unless `headers` name one.
+/// Sends one request on its own connection. `Host` is the address unless `headers` contain one.
 ///
 /// # Errors
-/// If there is no connection, or no answer within [`PATIENCE`].
+/// If there is no connection, or no response within [`PATIENCE`].
 pub async fn send(
     address: SocketAddr,
     method: &str,
@@ -70,7 +70,7 @@ pub async fn send(
     tokio::time::timeout(PATIENCE, exchange).await.map_err(|_| "no answer in time".to_owned())?
 }
 
-/// An answer whose body comes bit by bit.
+/// A response whose body arrives in pieces.
 #[derive(Debug)]
 pub struct Followed {
     /// Status code.
@@ -79,10 +79,10 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// The next bit; `None` at the end.
+    /// Returns the next piece; `None` at the end.
     ///
     /// # Panics
-    /// If nothing comes within [`PATIENCE`].
+    /// If nothing arrives within [`PATIENCE`].
     pub async fn next(&mut self) -> Option<String> {
         let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
         let frame = frame.expect("something comes, or the end")?.ok()?;
@@ -90,10 +90,10 @@ impl Followed {
     }
 }
 
-/// Gets a path, and answers as soon as the headers are there.
+/// Gets a path, and returns as soon as the headers have arrived.
 ///
 /// # Errors
-/// If there is no connection, or no answer within [`PATIENCE`].
+/// If there is no connection, or no response within [`PATIENCE`].
 pub async fn follow(
     address: SocketAddr,
     path: &str,

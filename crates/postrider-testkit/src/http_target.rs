@@ -1,10 +1,10 @@
-//! An HTTP receiver that answers by rule and remembers everything.
+//! An HTTP receiver that replies by rule and records everything.
 //!
-//! | answer | what the sender sees |
+//! | answer | effect for the sender |
 //! |---|---|
-//! | [`Answer::status`] | that status, after the delay and with the headers that were asked for |
-//! | [`Answer::hang`] | an open connection on which nothing ever comes |
-//! | [`Answer::hang_up`] | a connection that closes after the request was read: taken, unheard |
+//! | [`Answer::status`] | this status, after the delay and with the specified headers |
+//! | [`Answer::hang`] | an open connection on which no reply ever arrives |
+//! | [`Answer::hang_up`] | a connection that closes after the request was read: accepted, but the answer is lost |
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// A request that arrived, with the answer that was decided on.
+/// A request that arrived, with its answer.
 #[derive(Debug, Clone)]
 pub struct Received {
     /// Method.
@@ -32,19 +32,19 @@ pub struct Received {
     pub headers: BTreeMap<String, String>,
     /// The body as text.
     pub body: String,
-    /// When it had been read.
+    /// When it had been read completely.
     pub at: Instant,
-    /// What was answered.
+    /// The answer that was sent.
     pub answer: Answer,
 }
 
 impl Received {
-    /// A header, or the empty text.
+    /// Returns a header, or an empty text.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
 
-    /// The identity of the event.
+    /// Returns the event id.
     pub fn key(&self) -> &str {
         self.header("idempotency-key")
     }
@@ -57,7 +57,7 @@ enum Reply {
     HangUp,
 }
 
-/// What a request is answered with.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     reply: Reply,
@@ -67,7 +67,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// That status, at once.
+    /// Replies with this status immediately.
     pub fn status(status: u16) -> Self {
         Self {
             reply: Reply::Status(status),
@@ -77,41 +77,42 @@ impl Answer {
         }
     }
 
-    /// 204, at once.
+    /// Replies with 204 immediately.
     pub fn ok() -> Self {
         Self::status(204)
     }
 
-    /// Nothing, for ever.
+    /// Never replies.
     pub fn hang() -> Self {
         Self { reply: Reply::Hang, ..Self::ok() }
     }
 
-    /// The connection closes instead of an answer.
+    /// Closes the connection instead of replying.
     pub fn hang_up() -> Self {
         Self { reply: Reply::HangUp, ..Self::ok() }
     }
 
-    /// The same, later.
+    /// Delays the answer.
     #[must_use]
     pub fn after(self, delay: Duration) -> Self {
         Self { delay, ..self }
     }
 
-    /// The same with a header.
+    /// Adds a header to the answer.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
     }
 
-    /// The same with a body.
+    /// Sets the body of the answer.
     #[must_use]
     pub fn body(self, body: impl Into<String>) -> Self {
         Self { body: body.into(), ..self }
     }
 
-    /// Whether the event counts as taken: answered with success, heard or not.
+    /// Returns whether the event counts as accepted: answered with success, even if the answer is
+    /// lost.
     fn takes(&self) -> bool {
         matches!(self.reply, Reply::Status(200..=299) | Reply::HangUp)
     }
@@ -124,7 +125,7 @@ struct Memory {
     received: Mutex<Vec<Received>>,
 }
 
-/// The receiver; it ends when dropped.
+/// The receiver; it stops when dropped.
 pub struct HttpTarget {
     address: SocketAddr,
     memory: Arc<Memory>,
@@ -132,7 +133,7 @@ pub struct HttpTarget {
 }
 
 impl HttpTarget {
-    /// Starts a receiver that answers 204 to everything.
+    /// Starts a receiver that replies 204 to everything.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -146,38 +147,38 @@ impl HttpTarget {
         Self { address, memory, stop }
     }
 
-    /// Where it listens.
+    /// Returns the URL of the receiver.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Answers by this rule from now on. The request's own `answer` is not decided yet.
+    /// Sets the rule for answers. The `answer` of the request passed to it is not set yet.
     pub fn answer_by(&self, rule: impl FnMut(&Received) -> Answer + Send + 'static) {
         *self.memory.rule.lock().unwrap() = Box::new(rule);
     }
 
-    /// Answers everything alike from now on.
+    /// Sets one answer for all requests.
     pub fn answer(&self, answer: Answer) {
         self.answer_by(move |_| answer.clone());
     }
 
-    /// All requests so far, in the order of arrival.
+    /// Returns all requests so far, in the order of arrival.
     pub fn received(&self) -> Vec<Received> {
         self.memory.received.lock().unwrap().clone()
     }
 
-    /// How many requests arrived so far.
+    /// Returns the number of requests so far.
     pub fn count(&self) -> usize {
         self.memory.received.lock().unwrap().len()
     }
 
-    /// The requests with that identity.
+    /// Returns the requests with this event id.
     pub fn calls(&self, key: &str) -> Vec<Received> {
         let received = self.memory.received.lock().unwrap();
         received.iter().filter(|request| request.key() == key).cloned().collect()
     }
 
-    /// How often each identity was taken.
+    /// Returns how often each event id was accepted.
     pub fn taken(&self) -> HashMap<String, u32> {
         let mut taken = HashMap::new();
         for request in self.memory.received.lock().unwrap().iter() {
@@ -197,7 +198,7 @@ impl Drop for HttpTarget {
 
 async fn serve(listener: TcpListener, memory: Arc<Memory>, stop: CancellationToken) {
     loop {
-        // Out of file descriptors, say: the next one may work.
+        // For example out of file descriptors: the next one may succeed.
         let Ok((stream, _)) = listener.accept().await else { continue };
         let connection = converse(stream, Arc::clone(&memory));
         tokio::spawn(stop.clone().run_until_cancelled_owned(connection));
@@ -208,11 +209,12 @@ async fn converse(stream: TcpStream, memory: Arc<Memory>) {
     stream.set_nodelay(true).ok();
     let service = service_fn(move |request| answer(request, Arc::clone(&memory)));
     let connection = hyper::server::conn::http1::Builder::new();
-    // A sender that leaves, or that is left, ends the connection with an error: that is the point.
+    // A sender that disconnects, or is disconnected, ends the connection with an error, as
+    // intended.
     drop(connection.serve_connection(TokioIo::new(stream), service).await);
 }
 
-/// An error of the service closes the connection without an answer.
+/// The error of the service that closes the connection without a reply.
 #[derive(Debug)]
 struct HungUp;
 
@@ -229,7 +231,7 @@ async fn answer(
     memory: Arc<Memory>,
 ) -> Result<Response<Full<Bytes>>, HungUp> {
     let (parts, body) = request.into_parts();
-    // A sender that was killed in the middle of its request has sent none.
+    // A sender that was killed in the middle of its request has not sent it.
     let body = body.collect().await.map_err(|_| HungUp)?.to_bytes();
     let headers = parts.headers.iter().map(|(name, value)| {
         (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())

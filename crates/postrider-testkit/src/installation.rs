@@ -1,5 +1,5 @@
-//! The `postrider` binary as an operator has it: a configuration file in a folder, commands, and
-//! daemons.
+//! The `postrider` binary in an operator's environment: a configuration file in a folder, commands,
+//! and daemons.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use crate::http_client::{self, Response};
 use crate::metrics::Metrics;
 use crate::{PATIENCE, TempFolder, eventually};
 
-/// Variables that would reach into a test from outside.
+/// Environment variables that would affect a test from outside.
 const FOREIGN: [&str; 3] = ["POSTRIDER_CONFIG", "POSTRIDER_LOG", "POSTRIDER_STORE__URL"];
-/// The operating system's user, as the binary sees it.
+/// The user of the operating system, as the binary sees it.
 pub const OPERATOR: &str = "tess";
 
-/// A binary, a folder and a configuration file in it.
+/// A binary, and a folder with its configuration file.
 #[derive(Debug)]
 pub struct Installation {
     binary: PathBuf,
@@ -27,15 +27,15 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Writes `config` as `postrider.toml` into a fresh folder. A daemon finds a free port, and the
-    /// test finds the daemon, with `listen = "127.0.0.1:0"`.
+    /// Writes `config` as `postrider.toml` into a new folder. With `listen = "127.0.0.1:0"` a
+    /// daemon finds a free port, and the test finds the daemon.
     pub fn new(binary: impl Into<PathBuf>, config: &str) -> Self {
         let made = Self { binary: binary.into(), folder: Arc::new(TempFolder::new()) };
         made.configure(config);
         made
     }
 
-    /// The same folder and configuration, used by another program.
+    /// Returns the same folder and configuration, used by another program.
     #[must_use]
     pub fn with_binary(&self, binary: impl Into<PathBuf>) -> Self {
         Self { binary: binary.into(), folder: Arc::clone(&self.folder) }
@@ -46,22 +46,22 @@ impl Installation {
         std::fs::write(self.path("postrider.toml"), config).unwrap();
     }
 
-    /// Where the binary runs.
+    /// Returns the folder in which the binary runs.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A path in the folder.
+    /// Returns a path in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Runs a command to its end.
+    /// Runs a command until it ends.
     pub async fn run(&self, args: &[&str]) -> Ran {
         self.run_with(args, &[], "").await
     }
 
-    /// Runs a command with variables and standard input.
+    /// Runs a command with environment variables and standard input.
     ///
     /// # Panics
     /// If it does not end within [`PATIENCE`].
@@ -137,7 +137,7 @@ impl Installation {
     }
 }
 
-/// A command under way.
+/// A running command.
 #[derive(Debug)]
 pub struct Begun {
     what: String,
@@ -145,7 +145,7 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// Presses Ctrl-C (`INT`), or kills it (`KILL`), and waits for its end.
+    /// Sends Ctrl-C (`INT`) or a kill (`KILL`), and waits until it ends.
     ///
     /// # Panics
     /// If it does not end within [`PATIENCE`].
@@ -177,7 +177,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// Fails unless it ended with that code.
+    /// Fails unless it ended with this code.
     #[must_use]
     #[track_caller]
     pub fn exits(self, code: i32) -> Self {
@@ -185,7 +185,7 @@ impl Ran {
         self
     }
 
-    /// Fails unless standard error holds each of these words.
+    /// Fails unless standard error contains each of these words.
     #[track_caller]
     pub fn says(self, words: &[&str]) -> Self {
         for word in words {
@@ -195,7 +195,7 @@ impl Ran {
         self
     }
 
-    /// Fails unless standard output holds each of these words.
+    /// Fails unless standard output contains each of these words.
     #[track_caller]
     pub fn shows(self, words: &[&str]) -> Self {
         for word in words {
@@ -205,7 +205,7 @@ impl Ran {
         self
     }
 
-    /// Standard output as JSON.
+    /// Parses standard output as JSON.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| {
@@ -214,7 +214,7 @@ impl Ran {
     }
 }
 
-/// What a daemon wrote to standard error.
+/// The standard error of a daemon.
 #[derive(Debug)]
 struct Log {
     text: Arc<Mutex<String>>,
@@ -259,17 +259,17 @@ impl Drop for Daemon {
 }
 
 impl Daemon {
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it logged so far.
+    /// Returns its log so far.
     pub fn log(&self) -> String {
         self.log.text()
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until it reports that it is ready.
     pub async fn ready(&self) {
         eventually("the daemon is ready", async || {
             self.get("/readyz").await.ok().filter(|answer| answer.status == 200)
@@ -280,7 +280,7 @@ impl Daemon {
     /// Gets a path.
     ///
     /// # Errors
-    /// If there is no answer.
+    /// If there is no response.
     pub async fn get(&self, path: &str) -> Result<Response, String> {
         http_client::send(self.address, "GET", path, &[], "").await
     }
@@ -296,8 +296,8 @@ impl Daemon {
         Metrics::parse(&self.get("/metrics").await.unwrap().body)
     }
 
-    /// Waits until a metric has exactly that value. A relay counts when it has heard that the
-    /// database committed, which others may see before.
+    /// Waits until a metric has exactly this value. A relay counts only after it received the
+    /// answer to the commit, whose effect others may see earlier.
     pub async fn shows(&self, metric: &str, labels: &[(&str, &str)], value: f64) {
         eventually(&format!("{metric}{labels:?} is {value}"), async || {
             (self.metrics().await.sum(metric, labels) == value).then_some(())
@@ -305,7 +305,7 @@ impl Daemon {
         .await;
     }
 
-    /// Waits until a metric, summed over all labels, is at least that.
+    /// Waits until a metric, summed over all labels, is at least this value.
     pub async fn reaches(&self, metric: &str, value: f64) {
         eventually(&format!("{metric} reaches {value}"), async || {
             (self.metrics().await.sum(metric, &[]) >= value).then_some(())
@@ -313,7 +313,7 @@ impl Daemon {
         .await;
     }
 
-    /// Waits until the log holds a text.
+    /// Waits until the log contains a text.
     pub async fn logs(&self, text: &str) {
         eventually(&format!("the daemon logs `{text}`"), async || {
             self.log().contains(text).then_some(())
@@ -321,7 +321,7 @@ impl Daemon {
         .await;
     }
 
-    /// Its process id.
+    /// Returns its process id.
     ///
     /// # Panics
     /// If it has ended.
@@ -329,12 +329,12 @@ impl Daemon {
         self.child.id().expect("the daemon runs")
     }
 
-    /// Whether it still runs.
+    /// Returns whether it is still running.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Ends it without warning (SIGKILL); answers what it had logged.
+    /// Kills it with SIGKILL; returns its log.
     pub async fn kill(mut self) -> String {
         self.child.kill().await.unwrap();
         self.log()
@@ -343,19 +343,19 @@ impl Daemon {
     /// Sends SIGTERM.
     pub async fn terminate(&self) {
         let pid = self.pid().to_string();
-        // The workspace forbids unsafe code, and with it the system call.
+        // The workspace forbids unsafe code, and so the system call.
         let sent = Command::new("kill").args(["-TERM", &pid]).status().await.unwrap();
         assert!(sent.success(), "SIGTERM could not be sent");
     }
 
-    /// Waits until it ends by itself; answers its exit code.
+    /// Waits until it ends by itself; returns its exit code.
     ///
     /// # Panics
     /// If that takes longer.
     pub async fn exit_within(&mut self, limit: Duration) -> Option<i32> {
         let ended = tokio::time::timeout(limit, self.child.wait()).await;
         let status = ended.unwrap_or_else(|_| panic!("runs after {limit:?}:\n{}", self.log()));
-        // What it wrote last may still be on its way here.
+        // Its last output may still be in the pipe.
         if !self.log.reading.is_finished() {
             drop(tokio::time::timeout(PATIENCE, &mut self.log.reading).await);
         }
@@ -365,7 +365,7 @@ impl Daemon {
     /// Stops it with SIGTERM.
     ///
     /// # Panics
-    /// Unless it ends in order.
+    /// Unless it ends normally.
     pub async fn stop(mut self) -> String {
         self.terminate().await;
         let code = self.exit_within(PATIENCE).await;

@@ -1,18 +1,18 @@
-//! What Postrider's tests are made of.
+//! Building blocks of Postrider's tests.
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
 //! | [`db`] | [`TestDb`]: a fresh, migrated database per test, on each store |
 //! | [`conformance`] | the suite that every store passes: one `async fn` per case |
 //! | [`proxy`] | [`FaultProxy`]: a network that fails on demand |
-//! | `browser` | `Browser`: headless Chromium, and what it heard |
-//! | [`http_target`] | [`HttpTarget`]: a receiver that answers by rule and remembers everything |
+//! | `browser` | `Browser`: headless Chromium, with its requests and log |
+//! | [`http_target`] | [`HttpTarget`]: a receiver that replies by rule and records everything |
 //! | [`installation`] | [`Installation`], [`Daemon`]: the real binary, its commands and processes |
 //! | [`private_server`] | [`PrivateServer`]: a database server or broker that a test may kill |
-//! | [`http`] | [`Receiver`](http::Receiver): an HTTP server that answers as a test says |
-//! | [`smtp`] | [`MailServer`](smtp::MailServer): a mail server that takes or refuses as a test says |
+//! | [`http`] | [`Receiver`](http::Receiver): an HTTP server that replies as a test specifies |
+//! | [`smtp`] | [`MailServer`](smtp::MailServer): a mail server that accepts or refuses as a test specifies |
 //! | [`buffer`] | [`TestBuffer`](buffer::TestBuffer): a buffer on Redis and the table it is saved to |
-//! | [`sinks`] | the suite that every sink passes, on real servers |
+//! | [`sinks`] | the suite that every sink passes, with real servers |
 //! | [`relay`] | [`ScriptedSink`](relay::ScriptedSink), relays with short times, recorded alerts |
 //!
 //! A store's test file is one line:
@@ -29,12 +29,12 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `POSTGRES_URL`, `MYSQL_URL` | a server to create databases on; absent: its tests skip |
-//! | `PGBOUNCER_URL` | a pool in transaction mode before that PostgreSQL; absent: its test skips |
-//! | `KAFKA_BROKERS`, `RABBITMQ_URL`, `NATS_URL` | brokers to make topics, queues and streams on; absent: their tests skip |
-//! | `CHROMEDRIVER`, `CHROMIUM`, `AXE` | a browser, its driver and axe-core; absent: the tests of the page skip |
+//! | `POSTGRES_URL`, `MYSQL_URL` | a server to create databases on; if unset, its tests are skipped |
+//! | `PGBOUNCER_URL` | a pool in transaction mode in front of that PostgreSQL; if unset, its test is skipped |
+//! | `KAFKA_BROKERS`, `RABBITMQ_URL`, `NATS_URL` | brokers to create topics, queues and streams on; if unset, their tests are skipped |
+//! | `CHROMEDRIVER`, `CHROMIUM`, `AXE` | a browser, its driver and axe-core; if unset, the tests of the dashboard are skipped |
 //! | `POSTRIDER_SKIP_LOG` | file to which each skipped test appends its name and the reason |
-//! | `POSTRIDER_REQUIRE_ALL` | `1`: a test that would skip fails instead, naming the reason |
+//! | `POSTRIDER_REQUIRE_ALL` | `1`: a test that would be skipped fails instead, with the reason |
 
 // A test fails by panicking: here an unwrap is the assertion that the step before it worked.
 #![allow(clippy::unwrap_used)]

@@ -1,6 +1,6 @@
-//! What `/metrics` says.
+//! Parses `/metrics`.
 
-/// One scrape in Prometheus' text form.
+/// One scrape in Prometheus' text format.
 #[derive(Debug, Clone)]
 pub struct Metrics(Vec<Sample>);
 
@@ -12,16 +12,16 @@ struct Sample {
 }
 
 impl Metrics {
-    /// Reads the text form.
+    /// Parses the text format.
     ///
     /// # Panics
-    /// At a line that is none.
+    /// If a line is not a sample.
     pub fn parse(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         Self(lines.map(|l| sample(l).unwrap_or_else(|| panic!("no sample: {l}"))).collect())
     }
 
-    /// The sum of all samples with that name and those labels; 0 where there is none.
+    /// Returns the sum of all samples with this name and these labels; 0 if there is none.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let fits = |sample: &&Sample| {
             sample.name == name
@@ -32,13 +32,13 @@ impl Metrics {
         self.0.iter().filter(fits).map(|sample| sample.value).sum()
     }
 
-    /// The labels that samples of that name have.
+    /// Returns the labels of the samples with this name.
     pub fn labels(&self, name: &str) -> std::collections::BTreeSet<&str> {
         let of_name = self.0.iter().filter(|sample| sample.name == name);
         of_name.flat_map(|sample| &sample.labels).map(|(label, _)| label.as_str()).collect()
     }
 
-    /// The names, each once.
+    /// Returns the names, each once.
     pub fn names(&self) -> std::collections::BTreeSet<&str> {
         self.0.iter().map(|sample| sample.name.as_str()).collect()
     }
@@ -54,7 +54,7 @@ fn sample(line: &str) -> Option<Sample> {
     legal.then_some(Sample { name: name.to_owned(), labels, value: value.parse().ok()? })
 }
 
-/// `a="b",c="d"`; a value may contain anything, with `\`, `"` and line ends escaped.
+/// Parses `a="b",c="d"`; a value may contain anything, with `\`, `"` and line ends escaped.
 fn pairs(text: &str) -> Option<Vec<(String, String)>> {
     let (mut pairs, mut rest) = (Vec::new(), text);
     while !rest.is_empty() {

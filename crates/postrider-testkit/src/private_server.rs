@@ -7,17 +7,17 @@ use postrider::store::StoreKind;
 
 use crate::{TempFolder, skip};
 
-/// A server of its own, started by `dev/services instance`; killed when dropped.
+/// A server for one test, started by `dev/services instance`; killed when dropped.
 #[derive(Debug)]
 pub struct PrivateServer {
     name: &'static str,
     folder: TempFolder,
-    /// Where it is; the same after a restart.
+    /// Its URL, which is the same after a restart.
     pub url: String,
 }
 
 impl PrivateServer {
-    /// Starts a server. `None`, noted as skipped, where there are no servers at all.
+    /// Starts a server. `None`, noted as skipped, if there are no servers at all.
     pub async fn start(kind: StoreKind, test: &str) -> Option<Self> {
         match kind {
             StoreKind::Postgres => Self::of("postgres", "POSTGRES_URL", test).await,
@@ -28,7 +28,7 @@ impl PrivateServer {
 
     /// Starts a server of a service of `dev/services`, whose shared server `variable` names.
     pub async fn of(name: &'static str, variable: &str, test: &str) -> Option<Self> {
-        // Where nobody provides a shared server, a private one is not installed behind their back.
+        // If there is no shared server, the test does not install a private one either.
         if std::env::var_os(variable).is_none() {
             skip(test, &format!("the variable {variable} is not set"));
             return None;
@@ -38,37 +38,37 @@ impl PrivateServer {
         Some(server)
     }
 
-    /// Where its files are. Of servers that run as a user of their own, they may be elsewhere.
+    /// Returns the folder of its files. Servers that run as another user may keep them elsewhere.
     pub fn data(&self) -> PathBuf {
         self.folder.path().join(self.name)
     }
 
-    /// Stops it in good order.
+    /// Stops it normally.
     pub async fn stop(&self) {
         self.control("stop").await;
     }
 
-    /// Kills all of its processes: a crash.
+    /// Kills all of its processes, like a crash.
     pub async fn kill(&self) {
         self.control("kill").await;
     }
 
-    /// Starts it again, on the same port and data, and waits until it answers.
+    /// Starts it again, on the same port and data, and waits until it replies.
     pub async fn restart(&self) {
         assert_eq!(self.control("start").await, self.url);
     }
 
-    /// Stops its processes where they are: connections are taken, and nothing is answered.
+    /// Suspends its processes: connections are accepted, but nothing is answered.
     pub async fn freeze(&self) {
         self.control("freeze").await;
     }
 
-    /// Lets them go on.
+    /// Resumes its processes.
     pub async fn thaw(&self) {
         self.control("thaw").await;
     }
 
-    /// Does that (`stop`, `kill`, `freeze`, `thaw`) to one process of several, such as `node-2`.
+    /// Applies `stop`, `kill`, `freeze` or `thaw` to one process of several, such as `node-2`.
     pub async fn to_process(&self, process: &'static str, verb: &'static str) {
         self.run(&[verb, process]).await;
     }
@@ -89,7 +89,7 @@ impl PrivateServer {
 
 impl Drop for PrivateServer {
     fn drop(&mut self) {
-        // The folder goes with the server; nobody reads its data any more.
+        // The folder is removed with the server, so its data is not needed any more.
         if let Err(error) = services(self.name, self.folder.path(), &["kill"]) {
             eprintln!("the private {} is left running: {error}", self.name);
         }

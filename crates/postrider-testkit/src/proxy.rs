@@ -1,20 +1,20 @@
 //! A network that fails on demand.
 //!
-//! The proxy stands on loopback between a client and a real server and passes bytes both ways.
-//! Its switches make the failures that matter to an outbox, at the moment that the test names:
+//! The proxy listens on loopback between a client and a real server and passes bytes both ways. Its
+//! switches cause the failures that matter to an outbox, when the test requests them:
 //!
-//! | switch | what the client sees | what the server did |
+//! | switch | effect for the client | effect at the server |
 //! |---|---|---|
-//! | [`pass`](FaultProxy::pass) | a working server | everything |
-//! | [`cut`](FaultProxy::cut) | connections break, new ones are closed at once | nothing more |
-//! | [`blackhole`](FaultProxy::blackhole) | silence, on old and new connections | nothing more |
-//! | [`hold_answers_after`](FaultProxy::hold_answers_after) | the beginning of an answer | everything |
-//! | [`lose_answer_to`](FaultProxy::lose_answer_to) | the connection breaks | **the request** |
+//! | [`pass`](FaultProxy::pass) | a working server | everything is executed |
+//! | [`cut`](FaultProxy::cut) | connections break, new ones are closed at once | nothing more is executed |
+//! | [`blackhole`](FaultProxy::blackhole) | silence, on old and new connections | nothing more is executed |
+//! | [`hold_answers_after`](FaultProxy::hold_answers_after) | the beginning of an answer | everything is executed |
+//! | [`lose_answer_to`](FaultProxy::lose_answer_to) | the connection breaks | **the request is executed** |
 //!
-//! The last one is "the database committed, but we never heard": the request reaches the server,
-//! the server's answer is swallowed whole, and only then is the connection closed. A request is
-//! recognised by bytes that it contains, because drivers send requests of their own in between
-//! (pings, prepares).
+//! The last one is "the database committed, but we did not receive the answer": the request reaches
+//! the server, the proxy discards the server's whole answer, and only then closes the connection. A
+//! request is identified by bytes that it contains, because drivers send requests of their own in
+//! between (pings, prepares).
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// A server that has said nothing for this long after a request has said all of its answer.
+/// Time without data after a request, after which the server's answer counts as complete.
 const ANSWER_QUIET: Duration = Duration::from_millis(150);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,17 +36,17 @@ enum Mode {
     Blackhole,
 }
 
-/// What all connections of a proxy share.
+/// State shared by all connections of a proxy.
 struct Switches {
     mode: watch::Sender<Mode>,
-    /// How many bytes of answers still pass; `None` is all.
+    /// Number of answer bytes that may still pass; `None` is unlimited.
     allowance: watch::Sender<Option<usize>>,
-    /// Bytes of the request whose answer is to be lost; empty is any request.
+    /// Bytes of the request whose answer is to be lost; empty matches any request.
     doomed: Mutex<Option<Vec<u8>>>,
     lost: watch::Sender<u64>,
 }
 
-/// A TCP proxy with switches; it ends when dropped.
+/// A TCP proxy with switches; it stops when dropped.
 pub struct FaultProxy {
     address: SocketAddr,
     switches: Arc<Switches>,
@@ -70,7 +70,8 @@ impl FaultProxy {
         Self { address, switches, stop }
     }
 
-    /// A proxy in front of the server of a database URL, and the URL that leads through it.
+    /// Starts a proxy in front of a database URL's server, and returns the URL that leads through
+    /// it.
     pub async fn in_front_of(url: &str) -> (Self, String) {
         let start = url.find("://").map_or(0, |at| at + 3);
         let end = url[start..].find(['/', '?']).map_or(url.len(), |at| start + at);
@@ -80,7 +81,7 @@ impl FaultProxy {
         (proxy, through)
     }
 
-    /// Where clients connect.
+    /// Returns the address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -101,12 +102,12 @@ impl FaultProxy {
         self.switches.mode.send_replace(Mode::Blackhole);
     }
 
-    /// Passes so many bytes of answers, and holds the rest until everything passes again.
+    /// Passes this many bytes of answers, and holds the rest until everything passes again.
     pub fn hold_answers_after(&self, bytes: usize) {
         self.switches.allowance.send_replace(Some(bytes));
     }
 
-    /// Loses the answer to the next request, whatever it is. Then everything passes again.
+    /// Loses the answer to the next request of any kind. Then everything passes again.
     pub fn lose_next_answer(&self) {
         self.lose_answer_to(b"");
     }
@@ -117,7 +118,7 @@ impl FaultProxy {
         *self.switches.doomed.lock().unwrap() = Some(marker.to_vec());
     }
 
-    /// How many answers were lost so far.
+    /// Returns the number of answers lost so far.
     pub fn answers_lost(&self) -> u64 {
         *self.switches.lost.borrow()
     }
@@ -141,13 +142,13 @@ async fn serve(
     }
 }
 
-/// One connection, until either side closes or a switch ends it.
+/// Serves one connection, until either side closes it or a switch ends it.
 async fn connect(client: TcpStream, upstream: String, switches: Arc<Switches>) {
     let mut mode = switches.mode.subscribe();
     if *mode.borrow_and_update() == Mode::Cut {
         return;
     }
-    // A connection that begins in a blackhole stays silent until the mode changes.
+    // A connection that starts in blackhole mode stays silent until the mode changes.
     if mode.wait_for(|mode| *mode != Mode::Blackhole).await.is_err() {
         return;
     }
@@ -183,14 +184,14 @@ async fn requests(
             let mut doomed = switches.doomed.lock().unwrap();
             if doomed.as_ref().is_some_and(|marker| contains(&seen, marker)) {
                 *doomed = None;
-                // Before the request leaves, so that no byte of its answer gets past.
+                // Set before the request is sent, so that no byte of its answer gets through.
                 swallow.send_replace(true);
             }
         }
         if server.write_all(&buffer[..length]).await.is_err() {
             return;
         }
-        // A marker may be cut in two by the reads; as much as one can span is kept.
+        // Reads may split a marker, so the longest possible beginning of one is kept.
         let keep = switches.doomed.lock().unwrap().as_ref().map_or(0, |m| m.len().max(1) - 1);
         seen.drain(..seen.len().saturating_sub(keep));
     }
@@ -206,7 +207,7 @@ async fn answers(
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = server.read(&mut buffer).await {
         if *swallow.borrow() {
-            // To the end of the answer: a server may start it before it commits.
+            // Reads to the end of the answer, because a server may start it before it commits.
             while let Ok(Ok(1..)) =
                 tokio::time::timeout(ANSWER_QUIET, server.read(&mut buffer)).await
             {}
@@ -227,7 +228,7 @@ async fn answers(
     }
 }
 
-/// Waits until bytes of an answer may pass, and answers how many.
+/// Waits until bytes of an answer may pass, and returns how many.
 async fn allowed(switches: &Switches, wanted: usize) -> Option<usize> {
     let mut allowance = switches.allowance.subscribe();
     allowance.wait_for(|left| *left != Some(0)).await.ok()?;
@@ -249,7 +250,7 @@ fn contains(bytes: &[u8], marker: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// A server that answers every request with its bytes in capitals.
+    /// Starts a server that answers every request with its bytes in capitals.
     async fn shouting_server() -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();

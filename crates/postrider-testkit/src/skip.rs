@@ -1,4 +1,4 @@
-//! Tests that cannot run here say so, in a place that a script can check.
+//! Tests that cannot run here report that to a place that a script can check.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ pub fn skip(test: &str, reason: &str) {
         return;
     };
     let line = format!("{test}: {reason}\n");
-    // One write of one line in append mode: test processes that skip at once do not mix lines.
+    // One write of one line in append mode, so that lines of concurrent test processes do not mix.
     let written = std::fs::OpenOptions::new()
         .create(true)
         .append(true)

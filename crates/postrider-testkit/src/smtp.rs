@@ -1,4 +1,4 @@
-//! A mail server that speaks SMTP as a test says, and keeps what it was given.
+//! A mail server that speaks SMTP as a test specifies, and records its messages.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use tokio_util::sync::CancellationToken;
 use crate::PATIENCE;
 use crate::tls::Certificate;
 
-/// A message that was taken.
+/// An accepted message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
     /// Recipients of the envelope.
     pub to: Vec<String>,
     /// Headers and body, as sent.
     pub text: String,
-    /// Who logged in.
+    /// The user who logged in.
     pub user: Option<String>,
     /// Whether the connection was encrypted.
     pub encrypted: bool,
 }
 
 impl Mail {
-    /// The values of a header.
+    /// Returns the value of a header.
     pub fn header(&self, name: &str) -> Option<String> {
         let head = self.text.split("\r\n\r\n").next()?.replace("\r\n ", " ");
         let start = format!("{}:", name.to_ascii_lowercase());
@@ -44,7 +44,7 @@ pub enum MailTls {
     None,
     /// From the first byte.
     Wrapped,
-    /// After STARTTLS; nothing is taken before.
+    /// After STARTTLS; no message is accepted before.
     StartTls,
 }
 
@@ -57,7 +57,7 @@ struct Rules {
     mails: watch::Sender<Vec<Mail>>,
 }
 
-/// The server; it ends when dropped.
+/// The server; it stops when dropped.
 pub struct MailServer {
     address: SocketAddr,
     rules: Arc<Rules>,
@@ -66,12 +66,13 @@ pub struct MailServer {
 }
 
 impl MailServer {
-    /// A server without TLS or login that takes everything.
+    /// Starts a server without TLS or login that accepts everything.
     pub async fn start() -> Self {
         Self::with(MailTls::None, None, &[]).await
     }
 
-    /// A server with a login, and recipients that it refuses. Its certificate is for `localhost`.
+    /// Starts a server with a login, and recipients that it refuses. Its certificate is for
+    /// `localhost`.
     pub async fn with(tls: MailTls, login: Option<(&str, &str)>, refused: &[&str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let certificate = (tls != MailTls::None).then(Certificate::make);
@@ -94,12 +95,12 @@ impl MailServer {
         Self { address, rules, stop, certificate }
     }
 
-    /// Where it listens.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Its certificate in PEM form.
+    /// Returns the path of its certificate in PEM format.
     ///
     /// # Panics
     /// Without TLS.
@@ -107,12 +108,12 @@ impl MailServer {
         self.certificate.as_ref().unwrap().file()
     }
 
-    /// Answers everybody "421 service not available" from now on, or no longer.
+    /// Starts or stops answering every client with "421 service not available".
     pub fn set_down(&self, down: bool) {
         self.rules.down.store(down, Ordering::SeqCst);
     }
 
-    /// What was taken so far.
+    /// Returns the messages accepted so far.
     pub fn mails(&self) -> Vec<Mail> {
         self.rules.mails.borrow().clone()
     }
@@ -139,7 +140,7 @@ impl Drop for MailServer {
     }
 }
 
-/// One connection. `None` ends it.
+/// Serves one connection. `None` ends it.
 async fn converse(stream: TcpStream, rules: Arc<Rules>) -> Option<()> {
     match rules.tls {
         MailTls::Wrapped => {
@@ -167,7 +168,7 @@ impl<'a> Session<'a> {
         Self { rules, encrypted, user: None, to: Vec::new() }
     }
 
-    /// Until QUIT, or until STARTTLS, which answers the stream.
+    /// Runs until QUIT, or until STARTTLS, which returns the stream.
     async fn run<S>(&mut self, stream: S, greets: bool) -> Option<Option<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -218,7 +219,7 @@ impl<'a> Session<'a> {
         lines.join("\r\n")
     }
 
-    /// `AUTH PLAIN` with NUL, user, NUL, password in base64.
+    /// Parses `AUTH PLAIN` with NUL, user, NUL, password in base64.
     fn log_in(&mut self, line: &str) -> &'static str {
         let decoded = line.rsplit(' ').next().map(base64_decoded).unwrap_or_default();
         let parts: Vec<&str> = decoded.split('\0').collect();

@@ -1,4 +1,4 @@
-//! TLS for tests: a certificate, and an end of TLS in front of a server that has none.
+//! TLS for tests: a certificate, and a TLS terminator in front of a server without TLS.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::TempFolder;
 
-/// Signs whatever it is asked to, with the names of the request.
+/// Configuration of a CA that signs every request with the names in it.
 const EXPIRED_CA: &str = "[ca]\ndefault_ca=own\n[own]\ndatabase=index.txt\nrand_serial=yes\n\
     default_md=sha256\npolicy=any\ncopy_extensions=copy\nnew_certs_dir=.\n\
     [any]\ncommonName=supplied\n";
 
-/// A certificate for `localhost` and 127.0.0.1 that is signed by itself.
+/// A self-signed certificate for `localhost` and 127.0.0.1.
 pub(crate) struct Certificate {
     folder: TempFolder,
 }
@@ -37,7 +37,7 @@ impl Certificate {
         certificate
     }
 
-    /// In PEM form.
+    /// Returns its path in PEM format.
     pub(crate) fn file(&self) -> PathBuf {
         self.folder.path().join("cert.pem")
     }
@@ -46,7 +46,7 @@ impl Certificate {
         self.acceptor_with(&self.file())
     }
 
-    /// Shows a certificate for the same key that has expired years ago.
+    /// Returns an acceptor with a certificate for the same key that expired years ago.
     fn expired_acceptor(&self) -> TlsAcceptor {
         let subject = ["-subj", "/CN=localhost", "-addext"];
         let names = "subjectAltName=DNS:localhost,IP:127.0.0.1";
@@ -81,21 +81,21 @@ impl Certificate {
     }
 }
 
-/// Takes connections with TLS and passes them on without. It ends when dropped.
+/// Accepts TLS connections and passes them on without TLS. It stops when dropped.
 pub struct TlsFront {
     address: SocketAddr,
     certificate: Certificate,
     acceptor: Arc<Mutex<TlsAcceptor>>,
-    /// Of the connections that are open.
+    /// Ends the connections that are open.
     open: Arc<Mutex<CancellationToken>>,
     stop: CancellationToken,
 }
 
 impl TlsFront {
-    /// In front of a server, given as `host:port`.
+    /// Starts in front of a server, given as `host:port`.
     ///
     /// # Panics
-    /// Where no port is free or there is no `openssl`.
+    /// If no port is free or there is no `openssl`.
     pub async fn before(server: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, certificate) = (listener.local_addr().unwrap(), Certificate::make());
@@ -114,12 +114,12 @@ impl TlsFront {
         Self { address, certificate, acceptor, open, stop }
     }
 
-    /// The certificate has expired: connections end, and new ones are shown it.
+    /// Lets the certificate expire: connections end, and new ones get the expired certificate.
     pub fn expire(&self) {
         self.show(self.certificate.expired_acceptor());
     }
 
-    /// The certificate is a new one for the same key.
+    /// Replaces the certificate with a new one for the same key.
     pub fn renew(&self) {
         self.show(self.certificate.acceptor());
     }
@@ -130,12 +130,12 @@ impl TlsFront {
         ended.cancel();
     }
 
-    /// Where it listens, as `host:port`.
+    /// Returns its address as `host:port`.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// What a client has to trust, in PEM form.
+    /// Returns the certificate that a client has to trust, in PEM format.
     pub fn ca(&self) -> PathBuf {
         self.certificate.file()
     }
@@ -147,7 +147,7 @@ impl Drop for TlsFront {
     }
 }
 
-/// Until either side closes. A client that does not trust the certificate is its own matter.
+/// Passes data until either side closes. Ends if the client does not trust the certificate.
 async fn pass_on(acceptor: TlsAcceptor, stream: TcpStream, server: String) {
     let Ok(mut client) = acceptor.accept(stream).await else { return };
     let Ok(mut server) = TcpStream::connect(server).await else { return };

@@ -1,4 +1,4 @@
-//! A server that cannot bear certain bytes.
+//! A server that breaks connections on certain bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-/// Passes connections on to a server, and ends each in which a client sends the marked bytes. It
-/// ends when dropped.
+/// Passes connections on to a server, and ends each connection in which a client sends the marked
+/// bytes. It stops when dropped.
 pub struct Tripwire {
     address: SocketAddr,
     broken: Arc<AtomicUsize>,
@@ -18,7 +18,7 @@ pub struct Tripwire {
 }
 
 impl Tripwire {
-    /// In front of the server at `host:port`.
+    /// Starts in front of the server at `host:port`.
     pub async fn before(server: &str, marked: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -43,7 +43,7 @@ impl Tripwire {
         Self { address, broken, stop }
     }
 
-    /// The same URL, by way of this.
+    /// Returns the same URL, but through this server.
     pub fn url(&self, url: &str) -> String {
         let (start, rest) = url.rsplit_once('@').map_or_else(
             || url.split_once("://").map(|(scheme, rest)| (format!("{scheme}://"), rest)).unwrap(),
@@ -53,7 +53,7 @@ impl Tripwire {
         format!("{start}{}{path}", self.address)
     }
 
-    /// Connections that it has ended.
+    /// Returns the number of connections that it has ended.
     pub fn broken(&self) -> usize {
         self.broken.load(Ordering::Relaxed)
     }
@@ -65,11 +65,11 @@ impl Drop for Tripwire {
     }
 }
 
-/// Answers whether the marked bytes came.
+/// Passes data on. Returns whether the marked bytes were sent.
 async fn pass_on(mut client: OwnedReadHalf, mut server: OwnedWriteHalf, marked: &[u8]) -> bool {
     let (mut buffer, mut seen) = (vec![0; 64 * 1024], Vec::new());
     while let Ok(count @ 1..) = client.read(&mut buffer).await {
-        // The end of what came before, in case that the mark is cut in two.
+        // Keeps the end of the earlier data, in case the mark is split.
         seen.extend_from_slice(&buffer[..count]);
         if seen.windows(marked.len()).any(|bytes| bytes == marked) {
             return true;

@@ -1,14 +1,14 @@
-//! Waiting for a condition, with a deadline.
+//! Waits for a condition, with a deadline.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a test waits for something that must happen. Far above what it takes, because a slow
-/// machine is no failure; a test that passes never waits this long.
+/// How long a test waits for something that must happen. Much longer than it takes, because a slow
+/// machine is not a failure; a test that passes never waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Looks until `look` answers a value, at first often and then less so.
+/// Polls `look` until it returns a value, often at first and then less often.
 ///
 /// # Panics
 /// After [`PATIENCE`], naming what did not happen.

@@ -1,10 +1,10 @@
-//! What an append answers, and the order in which a batch is inserted.
+//! The result of an append, and the order in which a batch is inserted.
 
 use std::collections::HashSet;
 
 use crate::NewEvent;
 
-/// The answer to one appended event.
+/// The result of appending one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a duplicate means that this event was appended before"]
 pub enum Appended {
@@ -23,25 +23,25 @@ pub enum Appended {
 }
 
 impl Appended {
-    /// Row id of the new event, or of the first one with the same `request_id`.
+    /// Returns the row id of the new event, or of the first one with the same `request_id`.
     pub fn id(&self) -> i64 {
         match self {
             Self::New { id, .. } | Self::Duplicate { id } => *id,
         }
     }
 
-    /// Whether the `request_id` was known before.
+    /// Returns whether the `request_id` was known before.
     pub fn is_duplicate(&self) -> bool {
         matches!(self, Self::Duplicate { .. })
     }
 }
 
-/// The order in which a batch is inserted: positions in `events`.
+/// Returns the order in which a batch is inserted, as positions in `events`.
 ///
-/// Two batches that share request ids would deadlock if they took them in different orders, so keys
-/// with request ids are sorted, behind those without. Within a key nothing moves: ids ascend in this
-/// order, and the events of a key must keep theirs. Batches that share events of a key have them in
-/// that order as well.
+/// Two batches that share request ids would deadlock if they inserted them in different orders, so
+/// keys with request ids are sorted, after those without. Within a key the order does not change:
+/// ids ascend in this order, and the events of a key must keep theirs. Batches that share events of
+/// a key have those in the same order as well.
 pub(crate) fn insert_order(events: &[NewEvent]) -> Vec<usize> {
     let key = |event: &NewEvent| (event.aggregate_type.clone(), event.aggregate_id.clone());
     let with_ids: HashSet<_> =

@@ -1,5 +1,6 @@
-//! Appending without a transaction of one's own: for programs that only forward events, such as
-//! the HTTP endpoint. A program with a business change appends in *its* transaction instead.
+//! Appends events in transactions of its own, for programs that only forward events, such as the
+//! HTTP endpoint. A program with a business change appends in the transaction of that change
+//! instead.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,12 +10,12 @@ use crate::error::lost_to_another;
 use crate::store::begin;
 use crate::{AppendError, Appended, NewEvent, Outbox, StoreError};
 
-/// Repeats of a transaction that another one made fail, and the wait before the first; the next one
-/// waits twice as long, then three times.
+/// Maximum number of repeats of a transaction that failed because of another one, and the wait
+/// before the first repeat. The second repeat waits twice as long, the third three times.
 const REPEATS_MAX: u32 = 10;
 const REPEAT_WAIT: Duration = Duration::from_millis(10);
 
-/// A pool of connections to append through.
+/// A connection pool to append through.
 #[derive(Debug, Clone)]
 pub enum Appender {
     /// PostgreSQL.
@@ -32,7 +33,7 @@ impl Appender {
     /// Connects to the store that the URL names; see [`connect`](crate::connect).
     ///
     /// # Errors
-    /// If the URL names no store of this build, or the database cannot be reached.
+    /// If the URL does not name a store of this build, or the database cannot be reached.
     pub async fn connect(url: &str, connections_max: u32) -> Result<Self, StoreError> {
         let scheme = url.split(':').next().unwrap_or_default();
         match scheme {
@@ -48,7 +49,7 @@ impl Appender {
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => {
-                // Writers are serial; more connections would only wait for each other.
+                // SQLite has one writer at a time; more connections would only wait for each other.
                 let connect = crate::sqlite::connect_options(url)?;
                 let options = crate::sqlite::pool_options(connect.get_filename())
                     .max_connections(connections_max.min(1));
@@ -58,8 +59,8 @@ impl Appender {
         }
     }
 
-    /// Which of these request ids are remembered: what an append would answer as duplicates, without
-    /// writing anything.
+    /// Returns which of these request ids are remembered: the events that an append would report as
+    /// duplicates. Writes nothing.
     ///
     /// # Errors
     /// If the database does not answer.
@@ -95,11 +96,12 @@ impl Appender {
         })
     }
 
-    /// Appends the events in one transaction: all or none. Answers in the order given. Repeats the
-    /// transaction if the database undid it because of another one (deadlock, serialization).
+    /// Appends the events in one transaction: all or none. Returns the results in the order of the
+    /// events. Repeats the transaction if the database rolled it back because of another one
+    /// (deadlock, serialization).
     ///
     /// # Errors
-    /// As `append_all` of the store; nothing is appended then.
+    /// The errors of the store's `append_all`; nothing is appended then.
     pub async fn append_all(
         &self,
         outbox: &Outbox,

@@ -1,4 +1,4 @@
-//! From a URL to a store.
+//! Opens the store that a URL names.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use crate::store::{Database, Result};
 /// How a program uses its connections.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
-    /// Connections at most.
+    /// Maximum number of connections.
     pub connections_max: u32,
-    /// SQLite: whether a missing file is created.
+    /// SQLite: whether to create a missing file.
     pub create: bool,
 }
 
@@ -21,10 +21,10 @@ impl Default for ConnectOptions {
 }
 
 /// Opens the store that the URL names: `postgres://…`, `mysql://…` (also `mariadb://…`) or
-/// `sqlite:path`. TLS is asked for in the URL (`sslmode=verify-full`, `ssl-mode=VERIFY_IDENTITY`).
+/// `sqlite:path`. The URL also turns on TLS (`sslmode=verify-full`, `ssl-mode=VERIFY_IDENTITY`).
 ///
 /// # Errors
-/// If the URL names no store of this build, or the database cannot be reached.
+/// If the URL does not name a store of this build, or the database cannot be reached.
 pub async fn connect(url: &str, options: &ConnectOptions) -> Result<Arc<dyn Database>> {
     let scheme = url.split(':').next().unwrap_or_default();
     match scheme {

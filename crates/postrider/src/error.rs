@@ -1,8 +1,8 @@
-//! Errors, sorted by what the caller can do about them.
+//! Errors, grouped by what the caller can do about them.
 
 use crate::event::limits;
 
-/// Why an event cannot be appended at all. Nothing was written.
+/// The reason why an event cannot be appended at all. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEvent {
     /// A required field is empty.
@@ -20,10 +20,10 @@ pub enum InvalidEvent {
         length: usize,
         /// Length allowed.
         max: usize,
-        /// What is counted: characters or bytes.
+        /// Unit of the length: characters or bytes.
         unit: &'static str,
     },
-    /// PostgreSQL text cannot hold NUL, so no store takes it.
+    /// PostgreSQL text cannot hold NUL, so all stores refuse it.
     #[error(
         "{field} contains a NUL character; remove it or encode the payload (for example base64)"
     )]
@@ -36,21 +36,22 @@ pub enum InvalidEvent {
     MaxRetries(i32),
 }
 
-/// Why `append` failed.
+/// The reason why `append` failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// The event itself is not acceptable; the transaction is untouched.
+    /// The event itself is invalid; the transaction is untouched.
     #[error("invalid event: {0}")]
     Invalid(#[from] InvalidEvent),
-    /// The database refused; whether the transaction can go on depends on the database.
+    /// The database refused the event; whether the transaction can continue depends on the
+    /// database.
     #[error("append failed: {0}")]
     Database(#[from] sqlx::Error),
 }
 
-/// Why a call on a store failed.
+/// The reason why a call on a store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another relay declared this one dead. Everything it held is no longer its own.
+    /// Another relay declared this one dead. This relay no longer owns what it held.
     #[error("the relay's lease was lost: another relay took over")]
     LeaseLost,
     /// The database cannot be reached right now; the call may be repeated.
@@ -62,45 +63,46 @@ pub enum StoreError {
     /// SQLite: the file cannot be used as it is.
     #[error("{path}: {cause}; {cure}")]
     File {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// What SQLite or the operating system said.
+        /// The error of SQLite or of the operating system.
         #[source]
         cause: sqlx::Error,
-        /// What to do about it.
+        /// What the operator can do about it.
         cure: &'static str,
-        /// Whether repeating the call is useless until somebody did so.
+        /// Whether repeating the call is useless until an operator has fixed the cause.
         lasting: bool,
     },
     /// Tables are missing or of another version.
     #[error("{0}")]
     Schema(String),
-    /// An operator's action does not apply to the entry as it is.
+    /// An operator's action does not apply to the entry in its current state.
     #[error("{0}")]
     Refused(String),
-    /// The URL names no store that this build knows.
+    /// The URL does not name a store that this build supports.
     #[error("{0}")]
     Url(String),
     /// The outbox is not the one that the caller has read so far: its ids went back, or another
-    /// server answers. It was truncated or restored, or a fail-over lost the last commits. An id that
-    /// the caller remembers may be another event by now, so it forgets everything it has read and
-    /// starts over; the [`Cursor`](crate::store::Cursor) of the call starts from nothing already.
+    /// server replied. It was truncated or restored, or a fail-over lost the last commits. An id
+    /// that the caller remembers may belong to another event by now, so the caller forgets
+    /// everything it has read and starts over; the [`Cursor`](crate::store::Cursor) of the call has
+    /// been reset already.
     #[error("the outbox is not the one that was read before: {0}")]
     HistoryChanged(String),
-    /// Anything else the database said.
+    /// Any other error of the database.
     #[error("database error: {0}")]
     Database(#[source] sqlx::Error),
 }
 
 impl StoreError {
-    /// Whether repeating the call unchanged may succeed.
+    /// Returns whether repeating the call unchanged may succeed.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Busy(_) | Self::File { lasting: false, .. })
     }
 
-    /// Whether what was written may be the cause: a value that does not fit, a rule or a trigger
-    /// that refuses it. A table, column or right that is missing, a full disk, or a server that
-    /// only reads refuses every other row as well.
+    /// Returns whether the written values may be the cause: a value that does not fit, or a
+    /// constraint or trigger that refuses it. A missing table, column or grant, a full disk, or a
+    /// read-only server refuses every other row as well.
     pub fn may_be_the_rows_fault(&self) -> bool {
         match self {
             Self::Database(sqlx::Error::Database(cause)) => refuses_the_value(&**cause),
@@ -110,8 +112,8 @@ impl StoreError {
     }
 }
 
-/// By the classes of SQLSTATE (22 data, 23 rules, 54 limits, P0 and 45 what a trigger raises), and
-/// the numbers of MariaDB and SQLite that have no class of their own.
+/// Decides by the classes of SQLSTATE (22 data, 23 constraints, 54 limits, P0 and 45 raised by a
+/// trigger), and by the numbers of MariaDB and SQLite that have no class of their own.
 fn refuses_the_value(cause: &dyn sqlx::error::DatabaseError) -> bool {
     #[cfg(feature = "mysql")]
     if let Some(error) = cause.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
@@ -140,7 +142,7 @@ impl From<sqlx::Error> for StoreError {
     }
 }
 
-/// What an error of the database means for whoever repeats a transaction.
+/// What a database error means for a caller who may repeat the transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transience {
     /// The database cannot be reached; repeat when it is back.
@@ -151,7 +153,7 @@ pub enum Transience {
     Lasting,
 }
 
-/// Sorts an error of any of the databases.
+/// Classifies an error of any of the databases.
 pub fn transience(error: &sqlx::Error) -> Transience {
     match error {
         sqlx::Error::Io(_)
@@ -165,14 +167,14 @@ pub fn transience(error: &sqlx::Error) -> Transience {
     }
 }
 
-/// The codes of the three databases do not overlap: PostgreSQL and MariaDB report SQLSTATE
-/// (five characters), SQLite its own numbers. MariaDB's SQLSTATE is often the catch-all HY000, so
-/// its own numbers come first.
+/// Classifies by error code. The codes of the three databases do not overlap: PostgreSQL and
+/// MariaDB report SQLSTATE (five characters), SQLite its own numbers. MariaDB's SQLSTATE is often
+/// the catch-all HY000, so its own numbers are checked first.
 fn by_code(cause: &dyn sqlx::error::DatabaseError) -> Transience {
     #[cfg(feature = "mysql")]
     if let Some(error) = cause.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
         match error.number() {
-            // Too many connections, of all or of this user; shutting down; connection killed.
+            // Too many connections in total or of this user; server shutdown; connection killed.
             1040 | 1203 | 1053 | 1927 => return Transience::Unavailable,
             // Lock wait, deadlock, and a change between snapshot and lock (MariaDB 11).
             1205 | 1213 | 1020 => return Transience::Busy,
@@ -187,10 +189,11 @@ fn by_code(cause: &dyn sqlx::error::DatabaseError) -> Transience {
         // lock not available (PostgreSQL lock_timeout).
         Some("40001" | "40P01" | "55P03") => Transience::Busy,
         // SQLite's numbers are shorter than a SQLSTATE. The low byte is the kind (5 BUSY, 6 LOCKED,
-        // 15 PROTOCOL, which is a lost race for the WAL), the rest tells more: 517 BUSY_SNAPSHOT.
+        // 15 PROTOCOL, which is a lost race for the WAL), the rest is more specific: 517
+        // BUSY_SNAPSHOT.
         Some(code) if code.len() < 5 => match code.parse::<i32>().map(|code| code & 0xff) {
             Ok(5 | 6 | 15) => Transience::Busy,
-            // The disk fails or is full, the file is gone: nothing that is written is at fault.
+            // The disk fails or is full, or the file is gone: the written values are not the cause.
             Ok(10 | 13 | 14) => Transience::Unavailable,
             _ => Transience::Lasting,
         },
@@ -198,8 +201,9 @@ fn by_code(cause: &dyn sqlx::error::DatabaseError) -> Transience {
     }
 }
 
-/// Whether the database undid the whole transaction because of another one: deadlock (40P01;
-/// MariaDB's is 40001), serialization failure, or MariaDB's change between snapshot and lock (1020).
+/// Returns whether the database rolled back the whole transaction because of another one: deadlock
+/// (40P01; MariaDB's is 40001), serialization failure, or MariaDB's change between snapshot and
+/// lock (1020).
 pub(crate) fn lost_to_another(error: &sqlx::Error) -> bool {
     let Some(cause) = error.as_database_error() else { return false };
     #[cfg(feature = "mysql")]
@@ -209,13 +213,13 @@ pub(crate) fn lost_to_another(error: &sqlx::Error) -> bool {
     matches!(cause.code().as_deref(), Some("40001" | "40P01"))
 }
 
-/// Whether the database refused a statement for the values in it: a constraint, a type, or a limit of
-/// the server (such as the depth of JSON). Nothing else is wrong then, and nothing was written.
+/// Returns whether the database refused a statement because of its values: a constraint, a type, or
+/// a limit of the server (such as the depth of JSON). Nothing was written then.
 pub(crate) fn refuses_values(error: &sqlx::Error) -> bool {
     let Some(cause) = error.as_database_error() else { return false };
     #[cfg(feature = "mysql")]
     if let Some(error) = cause.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()
-        // A text that the column's character set does not have; a date that does not exist.
+        // A text that the column's character set cannot hold; a date that does not exist.
         && matches!(error.number(), 1366 | 1292)
     {
         return true;

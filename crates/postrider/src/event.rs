@@ -1,4 +1,4 @@
-//! Events: what a program appends and what a sink receives.
+//! Events: [`NewEvent`], which a program appends, and [`Event`], which a sink receives.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,54 +12,56 @@ use uuid::Uuid;
 
 use crate::error::InvalidEvent;
 
-/// The sizes that the tables allow. The columns have the same widths on every store.
+/// Size limits of the tables. The columns have the same widths on every store.
 pub mod limits {
-    /// Characters in `aggregate_type`.
+    /// Maximum number of characters in `aggregate_type`.
     pub const AGGREGATE_TYPE_CHARS_MAX: usize = 100;
-    /// Characters in `aggregate_id`.
+    /// Maximum number of characters in `aggregate_id`.
     pub const AGGREGATE_ID_CHARS_MAX: usize = 255;
-    /// Characters in `event_type`.
+    /// Maximum number of characters in `event_type`.
     pub const EVENT_TYPE_CHARS_MAX: usize = 200;
-    /// Characters in `request_id`.
+    /// Maximum number of characters in `request_id`.
     pub const REQUEST_ID_CHARS_MAX: usize = 255;
-    /// Bytes of the JSON object in `headers`.
+    /// Maximum size of the JSON object in `headers`, in bytes.
     pub const HEADERS_BYTES_MAX: usize = 64 * 1024;
-    /// Bytes in `payload`. Larger things belong in object storage, with a link in the event.
+    /// Maximum size of `payload`, in bytes. Larger data belongs in object storage, with a link in
+    /// the event.
     pub const PAYLOAD_BYTES_MAX: usize = 4 * 1024 * 1024;
-    /// Attempts that one event may ask for.
+    /// Maximum number of attempts that one event may ask for.
     pub const MAX_RETRIES_MAX: i32 = 1_000;
-    /// Characters kept of `last_error`.
+    /// Number of characters kept of `last_error`.
     pub const LAST_ERROR_CHARS_MAX: usize = 500;
-    /// Characters kept of a dead letter's `error_message`.
+    /// Number of characters kept of a dead letter's `error_message`.
     pub const ERROR_MESSAGE_CHARS_MAX: usize = 1_000;
-    /// Characters kept of a dead letter's `error_detail`.
+    /// Number of characters kept of a dead letter's `error_detail`.
     pub const ERROR_DETAIL_CHARS_MAX: usize = 8_000;
-    /// `response`: what a `TEXT` column of MariaDB takes, so that an adopted table can have it too.
+    /// Maximum size of `response`, in bytes: the capacity of a `TEXT` column in MariaDB, so that an
+    /// adopted table can have the column too.
     pub const RESPONSE_BYTES_MAX: usize = 65_535;
-    /// Characters of an operator's name in the audit trail.
+    /// Maximum number of characters in an operator's name in the audit trail.
     pub const OPERATOR_CHARS_MAX: usize = 100;
-    /// Characters kept of what an operator's action was about.
+    /// Number of characters kept of the target of an operator's action.
     pub const AUDIT_TARGET_CHARS_MAX: usize = 100;
 }
 
-/// The states of an event, spelled in the tables as in [`Status::as_str`].
+/// The states of an event, spelled in the tables as [`Status::as_str`] returns them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Status {
-    /// Waits for its next delivery.
+    /// It waits for its next delivery.
     Pending,
-    /// A relay works on it.
+    /// A relay is delivering it.
     Processing,
-    /// Delivered; such rows are in the archive.
+    /// It was delivered; such rows are in the archive.
     Completed,
     /// The last attempt failed; it is tried again when due.
     Failed,
-    /// Given up; the row waits here only while the dead-letter table cannot take it.
+    /// It was given up; the row stays here only while the dead-letter table cannot take it.
     DeadLetter,
 }
 
 impl Status {
-    /// The spelling in the tables.
+    /// Returns the spelling in the tables.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "PENDING",
@@ -103,7 +105,7 @@ pub struct NewEvent {
 }
 
 impl NewEvent {
-    /// An event of `aggregate_type`/`aggregate_id` (together the ordering key).
+    /// Creates an event of `aggregate_type`/`aggregate_id` (together the ordering key).
     pub fn new(
         aggregate_type: impl Into<String>,
         aggregate_id: impl Into<String>,
@@ -124,7 +126,7 @@ impl NewEvent {
         }
     }
 
-    /// As [`NewEvent::new`], with a payload serialized as JSON.
+    /// Like [`NewEvent::new`], with a payload serialized as JSON.
     ///
     /// # Errors
     /// If `payload` does not serialize.
@@ -138,28 +140,29 @@ impl NewEvent {
         Ok(Self::new(aggregate_type, aggregate_id, event_type, payload))
     }
 
-    /// Recognises a repeat: a second event with this id is answered as a duplicate.
+    /// Sets the key that detects repeats: an append of a second event with this id returns a
+    /// duplicate.
     #[must_use]
     pub fn request_id(mut self, request_id: impl Into<String>) -> Self {
         self.request_id = Some(request_id.into());
         self
     }
 
-    /// The identity, where the program has one of its own; otherwise a fresh UUID.
+    /// Sets the event id, for programs that have one of their own. The default is a new UUID.
     #[must_use]
     pub fn event_id(mut self, event_id: Uuid) -> Self {
         self.event_id = event_id;
         self
     }
 
-    /// Adds a header that travels with the event.
+    /// Adds a header, which is delivered with the event.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.insert(name.into(), value.into());
         self
     }
 
-    /// Carries the W3C trace context, so that delivery joins the producer's trace.
+    /// Adds the W3C trace context, so that the delivery joins the producer's trace.
     #[must_use]
     pub fn trace_context(self, traceparent: &str, tracestate: Option<&str>) -> Self {
         let event = self.header("traceparent", traceparent);
@@ -169,31 +172,32 @@ impl NewEvent {
         }
     }
 
-    /// Attempts allowed for this event, the first included; otherwise the outbox's number.
+    /// Sets the attempts allowed for this event, including the first. The default is the outbox's
+    /// limit.
     #[must_use]
     pub fn max_retries(mut self, attempts: i32) -> Self {
         self.max_retries = Some(attempts);
         self
     }
 
-    /// Holds the first delivery back, counted on the database's clock.
+    /// Delays the first delivery, measured on the database's clock.
     #[must_use]
     pub fn deliver_after(mut self, wait: Duration) -> Self {
         self.deliver_after = Some(wait);
         self
     }
 
-    /// After this time the event is a dead letter (`expired`) instead of being delivered.
+    /// Sets the age at which an undelivered event becomes a dead letter (`expired`).
     #[must_use]
     pub fn expires_after(mut self, age: Duration) -> Self {
         self.expires_after = Some(age);
         self
     }
 
-    /// Refuses what the columns cannot hold, before anything is written.
+    /// Checks that the columns can hold the values, before anything is written.
     ///
     /// # Errors
-    /// Names the field, what it holds and what is allowed.
+    /// Names the field, its value or length, and the limit.
     pub fn validate(&self) -> Result<(), InvalidEvent> {
         use limits::*;
         chars("aggregate_type", &self.aggregate_type, AGGREGATE_TYPE_CHARS_MAX)?;
@@ -218,7 +222,7 @@ impl NewEvent {
         }
     }
 
-    /// The hash that the relay verifies before delivery.
+    /// Returns the hash that the relay verifies before delivery.
     pub fn content_hash(&self) -> String {
         content_hash(self.request_id.as_deref(), &self.event_type, &self.payload)
     }
@@ -236,7 +240,8 @@ fn chars(field: &'static str, value: &str, max: usize) -> Result<(), InvalidEven
     if value.contains('\0') {
         return Err(InvalidEvent::Nul { field });
     }
-    // Bytes first: counting characters of a 4 MiB value to refuse it would be wasted work.
+    // Compares bytes first: counting the characters of a 4 MiB value just to refuse it would be a
+    // waste.
     let length = if value.len() <= max { value.len() } else { value.chars().count() };
     if length > max {
         return Err(InvalidEvent::TooLong { field, length, max, unit: "characters" });
@@ -254,62 +259,64 @@ fn bytes(field: &'static str, value: &str, max: usize) -> Result<(), InvalidEven
     Ok(())
 }
 
-/// An event as a relay holds it, on its way to a sink.
+/// An event that a relay has claimed, to be sent to a sink.
 #[derive(Debug, Clone, Serialize)]
 pub struct Event {
-    /// Row id in the outbox; ascending, assigned by the database.
+    /// Row id in the outbox, assigned by the database in ascending order.
     pub id: i64,
-    /// The identity: headers, `Idempotency-Key`, inbox. Kept by retries of dead letters.
+    /// Identity of the event, for headers, `Idempotency-Key` and the inbox. A retry of a dead
+    /// letter keeps it.
     pub event_id: String,
-    /// The producer's own key against repeats.
+    /// Key of the producer, to detect repeats.
     pub request_id: Option<String>,
     /// First half of the ordering key.
     pub aggregate_type: String,
     /// Second half of the ordering key.
     pub aggregate_id: String,
-    /// What happened.
+    /// Type of the event.
     pub event_type: String,
     /// The body; JSON by convention.
     pub payload: String,
-    /// A JSON object, as stored. Read it with [`Event::headers`].
+    /// A JSON object, as stored. [`Event::headers`] parses it.
     pub headers: Option<String>,
-    /// Set on append by the library; see [`content_hash`].
+    /// Set by the library on append; see [`content_hash`].
     pub content_hash: Option<String>,
     /// When the row was inserted, on the database's clock.
     pub created_at: DateTime<Utc>,
-    /// After this the event is a dead letter (`expired`).
+    /// When the event becomes a dead letter (`expired`).
     pub expires_at: Option<DateTime<Utc>>,
     /// Attempts spent so far.
     pub retry_count: i32,
-    /// Attempts allowed, where the event overrides its outbox.
+    /// Attempts allowed, if the event overrides its outbox.
     pub max_retries: Option<i32>,
-    /// How often an operator or a policy sent it again from the dead letters.
+    /// How often an operator or a policy retried it from the dead letters.
     pub redrive_count: i32,
     /// How often a relay died while it held this event. Owned by recovery.
     pub crash_count: i32,
-    /// When the last try ended without delivery, on the database's clock.
+    /// When a delivery last failed, whether it spent an attempt or not, on the database's clock.
     pub last_failed_at: Option<DateTime<Utc>>,
-    /// The database's clock when the event was claimed.
+    /// When the event was claimed, on the database's clock.
     pub claimed_at: DateTime<Utc>,
     /// Fences late writers: a settle with an older version changes nothing. Owned by the store.
     pub version: i64,
-    /// Where the row lay when it was read, if the store finds it faster by that. Owned by the store,
-    /// which does not rely on it: rows move.
+    /// Physical position of the row when it was read, if that lets the store find it faster. Owned
+    /// by the store, which does not rely on it, because rows move.
     #[serde(skip)]
     pub place: Option<NonZeroU64>,
-    /// What of the row could not be read as it is. Such an event is not delivered, but set aside as a
-    /// dead letter. Owned by the store.
+    /// Description of the part of the row that could not be read. Such an event is not delivered;
+    /// it becomes a dead letter. Owned by the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub defect: Option<String>,
 }
 
 impl Event {
-    /// The ordering key: in claim mode `lanes`, events of one key arrive in the order of their ids.
+    /// Returns the ordering key: in claim mode `lanes`, events of one key arrive in the order of
+    /// their ids.
     pub fn key(&self) -> (&str, &str) {
         (&self.aggregate_type, &self.aggregate_id)
     }
 
-    /// The headers as names and values. Values that are not strings are given as JSON.
+    /// Returns the headers as names and values. Values that are not strings are returned as JSON.
     ///
     /// # Errors
     /// If the column does not hold a JSON object.
@@ -317,20 +324,20 @@ impl Event {
         headers(self.headers.as_deref())
     }
 
-    /// Whether the stored hash fits the content; `None` where no hash is stored.
+    /// Returns whether the stored hash matches the content; `None` if no hash is stored.
     pub fn hash_matches(&self) -> Option<bool> {
         let stored = self.content_hash.as_deref()?;
         let computed = content_hash(self.request_id.as_deref(), &self.event_type, &self.payload);
         Some(stored.eq_ignore_ascii_case(&computed))
     }
 
-    /// Bytes that this event weighs in a batch.
+    /// Returns the number of bytes that this event counts in a batch.
     pub fn weight_bytes(&self) -> usize {
         self.payload.len() + self.headers.as_ref().map_or(0, String::len) + 256
     }
 }
 
-/// See [`Event::headers`].
+/// Parses stored headers; see [`Event::headers`].
 pub(crate) fn headers(stored: Option<&str>) -> Result<BTreeMap<String, String>, String> {
     let Some(text) = stored else { return Ok(BTreeMap::new()) };
     let map: BTreeMap<String, serde_json::Value> = serde_json::from_str(text)
@@ -344,7 +351,8 @@ pub(crate) fn headers(stored: Option<&str>) -> Result<BTreeMap<String, String>, 
         .collect())
 }
 
-/// `SHA-256(request_id | event_type | payload)` in hex, joined by `|`; no request id is empty.
+/// Returns `SHA-256(request_id | event_type | payload)` in hex, joined by `|`. A missing request id
+/// counts as empty.
 pub fn content_hash(request_id: Option<&str>, event_type: &str, payload: &str) -> String {
     let mut hasher = Sha256::new();
     hasher.update(request_id.unwrap_or_default());
@@ -355,7 +363,7 @@ pub fn content_hash(request_id: Option<&str>, event_type: &str, payload: &str) -
     hex(&hasher.finalize())
 }
 
-/// Bytes in hex.
+/// Formats bytes in hex.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
@@ -365,8 +373,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Makes any text fit a column: no NUL (PostgreSQL refuses it), at most `chars_max` characters.
-/// An error message must never be the reason that a settle fails.
+/// Makes any text fit a column: no NUL (PostgreSQL refuses it), at most `chars_max` characters. An
+/// error message must never be the reason why a settle fails.
 pub(crate) fn fit(text: &str, chars_max: usize) -> Cow<'_, str> {
     if text.len() <= chars_max && !text.contains('\0') {
         return Cow::Borrowed(text);
@@ -395,7 +403,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is appended as headers is read as headers.
+        /// Headers that were appended are read back unchanged.
         #[test]
         fn fuzz_headers(own in btree_map(any::<String>(), any::<String>(), 0..6)) {
             let mut event = NewEvent::new("order", "7", "OrderPlaced", "{}");
@@ -403,7 +411,7 @@ mod tests {
             prop_assert_eq!(headers(event.headers_json().as_deref()), Ok(own));
         }
 
-        /// A column of any text is read or refused, and is not followed to any depth.
+        /// A column with any text is either read or refused, and deep nesting is not followed.
         #[test]
         fn fuzz_headers_of_any_text(text in texts()) {
             match headers(Some(&text)) {

@@ -1,21 +1,22 @@
-//! Which errors are of the same kind.
+//! Groups errors by their kind.
 
 use sha2::{Digest, Sha256};
 
 use crate::event::hex;
 use crate::store::DeadReason;
 
-/// Characters in a fingerprint.
+/// Length of a fingerprint in characters.
 pub const FINGERPRINT_CHARS: usize = 16;
 
-/// Characters of a message that count. The kind of an error is told at its beginning.
+/// Number of characters of a message that count. A message states its kind of error at the
+/// beginning.
 const MESSAGE_CHARS_MAX: usize = 300;
 
-/// Words after which a number of three digits is the kind of an error, not one of its values.
+/// Words after which a three-digit number is the kind of an error, not one of its values.
 const STATUS_WORDS: [&str; 4] = ["http", "status", "code", "answered"];
 
-/// The same 16 characters for all dead letters of one reason whose errors differ only in ids,
-/// numbers, times and quoted values.
+/// Returns the same 16 characters for all dead letters of one reason whose errors differ only in
+/// ids, numbers, times and quoted values.
 pub fn fingerprint(reason: DeadReason, message: &str) -> String {
     let mut hasher = Sha256::new();
     hasher.update(reason.as_str());
@@ -26,11 +27,11 @@ pub fn fingerprint(reason: DeadReason, message: &str) -> String {
     text
 }
 
-/// A message without what differs from event to event: quoted text becomes `…`, and every word
-/// with a digit in it (numbers, ids, UUIDs, times) or of hex digits alone becomes `#`. A status of
-/// three digits stays.
+/// Returns a message without the parts that differ from event to event: quoted text becomes `…`,
+/// and every word that contains a digit (numbers, ids, UUIDs, times) or has only hex digits becomes
+/// `#`. A three-digit status stays.
 pub fn error_kind(message: &str) -> String {
-    // Without NUL, as the tables hold it.
+    // NUL is removed, because the tables hold the message without it.
     let chars = message.chars().filter(|c| *c != '\0').take(MESSAGE_CHARS_MAX);
     let chars: Vec<char> = chars.collect();
     let mut kind = String::with_capacity(chars.len());
@@ -38,7 +39,7 @@ pub fn error_kind(message: &str) -> String {
     let mut at = 0;
     while at < chars.len() {
         if let Some(end) = quoted_until(&chars, at) {
-            // A quote within is written twice.
+            // A doubled quote is part of the quoted text.
             if !kind.ends_with('…') {
                 kind.push('…');
             }
@@ -60,7 +61,7 @@ pub fn error_kind(message: &str) -> String {
             last_word = word.to_lowercase();
             at = end;
         } else {
-            // Runs of blanks and line breaks are one blank.
+            // Runs of blanks and line breaks become one blank.
             match chars[at].is_whitespace() {
                 true if kind.ends_with(' ') => {}
                 true => kind.push(' '),
@@ -73,7 +74,8 @@ pub fn error_kind(message: &str) -> String {
     kind
 }
 
-/// Where the quoted text ends that begins here. An apostrophe within a word begins none.
+/// Returns the end of the quoted text that starts here. An apostrophe within a word does not start
+/// one.
 fn quoted_until(chars: &[char], at: usize) -> Option<usize> {
     let quote = chars[at];
     let within_word = |i: usize| chars.get(i).is_some_and(|c| c.is_alphanumeric());
@@ -84,7 +86,7 @@ fn quoted_until(chars: &[char], at: usize) -> Option<usize> {
     (at + 1..chars.len()).find(closes).map(|end| end + 1)
 }
 
-/// Where the word ends: letters, digits, and what joins the parts of an id.
+/// Returns the end of the word: letters, digits, and the characters that join the parts of an id.
 fn word_until(chars: &[char], at: usize) -> usize {
     let joins = |i: usize| {
         matches!(chars[i], '-' | '_') && chars.get(i + 1).is_some_and(|c| c.is_alphanumeric())
@@ -136,7 +138,7 @@ mod tests {
         assert_ne!(of("no account 1"), of("no user 1"));
         assert_ne!(of("no account 1"), fingerprint(DeadReason::Exhausted, "no account 1"));
         assert_eq!(of("x").len(), FINGERPRINT_CHARS);
-        // Tables hold these: a change of the rule must be a decision, not an accident.
+        // Tables hold these values: a change of the rule must be a decision, not an accident.
         assert_eq!(of("no account 1"), of("no account #"));
     }
 

@@ -1,8 +1,8 @@
-//! The consumer's side: an event that arrives twice changes something once.
+//! Inboxes: consumers process an event once, even if it arrives twice.
 //!
-//! A consumer records each event's identity in the transaction of what the event changes there. Both
-//! commit or neither does, so a repeat is known for what it is. `receive`, `receive_all` and
-//! `receive_dead` have the same name and shape in each store's module.
+//! A consumer records each event's identity in the same transaction as its changes. Both commit or
+//! neither does, so a repeat is recognized. `receive`, `receive_all` and `receive_dead` have the
+//! same name and shape in each store's module.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -11,19 +11,19 @@ use chrono::{DateTime, Utc};
 
 use crate::event::fit;
 
-/// How long an inbox remembers an event, unless told otherwise.
+/// Default time for which an inbox remembers an event.
 pub const INBOX_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Characters of an identity, and of a consumer's name.
+/// Maximum number of characters in an event's identity and in a consumer's name.
 pub(crate) const IDENTITY_CHARS_MAX: usize = 100;
 
-/// Lengths of what else an inbox holds.
+/// Length limits of other fields of an inbox.
 mod lengths {
     pub(super) const SOURCE_CHARS_MAX: usize = 300;
     pub(super) const ERROR_CHARS_MAX: usize = 1_000;
 }
 
-/// The inbox of one consumer: a name that its processes share and no other consumer has.
+/// The inbox of one consumer. The consumer's processes share the name; no other consumer has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inbox {
     consumer: String,
@@ -31,52 +31,54 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// The inbox of this consumer.
+    /// Creates the inbox of this consumer.
     ///
     /// # Errors
-    /// If the name is empty, longer than 100 characters, or has a NUL.
+    /// If the name is empty, longer than 100 characters, or contains a NUL.
     pub fn new(consumer: impl Into<String>) -> Result<Self, InvalidMessage> {
         let consumer = consumer.into();
         check("the consumer's name", &consumer)?;
         Ok(Self { consumer, retention: INBOX_RETENTION })
     }
 
-    /// How long identities are remembered: 30 days unless told otherwise. The Kafka consumer forgets
-    /// its own after so long. Other clean-ups have a time of their own, and must not be given a shorter
-    /// one. An event that is older when it arrives is warned about: whether it came before is unknown.
+    /// Sets how long identities are remembered; the default is 30 days. The Kafka consumer deletes
+    /// its own identities after this time. Other clean-ups have their own setting, which must not
+    /// be shorter. An event that arrives later than this logs a warning, because the inbox can no
+    /// longer tell whether it came before.
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
         self
     }
 
-    /// The name.
+    /// Returns the consumer's name.
     pub fn consumer(&self) -> &str {
         &self.consumer
     }
 
-    /// The retention.
+    /// Returns how long identities are remembered.
     pub fn remembers_for(&self) -> Duration {
         self.retention
     }
 }
 
-/// An event as a consumer meets it.
+/// An event that a consumer receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incoming {
-    /// Its identity: `postrider-event-id` in headers, `Idempotency-Key` by HTTP, `id` of a CloudEvent.
+    /// Identity of the event: `postrider-event-id` in headers, `Idempotency-Key` in HTTP, `id` of a
+    /// CloudEvent.
     pub event_id: String,
-    /// When it was made, where the message says so.
+    /// When the event was created, if the message says so.
     pub created_at: Option<DateTime<Utc>>,
 }
 
 impl Incoming {
-    /// An event of which only the identity is known.
+    /// Creates an event of which only the identity is known.
     pub fn new(event_id: impl Into<String>) -> Self {
         Self { event_id: event_id.into(), created_at: None }
     }
 
-    /// States when it was made.
+    /// Sets when the event was created.
     #[must_use]
     pub fn created_at(mut self, created_at: DateTime<Utc>) -> Self {
         self.created_at = Some(created_at);
@@ -84,20 +86,20 @@ impl Incoming {
     }
 }
 
-/// A message that the consumer gives up on, with what an operator needs to judge it.
+/// A message that the consumer gives up on, with the data that an operator needs to judge it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadMessage<'a> {
-    /// Its identity.
+    /// Identity of the message.
     pub event: &'a Incoming,
-    /// Where it came from, such as `topic/partition@offset`. Cut to 300 characters.
+    /// Origin of the message, such as `topic/partition@offset`. Cut to 300 characters.
     pub source: &'a str,
-    /// The key of the message, where it has one.
+    /// Key of the message, if it has one.
     pub key: Option<&'a [u8]>,
     /// Its headers.
     pub headers: &'a BTreeMap<String, String>,
     /// Its body.
     pub payload: &'a [u8],
-    /// Why it cannot be handled. Cut to 1,000 characters.
+    /// Reason why the message cannot be processed. Cut to 1,000 characters.
     pub error: &'a str,
 }
 
@@ -115,46 +117,46 @@ impl DeadMessage<'_> {
     }
 }
 
-/// An error message as the letters hold it.
+/// Cuts an error message to the length that the dead letters hold.
 #[cfg(feature = "kafka-consumer")]
 pub(crate) fn fit_error(error: &str) -> std::borrow::Cow<'_, str> {
     fit(error, lengths::ERROR_CHARS_MAX)
 }
 
-/// What the inbox knows of an event.
+/// Whether the inbox knows an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a duplicate must change nothing"]
 pub enum Received {
-    /// It is recorded now; handle it in the same transaction.
+    /// It is recorded now; process it in the same transaction.
     New,
     /// It was received before. Do nothing; it is counted as ignored.
     Duplicate,
 }
 
 impl Received {
-    /// Whether there is something to do.
+    /// Returns whether the event is to be processed.
     pub fn is_new(self) -> bool {
         self == Self::New
     }
 }
 
-/// Why a message cannot be recorded at all. Nothing was written.
+/// The reason why a message cannot be recorded at all. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} `{found}` cannot be used: it must have 1 to 100 characters, and no NUL")]
 pub struct InvalidMessage {
-    /// What it is about.
+    /// Name of the invalid field.
     pub field: &'static str,
-    /// The beginning of what was found.
+    /// The beginning of its value.
     pub found: String,
 }
 
-/// Why `receive` failed.
+/// The reason why `receive` failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
-    /// The message itself is not acceptable; the transaction is untouched.
+    /// The message itself is invalid; the transaction is untouched.
     #[error("invalid message: {0}")]
     Invalid(#[from] InvalidMessage),
-    /// The database refused; roll back and repeat the transaction.
+    /// The database refused it; roll back and repeat the transaction.
     #[error("the inbox could not be written: {0}")]
     Database(#[from] sqlx::Error),
 }
@@ -171,8 +173,8 @@ fn check(field: &'static str, text: &str) -> Result<(), InvalidMessage> {
     }
 }
 
-/// The identities of a batch: each once, sorted, so that two consumers with the same events wait for
-/// each other instead of deadlocking.
+/// Returns the identities of a batch, each once and sorted, so that two consumers with the same
+/// events wait for each other instead of deadlocking.
 pub(crate) fn identities(events: &[Incoming]) -> Result<Vec<&str>, InvalidMessage> {
     for event in events {
         check("the event's identity", &event.event_id)?;
@@ -183,7 +185,7 @@ pub(crate) fn identities(events: &[Incoming]) -> Result<Vec<&str>, InvalidMessag
     Ok(ids)
 }
 
-/// Answers for a batch in its order: of an identity that occurs twice, the first one is new.
+/// Returns the results for a batch in its order. If an identity occurs twice, the first one is new.
 pub(crate) fn answers(inbox: &Inbox, events: &[Incoming], fresh: Vec<String>) -> Vec<Received> {
     let mut fresh: HashSet<String> = fresh.into_iter().collect();
     let now = Utc::now();
@@ -199,7 +201,7 @@ pub(crate) fn answers(inbox: &Inbox, events: &[Incoming], fresh: Vec<String>) ->
         .collect()
 }
 
-/// An event that was retried or replayed after the inbox has forgotten it looks new.
+/// Warns about an event that was retried or replayed after the inbox forgot it: it looks new.
 fn warn_if_forgotten(inbox: &Inbox, event: &Incoming, now: DateTime<Utc>) {
     let age = event.created_at.and_then(|created_at| (now - created_at).to_std().ok());
     if let Some(age) = age.filter(|age| *age > inbox.retention) {

@@ -1,5 +1,5 @@
-//! Who works on bulk jobs: the command line in the foreground, and the leader among the relays for
-//! jobs that nobody works on.
+//! Runs bulk jobs. The command line runs its job in the foreground; the leader among the relays
+//! runs jobs that no other runner works on.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,23 +9,25 @@ use uuid::Uuid;
 use crate::store::{Database, Job, JobFilter, JobState};
 use crate::{Outbox, StoreError};
 
-/// A runner that gave no sign of life for this long has lost its job to the next one.
+/// Time without a heartbeat after which a runner loses its job to the next one.
 const QUIET: Duration = Duration::from_secs(15);
-/// Entries per step: a transaction of some 20 ms.
+/// Entries per step. A step is one transaction of about 20 ms.
 const CHUNK: u32 = 500;
-/// Steps per second of a job with a rate, so that it is even and the sign of life regular.
+/// Steps per second of a job with a rate limit, so that the rate is even and heartbeats are
+/// regular.
 const STEPS_PER_SECOND: u32 = 4;
-/// Between looks after the canary.
+/// Wait between checks of the canary.
 const CANARY_LOOK: Duration = Duration::from_millis(500);
-/// Waits between repeats of a step that failed for a moment; doubled up to the second.
+/// Waits between repeats of a step that failed temporarily: the first one, doubled up to the
+/// longest.
 const REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// Time for which such a step is repeated before the job is left to others.
+/// Time for which such a step is repeated before the runner gives up the job.
 const REPEAT_FOR: Duration = Duration::from_secs(60);
 /// Open jobs read at once when searching for one to take.
 const LOOK_ROWS: u32 = 100;
 
-/// Works on bulk jobs, one at a time, step by step. Drop the future of [`JobRunner::run`] at any
-/// time: a step is a transaction, and another runner goes on.
+/// Runs bulk jobs, one at a time, step by step. The future of [`JobRunner::run`] can be dropped at
+/// any time: a step is a transaction, and another runner continues the job.
 pub struct JobRunner {
     store: Arc<dyn Database>,
     outboxes: Vec<Outbox>,
@@ -34,24 +36,24 @@ pub struct JobRunner {
 }
 
 impl JobRunner {
-    /// A runner for jobs of these outboxes; `host` tells people where it runs.
+    /// Creates a runner for jobs of these outboxes; `host` tells operators where it runs.
     pub fn new(store: Arc<dyn Database>, outboxes: Vec<Outbox>, host: &str) -> Self {
         let host: String = host.chars().take(60).collect();
         let name = format!("{}@{host}", Uuid::now_v7().simple());
         Self { store, outboxes, name, chunk: CHUNK }
     }
 
-    /// With other steps, for tests.
+    /// Sets the number of entries per step, for tests.
     #[must_use]
     pub fn chunk(self, chunk: u32) -> Self {
         Self { chunk: chunk.max(1), ..self }
     }
 
-    /// Takes the oldest open job that nobody works on, of those that the caller answers for and
-    /// whose outboxes are known here.
+    /// Returns the oldest open job that no runner works on, among those that the caller accepts and
+    /// whose outboxes this runner knows.
     ///
     /// # Errors
-    /// As the store.
+    /// The errors of the store.
     pub async fn next(
         &self,
         answers_for: impl Fn(&Job) -> bool,
@@ -75,7 +77,7 @@ impl JobRunner {
         Ok(None)
     }
 
-    /// Whether all outboxes of the job are known here.
+    /// Returns whether this runner knows all outboxes of the job.
     fn serves(&self, job: &Job) -> bool {
         self.outbox(&job.outbox).is_some() && self.target(job).is_ok()
     }
@@ -84,17 +86,18 @@ impl JobRunner {
         self.outboxes.iter().find(|outbox| outbox.name() == name)
     }
 
-    /// The outbox that a replay names.
+    /// Returns the target outbox of a replay.
     fn target(&self, job: &Job) -> Result<Option<&Outbox>, StoreError> {
         let Some(name) = job.work.target_outbox() else { return Ok(None) };
         self.outbox(name).map(Some).ok_or_else(|| not_configured(name))
     }
 
-    /// Works on a job to its end, telling of each step. `None` where another runner has the job.
+    /// Works on a job until it ends, and reports each step to `progress`. Returns `None` if another
+    /// runner has the job.
     ///
     /// # Errors
-    /// Where the database cannot be reached for a minute; the job stays open. An error that lasts
-    /// is the job's end, and told in its `reason`.
+    /// If the database cannot be reached for a minute; the job stays open. A permanent error ends
+    /// the job and is recorded in its `reason`.
     pub async fn run(
         &self,
         id: i64,
@@ -119,17 +122,17 @@ impl JobRunner {
         Ok(Some(job))
     }
 
-    /// Ends a job that this runner works on, so that it waits for an operator to resume it. Answers
-    /// `false` where it is not this runner's: then nothing happened to it.
+    /// Ends a job of this runner, so that it waits for an operator to resume it. Returns `false`,
+    /// and changes nothing, if the job is not this runner's.
     ///
     /// # Errors
-    /// As the store.
+    /// The errors of the store.
     pub async fn interrupt(&self, id: i64, reason: &str) -> Result<bool, StoreError> {
         self.store.end_job(id, &self.name, JobState::Stopped, reason).await
     }
 
-    /// One step. What fails for a moment is repeated: the cursor in the job's row tells whether
-    /// the step whose answer was lost had happened.
+    /// Runs one step. A step that fails temporarily is repeated: the cursor in the job's row shows
+    /// whether a step whose result was lost had been committed.
     async fn step(
         &self,
         outbox: &Outbox,
@@ -161,7 +164,7 @@ impl JobRunner {
     }
 }
 
-/// Time from the beginning of a step to that of the next.
+/// Returns the time from the beginning of a step to the beginning of the next.
 fn rest(job: &Job, done_before: i64) -> Duration {
     if job.state == JobState::Canary {
         return CANARY_LOOK;

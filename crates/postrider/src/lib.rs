@@ -26,15 +26,17 @@
 //! ```
 //!
 //! `append` and `append_all` have the same name and shape in [`postgres`], [`mysql`] and
-//! [`sqlite`]. So have `receive`, for consumers that must do each event's work once, and `lock`.
+//! [`sqlite`]. So do `receive`, for consumers that must process each event once, and `lock`.
 //! Programs in other languages use a plain `INSERT`: see `docs/sql-contract.md`.
 //!
-//! If your handlers may be dropped halfway, as web frameworks do when a client hangs up: sqlx 0.9.0 leaves the
-//! transaction open that was just being begun on PostgreSQL and MariaDB, and the next user of that connection
-//! writes into it ([issue](https://github.com/transact-rs/sqlx/issues/4393)). Begun in a task it is safe:
-//! `tokio::spawn(async move { pool.begin().await }).await??`. Postrider's own transactions are.
+//! Handlers may be dropped halfway, for example when a web framework drops them because the client
+//! disconnected. If that happens while a transaction is being begun on PostgreSQL or MariaDB, sqlx
+//! 0.9.0 leaves the transaction open, and the next user of the connection writes into it
+//! ([issue](https://github.com/transact-rs/sqlx/issues/4393)). Begin the transaction in a task to
+//! be safe: `tokio::spawn(async move { pool.begin().await }).await??`. Postrider does so for its
+//! own transactions.
 
-// SQLite alone adopts nothing: it refuses by the mapping's name.
+// With SQLite alone, no table can be adopted: SQLite refuses a mapping by its name.
 #[cfg_attr(not(any(feature = "postgres", feature = "mysql")), allow(dead_code, unused_imports))]
 pub mod adopt;
 mod append;
@@ -62,7 +64,7 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-/// The programs of the page are compiled.
+/// Compiles the programs of that page.
 #[cfg(all(doctest, feature = "postgres", feature = "kafka-consumer"))]
 #[doc = include_str!("../../../docs/consumers.md")]
 mod consumers_page {}

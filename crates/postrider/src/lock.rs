@@ -5,50 +5,51 @@ use std::time::Duration;
 
 use crate::{Transience, transience};
 
-/// Characters of a lock's name.
+/// Maximum number of characters in a lock's name.
 const NAME_CHARS_MAX: usize = 200;
 
-/// Why a lock was not had.
+/// The reason why a lock was not acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// No column or hash takes such a name; nothing was sent.
+    /// The name is empty, too long, or contains a NUL; nothing was sent.
     #[error("a lock cannot be named `{0}`: use 1 to 200 characters, and no NUL")]
     Name(String),
-    /// Somebody else has it for longer than the caller wanted to wait. Roll back, and answer the
-    /// caller that it should repeat.
+    /// Another transaction holds the lock for longer than the caller wanted to wait. Roll back, and
+    /// tell the caller to try again.
     #[error(
         "lock `{name}` was not free within {} ms: another transaction holds it. Roll back and try \
          again; if that happens often, make the transactions that take it shorter",
         .waited.as_millis()
     )]
     Timeout {
-        /// Which lock.
+        /// Name of the lock.
         name: String,
         /// How long the caller waited.
         waited: Duration,
     },
-    /// SQLite: the transaction read before it asked to write, and somebody wrote meanwhile.
+    /// SQLite: the transaction read before it tried to write, and another program has written
+    /// since.
     #[error(
         "lock `{name}` cannot be had in this transaction: it read before it wrote, and another \
          program wrote meanwhile. Begin it with BEGIN IMMEDIATE"
     )]
     ReadFirst {
-        /// Which lock.
+        /// Name of the lock.
         name: String,
     },
     /// The database refused for another reason.
     #[error("lock `{name}`: {cause}")]
     Database {
-        /// Which lock.
+        /// Name of the lock.
         name: String,
-        /// What the database said.
+        /// The error of the database.
         #[source]
         cause: sqlx::Error,
     },
 }
 
 impl LockError {
-    /// Whether the same transaction may succeed when it is repeated.
+    /// Returns whether the same transaction may succeed when it is repeated.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Timeout { .. } | Self::ReadFirst { .. } => true,
@@ -69,7 +70,7 @@ pub(crate) fn check(name: &str) -> Result<(), LockError> {
     }
 }
 
-/// Wraps what the database said.
+/// Wraps an error of the database.
 pub(crate) fn failed(name: &str, cause: sqlx::Error) -> LockError {
     LockError::Database { name: name.to_owned(), cause }
 }

@@ -1,4 +1,4 @@
-//! Outboxes: a name, a table and what the table does at insert.
+//! Outboxes: a name, a table, and the settings of the table.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use sqlx::AssertSqlSafe;
 use crate::adopt::Adoption;
 use crate::store::ClaimMode;
 
-/// Why a name from configuration cannot be an outbox.
+/// The reason why a name from the configuration cannot name an outbox.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{name}` cannot be the name of an outbox or its table: use 1 to {max} characters, \
@@ -21,7 +21,7 @@ pub struct InvalidOutbox {
 
 /// An outbox: `name` in configuration, metrics and commands, `table` in the database.
 ///
-/// Both are validated here, which is what makes them safe to put into SQL.
+/// Both are validated here, which makes them safe to put into SQL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Outbox {
     name: String,
@@ -29,10 +29,10 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Leaves room for the suffixes of derived names in PostgreSQL's 63 bytes.
+    /// Leaves room for the suffixes of derived names within PostgreSQL's limit of 63 bytes.
     pub const NAME_CHARS_MAX: usize = 40;
 
-    /// The outbox `name` with the table `<name>_outbox`.
+    /// Creates the outbox `name` with the table `<name>_outbox`.
     ///
     /// # Errors
     /// If the name is not a plain identifier.
@@ -42,7 +42,7 @@ impl Outbox {
         })
     }
 
-    /// The outbox `name` with a table name of its own.
+    /// Creates the outbox `name` with a table name of its own.
     ///
     /// # Errors
     /// If one of the names is not a plain identifier.
@@ -55,23 +55,23 @@ impl Outbox {
         Ok(Self { name: name.to_owned(), table: table.to_owned() })
     }
 
-    /// The name in configuration, metrics and commands.
+    /// Returns the name in configuration, metrics and commands.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The table that programs insert into.
+    /// Returns the table that programs insert into.
     pub fn table(&self) -> &str {
         &self.table
     }
 
-    /// Puts the table name into a statement. `{outbox}` is the only marker that statements have;
-    /// the name was validated on construction, so the result is as safe as the template.
+    /// Puts the table name into a statement. `{outbox}` is the only marker in statements; the name
+    /// was validated on construction, so the result is as safe as the template.
     pub(crate) fn sql(&self, template: &'static str) -> AssertSqlSafe<String> {
         AssertSqlSafe(template.replace("{outbox}", &self.table))
     }
 
-    /// As [`Outbox::sql`], for a statement that copies to another outbox, `{child}`.
+    /// Like [`Outbox::sql`], for a statement that copies to another outbox, `{child}`.
     pub(crate) fn sql_to(&self, child: &Self, template: &'static str) -> AssertSqlSafe<String> {
         let AssertSqlSafe(sql) = self.sql(template);
         AssertSqlSafe(sql.replace("{child}", &child.table))
@@ -89,7 +89,7 @@ fn plain(name: &str) -> bool {
 /// How long a `request_id` is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dedupe {
-    /// For this time, and in any case while the event is in the outbox.
+    /// For this time, and always while the event is in the outbox.
     Window(Duration),
     /// While the event is in the outbox.
     Open,
@@ -101,24 +101,24 @@ impl Default for Dedupe {
     }
 }
 
-/// What `migrate` sets up for one outbox.
+/// The settings with which `migrate` creates one outbox.
 #[derive(Debug, Clone)]
 pub struct OutboxSpec {
     /// Name and table.
     pub outbox: Outbox,
     /// How long a `request_id` is remembered.
     pub dedupe: Dedupe,
-    /// PostgreSQL: whether an insert sends a notification as a wake-up hint. A `NOTIFY` takes a
-    /// database-wide lock at commit, so it is off unless asked for.
+    /// PostgreSQL: whether an insert sends a notification that wakes relays. A `NOTIFY` takes a
+    /// database-wide lock at commit, so it is off by default.
     pub notify: bool,
-    /// How relays share the work, for an outbox that is new. Later, `set_mode` changes it.
+    /// How relays share the work, for a new outbox. `set_mode` changes it later.
     pub claim: ClaimMode,
     /// A table of another program that this outbox serves.
     pub adoption: Option<Adoption>,
 }
 
 impl OutboxSpec {
-    /// An outbox with the default settings.
+    /// Returns the specification of an outbox with the default settings.
     pub fn new(outbox: Outbox) -> Self {
         Self {
             outbox,

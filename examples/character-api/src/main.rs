@@ -14,7 +14,7 @@ use postrider_relay::{OutboxConfig, Preset, Relay, RelayConfig};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// A person who tries this does not want to wait for the half minutes of production.
+/// Short times, so that nobody who tries the example has to wait the half minutes of production.
 const REPLAY_AFTER: Duration = Duration::from_secs(2);
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -30,14 +30,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     );
     let (address, upstream_address) = (at.local_addr()?, upstream_at.local_addr()?);
 
-    // The outbox of the calls that wait: each once while it is open.
+    // The outbox of waiting calls: each is saved once while it is open.
     let outbox = Outbox::new("characters")?;
     let options = ConnectOptions { create: true, ..ConnectOptions::default() };
     let store = postrider::connect(&store_url, &options).await?;
     let spec = OutboxSpec { dedupe: Dedupe::Open, ..OutboxSpec::new(outbox.clone()) };
     store.migrate(&[spec]).await?;
 
-    // What callers and the relay share: cache, breaker, and what is under way.
+    // Shared by callers and the relay: the cache, the breaker, and the calls in flight.
     let preset = Preset { idle_poll: PROBE_EVERY, ..Preset::api_call() };
     let settings = GatewaySettings {
         timeout: TIMEOUT,
@@ -63,7 +63,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tokio::select! {
         served = serving => served?,
         served = upstream_serving => served?,
-        // Only with an error: calls that are saved and never repeated must not look well.
+        // Ends only with an error: the service must not look healthy if saved calls are never
+        // repeated.
         relayed = &mut relaying => return Ok(relayed??),
         _ = tokio::signal::ctrl_c() => {}
     }
@@ -82,7 +83,7 @@ async fn listen(name: &str, default: &str) -> Result<TcpListener, Box<dyn Error>
         .map_err(|error| format!("{name}: cannot listen on {address}: {error}").into())
 }
 
-/// `memory`, or the URL of a Redis that several processes share.
+/// Parses `memory`, or the URL of a Redis that several processes share.
 fn cache_settings(cache: String) -> CacheSettings {
     match cache.as_str() {
         "memory" => CacheSettings::default(),

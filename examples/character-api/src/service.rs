@@ -1,4 +1,4 @@
-//! What the service offers: characters, and a look at the calls that wait.
+//! The service's endpoints: characters, and the number of waiting calls.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) fn router(gateway: Gateway, store: Arc<dyn Database>, outbox: Outbox)
         .with_state(Arc::new(Service { gateway, store, outbox }))
 }
 
-/// From the cache, from the API, or 503 with the word that the call is saved.
+/// Returns a character from the cache or from the API, or 503 with a note that the call is saved.
 async fn character(State(service): State<Arc<Service>>, Path(name): Path<String>) -> Response {
     match Call::get(format!("/character/{}", percent_encoded(&name))) {
         Ok(call) => service.gateway.fetch(call).await.into_response().map(Body::from),
@@ -35,7 +35,7 @@ async fn character(State(service): State<Arc<Service>>, Path(name): Path<String>
     }
 }
 
-/// How many calls wait to be repeated.
+/// Returns how many calls wait to be repeated.
 async fn waiting(State(service): State<Arc<Service>>) -> Response {
     match service.store.statistics(&service.outbox).await {
         Ok(statistics) => Json(json!({ "waiting": statistics.pending })).into_response(),

@@ -1,4 +1,4 @@
-//! The API that the characters come from. It can be switched off.
+//! The API that provides the characters. It can be switched off.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,17 +12,17 @@ use serde_json::json;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Switch {
-    /// It answers.
+    /// It replies normally.
     On,
-    /// It says 503.
+    /// It replies with 503.
     Off,
-    /// It takes calls and says nothing: whoever waits for it waits for nothing.
+    /// It accepts calls and never replies.
     Silent,
 }
 
 struct Api {
     switch: Switch,
-    /// Calls of each character since it was last switched.
+    /// Number of calls of each character since the last switch.
     calls: BTreeMap<String, u32>,
 }
 
@@ -71,7 +71,7 @@ async fn switch(State(api): State<Shared>, Path(to): Path<String>) -> Response {
     format!("{to}\n").into_response()
 }
 
-/// How often each character was asked for since the last switch.
+/// Returns how often each character was requested since the last switch.
 async fn calls(State(api): State<Shared>) -> Json<BTreeMap<String, u32>> {
     Json(api.lock().calls.clone())
 }

@@ -1,4 +1,4 @@
-//! The example as its README tells it: an outage under load, and what callers see of it.
+//! Runs the example as described in its README: an outage under load, and what callers see of it.
 
 // A test fails by panicking: here an unwrap is the assertion that the step before it worked.
 #![allow(clippy::unwrap_used)]
@@ -17,19 +17,20 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 const RATE_PER_S: u32 = 200;
-/// Seconds of outage, or as many as the variable `CHARACTER_OUTAGE_SECONDS` says.
+/// Seconds of outage; the variable `CHARACTER_OUTAGE_SECONDS` overrides it.
 const OUTAGE_SECONDS: u64 = 10;
 const CHARACTERS: u32 = 100;
-/// What a caller may wait for its 503 once the API counts as down.
+/// Time within which a caller gets its 503 once the API counts as down.
 const ANSWER_WITHIN: Duration = Duration::from_millis(100);
-/// The API is silent: who waited for it would wait so long.
+/// Time that a caller would wait for the silent API.
 const UPSTREAM_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The running example; killed when dropped.
 struct Example {
     service: SocketAddr,
     upstream: SocketAddr,
-    /// Of the names of its characters: a Redis keeps those of others, and of earlier runs.
+    /// Part of the names of its characters, because a Redis keeps those of others and of earlier
+    /// runs.
     family: String,
     _child: Child,
     _folder: TempFolder,
@@ -107,7 +108,7 @@ async fn on_mariadb_and_redis() {
     outage_under_load(Example::start(&settings).await).await;
 }
 
-/// Calls would be saved, and never repeated.
+/// A service whose relay cannot work must end: it would save calls and never repeat them.
 #[tokio::test]
 async fn a_relay_that_cannot_work_ends_the_service() {
     let Some(db) = TestDb::open_empty(StoreKind::Sqlite, "a_relay_that_cannot_work").await else {
@@ -124,7 +125,7 @@ async fn a_relay_that_cannot_work_ends_the_service() {
     example.run_with(&[], &variables, "").await.exits(1).says(&["no_relays_here"]);
 }
 
-/// A database of its own, and a Redis.
+/// Opens a database for this test, and finds a Redis.
 async fn servers(test: &str, kind: StoreKind) -> Option<(TestDb, String)> {
     let Ok(redis) = std::env::var("REDIS_URL") else {
         skip(test, "the variable REDIS_URL is not set");
@@ -138,7 +139,7 @@ async fn outage_under_load(example: Example) {
     assert_eq!(example.character(0).await.headers["postrider-cache"], "miss");
     assert_eq!(example.character(0).await.headers["postrider-cache"], "hit");
 
-    // Nobody gets an answer, and nobody waits for one once the API counts as down.
+    // No caller gets an answer, and none waits for one once the API counts as down.
     example.switch("silent").await;
     until_it_counts_as_down(&example).await;
     let seconds = std::env::var("CHARACTER_OUTAGE_SECONDS").ok();
@@ -154,11 +155,13 @@ async fn outage_under_load(example: Example) {
     let (p50, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
     let slowest = times[times.len() - 1];
     println!("{} callers got 503: p50 {p50:?}, p99 {p99:?}, slowest {slowest:?}", times.len());
-    // The slow ones are the machine's, which other tests keep busy; but none waited for the API.
+    // The slow ones are due to the machine, which other tests keep busy; but none waited for the
+    // API.
     assert!(p50 < ANSWER_WITHIN, "p50 {p50:?}");
     assert!(slowest < UPSTREAM_TIMEOUT, "slowest {slowest:?}");
 
-    // It is back, and callers go on: each character is called once, by the relay or by a caller.
+    // The API is back, and callers continue: each character is called once, by the relay or by a
+    // caller.
     example.switch("on").await;
     let recovered = eventually("no call waits", async || {
         let answers = load(&example, Duration::from_millis(500)).await;
@@ -176,7 +179,7 @@ async fn outage_under_load(example: Example) {
     assert_eq!(asked.count() as u32, CHARACTERS);
 }
 
-/// Five callers of different characters wait for nothing; then it is known.
+/// Makes five calls at a time for different characters until the API counts as down.
 async fn until_it_counts_as_down(example: &Example) {
     eventually("it counts as down", async || {
         let callers = (1..=5).map(|number| example.character(number));
@@ -186,8 +189,8 @@ async fn until_it_counts_as_down(example: &Example) {
     .await;
 }
 
-/// Every character is asked for in turn, at a fixed rate, whatever the answers: a caller that waits
-/// holds up nobody.
+/// Requests every character in turn, at a fixed rate, whatever the answers: a caller that waits
+/// does not delay the others.
 async fn load(example: &Arc<Example>, time: Duration) -> Vec<(Response, Duration)> {
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / RATE_PER_S);
     let (started, mut callers) = (Instant::now(), Vec::new());

@@ -1,25 +1,25 @@
-//! What is asked for and answered, and why it can be refused.
+//! Requests, receipts, and the reasons for a refusal.
 
 use postrider::{AppendError, LockError, Transience, transience};
 use serde::{Deserialize, Serialize};
 
-/// Characters of ids and fingerprints.
+/// Maximum number of characters in ids and fingerprints.
 const ID_CHARS_MAX: usize = 50;
 
 /// A request to donate.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Donation {
-    /// Made by the caller, who repeats it when no answer came.
+    /// Chosen by the caller, who repeats the request with the same id if no answer arrived.
     pub(crate) request_id: String,
     pub(crate) guest_id: String,
-    /// Tells which admin receives the points, and that the caller knows them.
+    /// Identifies the admin who receives the points, and shows that the caller knows the admin.
     pub(crate) admin_fingerprint: String,
     pub(crate) amount: i64,
 }
 
 impl Donation {
-    /// Refuses what no donation can be, before anything is looked up.
+    /// Refuses invalid requests before anything is looked up.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         for (field, value) in [
             ("request_id", &self.request_id),
@@ -37,13 +37,13 @@ impl Donation {
     }
 }
 
-/// Somebody who has points.
+/// A guest or admin with points.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Member {
     pub(crate) id: String,
     pub(crate) points: i64,
-    /// Admins have one, guests have none.
+    /// Set for admins, `None` for guests.
     #[serde(default, skip_serializing)]
     pub(crate) fingerprint: Option<String>,
 }
@@ -61,7 +61,7 @@ impl Member {
     }
 }
 
-/// Ids are what survives a log line, a URL and a collation.
+/// Allows only ids that survive a log line, a URL and a collation.
 fn check_id(field: &'static str, value: &str) -> Result<(), Refusal> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
     match !value.is_empty() && value.len() <= ID_CHARS_MAX && value.chars().all(plain) {
@@ -72,26 +72,26 @@ fn check_id(field: &'static str, value: &str) -> Result<(), Refusal> {
     }
 }
 
-/// What was done, and what a repeated request is answered with.
+/// The result of a donation, also returned for a repeated request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Receipt {
     pub(crate) request_id: String,
     pub(crate) guest_id: String,
     pub(crate) admin_id: String,
     pub(crate) amount: i64,
-    /// What the guest had left.
+    /// Points that the guest had left.
     pub(crate) guest_points: i64,
     pub(crate) donated_at: String,
 }
 
-/// A receipt, and whether it is that of an earlier request with the same id.
+/// A receipt, and whether it belongs to an earlier request with the same id.
 #[derive(Debug)]
 pub(crate) struct Donated {
     pub(crate) receipt: Receipt,
     pub(crate) repeated: bool,
 }
 
-/// Why there was no donation. Nothing was changed.
+/// The reason why there was no donation. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("{0}")]
@@ -117,8 +117,8 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// Whether the same transaction may succeed when it is repeated at once: after a deadlock, or
-    /// when another one was first with the same request id.
+    /// Returns whether the same transaction may succeed if it is repeated immediately: after a
+    /// deadlock, or if another one was first with the same request id.
     pub(crate) fn may_repeat(&self) -> bool {
         let error = match self {
             Self::Database(error)

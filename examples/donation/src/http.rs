@@ -1,4 +1,4 @@
-//! The endpoints. What is refused is answered with a problem document (RFC 9457).
+//! The endpoints. A refusal is returned as a problem document (RFC 9457).
 
 use axum::Router;
 use axum::body::Bytes;
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::donation::{Donation, Member, Receipt, Refusal};
 use crate::ledger::Ledger;
 
-/// Entries of the history in one answer.
+/// Maximum number of history entries in one answer.
 const HISTORY_MAX: u32 = 1_000;
 
 #[derive(Clone)]
@@ -46,7 +46,7 @@ async fn show_member(
     found.map(Json).ok_or(Refusal::UnknownGuest(id))
 }
 
-/// The same answer however often the request is repeated; a header tells which it is.
+/// Donates. A repeated request gets the same answer; a header shows that it was a repeat.
 async fn donate(State(service): State<Service>, body: Bytes) -> Result<Response, Refusal> {
     let donation: Donation = read(&body)?;
     let donated = service.ledger.donate(&donation).await?;
@@ -72,7 +72,8 @@ async fn history(
     Ok(Json(service.ledger.history(query.guest.as_deref(), limit).await?))
 }
 
-/// Says which field is wrong: a number with a fraction, a text where a number belongs, a missing one.
+/// Parses a body. The error names the wrong field: a number with a fraction, a text instead of a
+/// number, a missing one.
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(|error| {
         let error = error.to_string().replace("expected i64", "expected a whole number");
@@ -93,7 +94,7 @@ impl IntoResponse for Refusal {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         };
-        // What a database says is for the log; the caller learns that repeating is safe.
+        // Database errors go to the log; the caller only learns that repeating is safe.
         let detail = match status.is_server_error() {
             true => {
                 tracing::error!(error = %self, "a request failed");

@@ -8,11 +8,11 @@ use serde_json::json;
 
 use crate::donation::{Donated, Donation, Member, Receipt, Refusal};
 
-/// How long a donation waits for another one of the same guest.
+/// Maximum time that a donation waits for another one of the same guest.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Deadlocks and races for a request id that are repeated.
+/// Maximum number of repeats after deadlocks and races for a request id.
 const REPEATS_MAX: usize = 5;
-/// Connections to a database server.
+/// Maximum number of connections to a database server.
 const CONNECTIONS_MAX: u32 = 16;
 
 const TABLES: [&str; 2] = [
@@ -37,7 +37,7 @@ pub(crate) enum Ledger {
     Sqlite(sqlx::SqlitePool, Outbox),
 }
 
-/// The same expression on each database, whose module has the same functions.
+/// Evaluates the same expression on each database, whose modules have the same functions.
 macro_rules! on_each {
     ($ledger:expr, $module:ident, $pool:ident, $outbox:pat => $body:expr) => {
         match $ledger {
@@ -58,7 +58,7 @@ macro_rules! on_each {
 }
 
 impl Ledger {
-    /// Connects and makes the tables of the business.
+    /// Connects and creates the business tables.
     pub(crate) async fn connect(url: &str, outbox: Outbox) -> Result<Self, StoreError> {
         let ledger = match url.split(':').next() {
             Some("postgres" | "postgresql") => {
@@ -69,7 +69,7 @@ impl Ledger {
                 let options = sqlx::mysql::MySqlPoolOptions::new();
                 Self::Mysql(options.max_connections(CONNECTIONS_MAX).connect(url).await?, outbox)
             }
-            // Writers are serial; more connections would only wait for each other.
+            // SQLite has one writer at a time; more connections would only wait for each other.
             _ => {
                 let options = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1);
                 let connect = postrider::sqlite::connect_options(url)?;
@@ -91,12 +91,12 @@ impl Ledger {
         }
     }
 
-    /// A member by its id.
+    /// Returns a member by id.
     pub(crate) async fn member(&self, id: &str) -> Result<Option<Member>, Refusal> {
         Ok(on_each!(self, store, pool, _ => store::member(pool, id).await)?)
     }
 
-    /// The history of a guest, or of all, newest first.
+    /// Returns the history of one guest or of all guests, newest first.
     pub(crate) async fn history(
         &self,
         guest_id: Option<&str>,
@@ -106,7 +106,7 @@ impl Ledger {
         Ok(on_each!(self, store, pool, _ => store::history(pool, guest_id, limit).await)?)
     }
 
-    /// Donates, or answers what an earlier request with the same id did.
+    /// Donates, or returns the receipt of an earlier request with the same id.
     pub(crate) async fn donate(&self, donation: &Donation) -> Result<Donated, Refusal> {
         donation.check()?;
         let mut repeats = 0;
@@ -122,14 +122,15 @@ impl Ledger {
     }
 }
 
-/// The event that tells people. Its request id is the donation's, so it cannot be told twice either.
+/// Builds the event for the notification. Its request id is the donation's, so the notification is
+/// not sent twice either.
 fn completed(receipt: &Receipt) -> NewEvent {
     let payload = json!(receipt).to_string();
     NewEvent::new("guest", &receipt.guest_id, "DONATION_COMPLETED", payload)
         .request_id(&receipt.request_id)
 }
 
-/// Placeholders as PostgreSQL numbers them; the other two take `?`.
+/// Numbers the placeholders for PostgreSQL; the other two databases take `?`.
 fn numbered(sql: &str) -> String {
     let mut numbered = String::with_capacity(sql.len() + 16);
     for (index, part) in sql.split('?').enumerate() {
@@ -141,8 +142,8 @@ fn numbered(sql: &str) -> String {
     numbered
 }
 
-/// The statements are the same on each database; types, placeholders and how a transaction begins
-/// are not.
+/// Generates a module per database. The statements are the same; types, placeholders and the way to
+/// begin a transaction differ.
 macro_rules! store {
     ($module:ident, $pool:ty, $row:ty, $sql:expr, $begin:literal, $table_options:literal) => {
         mod $module {
@@ -219,7 +220,7 @@ macro_rules! store {
             ) -> Result<Donated, Refusal> {
                 let Donation { request_id, guest_id, admin_fingerprint, amount } = donation;
                 let mut tx = pool.begin_with($begin).await?;
-                // Held to the end: two donations of one guest follow each other.
+                // Held until the end, so that donations of one guest run one after the other.
                 let lock = format!("guest:{guest_id}");
                 postrider::$module::lock(&mut tx, &lock, LOCK_TIMEOUT).await?;
 
@@ -261,7 +262,8 @@ macro_rules! store {
                     return Err(Refusal::Insufficient { points, amount: *amount });
                 }
 
-                // The conditions hold whoever else writes: never below zero, never past the end.
+                // The conditions hold whatever others write: the balance never becomes negative or
+                // overflows.
                 let given = sqlx::query(sql(
                     "UPDATE members SET points = points - ? WHERE id = ? AND points >= ?",
                 ))
@@ -271,7 +273,8 @@ macro_rules! store {
                 .execute(&mut *tx)
                 .await?;
                 if given.rows_affected() == 0 {
-                    // Somebody who does not take the lock spent points since they were read.
+                    // Another program that does not take the lock has spent points since they were
+                    // read.
                     tx.rollback().await?;
                     let points = member(pool, guest_id).await?.map_or(0, |guest| guest.points);
                     return Err(Refusal::Insufficient { points, amount: *amount });
@@ -310,7 +313,7 @@ macro_rules! store {
                 let appended =
                     postrider::$module::append(&mut tx, outbox, &completed(&receipt)).await?;
                 if appended.is_duplicate() {
-                    // Known to the outbox and not to the history: somebody removed rows by hand.
+                    // Known to the outbox but not to the history: someone removed rows by hand.
                     return Err(Refusal::Conflict(request_id.clone()));
                 }
                 tx.commit().await?;

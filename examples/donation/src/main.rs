@@ -1,11 +1,11 @@
-//! Donations: points move from a guest to an admin, and somebody is told.
+//! Donations: points move from a guest to an admin, and a notification is sent.
 //!
-//! | file | holds |
+//! | file | purpose |
 //! |---|---|
-//! | `donation` | what is asked for and answered, and why it can be refused |
+//! | `donation` | requests, receipts, and the reasons for a refusal |
 //! | `ledger` | the transaction, on each database |
 //! | `http` | the endpoints |
-//! | `notify` | the relay that tells people |
+//! | `notify` | the relay that sends notifications |
 
 mod donation;
 mod http;
@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             }
         });
     let relaying = tokio::spawn(relay.run(stop.clone()));
-    // Whichever fails ends the service: donations that nobody is told of must not look well.
+    // Whichever fails ends the service: it must not look healthy if notifications are never sent.
     tokio::try_join!(
         async {
             let served = serving.await;

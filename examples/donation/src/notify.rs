@@ -1,5 +1,5 @@
-//! Telling people: by Discord where there is a webhook, in the log otherwise. Three attempts, then the
-//! dead letters; the donation stays as it is.
+//! Notifications: by Discord if a webhook is configured, in the log otherwise. After three attempts
+//! the event becomes a dead letter; the donation is not affected.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use postrider_relay::{OutboxConfig, Preset, Relay, RelayConfig, Sink, SinkError}
 const TEXT: &str = "{{ payload.guest_id }} donated {{ payload.amount }} points to \
                     {{ payload.admin_id }} ({{ payload.request_id }})";
 
-/// The relay, which runs beside the endpoints.
+/// Builds the relay, which runs next to the endpoints.
 pub(crate) fn relay(
     store: Arc<dyn Database>,
     outbox: Outbox,

@@ -1,4 +1,4 @@
-//! The service as its users have it: its own process, a real database, a webhook that remembers.
+//! Tests the service like its users run it: its own process, a real database, a recording webhook.
 // A test fails by panicking; clippy only knows functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use donors::{Donors, Tally};
 
-/// A database, the folder of the service, and who is told.
+/// A database, the folder of the service, and the recording webhook.
 struct Site {
     db: TestDb,
     installation: Installation,
@@ -41,7 +41,7 @@ impl Site {
     }
 }
 
-/// One test per store.
+/// Runs each case on every store.
 macro_rules! on_stores {
     ($($case:ident),* $(,)?) => {
         on_stores!(@store postgres, Postgres: $($case),*);
@@ -71,7 +71,7 @@ on_stores!(
     a_relay_that_cannot_work_ends_the_service,
 );
 
-/// Where two can write at the same time.
+/// Cases for stores with concurrent writers.
 mod on_servers {
     on_stores!(@store postgres, Postgres: points_that_are_spent_behind_the_lock_refuse_the_donation);
     on_stores!(@store mysql, Mysql: points_that_are_spent_behind_the_lock_refuse_the_donation);
@@ -91,7 +91,7 @@ async fn donate(service: &Daemon, body: &Value) -> Response {
     service.post("/donations", &body.to_string()).await
 }
 
-/// A guest with 100 points and an admin.
+/// Starts the service with a guest that has 100 points, and an admin.
 async fn with_members(site: &Site) -> Daemon {
     let service = site.start().await;
     for member in [
@@ -151,7 +151,7 @@ async fn what_no_donation_can_be_is_refused_and_changes_nothing(site: Site) {
 
 async fn a_repeated_request_is_answered_with_the_first_result(site: Site) {
     let service = with_members(&site).await;
-    // A failed notification never touches the donation.
+    // A failed notification never affects the donation.
     site.webhook.answer(Answer::status(400));
     let first = donate(&service, &donation("r-1", 60)).await;
     assert_eq!((first.status, first.headers["idempotency-replayed"].as_str()), (200, "false"));
@@ -173,7 +173,7 @@ async fn a_repeated_request_is_answered_with_the_first_result(site: Site) {
     service.stop().await;
 }
 
-/// A program that takes no lock spends the points between the look at them and the debit.
+/// A program that takes no lock spends the points between the read and the debit.
 async fn points_that_are_spent_behind_the_lock_refuse_the_donation(site: Site) {
     let service = with_members(&site).await;
     let mut other = site.db.begin().await;
@@ -207,7 +207,7 @@ async fn points_that_are_spent_behind_the_lock_refuse_the_donation(site: Site) {
     service.stop().await;
 }
 
-/// Donations would be taken, and nobody told.
+/// A service whose relay cannot work must end: it would accept donations and send no notifications.
 async fn a_relay_that_cannot_work_ends_the_service(site: Site) {
     site.db.store.migrate(&[]).await.unwrap();
     site.db.refuse_relays().await;
@@ -216,7 +216,7 @@ async fn a_relay_that_cannot_work_ends_the_service(site: Site) {
     ended.exits(1).says(&["no_relays_here"]);
 }
 
-/// 64 clients, 30 % repeated request ids, the service killed five times at points of progress.
+/// 64 clients, 30 % repeated request ids, and five kills of the service at points of progress.
 /// `DONATION_REQUESTS=20000` is the full run.
 async fn five_kills_under_load_lose_and_double_nothing(site: Site) {
     let requests = std::env::var("DONATION_REQUESTS").ok().and_then(|n| n.parse().ok());
@@ -238,7 +238,7 @@ async fn five_kills_under_load_lose_and_double_nothing(site: Site) {
     let empty = async || (site.count("donations_outbox").await == 0).then_some(());
     donors::patiently("every event is delivered", empty).await;
     service.stop().await;
-    // Only now: an event that leaves the outbox between two looks would be in neither.
+    // Counted last: an event that leaves the outbox between two counts would be in neither.
     let delivered = site.count("donations_outbox_archive").await;
 
     let distinct = i64::try_from(successful.len()).unwrap();

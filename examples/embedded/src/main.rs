@@ -24,7 +24,7 @@ async fn run(folder: &Path) -> Result<(), Box<dyn Error>> {
     let url = format!("sqlite:{}", folder.join("shop.db").display());
     let outbox = Outbox::new("orders")?;
 
-    // The store of the relay makes the file and the tables of the outbox.
+    // The relay's store creates the file and the tables of the outbox.
     let options = ConnectOptions { create: true, ..ConnectOptions::default() };
     let store = postrider::connect(&url, &options).await?;
     store.migrate(&[OutboxSpec::new(outbox.clone())]).await?;
@@ -56,7 +56,7 @@ async fn run(folder: &Path) -> Result<(), Box<dyn Error>> {
 
     tokio::select! {
         delivered = until_delivered(store.as_ref(), &outbox) => delivered?,
-        // Only with an error: nothing would be delivered any more.
+        // Ends only with an error: nothing would be delivered any more.
         ended = &mut relaying => return Ok(ended??),
     }
     stop.cancel();
@@ -76,7 +76,7 @@ fn relay_config(folder: &Path) -> RelayConfig {
     RelayConfig { backup_folder, ..RelayConfig::default() }
 }
 
-/// The order and its event: both are written, or neither is.
+/// Writes the order and its event: both, or neither.
 async fn place(
     shop: &SqlitePool,
     outbox: &Outbox,

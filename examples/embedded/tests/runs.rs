@@ -1,4 +1,4 @@
-//! The example does what its README says.
+//! Runs the example and checks what its README promises.
 
 use std::process::Command;
 

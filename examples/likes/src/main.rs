@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let options = ConnectOptions { create: true, ..ConnectOptions::default() };
     let store = postrider::connect(&url, &options).await?;
-    // Postrider's own tables; the table of likes is ours.
+    // Postrider's own tables; the likes table belongs to the example.
     store.migrate(&[]).await?;
     let database = Appender::connect(&url, 4).await?;
     table::create(&database).await?;
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     // The worker has a connection of its own.
     let worker = BufferConfig::new(Arc::new(Buffer::new(settings.clone())?), target);
-    // Before the first like is taken: a table that cannot be added to would keep them all waiting.
+    // Before the first like is accepted: an unusable table would make all of them wait.
     worker.check(store.as_ref()).await?;
     let relay = Relay::new(store, relay_config).buffer(worker);
     let stop = CancellationToken::new();
@@ -61,7 +61,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let serving = axum::serve(listener, app)
         .with_graceful_shutdown(async { drop(tokio::signal::ctrl_c().await) });
     let relaying = tokio::spawn(relay.run(stop.clone()));
-    // Whichever fails ends the service: likes that nobody saves must not be taken.
+    // Whichever fails ends the service: it must not accept likes that are never saved.
     tokio::try_join!(
         async {
             let served = serving.await;
@@ -74,7 +74,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Adds a like. The answer says how many of this post are not in the table yet.
+/// Adds a like. The answer contains how many likes of this post are not in the table yet.
 async fn like(State(likes): State<Arc<Likes>>, Path(post): Path<String>) -> Response {
     if post.chars().count() > table::POST_CHARS_MAX {
         return problem(StatusCode::BAD_REQUEST, "the id of the post is too long");
@@ -83,13 +83,13 @@ async fn like(State(likes): State<Arc<Likes>>, Path(post): Path<String>) -> Resp
         Ok(waiting) => (StatusCode::ACCEPTED, Json(json!({ "post": post, "waiting": waiting })))
             .into_response(),
         Err(error @ BufferError::Invalid(_)) => problem(StatusCode::BAD_REQUEST, error),
-        // Nobody knows whether it was counted: the caller must not simply repeat it.
+        // Whether the like was counted is unknown: the caller must not simply repeat it.
         Err(error @ BufferError::Unavailable(_)) => problem(StatusCode::GATEWAY_TIMEOUT, error),
         Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, error),
     }
 }
 
-/// The likes that are in the table.
+/// Returns the likes that are in the table.
 async fn show(State(likes): State<Arc<Likes>>, Path(post): Path<String>) -> Response {
     match table::likes(&likes.database, &post).await {
         Ok(count) => Json(json!({ "post": post, "likes": count })).into_response(),

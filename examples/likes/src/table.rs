@@ -1,13 +1,13 @@
-//! The table of likes, on whichever database it is.
+//! The likes table, on any of the databases.
 
 use postrider::Appender;
 
-/// Longest id of a post.
+/// Maximum number of characters in a post id.
 pub(crate) const POST_CHARS_MAX: usize = 100;
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS likes \
                       (post_id varchar(100) PRIMARY KEY, likes bigint NOT NULL)";
-/// Ids that differ in case, or in a space at the end, are different posts: as they are in Redis.
+/// Ids that differ in case, or in a trailing space, are different posts, as they are in Redis.
 const CREATE_MYSQL: &str = "CREATE TABLE IF NOT EXISTS likes \
                             (post_id varchar(100) PRIMARY KEY, likes bigint NOT NULL) \
                             DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin";

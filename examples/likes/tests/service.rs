@@ -1,4 +1,4 @@
-//! The service does what its README says, also when it is killed.
+//! Checks what the example's README promises, also when the service is killed.
 
 // A test fails by panicking: here an unwrap is the assertion that the step before it worked.
 #![allow(clippy::unwrap_used)]
@@ -65,7 +65,7 @@ impl Drop for Service {
 
 async fn every_like_that_was_answered_is_saved_once_though_the_service_is_killed(db: TestDb) {
     let Some(test) = TestBuffer::open(&db, "REDIS_URL", "likes-example").await else { return };
-    // The test's table has other columns.
+    // The test's default table has other columns.
     db.execute("DROP TABLE likes").await;
     let folder = TempFolder::new();
     let mut answered = 0;
@@ -76,7 +76,7 @@ async fn every_like_that_was_answered_is_saved_once_though_the_service_is_killed
             assert_eq!(response.status, 202, "{}", response.body);
             answered += 1;
         }
-        // Killed wherever its worker is.
+        // Killed at any point of its worker.
     }
     let service = Service::start(&db, &test, &folder);
     let too_long = service.like(&"x".repeat(101)).await.unwrap();
@@ -108,7 +108,7 @@ async fn ids_that_differ_in_case_or_a_space_are_different_posts(db: TestDb) {
     test.assert_balanced(&db).await;
 }
 
-/// Runs the service until it ends by itself. Answers what it printed, and its error.
+/// Runs the service until it ends by itself. Returns its output and its error.
 async fn ends(db: &TestDb, test: &TestBuffer) -> (String, String) {
     let folder = TempFolder::new();
     let mut command = Service::command(db, test, &folder);
@@ -128,7 +128,7 @@ async fn a_table_that_cannot_be_added_to_ends_the_service_before_it_listens(db: 
     assert!(error.contains("counts cannot be added to"), "{error}");
 }
 
-/// Likes would be taken, and never saved.
+/// A service whose relay cannot work must end: it would accept likes and never save them.
 async fn a_relay_that_cannot_work_ends_the_service(db: TestDb) {
     let Some(test) = TestBuffer::open(&db, "REDIS_URL", "likes-example").await else { return };
     db.execute("DROP TABLE likes").await;

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
 
-/// Deadlocks, and races for a request id, that are repeated.
+/// Maximum number of repeats after deadlocks and races for a request id.
 const REPEATS_MAX: usize = 5;
-/// Connections to a database server.
+/// Maximum number of connections to a database server.
 const CONNECTIONS_MAX: u32 = 16;
-/// Characters of ids.
+/// Maximum number of characters in ids.
 const ID_CHARS_MAX: usize = 50;
 
 const ACCOUNTS: &str = "CREATE TABLE IF NOT EXISTS accounts (
@@ -23,14 +23,14 @@ const ACCOUNTS: &str = "CREATE TABLE IF NOT EXISTS accounts (
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Transfer {
-    /// Made by the caller, who repeats it when no answer came.
+    /// Chosen by the caller, who repeats the request with the same id if no answer arrived.
     pub(crate) request_id: String,
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) amount: i64,
 }
 
-/// A transfer that was made.
+/// A completed transfer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Receipt {
     pub(crate) transaction_id: i64,
@@ -39,7 +39,7 @@ pub(crate) struct Receipt {
     pub(crate) amount: i64,
 }
 
-/// Why there was no transfer. Nothing was changed.
+/// The reason why there was no transfer. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("{0}")]
@@ -96,19 +96,19 @@ impl Transfer {
     }
 }
 
-/// The source account is the aggregate: its transfers reach the topic in the order in which they
-/// were made.
+/// Builds the event. The source account is the aggregate: its transfers reach the topic in the
+/// order in which they were made.
 fn completed(receipt: &Receipt, request_id: &str) -> NewEvent {
     let payload = json!(receipt).to_string();
     NewEvent::new("account", &receipt.from, "TransferCompleted", payload).request_id(request_id)
 }
 
-/// The outbox of this service.
+/// Returns the outbox of this service.
 pub(crate) fn outbox() -> Outbox {
     Outbox::new("transfers").expect("a plain name")
 }
 
-/// Connects to the store of the outbox and makes its tables.
+/// Connects to the outbox's store and creates its tables.
 pub(crate) async fn store(url: &str) -> Result<Arc<dyn Database>, StoreError> {
     let options = ConnectOptions { create: true, ..ConnectOptions::default() };
     let store = postrider::connect(url, &options).await?;
@@ -145,7 +145,7 @@ macro_rules! on_each {
 }
 
 impl Bank {
-    /// Connects and makes the tables of the business.
+    /// Connects and creates the business tables.
     pub(crate) async fn connect(url: &str) -> Result<Self, StoreError> {
         let bank = match url.split(':').next() {
             Some("postgres" | "postgresql") => {
@@ -156,7 +156,7 @@ impl Bank {
                 let options = sqlx::mysql::MySqlPoolOptions::new();
                 Self::Mysql(options.max_connections(CONNECTIONS_MAX).connect(url).await?)
             }
-            // Writers are serial; more connections would only wait for each other.
+            // SQLite has one writer at a time; more connections would only wait for each other.
             _ => {
                 let options = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1);
                 let connect = postrider::sqlite::connect_options(url)?;
@@ -181,7 +181,7 @@ impl Bank {
         }
     }
 
-    /// Moves money, or answers what an earlier request with the same id did.
+    /// Moves money, or returns the receipt of an earlier request with the same id.
     pub(crate) async fn transfer(&self, transfer: &Transfer) -> Result<Receipt, Refusal> {
         transfer.check()?;
         let mut repeats = 0;
@@ -195,7 +195,7 @@ impl Bank {
     }
 }
 
-/// Placeholders as PostgreSQL numbers them; the other two take `?`.
+/// Numbers the placeholders for PostgreSQL; the other two databases take `?`.
 fn numbered(sql: &str) -> String {
     let mut numbered = String::with_capacity(sql.len() + 16);
     for (index, part) in sql.split('?').enumerate() {
@@ -207,7 +207,8 @@ fn numbered(sql: &str) -> String {
     numbered
 }
 
-/// The statements are the same on each database; types, placeholders and locks are not.
+/// Generates a module per database. The statements are the same; types, placeholders and locks
+/// differ.
 macro_rules! store {
     ($module:ident, $pool:ty, $sql:expr, $begin:literal, $id:literal, $for_update:literal,
      $table_options:literal) => {
@@ -256,7 +257,7 @@ macro_rules! store {
             ) -> Result<Receipt, Refusal> {
                 let Transfer { request_id, from, to, amount } = transfer;
                 let mut tx = pool.begin_with($begin).await?;
-                // Both accounts are locked, always in the same order, before any id is assigned: so
+                // Both accounts are locked, always in the same order, before any id is assigned, so
                 // the ids of one account's transfers ascend with their commits.
                 let locked: Vec<(String, i64)> = sqlx::query_as(sql(concat!(
                     "SELECT id, balance FROM accounts WHERE id IN (?, ?) ORDER BY id",
@@ -323,7 +324,7 @@ macro_rules! store {
                     Receipt { transaction_id, from: from.clone(), to: to.clone(), amount: *amount };
                 let event = completed(&receipt, request_id);
                 if postrider::$module::append(&mut tx, &outbox(), &event).await?.is_duplicate() {
-                    // Known to the outbox and not to the bank: somebody removed rows by hand.
+                    // Known to the outbox but not to the bank: someone removed rows by hand.
                     return Err(Refusal::Conflict(request_id.clone()));
                 }
                 tx.commit().await?;

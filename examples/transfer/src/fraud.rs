@@ -1,4 +1,4 @@
-//! The fraud detector: a line in the risk log for each transfer, once.
+//! The fraud detector: adds one line to the risk log for each transfer, exactly once.
 
 use std::time::Duration;
 
@@ -16,13 +16,14 @@ use crate::{Outcome, Settings};
 
 /// Name of the consumer, of its group and of its inbox.
 const CONSUMER: &str = "fraud-detector";
-/// How long a detector that starts waits for another one that makes the table.
+/// Maximum time that a starting detector waits for another one that creates the table.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Amounts from which a transfer is looked at.
+/// Amounts from which a transfer has medium or high risk.
 const MEDIUM_FROM: i64 = 1_000;
 const HIGH_FROM: i64 = 10_000;
 
-/// No unique key on `event_id`: that a transfer is logged once is the inbox's doing.
+/// Creates the table. It has no unique key on `event_id`: the inbox ensures that a transfer is
+/// logged once.
 macro_rules! make_table {
     ($pool:expr, $id:literal) => {
         sqlx::raw_sql(concat!(
@@ -44,13 +45,13 @@ macro_rules! make_table {
 /// Consumes until stopped.
 pub(crate) async fn run(settings: Settings, stop: CancellationToken) -> Outcome {
     let url = settings.fraud_database_url.as_str();
-    // A database of its own: no outbox, but an inbox.
+    // A separate database: no outbox, but an inbox.
     let options = ConnectOptions { create: true, ..ConnectOptions::default() };
     postrider::connect(url, &options).await?.migrate(&[]).await?;
     match url.split(':').next() {
         Some("postgres" | "postgresql") => {
             let pool = sqlx::PgPool::connect(url).await?;
-            // IF NOT EXISTS fails when two detectors start at the same moment.
+            // IF NOT EXISTS fails if two detectors start at the same moment.
             let mut tx = pool.begin().await?;
             postrider::postgres::lock(&mut tx, "risk_log", LOCK_TIMEOUT).await?;
             make_table!(&mut *tx, "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY");
@@ -76,14 +77,14 @@ where
     RiskLog: Handler<P::Db>,
 {
     let mut kafka = KafkaConsumerSettings::new(&settings.brokers, CONSUMER, &settings.topic);
-    // The partitions of a detector that died wait for so long.
+    // How long the partitions of a detector that died wait.
     kafka.client.insert("session.timeout.ms".to_owned(), "6000".to_owned());
     let consumer = KafkaConsumer::new(kafka, pool, Inbox::new(CONSUMER)?, RiskLog)?;
     let (stopping, stopped) = watch::channel(false);
     let mut running = tokio::spawn(consumer.run(stopped));
     tokio::select! {
         () = stop.cancelled() => {}
-        // Only with an error: transfers that nobody looks at must not look well.
+        // Ends only with an error: the program must not look healthy if no transfer is checked.
         ended = &mut running => return Ok(ended??),
     }
     stopping.send_replace(true);
@@ -91,7 +92,7 @@ where
     Ok(())
 }
 
-/// What the payload holds.
+/// The payload of an event.
 #[derive(Debug, Deserialize)]
 struct TransferCompleted {
     transaction_id: i64,
@@ -99,7 +100,7 @@ struct TransferCompleted {
     amount: i64,
 }
 
-/// Writes the risk of each transfer.
+/// Logs the risk of each transfer.
 struct RiskLog;
 
 fn risk_of(amount: i64) -> &'static str {
@@ -115,7 +116,7 @@ fn read(message: &KafkaMessage) -> Result<TransferCompleted, HandleError> {
         .map_err(|error| HandleError::Poison(format!("this is no transfer: {error}")))
 }
 
-/// One statement for the whole batch, with as many rows as it has messages.
+/// Inserts the whole batch with one statement, with as many rows as it has messages.
 macro_rules! risk_log_on {
     ($db:ty, $placeholders:expr) => {
         #[async_trait]

@@ -1,4 +1,4 @@
-//! The endpoints. What is refused is answered with a problem document (RFC 9457).
+//! The endpoints. A refusal is returned as a problem document (RFC 9457).
 
 use axum::Router;
 use axum::body::Bytes;
@@ -17,7 +17,7 @@ use crate::{Outcome, Settings};
 
 /// Serves until stopped.
 pub(crate) async fn run(settings: Settings, stop: CancellationToken) -> Outcome {
-    // The store makes the tables of the outbox, and the file where there is none.
+    // The store creates the tables of the outbox, and the file if it is missing.
     drop(bank::store(&settings.database_url).await?);
     let bank = Bank::connect(&settings.database_url).await?;
     let routes = Router::new()
@@ -64,7 +64,7 @@ impl IntoResponse for Refusal {
             Self::Insufficient { .. } | Self::Overflow(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Append(_) | Self::Database(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
-        // What a database says is for the log; the caller learns that repeating is safe.
+        // Database errors go to the log; the caller only learns that repeating is safe.
         let detail = match status.is_server_error() {
             true => {
                 tracing::error!(error = %self, "a request failed");

@@ -1,6 +1,6 @@
 //! Transfers between accounts, published to Kafka, and a fraud detector that reads them.
 //!
-//! | file | holds |
+//! | file | purpose |
 //! |---|---|
 //! | `bank` | the transaction: debit, credit, record, append |
 //! | `http` | the endpoints |
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
 
-/// What the environment says.
+/// Settings from the environment.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) database_url: String,

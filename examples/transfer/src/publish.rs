@@ -15,7 +15,7 @@ pub(crate) async fn run(settings: Settings, stop: CancellationToken) -> Outcome 
     let store = bank::store(&settings.database_url).await?;
     let sink = KafkaSink::new(KafkaSettings::new("kafka", &settings.brokers, &settings.topic))?;
     let config = RelayConfig {
-        // The lanes of a relay that died wait for so long.
+        // How long the lanes of a relay that died wait.
         lease: Duration::from_secs(3),
         heartbeat_every: Duration::from_millis(500),
         backup_folder: PathBuf::from("transfer-data/dead-letters"),

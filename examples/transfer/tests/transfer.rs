@@ -1,4 +1,5 @@
-//! The whole way: bank, relay, broker, fraud detector; each its own process, and processes die.
+//! Tests the complete path: bank, relay, broker, fraud detector; each its own process, which is
+//! killed.
 // A test fails by panicking; clippy only knows functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
@@ -25,16 +26,16 @@ const BINARY: &str = env!("CARGO_BIN_EXE_transfer-example");
 const ACCOUNTS: u64 = 24;
 const BALANCE: i64 = 1_000_000;
 const CLIENTS: u64 = 8;
-/// Transfers per second and client at most: the run is bounded.
+/// Pause of each client between transfers, which limits the size of the run.
 const CLIENT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Lines of each process's log that a failure shows.
+/// Number of lines of each process's log that a failure shows.
 const LOG_LINES_SHOWN: usize = 12;
 
-/// One run at a time: each has a broker of its own and up to five more processes.
+/// One run at a time: each has its own broker and up to five more processes.
 static TURN: Mutex<()> = Mutex::const_new(());
 
-/// Two databases, a broker, and where the processes run.
+/// Two databases, a broker, and the folder in which the processes run.
 struct Site {
     bank: TestDb,
     fraud: TestDb,
@@ -81,7 +82,7 @@ impl Site {
     }
 
     async fn logged(&self) -> i64 {
-        // The table is made by the first detector that starts.
+        // The first detector that starts creates the table.
         let count = "SELECT count(*) FROM risk_log";
         match self.fraud.try_execute(count).await {
             Ok(_) => self.fraud.integer(count).await,
@@ -111,7 +112,7 @@ struct Part {
 }
 
 impl Part {
-    /// Killed without warning, and started again.
+    /// Kills the process without warning, and starts it again.
     async fn replace(&mut self, site: &Site) {
         self.child.kill().await.unwrap();
         *self = site.start(self.part);
@@ -145,7 +146,7 @@ on_stores!(
     relay_and_detector_killed_at_random_and_a_broker_restart_log_each_transfer_once_in_order,
 );
 
-/// Transfers would be taken, and never published.
+/// A program whose relay cannot work must end: it would accept transfers and never publish them.
 #[tokio::test]
 async fn a_relay_that_cannot_work_ends_all_parts() {
     let Some(bank) = TestDb::open_empty(StoreKind::Sqlite, "a_relay_that_cannot_work").await else {
@@ -157,7 +158,7 @@ async fn a_relay_that_cannot_work_ends_all_parts() {
     let variables = [
         ("DATABASE_URL", bank.url.as_str()),
         ("FRAUD_DATABASE_URL", &fraud.url),
-        // Nobody listens there: the detector waits for a broker.
+        // No broker listens there: the detector waits for one.
         ("KAFKA_BROKERS", "127.0.0.1:1"),
         ("LISTEN", "127.0.0.1:0"),
     ];
@@ -187,7 +188,7 @@ async fn open_accounts(api: &Daemon) {
     }
 }
 
-/// Transfers without end, until aborted between two of them.
+/// Makes transfers without end, until aborted between two of them.
 fn clients(address: SocketAddr, until: Instant) -> Vec<JoinHandle<()>> {
     let client = move |client: u64| async move {
         let mut number = 0;
@@ -260,7 +261,7 @@ async fn relay_and_detector_killed_at_random_and_a_broker_restart_log_each_trans
 }
 
 async fn all_is_well(site: &Site, made: i64) {
-    // Every message of the topic has been received, the repeats too.
+    // Every message of the topic has been received, including the repeats.
     let arrived = site.kafka.arrived().await;
     let distinct: BTreeMap<&str, usize> =
         arrived.iter().map(|message| (message.event_id.as_str(), 1)).collect();

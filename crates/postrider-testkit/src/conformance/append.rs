@@ -1,4 +1,4 @@
-//! Appending in the application's transaction.
+//! Appends in the application's transaction.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use postrider::{AppendError, NewEvent, content_hash, limits};
 use super::steps::order;
 use crate::TestDb;
 
-/// What was committed comes out as it went in.
+/// A committed event can be claimed with all of its fields unchanged.
 pub async fn a_committed_event_is_claimable_with_all_of_its_fields(db: TestDb) {
     let identity = uuid::Uuid::new_v4();
     let event = order(1)
@@ -47,7 +47,7 @@ pub async fn a_committed_event_is_claimable_with_all_of_its_fields(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Both commit or neither does: no event, no remembered key, no line in the books.
+/// Both commit or neither does: no event, no remembered request id, no line in the ledger.
 pub async fn a_rolled_back_transaction_leaves_no_event(db: TestDb) {
     let mut tx = db.begin().await;
     assert!(!tx.append(&db.outbox, &order(1).request_id("r")).await.unwrap().is_duplicate());
@@ -66,7 +66,7 @@ pub async fn a_rolled_back_transaction_leaves_no_event(db: TestDb) {
     tx.commit().await.unwrap();
 }
 
-/// Text is text: scripts of the world, quotes, control characters, an empty payload, a large one.
+/// Any text is allowed: all scripts, quotes, control characters, an empty payload, a large one.
 pub async fn payloads_and_headers_of_any_text_come_back_unchanged(db: TestDb) {
     let large = "0123456789abcdef".repeat(64 * 1024);
     let payloads = [
@@ -104,7 +104,7 @@ pub async fn payloads_and_headers_of_any_text_come_back_unchanged(db: TestDb) {
     }
 }
 
-/// Limits are in characters, and a character may take four bytes.
+/// Limits are in characters, and a character may have four bytes.
 pub async fn columns_hold_their_full_length_of_four_byte_characters(db: TestDb) {
     let wide = |count: usize| "🦀".repeat(count);
     let event = NewEvent::new(
@@ -122,13 +122,13 @@ pub async fn columns_hold_their_full_length_of_four_byte_characters(db: TestDb) 
     assert_eq!(claimed[0].aggregate_id.chars().count(), limits::AGGREGATE_ID_CHARS_MAX);
     assert_eq!(claimed[0].event_type.chars().count(), limits::EVENT_TYPE_CHARS_MAX);
     assert_eq!(claimed[0].hash_matches(), Some(true));
-    // The same columns must fit wherever the event goes from here.
+    // The same columns must hold the text wherever the event goes from here.
     db.bury(&relay, &claimed[0], &wide(limits::ERROR_MESSAGE_CHARS_MAX)).await;
     db.store.fold_books(&db.outbox, 100).await.unwrap();
     db.assert_balanced().await;
 }
 
-/// Refused events are named, and nothing was sent: the transaction goes on.
+/// An invalid event is reported and nothing is sent, so the transaction continues.
 pub async fn an_invalid_event_is_refused_before_anything_is_written(db: TestDb) {
     let invalid = [
         NewEvent::new("", "1", "T", "{}"),
@@ -154,7 +154,7 @@ pub async fn an_invalid_event_is_refused_before_anything_is_written(db: TestDb) 
     db.assert_balanced().await;
 }
 
-/// The contract with other languages: four columns, everything else from the database.
+/// The contract for other languages: four columns, everything else comes from the database.
 pub async fn a_plain_insert_of_the_required_columns_is_counted_and_claimed(db: TestDb) {
     let table = db.outbox.table();
     let insert = format!(
@@ -184,7 +184,7 @@ pub async fn a_plain_insert_of_the_required_columns_is_counted_and_claimed(db: T
     db.assert_balanced().await;
 }
 
-/// Times that are in no calendar, and payloads of 16 MiB: by an INSERT and by an UPDATE.
+/// Invalid times and payloads of 16 MiB are refused in an INSERT and in an UPDATE.
 pub async fn values_that_the_contract_refuses_are_refused_and_its_largest_are_not(db: TestDb) {
     let (table, kind) = (db.outbox.table(), db.store.kind());
     let insert = async |column: &str, value: &str| {
@@ -211,7 +211,7 @@ pub async fn values_that_the_contract_refuses_are_refused_and_its_largest_are_no
             assert!(refused.is_err(), "{column} = {day}: {refused:?}");
         }
     }
-    // Two bytes a character: bytes are counted.
+    // Two bytes per character, because the limit is in bytes.
     let payload = |bytes: u32| match kind {
         StoreKind::Sqlite => format!("replace(hex(zeroblob({})), '0', 'ü')", bytes / 4),
         StoreKind::Postgres | StoreKind::Mysql => format!("repeat('ü', {})", bytes / 2),
@@ -237,7 +237,7 @@ pub async fn values_that_the_contract_refuses_are_refused_and_its_largest_are_no
     }
 }
 
-/// A first delivery held back waits on the database's clock.
+/// A delayed first delivery is measured on the database's clock.
 pub async fn a_held_back_event_is_not_claimable_before_its_time(db: TestDb) {
     let hour = Duration::from_secs(3600);
     let held = db.append(&[order(1).deliver_after(hour)]).await[0];
@@ -254,7 +254,7 @@ pub async fn a_held_back_event_is_not_claimable_before_its_time(db: TestDb) {
     assert_eq!(super::steps::ids(&claimed), [held], "its time has come");
 }
 
-/// An absurd wait is a long one, not an error.
+/// A delay beyond all calendars counts as a long one, not as an error.
 pub async fn a_wait_beyond_all_calendars_is_a_long_one(db: TestDb) {
     let forever = Duration::MAX;
     db.append(&[order(1).deliver_after(forever).expires_after(forever)]).await;

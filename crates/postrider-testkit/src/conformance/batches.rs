@@ -1,4 +1,4 @@
-//! Batches of buffers: saved exactly once.
+//! Batches of buffers are saved exactly once.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn total(db: &TestDb, post: &str) -> i64 {
     db.integer(&format!("SELECT COALESCE(SUM(total), 0) FROM likes WHERE post = '{post}'")).await
 }
 
-/// Whoever repeats a batch, because the answer to COMMIT was lost, finds it decided.
+/// A caller that repeats a batch, because the answer to COMMIT was lost, finds it decided.
 pub async fn a_batch_is_added_to_the_rows_once_however_often_it_is_applied(db: TestDb) {
     let (relay, target) = (db.relay("relay-a").await, likes(&db).await);
     let first = batch(&[("b", 2), ("a", 1), ("c'\"`;", 3)]);
@@ -47,7 +47,7 @@ pub async fn a_batch_is_added_to_the_rows_once_however_often_it_is_applied(db: T
     assert_eq!(states, [(first.id, BatchState::Applied)]);
 }
 
-/// Many rows take several statements on some stores, and still one transaction.
+/// Many rows take several statements on some stores, but still one transaction.
 pub async fn a_large_batch_is_saved_as_a_whole_or_not_at_all(db: TestDb) {
     let (relay, target) = (db.relay("relay-a").await, likes(&db).await);
     let fields: Vec<String> = (0..2_500).map(|n| format!("post-{n}")).collect();
@@ -65,7 +65,7 @@ pub async fn a_large_batch_is_saved_as_a_whole_or_not_at_all(db: TestDb) {
     assert_eq!(db.integer("SELECT SUM(total) FROM likes").await, 2_500);
 }
 
-/// A sum beyond 64 bits is an error and not a fraction, a wrapped number or a silent stop.
+/// A sum beyond 64 bits is an error, not a fraction, a wrapped number or a silent stop.
 pub async fn a_sum_that_overflows_undoes_the_whole_batch(db: TestDb) {
     let (relay, target) = (db.relay("relay-a").await, likes(&db).await);
     let full = batch(&[("a", i64::MAX)]);
@@ -78,7 +78,7 @@ pub async fn a_sum_that_overflows_undoes_the_whole_batch(db: TestDb) {
     assert!(db.store.batch_states(&[more.id]).await.unwrap().is_empty(), "still undecided");
 }
 
-/// A row that was there before anything was counted may hold nothing yet.
+/// An existing row whose count is still NULL counts from zero.
 pub async fn a_row_whose_count_is_null_is_counted_from_zero(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.execute("CREATE TABLE views (post varchar(20) PRIMARY KEY, total bigint)").await;
@@ -95,7 +95,7 @@ pub async fn a_row_whose_count_is_null_is_counted_from_zero(db: TestDb) {
     assert_eq!(db.integer(untouched).await, 1);
 }
 
-/// Compensation and saving exclude each other, whichever comes first.
+/// Compensation and saving exclude each other, in either order.
 pub async fn a_cancelled_batch_is_never_saved_and_a_saved_one_never_cancelled(db: TestDb) {
     let (relay, target) = (db.relay("relay-a").await, likes(&db).await);
     let (cancelled, saved) = (batch(&[("a", 1)]), batch(&[("a", 2)]));
@@ -113,7 +113,7 @@ pub async fn a_cancelled_batch_is_never_saved_and_a_saved_one_never_cancelled(db
     assert_eq!((book.applied, book.cancelled), (1, 1));
 }
 
-/// The way back from the backup file.
+/// An import from the backup file accepts dead batches only.
 pub async fn only_a_dead_batch_is_imported_and_only_once(db: TestDb) {
     let (relay, target) = (db.relay("relay-a").await, likes(&db).await);
     let dead = batch(&[("a", 5)]);
@@ -134,7 +134,7 @@ pub async fn only_a_dead_batch_is_imported_and_only_once(db: TestDb) {
     assert_eq!(book, BatchBook { applied: 0, cancelled: 1, dead: 1, imported: 1 });
 }
 
-/// Somebody else has its batches by then.
+/// Another worker has its batches by then.
 pub async fn a_fenced_worker_saves_and_buries_nothing(db: TestDb) {
     let (fenced, observer) = (db.relay("relay-a").await, db.relay("relay-b").await);
     let target = likes(&db).await;
@@ -148,7 +148,7 @@ pub async fn a_fenced_worker_saves_and_buries_nothing(db: TestDb) {
     assert_eq!(total(&db, "a").await, 0);
 }
 
-/// Two workers that have the same batch: one saves it, the other waits and finds it decided.
+/// If two workers have the same batch, one saves it, and the other waits and finds it decided.
 pub async fn a_batch_that_two_apply_at_once_is_saved_once(db: TestDb) {
     let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
     let target = likes(&db).await;
@@ -165,7 +165,7 @@ pub async fn a_batch_that_two_apply_at_once_is_saved_once(db: TestDb) {
     assert_eq!((total(&db, "a").await, total(&db, "b").await), (10, 10));
 }
 
-/// Sooner than at the first flush.
+/// An unusable target is reported before the first flush.
 pub async fn a_target_that_counts_cannot_be_added_to_is_named(db: TestDb) {
     let usable = likes(&db).await;
     db.execute("CREATE TABLE bare (post varchar(20), total bigint)").await;
@@ -182,7 +182,7 @@ pub async fn a_target_that_counts_cannot_be_added_to_is_named(db: TestDb) {
     }
 }
 
-/// 30 days; but a dead one is kept until it is imported.
+/// Decided batches are kept for 30 days; dead ones until they are imported.
 pub async fn old_batches_are_forgotten_but_no_dead_ones(db: TestDb) {
     let (relay, target) = (db.relay("relay-a").await, likes(&db).await);
     let (old, dead, young) = (batch(&[("a", 1)]), batch(&[("a", 2)]), batch(&[("a", 4)]));
@@ -200,7 +200,7 @@ pub async fn old_batches_are_forgotten_but_no_dead_ones(db: TestDb) {
     assert_eq!(db.store.batch_book("likes").await.unwrap().applied, 2, "the book stays");
 }
 
-/// The other target: an event per entry, in the same transaction as the batch's id.
+/// The other kind of target: one event per entry, in the same transaction as the batch's id.
 pub async fn entries_become_events_once(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let target = BatchTarget::Events(EventTarget {

@@ -1,5 +1,5 @@
-//! Random walks: whatever two relays, an application and an operator do, in whatever order, the
-//! books balance and every event is in exactly one place.
+//! Random walks: for any sequence of actions of two relays, an application and an operator, the
+//! ledger balances and every event is in exactly one place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::steps::{death, deferral, failure, order};
 use crate::TestDb;
 
-/// Walks per run, and their length: together some seconds on each store.
+/// Number of walks per run, and their length: together some seconds on each store.
 const WALKS: u32 = 30;
 const STEPS: std::ops::Range<usize> = 20..60;
 
@@ -40,7 +40,7 @@ enum Step {
     ReleaseLost {
         relay: usize,
     },
-    /// The relay dies, is fenced and recovered, and comes back under a new name.
+    /// The relay dies, is fenced and recovered, and registers again under a new name.
     Crash {
         relay: usize,
     },
@@ -92,7 +92,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Books balanced after every step; at the end every event is live, delivered or a dead letter.
+/// The ledger balances after every step; at the end every event is live, delivered or a dead
+/// letter.
 #[expect(clippy::unused_async, reason = "a case is async; the walks run inside proptest's loop")]
 pub async fn the_books_balance_through_random_walks(db: TestDb) {
     let config = Config {
@@ -127,18 +128,18 @@ struct Relay {
     held: Vec<Event>,
 }
 
-/// What should be true, kept beside the database.
+/// The expected state, tracked outside the database.
 struct Walk {
     db: TestDb,
     relays: [Relay; 2],
     appended: BTreeSet<i64>,
     delivered: BTreeSet<i64>,
-    /// Dead letters nobody resolved.
+    /// Unresolved dead letters.
     unresolved: BTreeSet<i64>,
 }
 
 impl Walk {
-    /// Starts from empty tables; making new ones would take longer than the walk.
+    /// Empties the tables; creating new ones would take longer than the walk.
     async fn begin(db: TestDb) -> Self {
         let table = db.outbox.table();
         for suffix in ["", "_keys", "_archive", "_dlq", "_attempts", "_books"] {
@@ -180,7 +181,7 @@ impl Walk {
                 self.settle(relay, how, &events, repeat).await;
             }
             Step::ReleaseLost { relay } => {
-                // The first one it holds is forgotten: a claim whose answer was lost in part.
+                // Forgets the first event that it holds: a claim whose answer was partly lost.
                 let Relay { lease, held, .. } = &mut self.relays[relay];
                 let lost = usize::from(!held.is_empty());
                 held.drain(..lost);
@@ -218,7 +219,7 @@ impl Walk {
         }
     }
 
-    /// No event is ever in two hands.
+    /// Notes that a relay holds an event. No event is ever held by two relays.
     fn hold(&mut self, relay: usize, event: Event) {
         for other in &self.relays {
             let twice = other.held.iter().any(|held| held.id == event.id);
@@ -284,7 +285,7 @@ impl Walk {
         self.unresolved = letters.iter().map(|letter| letter.id).collect();
     }
 
-    /// Every appended event is live, delivered or a dead letter: exactly one of them.
+    /// Checks that every appended event is exactly one of live, delivered and a dead letter.
     async fn check(&self) {
         let (store, outbox) = (&self.db.store, &self.db.outbox);
         let page = Page::first(10_000).within(Duration::MAX);
@@ -315,7 +316,7 @@ impl Walk {
         assert_eq!(counted(books.pending), live.len());
     }
 
-    /// And nothing is stuck: with both relays gone, a third one gets all that is left.
+    /// Checks that nothing is stuck: after both relays are gone, a third one gets all that is left.
     async fn drain(mut self) {
         for relay in 0..2 {
             self.crash(relay).await;

@@ -1,4 +1,4 @@
-//! Callers that go away in the middle of a call: a client that hangs up, a timeout, a stop.
+//! Callers that are dropped in the middle of a call: a disconnected client, a timeout, a stop.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -10,10 +10,10 @@ use postrider::{ConnectOptions, connect};
 use super::steps::rows;
 use crate::TestDb;
 
-/// More than any of these calls needs.
+/// More polls than any of these calls needs.
 const POLLS_MAX: usize = 500;
 
-/// Polls a call so many times at most, and drops it. `None`: it was not ready.
+/// Polls a call at most this many times, and drops it. `None` if it was not ready.
 async fn abandoned<F: Future>(call: F, polls: usize) -> Option<F::Output> {
     let (mut call, mut polled) = (pin!(call), 0);
     poll_fn(|context| {
@@ -27,7 +27,7 @@ async fn abandoned<F: Future>(call: F, polls: usize) -> Option<F::Output> {
     .await
 }
 
-/// Heartbeats through a store that callers have left, each a single statement.
+/// Heartbeats through a store whose callers were dropped, each a single statement.
 struct Beats<'a> {
     db: &'a TestDb,
     store: &'a dyn Database,
@@ -36,7 +36,7 @@ struct Beats<'a> {
 }
 
 impl Beats<'_> {
-    /// On each session, whichever is taken first: what the store answered is what others see.
+    /// Checks each session, whichever is taken first: others see every heartbeat that succeeded.
     async fn are_seen(&mut self, call: &str, polls: usize) {
         for _ in 0..4 {
             self.store.heartbeat(self.relay, &[]).await.unwrap();
@@ -48,19 +48,19 @@ impl Beats<'_> {
     }
 }
 
-/// A transaction that stayed open on a session would take in what the next caller writes on it, and the
-/// database would forget that with the session.
+/// If a transaction stayed open on a session, it would include the next caller's writes, and the
+/// database would lose them with the session.
 pub async fn a_caller_that_goes_away_leaves_no_transaction_open(db: TestDb) {
     let options = ConnectOptions { connections_max: 2, create: false };
     let store = connect(&db.url, &options).await.unwrap();
     let relay = db.relay("relay-a").await;
     db.append_orders(10).await;
     let mut beats = Beats { db: &db, store: store.as_ref(), relay: &relay, said: 0 };
-    // Which session a call gets differs: several times through all of them.
+    // Calls get different sessions, so each number of polls is repeated several times.
     let (mut polls, mut rounds) = (1, 0);
     while rounds < 3 {
-        // Each call first to its end: what was left before may have cost the session, and a new one
-        // takes many polls.
+        // Each call first runs to its end: an earlier dropped call may have cost the session, and
+        // opening a new one takes many polls.
         let mut cursors = [Cursor::new(), Cursor::new()];
         let [whole, cut] =
             cursors.each_mut().map(|cursor| store.claim(&db.outbox, &relay, rows(1), cursor));
@@ -84,7 +84,7 @@ pub async fn a_caller_that_goes_away_leaves_no_transaction_open(db: TestDb) {
     }
 }
 
-/// The same on the only session that there is, with enough rows for the quick way of a settle.
+/// The same on the only session, with enough rows for the fast path of a settle.
 pub async fn a_settle_that_is_left_halfway_leaves_no_transaction_open(db: TestDb) {
     let options = ConnectOptions { connections_max: 1, create: false };
     let store = connect(&db.url, &options).await.unwrap();

@@ -1,4 +1,4 @@
-//! Claiming: what a relay takes, and what it leaves.
+//! Claims: which rows a relay takes, and which it leaves.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use postrider::store::{ClaimLimit, Cursor, OnSuccess};
 use super::steps::{deferral, failure, ids, order, rows};
 use crate::TestDb;
 
-/// Rows within the limit, oldest first, marked as this relay's.
+/// A claim takes rows within the limit, oldest first, and marks them as this relay's.
 pub async fn a_claim_takes_the_oldest_rows_within_the_limit(db: TestDb) {
     let appended = db.append_orders(7).await;
     let relay = db.relay("relay-a").await;
@@ -31,7 +31,7 @@ pub async fn a_claim_takes_the_oldest_rows_within_the_limit(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// `full` is "poll again now": true while more may be due, false once the end was seen.
+/// `full` means "poll again now": true while more rows may be due, false once the end was reached.
 pub async fn a_claim_says_whether_there_may_be_more(db: TestDb) {
     db.append_orders(5).await;
     let relay = db.relay("relay-a").await;
@@ -44,7 +44,7 @@ pub async fn a_claim_says_whether_there_may_be_more(db: TestDb) {
     assert_eq!(answers, [(2, true), (2, true), (1, false), (0, false)]);
 }
 
-/// Bytes are limited too, and one event that is larger than the limit travels alone.
+/// Bytes are limited too, and a single event that is larger than the limit is claimed alone.
 pub async fn a_claim_is_limited_in_bytes_and_a_large_event_travels_alone(db: TestDb) {
     let event = |bytes: usize| NewEvent::new("k", "1", "T", "x".repeat(bytes));
     let sizes = [400, 400, 5_000, 0, 5_000, 400, 0];
@@ -70,7 +70,7 @@ pub async fn a_claim_is_limited_in_bytes_and_a_large_event_travels_alone(db: Tes
     assert_eq!(batches[0], appended[..2], "small ones travel together");
 }
 
-/// Headers weigh as well; a batch of small payloads with large headers is cut.
+/// Headers count too; a batch of small payloads with large headers is cut.
 pub async fn headers_count_against_the_limit_of_bytes(db: TestDb) {
     let event = || NewEvent::new("k", "1", "T", "{}").header("x-large", "h".repeat(10_000));
     db.append(&[event(), event(), event(), event()]).await;
@@ -81,7 +81,7 @@ pub async fn headers_count_against_the_limit_of_bytes(db: TestDb) {
     assert!(claimed.full);
 }
 
-/// Four relays drain two thousand rows at once: each row is in exactly one hand.
+/// Four relays claim two thousand rows concurrently: each row goes to exactly one relay.
 pub async fn relays_that_claim_at_once_never_share_a_row(db: TestDb) {
     for _ in 0..4 {
         db.append_orders(500).await;
@@ -94,8 +94,8 @@ pub async fn relays_that_claim_at_once_never_share_a_row(db: TestDb) {
         tasks.push(tokio::spawn(async move {
             let mut cursor = Cursor::new();
             let mut taken = Vec::new();
-            // An empty answer may mean that others hold the locks right now; three in a row, that
-            // there is nothing.
+            // An empty claim may mean that other relays hold the locks right now; three in a row
+            // mean that no rows are left.
             let mut empty = 0;
             while empty < 3 {
                 let claim = db.store.claim(&db.outbox, &relay, rows(37), &mut cursor).await;
@@ -121,7 +121,7 @@ pub async fn relays_that_claim_at_once_never_share_a_row(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Rows that failed come back when they are due, and not before.
+/// Failed rows can be claimed again when they are due, and not before.
 pub async fn a_failed_row_is_claimed_again_when_due(db: TestDb) {
     let id = db.append_orders(1).await[0];
     let relay = db.relay("relay-a").await;
@@ -140,16 +140,16 @@ pub async fn a_failed_row_is_claimed_again_when_due(db: TestDb) {
     assert!(again[0].version > claimed[0].version, "each claim has its own version");
 }
 
-/// A batch full of waiting rows says nothing about the fresh ones behind it: the cursor stays.
+/// A batch full of waiting rows does not prove that there are no fresh ones, so the cursor stays.
 pub async fn fresh_rows_behind_a_batch_of_waiting_ones_are_not_passed_over(db: TestDb) {
     let waiting = db.append(&[1, 2, 3, 4].map(|n| order(n).deliver_after(Duration::ZERO))).await;
     let relay = db.relay("relay-a").await;
     let mut cursor = Cursor::new();
-    // No fresh row is there, so that from now on the waiting ones may fill a whole batch.
+    // There is no fresh row, so from now on waiting rows may fill a whole batch.
     let mut seen = ids(&db.claim_on(&relay, 1, &mut cursor).await);
     let fresh = db.append_orders(3).await;
     for _ in 0..8 {
-        // The horizon is looked at again, and has everything behind it.
+        // The horizon is observed again, and is past all rows.
         cursor.observed_at = None;
         seen.extend(ids(&db.claim_on(&relay, 2, &mut cursor).await));
     }
@@ -172,12 +172,12 @@ pub async fn a_batch_of_one_row_reaches_waiting_and_fresh_rows(db: TestDb) {
     assert_eq!(seen, expected);
 }
 
-/// A transaction that took a small id and commits late is still found, with the same cursor.
+/// A transaction that took a small id and commits late is found with the same cursor.
 pub async fn a_late_commit_is_claimed_with_the_same_cursor(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let mut cursor = Cursor::new();
     if !db.store.capabilities().concurrent_writers {
-        // Declared: ids commit in order, because the next writer waits for the one before it.
+        // Declared: ids commit in order, because the next writer waits for the previous one.
         let mut open = db.begin().await;
         let early = open.append(&db.outbox, &order(1)).await.unwrap().id();
         let next = tokio::spawn(db.begin_later());
@@ -207,7 +207,7 @@ pub async fn a_late_commit_is_claimed_with_the_same_cursor(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Rolled-back ids leave gaps, which no claim waits for.
+/// Rolled-back ids leave gaps, which claims do not wait for.
 pub async fn a_gap_in_the_ids_does_not_hold_up_claims(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let mut cursor = Cursor::new();
@@ -220,13 +220,13 @@ pub async fn a_gap_in_the_ids_does_not_hold_up_claims(db: TestDb) {
     }
 }
 
-/// What goes back by release, recovery or a lost claim is found again by the cursor that passed it.
+/// Rows returned by a release, recovery or a lost claim are found by the cursor that passed them.
 pub async fn rows_that_come_back_are_found_by_the_same_cursor(db: TestDb) {
     let appended = db.append_orders(4).await;
     let relay = db.relay("relay-a").await;
     let mut cursor = Cursor::new();
     let claimed = db.claim_on(&relay, 10, &mut cursor).await;
-    // At once, or after the time for which a store lets its ids age.
+    // Immediately, or after the time for which a store lets its ids age.
     crate::eventually("the cursor passes what is held", async || {
         assert!(db.claim_on(&relay, 10, &mut cursor).await.is_empty());
         let passed = cursor.low >= appended[0];
@@ -244,7 +244,7 @@ pub async fn rows_that_come_back_are_found_by_the_same_cursor(db: TestDb) {
     assert_eq!(ids(&db.claim_on(&relay, 10, &mut cursor).await), [appended[3]], "lost and found");
 }
 
-/// A relay that was declared dead takes nothing, whatever is there.
+/// A relay that was declared dead takes nothing.
 pub async fn a_fenced_relay_claims_nothing(db: TestDb) {
     let appended = db.append_orders(3).await;
     let (dead, live) = (db.relay("relay-a").await, db.relay("relay-b").await);
@@ -261,7 +261,7 @@ pub async fn a_fenced_relay_claims_nothing(db: TestDb) {
     assert_eq!(ids(&db.claim(&live, 10).await), appended, "all of it is left to the living");
 }
 
-/// A relay on no list (retired, or never registered) takes nothing either.
+/// A relay that is not registered (any more) takes nothing either.
 pub async fn a_relay_without_a_registration_claims_nothing(db: TestDb) {
     db.append_orders(1).await;
     let relay = db.relay("relay-a").await;
@@ -273,7 +273,7 @@ pub async fn a_relay_without_a_registration_claims_nothing(db: TestDb) {
     assert!(matches!(beat, Err(postrider::StoreError::LeaseLost)), "{beat:?}");
 }
 
-/// Hints come where they are declared, after the commit.
+/// Hints arrive if the store declares them, after the commit.
 pub async fn hints_arrive_where_the_store_declares_them(db: TestDb) {
     let spec =
         postrider::OutboxSpec { notify: true, ..postrider::OutboxSpec::new(db.outbox.clone()) };

@@ -1,4 +1,4 @@
-//! Dead letters: listing, retrying, resolving, importing; every action audited.
+//! Listing, retrying, resolving and importing dead letters; every action is audited.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn letter(db: &TestDb, id: i64) -> DeadLetter {
     db.store.dead_letter(&db.outbox, id).await.unwrap().unwrap()
 }
 
-/// Appends, claims and buries one event; answers the dead letter.
+/// Appends and claims one event, moves it to the dead letters, and returns the dead letter.
 async fn one_dead_letter(db: &TestDb, relay: &Lease, event: NewEvent) -> DeadLetter {
     db.append(&[event]).await;
     let claimed = db.claim(relay, 1).await.remove(0);
@@ -25,7 +25,7 @@ async fn one_dead_letter(db: &TestDb, relay: &Lease, event: NewEvent) -> DeadLet
     letter(db, id).await
 }
 
-/// A retry is a fresh event with a fresh budget that is still the same event.
+/// A retry is a new row with a new budget of attempts, but the same event.
 pub async fn a_retry_keeps_the_identity_and_starts_afresh(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let event = order(1).request_id("r").header("x", "ü").max_retries(4);
@@ -62,7 +62,7 @@ pub async fn a_retry_keeps_the_identity_and_starts_afresh(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// A retried event that was tampered with does not get a new hash on the way.
+/// Retrying an event that was tampered with does not give it a new hash.
 pub async fn a_retry_keeps_the_stored_hash_of_a_tampered_event(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let dead = one_dead_letter(&db, &relay, order(1)).await;
@@ -72,7 +72,7 @@ pub async fn a_retry_keeps_the_stored_hash_of_a_tampered_event(db: TestDb) {
     assert_eq!(db.claim(&relay, 10).await[0].hash_matches(), Some(false));
 }
 
-/// Acting on what is resolved or unknown is refused in words, and changes nothing.
+/// An action on a resolved or unknown dead letter is refused with a message, and changes nothing.
 pub async fn acting_on_a_resolved_or_unknown_entry_is_refused(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let retried = one_dead_letter(&db, &relay, order(1)).await.id;
@@ -99,8 +99,8 @@ pub async fn acting_on_a_resolved_or_unknown_entry_is_refused(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// What was resolved by hand is open again, with a trace in the audit trail alone; what was sent
-/// again stays sent. A repeat, after an answer that was never heard, changes nothing.
+/// A resolution by hand can be reopened, which only the audit trail shows; a retried event stays
+/// retried. A repeat, after a lost answer, changes nothing.
 pub async fn a_resolution_is_taken_back_unless_the_event_was_sent_again(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let retried = one_dead_letter(&db, &relay, order(1)).await.id;
@@ -127,7 +127,7 @@ pub async fn a_resolution_is_taken_back_unless_the_event_was_sent_again(db: Test
     db.assert_balanced().await;
 }
 
-/// Two operators at once: the second waits for the first, and is refused then.
+/// If two operators act at once, the second waits for the first and is then refused.
 pub async fn of_two_operators_at_once_the_second_is_refused(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let dead = one_dead_letter(&db, &relay, order(1)).await;
@@ -152,7 +152,7 @@ pub async fn of_two_operators_at_once_the_second_is_refused(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Every action leaves a line: who, what, where, why.
+/// Every action adds a line to the audit trail: who, what, where, why.
 pub async fn every_action_is_audited(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let first = one_dead_letter(&db, &relay, order(1)).await;
@@ -239,7 +239,7 @@ pub async fn dead_letters_are_filtered_and_counted(db: TestDb) {
             db.store.dead_letter_count(&db.outbox, &filter, CountLimit::NONE).await.unwrap().count;
         assert_eq!(usize::try_from(count).unwrap(), expected.len(), "{filter:?}");
     }
-    // Alerts hang on this one: no time that is too short makes it a guess.
+    // Alerts depend on this count: even the shortest budget must not turn it into a guess.
     let open = DlqFilter { resolved: Some(false), ..any() };
     for (count_max, expected) in [(1, (1, true)), (2, (2, false)), (10, (2, false))] {
         let limit = CountLimit { count_max, budget: Duration::ZERO };
@@ -248,7 +248,7 @@ pub async fn dead_letters_are_filtered_and_counted(db: TestDb) {
     }
 }
 
-/// Pages of dead letters go on below the last id.
+/// The next page continues below the last id.
 pub async fn pages_of_dead_letters_neither_overlap_nor_leave_gaps(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.append_orders(5).await;
@@ -269,13 +269,14 @@ pub async fn pages_of_dead_letters_neither_overlap_nor_leave_gaps(db: TestDb) {
     assert!(db.store.dead_letter(&db.outbox, 0).await.unwrap().is_none());
 }
 
-/// What a backup file would hold of a dead letter.
+/// Returns a dead letter's line in a backup file.
 fn entry_of(letter: &DeadLetter) -> ImportEntry {
     ImportEntry::of(letter.clone()).unwrap()
 }
 
-/// A file may hold anything; what no table could hold is refused with a reason, not with an error of
-/// the database, so that the other entries go on. What only some stores hold is in the tests of exports.
+/// A file may contain anything. Values that no table can hold are refused with a reason, not with a
+/// database error, so that the other entries can be imported. Values that only some stores hold are
+/// covered by the tests of exports.
 pub async fn an_import_refuses_what_no_table_could_hold(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let sound = entry_of(&one_dead_letter(&db, &relay, order(1)).await);
@@ -296,7 +297,7 @@ pub async fn an_import_refuses_what_no_table_could_hold(db: TestDb) {
     assert_eq!(restored, Imported::Restored);
 }
 
-/// An import restores what is nowhere else, and leaves alone what is live or known.
+/// An import restores an event that is nowhere else, and does not touch live or known ones.
 pub async fn an_import_restores_only_what_is_neither_live_nor_known(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let event = order(1).request_id("r").header("x", "ü").max_retries(3);
@@ -330,7 +331,7 @@ pub async fn an_import_restores_only_what_is_neither_live_nor_known(db: TestDb) 
     db.assert_balanced().await;
 }
 
-/// Row ids are a database's own: a letter from elsewhere may have one that is used here.
+/// Row ids belong to a database: a dead letter from another one may have a row id that is in use.
 pub async fn an_imported_letter_with_the_row_id_of_another_event_hides_none(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let dead = one_dead_letter(&db, &relay, order(1)).await;
@@ -359,7 +360,7 @@ pub async fn an_imported_letter_with_the_row_id_of_another_event_hides_none(db: 
     db.assert_balanced().await;
 }
 
-/// A file may hold errors as the relay saw them, before any column cut them.
+/// A file may contain errors as the relay saw them, before a column cut them.
 pub async fn an_import_takes_any_error_text(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let dead = one_dead_letter(&db, &relay, order(1)).await;
@@ -373,7 +374,7 @@ pub async fn an_import_takes_any_error_text(db: TestDb) {
     assert_eq!(imported, Imported::Restored);
 }
 
-/// The attempts of an event stay readable after it died, by identity.
+/// The attempts of an event stay readable after it has become a dead letter, by event id.
 pub async fn attempts_stay_readable_after_the_event_died(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.append(&[order(1)]).await;

@@ -1,4 +1,4 @@
-//! Repeated request ids: answered as duplicates, whoever was first, and nothing else breaks.
+//! Repeated request ids return duplicates, whichever program was first, and break nothing else.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use postrider::{AppendError, Appended, Appender, Dedupe, NewEvent};
 use super::steps::order;
 use crate::{TestDb, eventually};
 
-/// The second one writes nothing, and answers the first one's id.
+/// The second append writes nothing, and returns the first one's id.
 pub async fn a_repeated_request_id_is_answered_with_the_first_id(db: TestDb) {
     let mut tx = db.begin().await;
     let first = tx.append(&db.outbox, &order(1).request_id("r")).await.unwrap();
@@ -33,7 +33,7 @@ pub async fn a_repeated_request_id_is_answered_with_the_first_id(db: TestDb) {
     assert_eq!(db.store.statistics(&db.outbox).await.unwrap().appended, 1);
 }
 
-/// The caller's transaction lives on after a duplicate, and its other work commits.
+/// The caller's transaction continues after a duplicate, and its other work commits.
 pub async fn a_duplicate_does_not_poison_the_callers_transaction(db: TestDb) {
     db.execute("CREATE TABLE business (id integer)").await;
     db.append(&[order(1).request_id("r")]).await;
@@ -52,7 +52,7 @@ pub async fn a_duplicate_does_not_poison_the_callers_transaction(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Answers come in the order given, and the events of one key keep their order as ids.
+/// Results are in the given order, and the events of one key keep their order as ids.
 pub async fn a_batch_with_duplicates_answers_in_order_and_keeps_the_order_of_keys(db: TestDb) {
     let known = db.append(&[order(1).request_id("known")]).await[0];
     let event = |key: &str, text: &str| NewEvent::new("account", key, "Moved", text);
@@ -85,7 +85,7 @@ pub async fn a_batch_with_duplicates_answers_in_order_and_keeps_the_order_of_key
     db.assert_balanced().await;
 }
 
-/// A program that makes its identities from its data repeats them together with the request id.
+/// A program that derives event ids from its data repeats them together with the request id.
 pub async fn a_batch_that_repeats_identity_and_request_id_has_it_new_once(db: TestDb) {
     let identity = uuid::Uuid::new_v4();
     let event = order(1).event_id(identity).request_id("r");
@@ -98,7 +98,7 @@ pub async fn a_batch_that_repeats_identity_and_request_id_has_it_new_once(db: Te
     assert_eq!(db.count("").await, 2);
 }
 
-/// Ids that a loose collation would merge are different requests.
+/// Ids that a loose collation would treat as equal are different requests.
 pub async fn request_ids_that_only_look_alike_are_distinct(db: TestDb) {
     let alike = [
         "abc",
@@ -127,7 +127,7 @@ pub async fn request_ids_that_only_look_alike_are_distinct(db: TestDb) {
     }
 }
 
-/// Whoever comes second waits for the first one's end, and then knows.
+/// The second append waits for the first one's end, and then returns a duplicate.
 pub async fn a_concurrent_repeat_waits_and_is_answered_with_the_first_id(db: TestDb) {
     let mut first = db.begin().await;
     let id = first.append(&db.outbox, &order(1).request_id("r")).await.unwrap().id();
@@ -139,7 +139,7 @@ pub async fn a_concurrent_repeat_waits_and_is_answered_with_the_first_id(db: Tes
     db.assert_balanced().await;
 }
 
-/// A first one that rolled back never happened: the waiting one is the first.
+/// If the first one rolls back, the waiting one becomes the first.
 pub async fn a_concurrent_repeat_is_new_when_the_first_rolls_back(db: TestDb) {
     let mut first = db.begin().await;
     let id = first.append(&db.outbox, &order(1).request_id("r")).await.unwrap().id();
@@ -158,7 +158,7 @@ pub async fn a_concurrent_repeat_is_new_when_the_first_rolls_back(db: TestDb) {
 
 type Repeat = tokio::task::JoinHandle<Result<Appended, AppendError>>;
 
-/// Another task appends the same request id in a transaction of its own.
+/// Appends the same request id in another task, in a transaction of its own.
 fn repeat(db: &TestDb) -> Repeat {
     let (begin, outbox) = (db.begin_later(), db.outbox.clone());
     tokio::spawn(async move {
@@ -171,17 +171,19 @@ fn repeat(db: &TestDb) -> Repeat {
     })
 }
 
-/// There is no signal for "it waits": time passes in which it would have answered.
+/// Checks that the task still waits. There is no signal for that, so some time passes in which it
+/// would have finished.
 async fn still_waiting(task: &Repeat) {
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!task.is_finished(), "the second one must wait for the end of the first");
 }
 
-/// In a snapshot older than the first one's commit, a duplicate cannot be answered: the database
-/// says so, or (where the level does not exist or sees the key anyway) answers as usual.
+/// In a snapshot older than the first one's commit, a duplicate cannot be detected: the database
+/// returns an error, or a normal duplicate if the isolation level does not exist or sees the key.
 pub async fn a_repeat_in_an_older_snapshot_is_an_error_only_where_declared(db: TestDb) {
     if !db.store.capabilities().concurrent_writers {
-        // One writer at a time: no snapshot of a writing transaction can be older than a commit.
+        // One writer at a time: the snapshot of a writing transaction cannot be older than a
+        // commit.
         db.append(&[order(1).request_id("r")]).await;
         let mut tx = db.begin().await;
         assert!(tx.append(&db.outbox, &order(2).request_id("r")).await.unwrap().is_duplicate());
@@ -202,7 +204,7 @@ pub async fn a_repeat_in_an_older_snapshot_is_an_error_only_where_declared(db: T
     assert_eq!(db.count("").await, 1);
 }
 
-/// What other languages see: the row is skipped, or the statement fails, as declared.
+/// For other languages: the row is skipped, or the statement fails, as declared.
 pub async fn a_repeat_in_a_plain_insert_behaves_as_declared(db: TestDb) {
     let table = db.outbox.table();
     let insert = |request: &str| {
@@ -229,7 +231,7 @@ pub async fn a_repeat_in_a_plain_insert_behaves_as_declared(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// However many send the same event at once, each is answered.
+/// Of many concurrent appends of the same event, each gets a result.
 pub async fn the_same_event_from_many_at_once_is_new_once(db: TestDb) {
     let appender = Appender::connect(&db.url, 10).await.unwrap();
     for round in 0..20 {
@@ -240,9 +242,9 @@ pub async fn the_same_event_from_many_at_once_is_new_once(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Batches that share request ids of several keys wait for each other, and none fails. Of some, the
-/// smallest request id of a key is another one than of the others. What is between the shared ones
-/// takes time.
+/// Batches that share request ids of several keys wait for each other, and none fails. Some have
+/// another smallest request id per key than the others. The events between the shared ones take
+/// time.
 pub async fn overlapping_batches_from_many_at_once_are_all_answered(db: TestDb) {
     const BETWEEN: usize = 100;
     const PAIRS: usize = 10;
@@ -270,7 +272,7 @@ pub async fn overlapping_batches_from_many_at_once_are_all_answered(db: TestDb) 
     db.assert_balanced().await;
 }
 
-/// Appends each batch in a transaction of its own, all at once; answers how many events were new.
+/// Appends each batch in its own transaction, all concurrently; returns how many events were new.
 async fn append_at_once(
     appender: &Appender,
     db: &TestDb,
@@ -288,7 +290,7 @@ async fn append_at_once(
     new
 }
 
-/// `open`: while the event lives the id is taken; when it leaves, however it leaves, it is free.
+/// `open`: the request id is taken while the event is live, and free when it leaves for any reason.
 pub async fn an_open_request_id_is_free_again_when_its_event_leaves(db: TestDb) {
     let outbox = db.add_outbox(Dedupe::Open).await;
     let db = db.with_outbox(outbox);
@@ -307,7 +309,7 @@ pub async fn an_open_request_id_is_free_again_when_its_event_leaves(db: TestDb) 
     db.assert_balanced().await;
 }
 
-/// The first event may leave between the refusal of the second and the look for its id.
+/// The first event may leave between the refusal of the second and the lookup of its id.
 pub async fn an_open_request_id_that_is_freed_meanwhile_is_no_error(db: TestDb) {
     let outbox = db.add_outbox(Dedupe::Open).await;
     let db = std::sync::Arc::new(db.with_outbox(outbox));

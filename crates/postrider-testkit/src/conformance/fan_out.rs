@@ -1,4 +1,4 @@
-//! Fan-out: copies in other outboxes, in the transaction that settles.
+//! Fan-out: copies in other outboxes, in the settling transaction.
 
 use postrider::store::{Delivery, OnSuccess};
 use postrider::{Dedupe, Event, Outbox, StoreError};
@@ -18,7 +18,7 @@ async fn rows(db: &TestDb, outbox: &Outbox) -> i64 {
     db.integer(&format!("SELECT count(*) FROM {}", outbox.table())).await
 }
 
-/// Each branch gets what it takes, with the identity, the time and the content of the original.
+/// Each branch gets its events, with the event id, the time and the content of the original.
 pub async fn copies_go_where_their_branches_lead_and_keep_their_identity(db: TestDb) {
     let [one, two] = children(&db).await;
     db.append(&[order(1).request_id("r-1").header("x", "ü"), order(2), order(3)]).await;
@@ -50,7 +50,8 @@ pub async fn copies_go_where_their_branches_lead_and_keep_their_identity(db: Tes
     }
 }
 
-/// The answer was lost and the call is repeated, or another relay took over: no second copy.
+/// If the answer was lost and the call is repeated, or another relay took over, no more copies are
+/// made.
 pub async fn a_repeated_or_fenced_fan_out_copies_nothing_more(db: TestDb) {
     let targets = children(&db).await;
     db.append_orders(2).await;
@@ -74,7 +75,7 @@ pub async fn a_repeated_or_fenced_fan_out_copies_nothing_more(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// A branch whose table is gone: nothing is settled, and the other branch has no copy either.
+/// If one branch's table is missing, nothing is settled and the other branch gets no copy either.
 pub async fn a_copy_that_fails_undoes_the_others_and_the_settle(db: TestDb) {
     let targets = children(&db).await;
     db.append_orders(1).await;
@@ -87,9 +88,9 @@ pub async fn a_copy_that_fails_undoes_the_others_and_the_settle(db: TestDb) {
     assert_eq!((db.count("").await, rows(&db, &targets[0]).await), (1, 0));
 }
 
-/// A request id that the branch remembers is that of another event: the parent is the one to
-/// recognise repeats. Two outboxes that lead to one branch may use the same, and a parent may
-/// forget before the branch does. None of the copies is passed over, however they come.
+/// A request id that the branch remembers belongs to another event, because the parent detects
+/// repeats. Two outboxes with the same branch may use the same request id, and a parent may forget
+/// it before the branch does. None of the copies is skipped.
 pub async fn a_copy_is_made_although_the_branch_remembers_its_request_id(db: TestDb) {
     let [branch, other] = children(&db).await;
     let relay = db.relay("relay-a").await;
@@ -112,7 +113,7 @@ pub async fn a_copy_is_made_although_the_branch_remembers_its_request_id(db: Tes
     assert_eq!(settle(&db.outbox, &[third]).await.unwrap().rows, 1, "forgotten by the parent");
     assert_eq!(rows(&db, &branch).await, 3);
 
-    // Two of one batch, unknown to the branch: refused together, copied one by one.
+    // Two events of one batch, unknown to the branch: refused together, copied one by one.
     db.execute(&format!("DELETE FROM {}_keys", branch.table())).await;
     let both = [appended(&db.outbox, 4).await, appended(&db.outbox, 5).await];
     match settle(&db.outbox, &both).await {

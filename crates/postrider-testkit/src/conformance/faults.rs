@@ -1,6 +1,6 @@
 //! Broken networks between a relay, or an application, and its database.
 //!
-//! For stores that are reached over a network: `store_faults!`. SQLite is a file of the same
+//! For stores that are reached over a network: `store_faults!`. SQLite is a file in the same
 //! process; its answers cannot be lost.
 
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::jobs::retry_all;
 use super::steps::{failure, ids, order, rows};
 use crate::{FaultProxy, TestDb, eventually};
 
-/// A database, and the same one through a proxy, with one connection on it: so each request goes
-/// through the connection that the test has prepared.
+/// A database, and the same one through a proxy with a single connection, so that each request uses
+/// the connection that the test has prepared.
 struct Behind {
     proxy: FaultProxy,
-    /// The real database, for the test's own looks.
+    /// The real database, for the test's own queries.
     direct: TestDb,
     /// What the relay or application under test uses.
     through: TestDb,
@@ -30,8 +30,8 @@ async fn behind_a_proxy(db: TestDb) -> Behind {
     Behind { proxy, direct: db, through }
 }
 
-/// What the request contains with which a call of "relay-under-test" takes effect: its only one, or
-/// the end of its transaction. Losing an earlier answer would only roll back.
+/// Returns bytes of the request with which a call of "relay-under-test" takes effect: its only one,
+/// or the end of its transaction. Losing an earlier answer would only roll back.
 fn deciding_request(db: &TestDb) -> &'static [u8] {
     match db.store.kind() {
         StoreKind::Mysql => b"COMMIT",
@@ -39,13 +39,14 @@ fn deciding_request(db: &TestDb) -> &'static [u8] {
     }
 }
 
-/// The database settled, and the relay never heard: it repeats, and the books balance.
+/// The database settled, but the relay did not receive the answer: it repeats, and the ledger
+/// balances.
 pub async fn a_settle_whose_answer_is_lost_can_be_repeated(db: TestDb) {
     let Behind { proxy, direct, through } = behind_a_proxy(db).await;
     direct.append_orders(3).await;
     let relay = direct.relay("relay-under-test").await;
     let claimed = through.claim(&relay, 3).await;
-    // The first one prepares the statement, so that what follows is one request.
+    // The first settle prepares the statement, so that the next one is a single request.
     assert_eq!(through.deliver(&relay, &claimed[..1], OnSuccess::Archive).await, 1);
     let rest: Vec<_> = claimed[1..].iter().map(Into::into).collect();
 
@@ -62,7 +63,7 @@ pub async fn a_settle_whose_answer_is_lost_can_be_repeated(db: TestDb) {
     direct.assert_balanced().await;
 }
 
-/// The same for a failure: the attempt is spent once, and recorded once.
+/// The same for a failure: the attempt is spent and recorded once.
 pub async fn a_failure_whose_answer_is_lost_is_spent_once(db: TestDb) {
     let Behind { proxy, direct, through } = behind_a_proxy(db).await;
     let id = direct.append_orders(1).await[0];
@@ -84,7 +85,7 @@ pub async fn a_failure_whose_answer_is_lost_is_spent_once(db: TestDb) {
     direct.assert_balanced().await;
 }
 
-/// A claim whose answer was lost holds rows that nobody knows of, until they are given back.
+/// A claim whose answer was lost holds rows that the relay does not know, until they are released.
 pub async fn a_claim_whose_answer_is_lost_is_given_back(db: TestDb) {
     let Behind { proxy, direct, through } = behind_a_proxy(db).await;
     let appended = direct.append_orders(4).await;
@@ -104,7 +105,8 @@ pub async fn a_claim_whose_answer_is_lost_is_given_back(db: TestDb) {
     assert_eq!(ids(&again), appended[2..], "by the same cursor");
 }
 
-/// Not the pool's only session for ever, and nothing that the next caller writes or reads.
+/// The dropped answer must not cost the pool its only session forever, nor affect the next caller's
+/// reads and writes.
 pub async fn a_caller_that_leaves_an_answer_halfway_costs_the_next_one_nothing(db: TestDb) {
     let Behind { proxy, direct, through } = behind_a_proxy(db).await;
     let relay = direct.relay("relay-under-test").await;
@@ -123,8 +125,8 @@ pub async fn a_caller_that_leaves_an_answer_halfway_costs_the_next_one_nothing(d
     }
 }
 
-/// The application's COMMIT succeeded, and it never heard: repeating with the same request id
-/// finds the first event instead of making a second.
+/// The application's COMMIT succeeded, but the answer was lost: repeating with the same request id
+/// finds the first event instead of appending a second.
 pub async fn an_append_whose_commit_answer_is_lost_is_recognised(db: TestDb) {
     let Behind { proxy, direct, through } = behind_a_proxy(db).await;
     let mut tx = through.begin().await;
@@ -142,7 +144,7 @@ pub async fn an_append_whose_commit_answer_is_lost_is_recognised(db: TestDb) {
     direct.assert_balanced().await;
 }
 
-/// A transaction whose connection broke before its COMMIT never happened.
+/// A transaction whose connection broke before its COMMIT is rolled back.
 pub async fn an_append_cut_off_before_its_commit_never_happened(db: TestDb) {
     let Behind { proxy, direct, through } = behind_a_proxy(db).await;
     let mut tx = through.begin().await;
@@ -150,7 +152,7 @@ pub async fn an_append_cut_off_before_its_commit_never_happened(db: TestDb) {
     proxy.cut();
     tx.commit().await.expect_err("the connection is gone");
     proxy.pass();
-    // The second one waits for the server to notice that the first one's client is gone.
+    // The second one waits until the server notices that the first one's client is gone.
     let mut tx = through.begin().await;
     assert!(!tx.append(&through.outbox, &order(1).request_id("r")).await.unwrap().is_duplicate());
     tx.commit().await.unwrap();
@@ -158,7 +160,7 @@ pub async fn an_append_cut_off_before_its_commit_never_happened(db: TestDb) {
     direct.assert_balanced().await;
 }
 
-/// The consumer's COMMIT succeeded, and it never heard: when the event comes again, it is ignored.
+/// The consumer's COMMIT succeeded, but the answer was lost: the repeated event is ignored.
 pub async fn an_event_received_with_a_lost_commit_answer_is_ignored_when_it_comes_again(
     db: TestDb,
 ) {
@@ -181,7 +183,7 @@ pub async fn an_event_received_with_a_lost_commit_answer_is_ignored_when_it_come
     assert!(books[0].balanced());
 }
 
-/// While the database cannot be reached, calls fail as transient; then the same store goes on.
+/// While the database cannot be reached, calls fail as transient; then the same store works again.
 pub async fn a_store_goes_on_after_an_outage(db: TestDb) {
     let Behind { proxy, direct, through } = behind_a_proxy(db).await;
     direct.append_orders(2).await;
@@ -199,14 +201,15 @@ pub async fn a_store_goes_on_after_an_outage(db: TestDb) {
     assert_eq!(next.events.len(), 1);
 }
 
-/// The database did the step of a bulk job, and the runner never heard: it repeats, the cursor in the
-/// job's row tells, and no dead letter is sent twice or left out.
+/// The database committed the step of a bulk job, but the runner did not receive the answer: it
+/// repeats, the cursor in the job's row shows the commit, and no dead letter is sent twice or left
+/// out.
 pub async fn a_job_step_whose_commit_answer_is_lost_sends_nothing_twice(db: TestDb) {
     let Behind { proxy, direct, through } = behind_a_proxy(db).await;
     let relay = direct.relay("relay-a").await;
     let letters = direct.bury_many(&relay, 5).await;
     let job = through.taken_job(&retry_all()).await;
-    // The first one prepares the statements.
+    // The first step prepares the statements.
     let job = through.step(&job, "runner-a", 2).await.unwrap();
     assert_eq!(job.done_count, 2);
 
@@ -226,13 +229,14 @@ pub async fn a_job_step_whose_commit_answer_is_lost_sends_nothing_twice(db: Test
 }
 
 /// A runner that is cut off in the middle of a step, before its commit, has done nothing; the next
-/// one does it.
+/// one does the step.
 pub async fn a_job_step_cut_off_before_its_commit_never_happened(db: TestDb) {
     let Behind { proxy, direct, through } = behind_a_proxy(db).await;
     let relay = direct.relay("relay-a").await;
     direct.bury_many(&relay, 3).await;
     let job = through.taken_job(&retry_all()).await;
-    // Whoever holds a dead letter keeps the step waiting, with the job's row in its hands.
+    // A transaction that holds a dead letter makes the step wait while the step holds the job's
+    // row.
     let mut held = direct.begin().await;
     let lock = format!("UPDATE {}_dlq SET error_detail = 'x' WHERE id = 2", direct.outbox.table());
     held.execute(&lock).await.unwrap();
@@ -268,8 +272,8 @@ pub async fn a_job_step_cut_off_before_its_commit_never_happened(db: TestDb) {
     direct.assert_balanced().await;
 }
 
-/// A database that is silent answers nothing, and nothing is believed; when it speaks again, the
-/// same call is answered.
+/// A database that does not reply must not be taken as having replied; when it replies again, the
+/// same call succeeds.
 pub async fn a_silent_database_is_waited_for(db: TestDb) {
     let Behind { proxy, direct, through } = behind_a_proxy(db).await;
     direct.append_orders(1).await;

@@ -1,4 +1,4 @@
-//! Leases: who lives, and that the dead write nothing.
+//! Leases: which relays live, and that dead relays write nothing.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use postrider::store::{DeadReason, Delivery, OnSuccess, Recovery, Settled, Store
 use super::steps::{death, deferral, failure, ids};
 use crate::TestDb;
 
-/// Heartbeats count up, and every relay sees every other.
+/// Heartbeats increase a counter, and every relay sees all others.
 pub async fn a_heartbeat_moves_the_pulse_that_others_see(db: TestDb) {
     let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
     let before = db.pulse(&b, &a).await;
@@ -27,7 +27,7 @@ pub async fn a_heartbeat_moves_the_pulse_that_others_see(db: TestDb) {
     );
 }
 
-/// A pulse that moved since the observer looked belongs to a living relay.
+/// A heartbeat that changed since the observation belongs to a living relay.
 pub async fn a_relay_whose_heart_beats_is_not_fenced(db: TestDb) {
     let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
     let seen = db.pulse(&b, &a).await;
@@ -36,7 +36,8 @@ pub async fn a_relay_whose_heart_beats_is_not_fenced(db: TestDb) {
     db.store.heartbeat(&a, &[]).await.expect("and still has its lease");
 }
 
-/// Whoever asks again, or with the older look, hears that it is fenced; nothing happens twice.
+/// A repeated fence, even with the older observation, returns that the relay is fenced and has no
+/// further effect.
 pub async fn fencing_again_answers_the_same(db: TestDb) {
     let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
     let seen = db.pulse(&b, &a).await;
@@ -48,7 +49,7 @@ pub async fn fencing_again_answers_the_same(db: TestDb) {
     assert_eq!(db.pulse(&b, &a).await.epoch, fenced.epoch, "raised once");
 }
 
-/// After the fence, nothing that the old lease writes succeeds, and nothing changes.
+/// After the fence, no write with the old lease succeeds, and nothing changes.
 pub async fn no_write_of_a_fenced_relay_succeeds(db: TestDb) {
     let appended = db.append_orders(2).await;
     let (dead, live) = (db.relay("relay-a").await, db.relay("relay-b").await);
@@ -83,12 +84,13 @@ pub async fn no_write_of_a_fenced_relay_succeeds(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// A settle holds its relay's row until it commits, and the fence waits for that: a mere check of
-/// the epoch would let the settle write after the take-over.
+/// A settle holds its relay's row until it commits, and the fence waits for that: with a mere check
+/// of the epoch, the settle would write after the take-over.
 pub async fn a_fence_waits_for_a_settle_that_is_under_way(db: TestDb) {
     let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
     let pulse = db.pulse(&b, &a).await;
-    // What a settle holds while it runs. SQLite has one writer at a time: the transaction itself.
+    // The lock that a running settle holds. SQLite has one writer at a time, so the transaction
+    // itself.
     let mut settle = db.begin().await;
     let row = "FROM postrider_relays WHERE id = 'relay-a'";
     match db.store.kind() {
@@ -103,7 +105,7 @@ pub async fn a_fence_waits_for_a_settle_that_is_under_way(db: TestDb) {
     };
     tokio::time::sleep(Duration::from_millis(200)).await;
     match fencing.is_finished() {
-        // Giving up at once is as good as waiting, as long as it is not fenced.
+        // Failing immediately is as good as waiting, as long as the relay is not fenced.
         true => assert!(matches!(fencing.await.unwrap(), Err(StoreError::Busy(_)))),
         false => {
             settle.commit().await.unwrap();
@@ -115,8 +117,8 @@ pub async fn a_fence_waits_for_a_settle_that_is_under_way(db: TestDb) {
     assert!(db.store.fence(&pulse).await.unwrap());
 }
 
-/// The other half: while a fence is under way, a settle of that relay waits, and then finds that
-/// it lost. Its rows are untouched.
+/// The opposite: during a fence, a settle of that relay waits, and then finds that it lost the
+/// lease. Its rows are unchanged.
 pub async fn a_settle_waits_for_a_fence_that_is_under_way(db: TestDb) {
     db.append_orders(1).await;
     let relay = db.relay("relay-a").await;
@@ -150,7 +152,7 @@ pub async fn a_settle_waits_for_a_fence_that_is_under_way(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Only a fenced relay is buried; a living one stays on the list.
+/// Only a fenced relay is removed; a living one stays on the list.
 pub async fn only_a_fenced_relay_is_buried(db: TestDb) {
     let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
     db.store.bury("relay-a").await.unwrap();
@@ -162,7 +164,8 @@ pub async fn only_a_fenced_relay_is_buried(db: TestDb) {
     db.store.bury("nobody").await.expect("nor is an unknown one");
 }
 
-/// Recovered rows belong to whoever claims them next; the old owner's late settle changes nothing.
+/// Recovered rows belong to the relay that claims them next; a late settle of the old owner changes
+/// nothing.
 pub async fn a_late_settle_after_recovery_changes_nothing(db: TestDb) {
     let appended = db.append_orders(1).await;
     let (dead, live) = (db.relay("relay-a").await, db.relay("relay-b").await);

@@ -1,5 +1,5 @@
-//! Ids that come again: after a `TRUNCATE` that restarts them, a restore, a fail-over that lost the
-//! last commits. What a relay remembers of an id is then about another event.
+//! Reused ids: after a `TRUNCATE` that restarts them, a restore, or a fail-over that lost the last
+//! commits. An id that a relay remembers then belongs to another event.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use super::jobs::retry_all;
 use super::steps::{death, deferral, failure, rows};
 use crate::{TestDb, eventually};
 
-/// A settle by places takes a hundred rows or more; each other way of settling has rows of its own.
+/// A settle by position needs at least a hundred rows; each other way of settling has its own rows.
 const EVENTS: u64 = 140;
 const PLACED: usize = 40;
 
-/// Empties the table and lets its ids begin again.
+/// Empties the table and restarts its ids.
 async fn begin_ids_again(db: &TestDb) {
     let table = db.outbox.table();
     match db.store.kind() {
@@ -34,7 +34,7 @@ async fn begin_ids_again(db: &TestDb) {
     }
 }
 
-/// Sets the counter of ids back.
+/// Sets the id counter back.
 async fn set_last_id(db: &TestDb, last_id: i64) {
     let table = db.outbox.table();
     let statement = match db.store.kind() {
@@ -56,7 +56,8 @@ fn ids(found: &LaneRead) -> Vec<i64> {
     found.rows.iter().map(|row| row.event.id).collect()
 }
 
-/// Events of a relay, and others that have their ids: only read, as in mode `lanes`, or claimed.
+/// Returns events of a relay, and others with the same ids: only read, as in mode `lanes`, or
+/// claimed.
 async fn old_and_new(db: &TestDb, relay: &Lease, claimed: bool) -> (Vec<Event>, Vec<Event>) {
     let mut lives = Vec::new();
     for _ in 0..2 {
@@ -79,7 +80,7 @@ async fn old_and_new(db: &TestDb, relay: &Lease, claimed: bool) -> (Vec<Event>, 
     (old, new)
 }
 
-/// How many rows each way of settling changes, each with a few of these events.
+/// Returns how many rows each way of settling changes, each with a few of these events.
 async fn settle_in_every_way(
     db: &TestDb,
     relay: &Lease,
@@ -111,8 +112,8 @@ async fn settle_in_every_way(
     ]
 }
 
-/// The answer to an old event says nothing about the new one that has its id, its version and its
-/// place: that one is not removed, failed, buried or given back.
+/// The answer to an old event does not apply to the new one with the same id, version and position:
+/// the new one is not removed, failed, moved to the dead letters or released.
 pub async fn a_settle_for_an_event_whose_id_came_again_changes_nothing(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let child = db.add_outbox(Dedupe::default()).await;
@@ -131,7 +132,7 @@ pub async fn a_settle_for_an_event_whose_id_came_again_changes_nothing(db: TestD
     }
 }
 
-/// What was archived before stays there, and the next clean-up removes just what is old.
+/// Events archived earlier stay in the archive, and the next clean-up removes only old ones.
 pub async fn an_event_whose_id_came_again_is_archived_beside_the_old_one(db: TestDb) {
     let relay = db.relay("relay-a").await;
     for life in 1..=2 {
@@ -139,7 +140,7 @@ pub async fn an_event_whose_id_came_again_is_archived_beside_the_old_one(db: Tes
         db.append_orders(3).await;
         let events = db.claim(&relay, 10).await;
         assert_eq!(db.deliver(&relay, &events, OnSuccess::Archive).await, 3, "life {life}");
-        // Of different times: the clock of one database has milliseconds only.
+        // At different times: the clock of one database has a resolution of milliseconds.
         let older = match db.store.kind() {
             StoreKind::Postgres => "delivered_at - interval '2 days'",
             StoreKind::Mysql => "delivered_at - INTERVAL 2 DAY",
@@ -157,7 +158,7 @@ pub async fn an_event_whose_id_came_again_is_archived_beside_the_old_one(db: Tes
     assert_eq!(db.count("_archive").await, 3, "those of the second life");
 }
 
-/// Of a batch, the events that are still themselves are settled and the others are not.
+/// Of a batch, only the events that are still the same are settled.
 pub async fn of_a_batch_the_events_that_are_still_themselves_are_settled(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.append_orders(EVENTS).await;
@@ -171,7 +172,7 @@ pub async fn of_a_batch_the_events_that_are_still_themselves_are_settled(db: Tes
     db.assert_balanced().await;
 }
 
-/// Ids that went back are an error, once; the same cursor then begins with the first row.
+/// Ids that went back cause one error; the same cursor then starts at the first row.
 pub async fn ids_that_went_back_are_noticed(db: TestDb) {
     let relay = db.relay("relay-a").await;
     for appended_since in [0, 2] {
@@ -195,8 +196,8 @@ pub async fn ids_that_went_back_are_noticed(db: TestDb) {
     }
 }
 
-/// Ids that no reader has seen may come again, as after a crash: that is no error, and the reader,
-/// which was already behind them, does not pass the new rows over.
+/// Ids that no reader has seen may be assigned again, for example after a crash: that is not an
+/// error, and the reader, whose cursor was before them, does not skip the new rows.
 pub async fn ids_that_nobody_saw_may_come_again_and_are_read_at_once(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let seen = db.append_orders(3).await;
@@ -219,9 +220,9 @@ pub async fn ids_that_nobody_saw_may_come_again_and_are_read_at_once(db: TestDb)
     assert_eq!(super::steps::ids(&db.claim_on(&relay, 100, &mut claimer).await), again);
 }
 
-/// The archive holds other events under the ids of those that a replay asks for: each that fits is
-/// sent once, no other is, and the audit trail names what was sent. Steps of one entry end between
-/// two events with the same id.
+/// The archive holds other events under the ids of those that a replay selects: each matching event
+/// is sent once, no other is sent, and the audit trail names the sent ones. Steps of one entry end
+/// between two events with the same id.
 pub async fn a_replay_sends_what_fits_of_events_whose_ids_came_again(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let lives = [["Paid", "Placed", "Paid"], ["Paid", "Paid", "Shipped"]];
@@ -262,8 +263,8 @@ pub async fn a_replay_sends_what_fits_of_events_whose_ids_came_again(db: TestDb)
     assert_eq!(trail.iter().filter(|entry| entry.action == "event.replay").count(), 4);
 }
 
-/// The first events of a job are delivered, and others have their ids by now, alive or dead: the
-/// job goes on. Of what an older program noted, only the ids are known.
+/// The canary events of a job were delivered, and others have their ids by now, live or dead: the
+/// job continues. An older program stored only the ids.
 pub async fn a_canary_is_not_another_event_that_has_its_id(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let job = NewJob { canary: Some(Canary { count: 1, within_s: 600 }), ..retry_all() };

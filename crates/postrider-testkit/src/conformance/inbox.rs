@@ -1,4 +1,4 @@
-//! Inboxes: an event that comes twice, from whomever and whenever, changes something once.
+//! Inboxes: an event that arrives twice, from any sender at any time, is processed once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn dead<'a>(event: &'a Incoming, headers: &'a BTreeMap<String, String>) -> DeadM
     }
 }
 
-/// received, applied, ignored, dead of a consumer; balanced.
+/// Returns received, applied, ignored and dead of a consumer, and asserts that they balance.
 async fn book(db: &TestDb, consumer: &str) -> (i64, i64, i64, i64) {
     let books = db.store.consumer_books().await.unwrap();
     let book = books.into_iter().find(|book| book.consumer == consumer).unwrap();
@@ -53,7 +53,7 @@ async fn book(db: &TestDb, consumer: &str) -> (i64, i64, i64, i64) {
     (book.received, book.applied, book.ignored, book.dead)
 }
 
-/// Consumers do not know of each other.
+/// Consumers are independent of each other.
 pub async fn an_event_is_new_once_for_each_consumer(db: TestDb) {
     let (fraud, mail) = (fraud(), Inbox::new("mail").unwrap());
     let mut tx = db.begin().await;
@@ -71,7 +71,7 @@ pub async fn an_event_is_new_once_for_each_consumer(db: TestDb) {
     assert_eq!(book(&db, "mail").await, (1, 1, 0, 0));
 }
 
-/// The process dies before its COMMIT: the event is new when it comes again.
+/// If the process dies before its COMMIT, the event is new when it arrives again.
 pub async fn a_rolled_back_transaction_received_nothing(db: TestDb) {
     let mut tx = db.begin().await;
     assert!(tx.receive(&fraud(), &Incoming::new("e-1")).await.unwrap().is_new());
@@ -81,7 +81,7 @@ pub async fn a_rolled_back_transaction_received_nothing(db: TestDb) {
     assert_eq!(book(&db, "fraud").await, (1, 1, 0, 0));
 }
 
-/// One statement for a batch, whatever it holds.
+/// One statement for a batch, whatever it contains.
 pub async fn a_batch_is_answered_in_order_and_a_repeat_in_it_is_ignored(db: TestDb) {
     use Received::{Duplicate, New};
     assert_eq!(receive(&db, &fraud(), &["d"]).await, [New]);
@@ -93,7 +93,7 @@ pub async fn a_batch_is_answered_in_order_and_a_repeat_in_it_is_ignored(db: Test
 
 type Second = tokio::task::JoinHandle<Result<Received, ReceiveError>>;
 
-/// Another process of the same consumer meets the same event.
+/// Receives the same event in another process of the same consumer.
 fn second(db: &TestDb) -> Second {
     let begin = db.begin_later();
     tokio::spawn(async move {
@@ -104,13 +104,14 @@ fn second(db: &TestDb) -> Second {
     })
 }
 
-/// There is no signal for "it waits": time passes in which it would have answered.
+/// Checks that the task still waits. There is no signal for that, so some time passes in which it
+/// would have finished.
 async fn still_waiting(task: &Second) {
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!task.is_finished(), "the second one must wait for the end of the first");
 }
 
-/// A rebalance gave the partition to another process while the first was still at it.
+/// After a rebalance, another process has the partition while the first is still processing.
 pub async fn of_two_consumers_at_once_with_the_same_event_one_waits_and_ignores_it(db: TestDb) {
     let mut first = db.begin().await;
     assert!(first.receive(&fraud(), &Incoming::new("e-1")).await.unwrap().is_new());
@@ -121,7 +122,7 @@ pub async fn of_two_consumers_at_once_with_the_same_event_one_waits_and_ignores_
     assert_eq!(book(&db, "fraud").await, (2, 1, 1, 0));
 }
 
-/// The first one died at it: the second one does the work.
+/// If the first process dies, the second one does the work.
 pub async fn an_event_is_new_for_the_second_when_the_first_rolls_back(db: TestDb) {
     let mut first = db.begin().await;
     assert!(first.receive(&fraud(), &Incoming::new("e-1")).await.unwrap().is_new());
@@ -132,7 +133,7 @@ pub async fn an_event_is_new_for_the_second_when_the_first_rolls_back(db: TestDb
     assert_eq!(book(&db, "fraud").await, (1, 1, 0, 0));
 }
 
-/// Batches that overlap, in different orders: a deadlock may undo one, and it is repeated.
+/// Overlapping batches in different orders: a deadlock may roll one back, and it is repeated.
 pub async fn batches_of_the_same_events_at_once_apply_each_once(db: TestDb) {
     db.execute("CREATE TABLE effects (event_id varchar(100) PRIMARY KEY)").await;
     let db = Arc::new(db);
@@ -157,7 +158,7 @@ pub async fn batches_of_the_same_events_at_once_apply_each_once(db: TestDb) {
     assert_eq!(book(&db, "fraud").await, (800, 110, 690, 0));
 }
 
-/// A batch and its effect, in one transaction.
+/// Processes a batch with its effect, in one transaction.
 async fn handle(db: &TestDb, events: &[Incoming]) -> Result<(), sqlx::Error> {
     let mut tx = db.begin().await;
     let answers = tx.receive_all(&fraud(), events).await.map_err(|error| match error {
@@ -172,7 +173,7 @@ async fn handle(db: &TestDb, events: &[Incoming]) -> Result<(), sqlx::Error> {
     tx.commit().await
 }
 
-/// Identities that a loose collation would merge are different events.
+/// Identities that a loose collation would treat as equal are different events.
 pub async fn identities_that_only_look_alike_are_distinct(db: TestDb) {
     let alike = ["abc", "ABC", "abc ", " abc", "äbc", "a\u{308}bc", "strasse", "straße", "'; --"];
     let answers = receive(&db, &fraud(), &alike).await;
@@ -184,7 +185,7 @@ pub async fn identities_that_only_look_alike_are_distinct(db: TestDb) {
     assert_eq!(receive(&db, &fraud(), &[&long]).await, [Received::Duplicate]);
 }
 
-/// The transaction lives on after a refusal.
+/// The transaction continues after a refusal.
 pub async fn identities_that_no_column_holds_are_refused_before_anything_is_written(db: TestDb) {
     let mut tx = db.begin().await;
     for wrong in ["", "a\0b", &"x".repeat(101)] {
@@ -196,7 +197,8 @@ pub async fn identities_that_no_column_holds_are_refused_before_anything_is_writ
     assert_eq!(book(&db, "fraud").await, (1, 1, 0, 0));
 }
 
-/// A poison message that the broker brings again makes no second letter, and is not handled.
+/// A poison message that the broker sends again does not get a second dead letter, and is not
+/// processed.
 pub async fn a_dead_message_is_a_letter_once_and_its_repeats_are_ignored(db: TestDb) {
     assert_eq!(receive_dead(&db, "e-1").await, Received::New);
     assert_eq!(receive_dead(&db, "e-1").await, Received::Duplicate);
@@ -214,7 +216,7 @@ pub async fn a_dead_message_is_a_letter_once_and_its_repeats_are_ignored(db: Tes
     assert!(db.store.inbox_letters(None, Some(letter.id), 10).await.unwrap().is_empty());
 }
 
-/// Operators act on open letters only, and leave a trace.
+/// Operators can act on unresolved dead letters only, and every action is audited.
 pub async fn a_letter_is_resolved_or_asked_for_once_and_audited(db: TestDb) {
     let _ = (receive_dead(&db, "e-1").await, receive_dead(&db, "e-2").await);
     let ids: Vec<i64> =
@@ -239,7 +241,7 @@ pub async fn a_letter_is_resolved_or_asked_for_once_and_audited(db: TestDb) {
     assert!(audit.iter().all(|entry| entry.operator == "ann" && entry.detail.contains("fraud")));
 }
 
-/// What is forgotten is new when it comes again; the book knows that it was there.
+/// A forgotten identity is new when it arrives again; the ledger still counts the earlier one.
 pub async fn old_identities_are_forgotten_in_chunks_and_the_book_still_balances(db: TestDb) {
     let old: Vec<String> = (0..25).map(|n| format!("old-{n}")).collect();
     receive(&db, &fraud(), &old.iter().map(String::as_str).collect::<Vec<_>>()).await;
@@ -259,7 +261,7 @@ pub async fn old_identities_are_forgotten_in_chunks_and_the_book_still_balances(
     assert_eq!(db.store.clean_inbox(None, Duration::MAX, 10).await.unwrap().forgotten, 0);
 }
 
-/// One consumer's short memory must not be the others': their repeats would be new.
+/// One consumer's short retention must not apply to others: their repeats would be new.
 pub async fn a_consumer_forgets_its_own_and_nobody_elses(db: TestDb) {
     let mail = Inbox::new("mail").unwrap();
     for inbox in [&fraud(), &mail] {
@@ -283,7 +285,7 @@ pub async fn a_consumer_forgets_its_own_and_nobody_elses(db: TestDb) {
     assert_eq!((book(&db, "fraud").await, book(&db, "mail").await), ((5, 3, 1, 1), (5, 4, 0, 1)));
 }
 
-/// The broker may bring a poison message again, however long its letter waits.
+/// The broker may send a poison message again, however long its dead letter stays unresolved.
 pub async fn an_identity_whose_letter_waits_is_not_forgotten(db: TestDb) {
     let _ = (receive_dead(&db, "e-1").await, receive_dead(&db, "e-2").await);
     let letters = db.store.inbox_letters(None, None, 10).await.unwrap();
@@ -297,7 +299,7 @@ pub async fn an_identity_whose_letter_waits_is_not_forgotten(db: TestDb) {
     assert_eq!(book(&db, "fraud").await, (3, 0, 1, 2));
 }
 
-/// Upkeep sums up entries while consumers write new ones.
+/// Maintenance sums up entries while consumers write new ones.
 pub async fn folding_keeps_the_consumers_books(db: TestDb) {
     for n in 0..30 {
         receive(&db, &fraud(), &[&format!("e-{n}"), "same"]).await;
@@ -317,7 +319,7 @@ pub async fn folding_keeps_the_consumers_books(db: TestDb) {
     assert!(db.integer("SELECT count(*) FROM postrider_inbox_books").await <= 10);
 }
 
-/// What programs counted does not fit what is there any more.
+/// The counts of the programs no longer match the rows.
 pub async fn an_inbox_row_deleted_by_hand_unbalances_the_book(db: TestDb) {
     receive(&db, &fraud(), &["e-1", "e-2"]).await;
     db.execute("DELETE FROM postrider_inbox WHERE event_id = 'e-1'").await;

@@ -13,7 +13,7 @@ use crate::TestDb;
 
 const QUIET: Duration = Duration::from_secs(60);
 
-/// A retry of everything, by "ann".
+/// Returns a job that retries everything, by "ann".
 pub(crate) fn retry_all() -> NewJob {
     let work = JobWork::DlqRetry { filter: DlqFilter::default() };
     new_job(work)
@@ -25,7 +25,7 @@ fn new_job(work: JobWork) -> NewJob {
 }
 
 impl TestDb {
-    /// So many dead letters, of the relay; answers their ids.
+    /// Creates this many dead letters of the relay; returns their ids.
     pub async fn bury_many(&self, relay: &Lease, count: u64) -> Vec<i64> {
         self.append_orders(count).await;
         let claimed = self.claim(relay, u32::try_from(count).unwrap()).await;
@@ -38,7 +38,7 @@ impl TestDb {
         self.letters().await
     }
 
-    /// Ids of the unresolved dead letters, oldest first.
+    /// Returns the ids of the unresolved dead letters, oldest first.
     pub async fn letters(&self) -> Vec<i64> {
         let filter = DlqFilter { resolved: Some(false), ..DlqFilter::default() };
         let page = Page::first(10_000).within(Duration::MAX);
@@ -46,20 +46,21 @@ impl TestDb {
         listed.rows.iter().rev().map(|letter| letter.id).collect()
     }
 
-    /// Makes a job and takes it under the name "runner-a".
+    /// Creates a job and takes it under the name "runner-a".
     pub async fn taken_job(&self, job: &NewJob) -> Job {
         let made = self.store.create_job(&self.outbox, job).await.unwrap();
         assert_eq!(made.state, JobState::Waiting);
         self.store.take_job(made.id, "runner-a", QUIET).await.unwrap().unwrap()
     }
 
-    /// One step of a job by a runner.
+    /// Runs one step of a job with a runner.
     pub async fn step(&self, job: &Job, runner: &str, chunk: u32) -> Option<Job> {
         self.store.step_job(&self.outbox, None, job.id, runner, chunk).await.unwrap()
     }
 }
 
-/// A job acts on what fits its filter and was there when it was made, oldest first, and audits it.
+/// A job acts on the matching entries that existed when it was created, oldest first, and audits
+/// them.
 pub async fn a_bulk_retry_sends_what_fits_its_filter_in_order(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let letters = db.bury_many(&relay, 5).await;
@@ -69,7 +70,7 @@ pub async fn a_bulk_retry_sends_what_fits_its_filter_in_order(db: TestDb) {
     assert_eq!(preview, Counted { count: 4, at_least: false });
     let job = db.taken_job(&retry_all()).await;
     assert_eq!((job.state, job.max_id), (JobState::Running, letters[4]));
-    // One that comes later is left alone.
+    // A later dead letter is not touched.
     db.append_orders(1).await;
     let later = db.claim(&relay, 1).await;
     let later = db.bury(&relay, &later[0], "later").await;
@@ -101,7 +102,8 @@ pub async fn a_bulk_retry_sends_what_fits_its_filter_in_order(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// A step of large events is cut by their weight: a transaction holds 8 MiB of them, not 500 rows.
+/// A step of large events is limited by their size: a transaction holds 8 MiB of them, not 500
+/// rows.
 pub async fn a_step_of_large_events_is_cut_by_their_weight(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let text = "x".repeat(3 * 1024 * 1024);
@@ -135,7 +137,7 @@ pub async fn a_bulk_resolve_resolves_and_sends_nothing(db: TestDb) {
     assert_eq!((letter.resolved, letter.retried_as), (true, None));
 }
 
-/// A filter that nothing fits costs steps, not memory, and ends.
+/// A filter without matches costs steps, not memory, and the job ends.
 pub async fn a_job_that_nothing_fits_ends(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.bury_many(&relay, 3).await;
@@ -148,8 +150,7 @@ pub async fn a_job_that_nothing_fits_ends(db: TestDb) {
     assert_eq!(db.letters().await.len(), 3);
 }
 
-/// A runner that died is followed by another, which goes on at the cursor; the dead one's late step
-/// does nothing.
+/// After a runner died, another continues at the cursor; a late step of the dead one does nothing.
 pub async fn a_job_of_a_dead_runner_is_taken_over_at_its_cursor(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let letters = db.bury_many(&relay, 4).await;
@@ -169,7 +170,7 @@ pub async fn a_job_of_a_dead_runner_is_taken_over_at_its_cursor(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Two runners at once never act on the same entry.
+/// Two concurrent runners never act on the same entry.
 pub async fn steps_of_two_runners_never_share_an_entry(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.bury_many(&relay, 60).await;
@@ -196,7 +197,7 @@ pub async fn steps_of_two_runners_never_share_an_entry(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// An operator stops a job: its runner notices, and a resume goes on where it was.
+/// An operator stops a job: its runner notices, and resuming continues where it was.
 pub async fn a_stopped_job_goes_on_where_it_was(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let letters = db.bury_many(&relay, 3).await;
@@ -223,7 +224,7 @@ pub async fn a_stopped_job_goes_on_where_it_was(db: TestDb) {
     );
 }
 
-/// What cannot be done is refused with a reason.
+/// An invalid job is refused with a reason.
 pub async fn jobs_that_make_no_sense_are_refused(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.bury_many(&relay, 1).await;
@@ -256,7 +257,7 @@ pub async fn jobs_that_make_no_sense_are_refused(db: TestDb) {
     assert!(db.store.job(0).await.unwrap().is_none());
 }
 
-/// The first few go alone; when they are delivered, the rest follows.
+/// The canary events are sent alone; once they are delivered, the rest follows.
 pub async fn the_rest_follows_when_the_canary_is_delivered(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.bury_many(&relay, 5).await;
@@ -288,7 +289,7 @@ pub async fn a_canary_that_fails_stops_the_job(db: TestDb) {
     assert_eq!((stopped.state, stopped.done_count), (JobState::Stopped, 1));
     assert!(stopped.reason.unwrap().contains("dead letters again"));
 
-    // The operator has seen it, and wants the rest all the same.
+    // The operator has seen it, and wants to send the rest anyway.
     db.store.resume_job(job.id, "ann", "known").await.unwrap();
     let job = db.store.take_job(job.id, "runner-a", QUIET).await.unwrap().unwrap();
     assert_eq!(db.step(&job, "runner-a", 2).await.unwrap().done_count, 3);
@@ -325,7 +326,7 @@ pub async fn jobs_are_listed_by_outbox_and_state(db: TestDb) {
     assert_eq!(read.work, retry_all().work);
 }
 
-/// The runner works a job through, telling of each step, at the rate that the job asks for.
+/// The runner completes a job, reports each step, and keeps the requested rate.
 pub async fn the_runner_works_a_job_through(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.bury_many(&relay, 20).await;
@@ -355,7 +356,7 @@ pub async fn the_runner_works_a_job_through(db: TestDb) {
     assert!(stranger.next(|_| true).await.unwrap().is_none(), "its outbox is not configured there");
 }
 
-/// Behind many jobs that are not this runner's, one that is its own is found; the oldest first.
+/// A runner finds its own job behind many jobs of others; the oldest first.
 pub async fn a_runner_finds_its_job_behind_many_others(db: TestDb) {
     let other = db.add_outbox(Dedupe::default()).await;
     let oldest = db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
@@ -371,7 +372,7 @@ fn runner(db: &TestDb, outboxes: &[Outbox]) -> JobRunner {
     JobRunner::new(db.store.clone(), outboxes.to_vec(), "test-host")
 }
 
-/// Archived events go out again with their identity and hash, marked, and each once.
+/// Archived events are sent again with their event id and hash, marked, and each once.
 pub async fn a_replay_sends_archived_events_again(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let event = |kind: &str, n: u32| {
@@ -407,8 +408,8 @@ pub async fn a_replay_sends_archived_events_again(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// What is replayed again after the copies were delivered goes out once more, not twice: the dry run
-/// says so too. Copies are sent where they are asked for.
+/// A second replay after the copies were delivered sends each event once more, not twice, and the
+/// dry run agrees. Copies are sent if the filter asks for them.
 pub async fn a_second_replay_sends_each_event_once(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.append_orders(2).await;
@@ -433,7 +434,7 @@ pub async fn a_second_replay_sends_each_event_once(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// A replay can go to one branch of a fan-out alone.
+/// A replay can go to a single branch of a fan-out.
 pub async fn a_replay_goes_into_the_outbox_that_it_names(db: TestDb) {
     let child = db.add_outbox(Dedupe::default()).await;
     let relay = db.relay("relay-a").await;
@@ -473,7 +474,8 @@ pub async fn a_replay_goes_into_the_outbox_that_it_names(db: TestDb) {
     assert!(live.rows.iter().all(|event| event.status == Status::Pending));
 }
 
-/// Whoever never heard that the job was made asks again, and finds it; no second one is made.
+/// A caller that did not receive the answer to its request repeats it and finds the job; no second
+/// one is created.
 pub async fn a_request_key_makes_one_job_however_often_the_answer_is_lost(db: TestDb) {
     let keyed = NewJob { request_key: Some("ann/night-1".to_owned()), ..retry_all() };
     assert_eq!(db.store.job_by_request_key("ann/night-1").await.unwrap(), None);

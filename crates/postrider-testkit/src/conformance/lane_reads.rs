@@ -1,4 +1,5 @@
-//! Claim mode `lanes`: what an owner reads, in which order, and that late commits keep theirs.
+//! Claim mode `lanes`: which rows an owner reads, in which order, and that late commits keep the
+//! order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use postrider::store::{
 use super::steps::{death, failure, order, rows};
 use crate::TestDb;
 
-/// Writers and events of the test at random.
+/// Number of writers of the random test, and of events per writer.
 const WRITERS: u64 = 4;
 const EVENTS_EACH: u64 = 600;
 
@@ -36,7 +37,7 @@ async fn deliver(db: &TestDb, relay: &Lease, rows: &[LaneRow]) {
     assert_eq!(settled, rows.len() as u64, "what was read is the reader's to settle");
 }
 
-/// Ids ascend, the read goes on behind the last one, and a read marks nothing.
+/// Ids ascend, the next read continues after the last row, and a read marks nothing.
 pub async fn a_read_answers_rows_in_order_and_marks_nothing(db: TestDb) {
     let appended = db.append_orders(7).await;
     let (mut cursor, mut seen) = (Cursor::new(), Vec::new());
@@ -54,7 +55,7 @@ pub async fn a_read_answers_rows_in_order_and_marks_nothing(db: TestDb) {
     }
 }
 
-/// All fields of an event are those of a claim, with the version that a settle needs.
+/// An event has the same fields as from a claim, including the version that a settle needs.
 pub async fn a_read_answers_the_same_event_as_a_claim(db: TestDb) {
     let event = order(1).request_id("r").header("x", "ü").max_retries(3);
     db.append(&[event.expires_after(Duration::from_secs(3600))]).await;
@@ -73,7 +74,7 @@ pub async fn a_read_answers_the_same_event_as_a_claim(db: TestDb) {
     assert_eq!(place.is_some(), db.store.kind() == StoreKind::Postgres);
 }
 
-/// Only rows of the lanes asked for; all events of a key are in one lane.
+/// A read returns only rows of the requested lanes; all events of a key are in one lane.
 pub async fn a_read_keeps_to_its_lanes(db: TestDb) {
     let events: Vec<_> = (0..400).map(|n| of(&format!("key-{}", n % 100))).collect();
     let appended = db.append(&events).await;
@@ -100,7 +101,7 @@ pub async fn a_read_keeps_to_its_lanes(db: TestDb) {
     }
 }
 
-/// Rows that are not due are read too, with the time that is left: their key must not be overtaken.
+/// Rows that are not due are read too, with the remaining time: their key must not be overtaken.
 pub async fn rows_that_are_not_due_are_read_with_the_time_that_is_left(db: TestDb) {
     let appended = db.append(&[order(1).deliver_after(Duration::from_secs(600)), order(2)]).await;
     let relay = db.relay("relay-a").await;
@@ -118,7 +119,7 @@ pub async fn rows_that_are_not_due_are_read_with_the_time_that_is_left(db: TestD
     assert!(found.iter().all(|row| row.due_in == Duration::ZERO), "overdue is due");
 }
 
-/// Ids that are known and keys that wait are passed over; a row marked dead is not read at all.
+/// Known ids and keys that wait are left out; a row marked dead is not read at all.
 pub async fn known_rows_hidden_keys_and_dead_rows_are_passed_over(db: TestDb) {
     let appended =
         db.append(&[of("a"), of("b"), of("a"), of("c"), of("b"), of("d"), of("A"), of("a ")]).await;
@@ -141,7 +142,7 @@ pub async fn known_rows_hidden_keys_and_dead_rows_are_passed_over(db: TestDb) {
         ),
     ] {
         let expected: Vec<_> = expected.into_iter().map(|n| appended[n]).collect();
-        // By themselves, and among many that are not there.
+        // Alone, and among many that do not exist.
         for many in [0, 100] {
             let others = 1_000_000..1_000_000 + many;
             let keys = [keys.clone(), others.clone().map(|n| hidden(&n.to_string())).collect()];
@@ -153,8 +154,8 @@ pub async fn known_rows_hidden_keys_and_dead_rows_are_passed_over(db: TestDb) {
     }
 }
 
-/// A read ends at the latest with the row that reaches the limit of bytes, and says that there may
-/// be more. After heavy rows it may be smaller.
+/// A read ends at the latest with the row that reaches the byte limit, and returns that there may
+/// be more. After large rows it may be smaller.
 pub async fn a_read_is_limited_in_bytes_and_an_over_large_row_ends_it(db: TestDb) {
     let event = |bytes: usize| NewEvent::new("k", "1", "T", "x".repeat(bytes));
     let appended = db.append(&[400, 400, 90_000, 0, 90_000, 0].map(event)).await;
@@ -172,8 +173,8 @@ pub async fn a_read_is_limited_in_bytes_and_an_over_large_row_ends_it(db: TestDb
     assert_eq!(batches[0].len(), 3, "no limit was reached before the third");
 }
 
-/// The order of a key survives a commit that comes late: K:1 is open, other:2 is read, K:1 commits,
-/// K:3 commits. The next read answers K:1 before K:3.
+/// A key's order survives a late commit: K:1 is open, other:2 is read, K:1 commits, K:3 commits.
+/// The next read returns K:1 before K:3.
 pub async fn a_late_commit_is_read_before_what_came_after_it(db: TestDb) {
     if !db.store.capabilities().concurrent_writers {
         return; // Declared: ids commit in order; `claim` proves it.
@@ -200,8 +201,8 @@ pub async fn a_late_commit_is_read_before_what_came_after_it(db: TestDb) {
     }
 }
 
-/// By the thousand: writers that hold their transactions open and commit out of order, or not at
-/// all. Nothing is lost, and each key is read in the order of its ids.
+/// Thousands of events from writers that keep their transactions open and commit out of order, or
+/// not at all. Nothing is lost, and each key is read in the order of its ids.
 pub async fn reads_among_random_late_commits_lose_nothing_and_keep_each_keys_order(db: TestDb) {
     if !db.store.capabilities().concurrent_writers {
         return; // Declared: ids commit in order; `claim` proves it.
@@ -218,7 +219,7 @@ pub async fn reads_among_random_late_commits_lose_nothing_and_keep_each_keys_ord
         }));
     }
     let (mut cursor, mut order) = (Cursor::new(), Vec::new());
-    // What is read is known for a while, then delivered, as an owner would have it.
+    // Rows stay known for a while after the read and are then delivered, like those of an owner.
     let mut flight: Vec<LaneRow> = Vec::new();
     loop {
         let over = writing.load(Ordering::SeqCst) == 0;
@@ -249,12 +250,12 @@ pub async fn reads_among_random_late_commits_lose_nothing_and_keep_each_keys_ord
     db.assert_balanced().await;
 }
 
-/// Appends to keys of the writer's own, so that the ids of a key ascend with its commits; answers
-/// what was committed.
+/// Appends to keys of the writer's own, so that the ids of a key ascend with its commits; returns
+/// the committed ids.
 async fn write_at_random(db: &TestDb, writer: u64) -> Vec<i64> {
     let (mut committed, mut seed) = (Vec::new(), writer + 1);
     let mut random = |below: u64| {
-        // An LCG: the test needs variety, and the same one each time.
+        // An LCG: the test needs variety, but the same on each run.
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) % below
     };
@@ -267,7 +268,7 @@ async fn write_at_random(db: &TestDb, writer: u64) -> Vec<i64> {
             let event = of(&format!("{writer}-{}", random(5)));
             appended.push(tx.append(&db.outbox, &event).await.unwrap().id());
             if random(4) == 0 {
-                // Not a wait for anything: the transaction stays open while others commit.
+                // Not a wait for a condition: the transaction stays open while others commit.
                 tokio::time::sleep(Duration::from_millis(random(15))).await;
             }
         }
@@ -282,7 +283,7 @@ async fn write_at_random(db: &TestDb, writer: u64) -> Vec<i64> {
     committed
 }
 
-/// Rows by id, those that are gone left out.
+/// Rows by id; rows that are gone are left out.
 pub async fn rows_are_read_by_id(db: TestDb) {
     let appended = db.append_orders(4).await;
     let relay = db.relay("relay-a").await;
@@ -317,12 +318,12 @@ pub async fn rows_are_read_by_key_within_a_range(db: TestDb) {
     assert_eq!((none.rows.len(), none.full), (0, false));
 }
 
-/// Whatever the order in which rows lie, were changed, or are asked for: the last row of a full read is
-/// where the next one goes on.
+/// Ids ascend whatever the physical order of rows, their changes, or the order of the request: the
+/// next read continues after the last row of a full one.
 pub async fn every_read_answers_ids_ascending(db: TestDb) {
     let events: Vec<_> = (0..400).map(|n| of(&format!("key-{}", n % 10))).collect();
     let appended = db.append(&events).await;
-    // Rows that are written again lie elsewhere.
+    // Rows that are written again move to another position.
     let table = db.outbox.table();
     for part in [7, 3, 5] {
         db.execute(&format!("UPDATE {table} SET last_error = 'no' WHERE id % {part} = 0")).await;

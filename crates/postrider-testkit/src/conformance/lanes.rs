@@ -1,5 +1,5 @@
-//! Claim mode `lanes`: who owns what, what a crash leaves behind, keys that are stopped, and the
-//! settles of rows that nobody marked.
+//! Claim mode `lanes`: ownership, the effects of a crash, parked keys, and settles of rows that
+//! were not marked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,9 +13,9 @@ use postrider::{NewEvent, OutboxSpec, StoreError};
 use super::steps::{death, deferral, failure, ids, order, originals, rows};
 use crate::TestDb;
 
-/// How many lanes a relay gets that asks for so many of those that are free.
+/// Returns how many lanes a relay gets that asks for this many free ones.
 fn granted(db: &TestDb, asked: usize) -> usize {
-    // Declared: where lanes are not shared, they are taken all together.
+    // Declared: a store that cannot share lanes grants all of them together.
     if db.store.capabilities().shares_lanes { asked } else { usize::from(LANES) }
 }
 
@@ -31,7 +31,7 @@ fn key(aggregate_id: &str) -> Key {
     Key { aggregate_type: "order".to_owned(), aggregate_id: aggregate_id.to_owned() }
 }
 
-/// Free lanes are taken up to the limit, and asking again answers what is owned.
+/// Free lanes are taken up to the limit, and a repeated call returns the owned ones.
 pub async fn free_lanes_are_taken_up_to_the_limit(db: TestDb) {
     let relay = db.relay("relay-a").await;
     assert!(take(&db, &relay, 0).await.is_empty(), "nothing asked for, nothing taken");
@@ -45,7 +45,7 @@ pub async fn free_lanes_are_taken_up_to_the_limit(db: TestDb) {
     assert_eq!(numbers(&take(&db, &relay, 500).await), (0..LANES).collect());
 }
 
-/// A lane of a relay that lives is nobody else's, however slow that relay is.
+/// A lane of a living relay cannot be taken, however slow that relay is.
 pub async fn lanes_of_a_living_relay_stay_with_it(db: TestDb) {
     let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
     let first = take(&db, &a, 40).await;
@@ -62,7 +62,7 @@ pub async fn lanes_of_a_living_relay_stay_with_it(db: TestDb) {
     assert_eq!((of(&a), of(&b)), (numbers(&first), numbers(&second)), "as anybody can see");
 }
 
-/// Takers that come at the same moment wait for each other, and each sees the others as alive.
+/// Concurrent takers wait for each other, and each sees the others as alive.
 pub async fn relays_that_take_at_once_never_share_a_lane(db: TestDb) {
     let outboxes: Vec<_> = {
         let mut outboxes = vec![db.outbox.clone()];
@@ -96,7 +96,7 @@ pub async fn relays_that_take_at_once_never_share_a_lane(db: TestDb) {
     }
 }
 
-/// A dead owner's lanes go to the next taker, which learns how often that happened in a row.
+/// A dead owner's lanes go to the next taker, which learns how many owners in a row died.
 pub async fn lanes_of_a_dead_relay_are_taken_with_the_crash_counted(db: TestDb) {
     let mut owner = db.relay("relay-0").await;
     for crashes in 1..4 {
@@ -107,7 +107,7 @@ pub async fn lanes_of_a_dead_relay_are_taken_with_the_crash_counted(db: TestDb) 
         assert_eq!(taken.len(), usize::from(LANES));
         assert!(taken.iter().all(|lane| lane.crash_count == crashes), "{taken:?}");
         if crashes == 2 {
-            // Off the list is as dead as fenced.
+            // Removed from the list counts as dead, like fenced.
             db.store.bury(&owner.relay_id).await.unwrap();
         }
         owner = next;
@@ -116,7 +116,8 @@ pub async fn lanes_of_a_dead_relay_are_taken_with_the_crash_counted(db: TestDb) 
     assert!(take(&db, &owner, 64).await.iter().all(|lane| lane.crash_count == 0), "forgotten");
 }
 
-/// A relay that went without giving its lanes back counts as dead; one that gave them back, not.
+/// A relay that retired without releasing its lanes counts as dead; one that released them does
+/// not.
 pub async fn a_retired_relay_leaves_no_crash_where_it_gave_its_lanes_back(db: TestDb) {
     let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
     let owned = take(&db, &a, 64).await;
@@ -142,7 +143,7 @@ pub async fn a_fenced_relay_takes_no_lane(db: TestDb) {
     assert_eq!(take(&db, &live, 64).await.len(), usize::from(LANES));
 }
 
-/// A release whose answer was lost arrives late, after the lane was taken again: it does nothing.
+/// A release whose answer was lost arrives late, after the lane was taken again, and does nothing.
 pub async fn a_late_release_does_nothing(db: TestDb) {
     let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
     let old = take(&db, &a, 64).await;
@@ -158,7 +159,7 @@ pub async fn a_late_release_does_nothing(db: TestDb) {
     assert!(take(&db, &a, 64).await.is_empty(), "its repeat, after another took them");
 }
 
-/// What was in flight is known to the next owner; forgetting the crashes forgets it too.
+/// The next owner learns what was in flight; clearing the crashes deletes that too.
 pub async fn the_next_owner_learns_what_was_in_flight(db: TestDb) {
     let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
     take(&db, &a, 64).await;
@@ -182,8 +183,8 @@ pub async fn the_next_owner_learns_what_was_in_flight(db: TestDb) {
     }
 }
 
-/// The event that was alone in flight when the process died is charged, and no other one; from then
-/// on it is a suspect in either mode.
+/// A crash is charged only to the event that was alone in flight; from then on it is a suspect in
+/// both modes.
 pub async fn only_the_suspect_is_charged_with_a_crash(db: TestDb) {
     let appended = db.append_orders(3).await;
     let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
@@ -212,7 +213,7 @@ pub async fn only_the_suspect_is_charged_with_a_crash(db: TestDb) {
     assert_eq!(store.claim_suspect(outbox, &c).await.unwrap().unwrap().id, appended[1]);
 }
 
-/// Rows that were read, and that nobody marked, settle as claimed ones do.
+/// Rows that were read and not marked can be settled like claimed ones.
 pub async fn rows_that_were_only_read_are_settled(db: TestDb) {
     let appended = db.append_orders(6).await;
     let relay = db.relay("relay-a").await;
@@ -221,7 +222,7 @@ pub async fn rows_that_were_only_read_are_settled(db: TestDb) {
     let event = |n: usize| &read[n].event;
     let minute = Duration::from_secs(60);
     for expected in [1, 0] {
-        // The second time is the repeat of a call whose answer was lost.
+        // The second time is a repeat of a call whose answer was lost.
         let deleted = [Delivery::from(event(0))];
         let settled = store.settle_delivered(outbox, &relay, &deleted, OnSuccess::Delete).await;
         assert_eq!(settled.unwrap().rows, expected);
@@ -248,7 +249,7 @@ pub async fn rows_that_were_only_read_are_settled(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// The version is the fence of the row: what changed since the read is not settled.
+/// The version fences the row: a row that changed since the read is not settled.
 pub async fn a_row_that_changed_since_the_read_is_not_settled(db: TestDb) {
     let appended = db.append_orders(2).await;
     let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
@@ -265,7 +266,7 @@ pub async fn a_row_that_changed_since_the_read_is_not_settled(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// A relay that was declared dead settles nothing of what it read, marked or not.
+/// A relay that was declared dead settles none of its rows, marked or not.
 pub async fn a_fenced_relay_settles_nothing_that_it_read(db: TestDb) {
     let appended = db.append_orders(1).await;
     let (dead, live) = (db.relay("relay-a").await, db.relay("relay-b").await);
@@ -285,7 +286,7 @@ pub async fn a_fenced_relay_settles_nothing_that_it_read(db: TestDb) {
     assert_eq!(db.event(appended[0]).await.unwrap().status.as_str(), "PENDING");
 }
 
-/// A stopped key stays so over restarts, until an operator lets it go on; that is recorded.
+/// A parked key stays parked over restarts, until an operator releases it, which is audited.
 pub async fn a_parked_key_stays_until_an_operator_releases_it(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let long = Key { aggregate_type: "t".repeat(100), aggregate_id: "ü".repeat(255) };
@@ -310,7 +311,7 @@ pub async fn a_parked_key_stays_until_an_operator_releases_it(db: TestDb) {
     assert_eq!((audit[0].operator.as_str(), audit[0].action.as_str()), ("ann", "release_key"));
 }
 
-/// Keys that do not get on are listed, oldest first, with what waits behind each.
+/// Blocked keys are listed, oldest first, with the number of events that wait behind each.
 pub async fn blocked_keys_are_listed_with_what_waits_behind_them(db: TestDb) {
     assert!(db.store.blocked_keys(&db.outbox, 10, 200_000).await.unwrap().is_empty());
     let of = |id: &str| NewEvent::new("order", id, "T", "{}");
@@ -324,7 +325,7 @@ pub async fn blocked_keys_are_listed_with_what_waits_behind_them(db: TestDb) {
     let failed =
         [failure(&read[2].event, hour, "b fails"), failure(&read[1].event, hour, "a fails")];
     store.settle_failed(outbox, &relay, &failed).await.unwrap();
-    // Put off without having been tried: nothing is wrong with it.
+    // Deferred without an attempt, so the key is not blocked.
     store.release(outbox, &relay, &[deferral(&read[0].event, hour)]).await.unwrap();
     store.park_keys(outbox, &relay, &[key("p"), key("b"), key("empty")]).await.unwrap();
 
@@ -348,7 +349,7 @@ pub async fn blocked_keys_are_listed_with_what_waits_behind_them(db: TestDb) {
     assert_eq!(store.blocked_keys(outbox, 1, 200_000).await.unwrap().len(), 1, "within the limit");
 }
 
-/// The mode is what the first migration said, until an operator changes it; each change counts.
+/// The mode is that of the first migration until an operator changes it; each change is counted.
 pub async fn a_change_of_the_claim_mode_is_counted_and_recorded(db: TestDb) {
     let (store, outbox) = (&db.store, &db.outbox);
     let mode = async || {
@@ -401,7 +402,7 @@ pub async fn relays_tell_each_other_what_they_serve(db: TestDb) {
     assert!(db.pulse(&a, &b).await.serving.is_empty());
 }
 
-/// Fixed shares: together they are the whole, and no row is in two.
+/// Fixed shares: together they cover all rows, and no row is in two.
 pub async fn shares_are_disjoint_and_complete(db: TestDb) {
     let mut expected = db.append(&[1, 2, 3].map(|n| order(n).deliver_after(Duration::ZERO))).await;
     expected.extend(db.append_orders(40).await);
@@ -427,7 +428,7 @@ pub async fn shares_are_disjoint_and_complete(db: TestDb) {
     assert_eq!(taken, expected);
 }
 
-/// A relay of one share never hides rows of another share from its relay, at the same moment.
+/// A concurrent claim of one share never hides rows of another share from its relay.
 pub async fn shares_claimed_at_once_leave_nothing_behind(db: TestDb) {
     let expected = {
         let mut expected = Vec::new();
@@ -444,7 +445,7 @@ pub async fn shares_claimed_at_once_leave_nothing_behind(db: TestDb) {
             let (mut cursor, mut taken) = (Cursor::new(), Vec::new());
             loop {
                 match db.store.claim(&db.outbox, &relay, limit, &mut cursor).await {
-                    // The first empty answer is the end: nobody else claims these.
+                    // The first empty claim is the end, because no other relay claims this share.
                     Ok(claim) if claim.events.is_empty() => return taken,
                     Ok(claim) => taken.extend(ids(&claim.events)),
                     Err(error) => assert!(error.is_transient(), "{error}"),

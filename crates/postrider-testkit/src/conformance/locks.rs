@@ -7,10 +7,10 @@ use postrider::LockError;
 
 use crate::{PATIENCE, TestDb};
 
-/// Whole seconds, because that is what one of the stores counts in.
+/// Whole seconds, because one of the stores counts in seconds.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// The second one waits, and has it when the first one ends, however that ends.
+/// The second transaction waits, and gets the lock when the first one ends in any way.
 pub async fn a_lock_is_had_by_one_transaction_until_it_ends(db: TestDb) {
     for commits in [true, false] {
         let mut first = db.begin().await;
@@ -33,12 +33,12 @@ pub async fn a_lock_is_had_by_one_transaction_until_it_ends(db: TestDb) {
     }
 }
 
-/// Whoever waits in vain learns for what, and what to do.
+/// The error of a timeout names the lock and says what to do.
 pub async fn a_lock_that_is_not_free_in_time_is_named_with_its_cure(db: TestDb) {
     let mut first = db.begin().await;
     first.lock("guest-1", SHORT).await.unwrap();
     if !db.store.capabilities().concurrent_writers {
-        // The lock is the transaction's own: the second one waits where it begins.
+        // The lock is the transaction's own: the second one waits when it begins.
         let second = tokio::time::timeout(Duration::from_millis(200), db.begin()).await;
         assert!(second.is_err(), "no second transaction that writes");
         return;
@@ -53,7 +53,7 @@ pub async fn a_lock_that_is_not_free_in_time_is_named_with_its_cure(db: TestDb) 
     first.rollback().await.unwrap();
 }
 
-/// A lock on one guest is none on another; the names may be close.
+/// A lock on one guest does not lock another, even if the names are similar.
 pub async fn different_names_do_not_wait_where_writers_are_concurrent(db: TestDb) {
     let mut first = db.begin().await;
     first.lock("guest-1", SHORT).await.unwrap();
@@ -67,7 +67,7 @@ pub async fn different_names_do_not_wait_where_writers_are_concurrent(db: TestDb
     first.rollback().await.unwrap();
 }
 
-/// Nothing is sent; the transaction lives on.
+/// Nothing is sent; the transaction continues.
 pub async fn names_that_no_column_holds_are_refused(db: TestDb) {
     let mut tx = db.begin().await;
     for wrong in ["", "a\0b", &"x".repeat(201)] {
@@ -78,8 +78,8 @@ pub async fn names_that_no_column_holds_are_refused(db: TestDb) {
     tx.commit().await.unwrap();
 }
 
-/// What the lock is for: read, think, write. The read after the lock sees what the one before wrote,
-/// under the database's own isolation level too.
+/// The typical use of a lock: read, compute, write. The read after the lock sees the previous
+/// holder's write, under the database's own isolation level too.
 pub async fn fifty_transactions_that_read_and_write_under_a_lock_lose_no_update(db: TestDb) {
     db.execute("CREATE TABLE points (balance bigint)").await;
     db.execute("INSERT INTO points VALUES (0)").await;

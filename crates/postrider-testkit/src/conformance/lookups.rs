@@ -11,7 +11,7 @@ use crate::TestDb;
 
 const FIRST: Page = Page::first(100).within(Duration::MAX);
 
-/// Statistics come from the books, by type and in all.
+/// Statistics come from the ledger, by type and in total.
 pub async fn statistics_add_up_from_the_books(db: TestDb) {
     let empty = db.store.statistics(&db.outbox).await.unwrap();
     assert_eq!(empty, Default::default(), "an empty outbox has empty books");
@@ -58,7 +58,7 @@ pub async fn the_oldest_age_is_that_of_the_oldest_live_event(db: TestDb) {
     assert_eq!(db.store.statistics(&db.outbox).await.unwrap().oldest_age_s, None);
 }
 
-/// The auditor's first test: one live row deleted by hand.
+/// The simplest manipulation: one live row is deleted by hand.
 pub async fn a_live_row_deleted_by_hand_unbalances_the_books(db: TestDb) {
     db.append_orders(3).await;
     db.assert_balanced().await;
@@ -67,10 +67,11 @@ pub async fn a_live_row_deleted_by_hand_unbalances_the_books(db: TestDb) {
     assert!(books.iter().any(|window| !window.balanced()), "{books:#?}");
 }
 
-/// Two errors that cancel out in the count show in the sum of ids.
+/// Two errors that cancel out in the count show up in the sum of ids.
 pub async fn a_row_exchanged_by_hand_unbalances_the_books(db: TestDb) {
     db.append_orders(3).await;
-    // Ids are the database's alone, so this takes what no program may do: the books' own table.
+    // Only the database assigns ids, so this manipulates the ledger's own table, which no program
+    // may do.
     let serial = !db.store.capabilities().concurrent_writers;
     let suffix = if serial { "books" } else { "book_entries" };
     let entries = format!("{}_{suffix}", db.outbox.table());
@@ -79,7 +80,7 @@ pub async fn a_row_exchanged_by_hand_unbalances_the_books(db: TestDb) {
     assert!(books.iter().any(|window| !window.balanced()), "{books:#?}");
 }
 
-/// A row moved to another time by hand is missing in one window and too much in the other.
+/// A row moved to another time by hand is missing in one window and extra in the other.
 pub async fn a_row_moved_in_time_by_hand_unbalances_the_books(db: TestDb) {
     db.append_orders(3).await;
     db.age(db.outbox.table(), "created_at", Duration::from_secs(3_600), "id = 2").await;
@@ -90,10 +91,10 @@ pub async fn a_row_moved_in_time_by_hand_unbalances_the_books(db: TestDb) {
     assert!(books[0].window < books[1].window);
 }
 
-/// A program may state `created_at` itself; the books follow it.
+/// A program may set `created_at` itself; the ledger uses that time.
 pub async fn a_stated_creation_time_is_booked_in_its_own_window(db: TestDb) {
     let table = db.outbox.table();
-    // Yesterday: what is older than five weeks shares a window.
+    // Yesterday, because times older than five weeks share a window.
     let day = (chrono::Utc::now() - chrono::TimeDelta::days(1)).format("%Y-%m-%d").to_string();
     for time in ["12:34:56", "12:34:01", "12:35:00"].map(|time| format!("{day} {time}")) {
         let insert = format!(
@@ -118,7 +119,7 @@ pub async fn a_stated_creation_time_is_booked_in_its_own_window(db: TestDb) {
     assert_eq!(db.books().await[0].delivered.count, 2);
 }
 
-/// Lists are filtered by state, type and aggregate, live and archived apart.
+/// Lists are filtered by state, type and aggregate; live and archived events separately.
 pub async fn events_are_listed_by_state_type_and_aggregate(db: TestDb) {
     let event = |key: &str, kind: &str| NewEvent::new("order", key, kind, "{}");
     let appended = db
@@ -160,7 +161,7 @@ pub async fn events_are_listed_by_state_type_and_aggregate(db: TestDb) {
     assert_eq!(list(archived).await, [appended[0]]);
 }
 
-/// Pages go on below the last id, without gap or overlap.
+/// The next page continues below the last id, without gap or overlap.
 pub async fn pages_of_events_neither_overlap_nor_leave_gaps(db: TestDb) {
     let appended = db.append_orders(7).await;
     let mut seen = Vec::new();
@@ -180,7 +181,7 @@ pub async fn pages_of_events_neither_overlap_nor_leave_gaps(db: TestDb) {
     assert!(db.event(i64::MAX).await.is_none());
 }
 
-/// Text in a filter is text, whatever it looks like.
+/// Text in a filter is only compared, whatever it looks like.
 pub async fn injection_text_in_a_filter_finds_nothing_and_breaks_nothing(db: TestDb) {
     db.append(&[order(1)]).await;
     for text in ["' OR '1'='1", "\"; DROP TABLE orders_outbox; --", "%", "_", "\\", "{outbox}", ""]
@@ -200,7 +201,7 @@ pub async fn injection_text_in_a_filter_finds_nothing_and_breaks_nothing(db: Tes
     assert_eq!(db.count("").await, 1);
 }
 
-/// Tampering with a row shows when the relay checks it.
+/// The relay's check detects a manipulated row.
 pub async fn a_tampered_payload_no_longer_fits_its_hash(db: TestDb) {
     let appended = db.append(&[order(1).request_id("r"), order(2)]).await;
     let table = db.outbox.table();

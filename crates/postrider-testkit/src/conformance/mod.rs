@@ -1,9 +1,8 @@
 //! The suite that every store passes.
 //!
-//! Each case is one `async fn(db: TestDb)`, named as the sentence it proves, and works through the
-//! traits of `postrider::store` and the application's `append` only; raw SQL is for sabotage. What
-//! a store cannot do is read from its `capabilities()`, and the case then asserts the declared
-//! alternative.
+//! Each case is one `async fn(db: TestDb)`, named as the sentence that it proves. It uses only the
+//! traits of `postrider::store` and the application's `append`; raw SQL is for manipulations. If
+//! the store's `capabilities()` exclude a feature, the case asserts the declared alternative.
 
 pub mod append;
 pub mod batches;
@@ -31,7 +30,7 @@ pub mod settle;
 pub mod steps;
 pub mod upkeep;
 
-/// One test per case for a store: `store_conformance!(postgres)`.
+/// Generates one test per case for a store: `store_conformance!(postgres)`.
 #[macro_export]
 macro_rules! store_conformance {
     ($store:ident) => {
@@ -307,7 +306,7 @@ macro_rules! store_conformance {
     };
 }
 
-/// One test per case of broken networks, for a store that is reached over one.
+/// Generates one test per case of broken networks, for a store that is reached over one.
 #[macro_export]
 macro_rules! store_faults {
     ($store:ident) => {
@@ -327,7 +326,7 @@ macro_rules! store_faults {
     };
 }
 
-/// One test per case of a theme.
+/// Generates one test per case of a theme.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! store_cases {
@@ -347,7 +346,7 @@ macro_rules! store_cases {
     };
 }
 
-/// From the name of a store's module to its kind.
+/// Converts the name of a store's module to its kind.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! store_kind {
@@ -364,7 +363,7 @@ macro_rules! store_kind {
 
 #[cfg(test)]
 mod tests {
-    /// A case that is in no list would never run.
+    /// A case that is missing from the lists would never run.
     #[test]
     fn every_case_is_listed() {
         let list = include_str!("mod.rs");

@@ -1,4 +1,4 @@
-//! Pauses, and sending edited events.
+//! Pauses, and edits of dead letters.
 
 use postrider::store::{Edit, ORIGINAL_HEADER, PauseKind};
 use postrider::{NewEvent, StoreError};
@@ -6,7 +6,7 @@ use postrider::{NewEvent, StoreError};
 use super::steps::order;
 use crate::TestDb;
 
-/// A pause is one row, whoever asks for it how often, and every change is audited.
+/// A pause is one row, however often operators set it, and every change is audited.
 pub async fn a_pause_holds_until_it_is_resumed(db: TestDb) {
     let store = &db.store;
     assert!(store.pauses().await.unwrap().is_empty());
@@ -66,7 +66,7 @@ pub async fn an_edited_dead_letter_is_sent_as_a_new_event(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// What cannot be sent is refused, and then nothing has happened.
+/// An edit that cannot be sent is refused, and changes nothing.
 pub async fn an_edit_that_cannot_be_sent_is_refused(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.append(&[order(1), order(2)]).await;

@@ -1,4 +1,4 @@
-//! Recovery: rows that nobody works on any more, and events that kill their relay.
+//! Recovery: rows that no relay works on any more, and events that crash their relay.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::steps::{deferral, failure, ids};
 use crate::TestDb;
 
 const STALLED_AFTER: Duration = Duration::from_secs(300);
-/// Far beyond any stall time: what a clock that jumped makes of a fresh claim.
+/// Far beyond any stall time: the apparent age of a fresh claim after a clock jump.
 const YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 async fn recover(db: &TestDb, dead: &[&str], live: &[&str]) -> u64 {
@@ -20,7 +20,8 @@ async fn recover(db: &TestDb, dead: &[&str], live: &[&str]) -> u64 {
     db.store.recover(&db.outbox, &recovery).await.unwrap()
 }
 
-/// A relay that dies with what it holds: claimed, fenced, recovered.
+/// Crashes a relay with the rows that it holds: they are claimed, the relay is fenced, and they are
+/// recovered.
 async fn crash(db: &TestDb, survivor: &Lease, name: &str, cursor: &mut Cursor) -> Vec<Event> {
     let relay = db.relay(name).await;
     let held = db.claim_on(&relay, 100, cursor).await;
@@ -52,7 +53,7 @@ pub async fn rows_of_a_dead_relay_return_with_the_crash_counted(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Wall clocks are never compared for the living: a clock that jumps takes nothing from them.
+/// Wall clocks of living relays are never compared: a clock that jumps takes no rows from them.
 pub async fn rows_of_a_live_relay_stay_however_old_their_lock_looks(db: TestDb) {
     let id = db.append_orders(1).await[0];
     let relay = db.relay("relay-a").await;
@@ -62,8 +63,8 @@ pub async fn rows_of_a_live_relay_stay_however_old_their_lock_looks(db: TestDb) 
     assert_eq!(db.event(id).await.unwrap().locked_by.as_deref(), Some("relay-a"));
 }
 
-/// The last sign of life of a dead runner then lies ahead, and would look fresh for as long as the
-/// clock needs to get there. A runner whose clock is a little ahead keeps its job.
+/// The last heartbeat of a dead runner then lies in the future, and would look fresh until the
+/// clock gets there. A runner whose clock is slightly ahead keeps its job.
 pub async fn a_job_of_a_dead_runner_is_taken_over_after_the_clock_was_set_back(db: TestDb) {
     const QUIET: Duration = Duration::from_secs(60);
     let relay = db.relay("relay-a").await;
@@ -79,7 +80,7 @@ pub async fn a_job_of_a_dead_runner_is_taken_over_after_the_clock_was_set_back(d
     assert_eq!(db.step(&job, "runner-b", 2).await.unwrap().done_count, 1);
 }
 
-/// A holder that is on no list gets the stall time, and not more.
+/// A holder that is on no list keeps its rows for the stall time only.
 pub async fn rows_of_an_unknown_relay_return_after_the_stall_time(db: TestDb) {
     let id = db.append_orders(1).await[0];
     let relay = db.relay("relay-a").await;
@@ -91,7 +92,7 @@ pub async fn rows_of_an_unknown_relay_return_after_the_stall_time(db: TestDb) {
     assert_eq!(ids(&db.claim_on(&relay, 10, &mut cursor).await), [id], "by the same cursor");
 }
 
-/// Only `PROCESSING` rows are recovered: waiting and failed ones stay as they are.
+/// Only `PROCESSING` rows are recovered: waiting and failed ones are not changed.
 pub async fn only_rows_that_are_held_are_recovered(db: TestDb) {
     let appended = db.append_orders(2).await;
     let relay = db.relay("relay-a").await;
@@ -103,7 +104,7 @@ pub async fn only_rows_that_are_held_are_recovered(db: TestDb) {
     assert_eq!(db.event(appended[1]).await.unwrap().status.as_str(), "PENDING");
 }
 
-/// What a relay holds in the table but not in its memory goes back; what is in flight stays.
+/// Rows that a relay holds in the table but does not know are released; rows in flight stay.
 pub async fn release_lost_gives_back_exactly_what_is_not_in_flight(db: TestDb) {
     let appended = db.append_orders(5).await;
     let (relay, other) = (db.relay("relay-a").await, db.relay("relay-b").await);
@@ -125,7 +126,7 @@ pub async fn release_lost_gives_back_exactly_what_is_not_in_flight(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// An event held at two crashes travels alone from then on; an ordinary claim leaves it.
+/// An event held at two crashes is sent alone from then on; an ordinary claim skips it.
 pub async fn a_suspect_is_claimed_alone_and_never_in_a_batch(db: TestDb) {
     let survivor = db.relay("survivor").await;
     let mut cursor = Cursor::new();
@@ -151,7 +152,7 @@ pub async fn a_suspect_is_claimed_alone_and_never_in_a_batch(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Fewest crashes first: an innocent one that was held next to the killer gets through.
+/// Fewest crashes first: an innocent event that was held next to the crashing one gets through.
 pub async fn the_suspect_with_the_fewest_crashes_comes_first(db: TestDb) {
     let survivor = db.relay("survivor").await;
     let mut cursor = Cursor::new();
@@ -159,7 +160,7 @@ pub async fn the_suspect_with_the_fewest_crashes_comes_first(db: TestDb) {
     for number in 0..2 {
         crash(&db, &survivor, &format!("victim-{number}"), &mut cursor).await;
     }
-    // The first one kills again, alone in flight.
+    // The first event crashes another relay, alone in flight.
     let killer = db.relay("victim-x").await;
     let alone = db.store.claim_suspect(&db.outbox, &killer).await.unwrap().unwrap();
     assert_eq!(alone.id, suspects[0]);
@@ -173,8 +174,8 @@ pub async fn the_suspect_with_the_fewest_crashes_comes_first(db: TestDb) {
     assert_eq!(order, [(suspects[1], 2), (suspects[2], 2), (suspects[0], 3)]);
 }
 
-/// Any outcome shows that the event does not kill: the count is cleared. Being put off untried
-/// shows nothing.
+/// Any outcome shows that the event does not crash the relay, and clears the count. A release
+/// without an attempt shows nothing.
 pub async fn an_outcome_clears_the_crash_count_and_a_release_untried_does_not(db: TestDb) {
     let survivor = db.relay("survivor").await;
     let mut cursor = Cursor::new();
@@ -202,7 +203,7 @@ pub async fn an_outcome_clears_the_crash_count_and_a_release_untried_does_not(db
     assert_eq!((suspect.id, suspect.crash_count), (appended[2], 2), "still unproven");
 }
 
-/// A suspect that is put off waits for its time like any other.
+/// A suspect that is deferred waits to be due like any other event.
 pub async fn a_suspect_that_is_not_due_is_left_alone(db: TestDb) {
     let survivor = db.relay("survivor").await;
     let mut cursor = Cursor::new();

@@ -1,5 +1,5 @@
-//! An event's way through dead letter, backup file and import, and back into the outbox: nothing of
-//! it is lost, and nothing comes back that was dealt with.
+//! The round trip of an event through dead letter, backup file and import, back into the outbox:
+//! nothing of it is lost, and no resolved event comes back.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::TestDb;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const FIRST: Page = Page::first(100).within(Duration::MAX);
 
-/// What an event is to its producer and its receivers. All of it must come back.
+/// The content of an event for its producer and its receivers. All of it must come back.
 #[derive(Debug, Clone, PartialEq)]
 struct Content {
     event_id: String,
@@ -31,16 +31,17 @@ struct Content {
     max_retries: Option<i32>,
 }
 
-/// Names every field of an event, so that a new one does not compile before it is thought of here.
+/// Names every field of an event, so that a new field does not compile until it is handled here.
 fn content(event: &Event) -> Content {
     let Event {
-        // A dead letter and a retry have these in a form of their own; they are looked at one by one.
+        // A dead letter and a retry store these in another form; other checks cover them one by
+        // one.
         id: _,
         defect: _,
         created_at: _,
         retry_count: _,
         redrive_count: _,
-        // About the last try of this row: they end with it.
+        // These concern the last attempt of this row and end with it.
         crash_count: _,
         last_failed_at: _,
         claimed_at: _,
@@ -71,7 +72,7 @@ fn content(event: &Event) -> Content {
     }
 }
 
-/// The same of a line in a backup file.
+/// Like [`content`], for a line in a backup file.
 fn filed(entry: &ImportEntry) -> Content {
     let ImportEntry {
         original_id: _,
@@ -135,7 +136,7 @@ async fn import(db: &TestDb, entry: &ImportEntry) -> Imported {
     db.store.import(&db.outbox, entry, "ann").await.unwrap()
 }
 
-/// Everything about the event is in its dead letter, and the row is gone, in one transaction.
+/// The dead letter has all data of the event, and the row is gone, in one transaction.
 pub async fn a_dead_letter_holds_all_of_the_event(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let event = whole_event(&db, &relay).await;
@@ -159,7 +160,7 @@ pub async fn a_dead_letter_holds_all_of_the_event(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Dead letter, line of a file, import and retry: what is delivered then is the event that died.
+/// Dead letter, line of a file, import and retry: the delivered event is the original one.
 pub async fn an_event_comes_back_whole_from_a_file(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let event = whole_event(&db, &relay).await;
@@ -185,7 +186,7 @@ pub async fn an_event_comes_back_whole_from_a_file(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Years that a driver's own type of time may not hold, in lines that an operator imports.
+/// Imports years that a driver's own time type may not hold.
 pub async fn times_of_any_year_survive_an_import(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let event = whole_event(&db, &relay).await;
@@ -211,7 +212,7 @@ pub async fn times_of_any_year_survive_an_import(db: TestDb) {
     }
 }
 
-/// The same by way of a marked row, whose dead letter upkeep makes.
+/// The same for a marked row, whose dead letter maintenance creates.
 pub async fn a_marked_row_becomes_a_letter_with_all_of_the_event(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let event = whole_event(&db, &relay).await;
@@ -225,8 +226,8 @@ pub async fn a_marked_row_becomes_a_letter_with_all_of_the_event(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// A retry keeps a time to expire that is ahead, and drops one that has passed: what an operator
-/// sends again must not die at once. So does a bulk retry, and an edited event.
+/// A retry keeps an expiry time in the future, and drops one that has passed, because the retried
+/// event must not expire immediately. Bulk retries and edited events do the same.
 pub async fn a_retry_drops_a_time_to_expire_that_has_passed(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let dlq = format!("{}_dlq", db.outbox.table());
@@ -252,7 +253,7 @@ pub async fn a_retry_drops_a_time_to_expire_that_has_passed(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// A time that the server takes and no program can read must not spoil the list of dead letters.
+/// A time that the server accepts but no program can read must not break the list of dead letters.
 pub async fn a_time_to_expire_that_nobody_can_read_is_none(db: TestDb) {
     let odd = match db.store.kind() {
         StoreKind::Postgres => vec!["'infinity'", "'-infinity'", "'200000-01-01Z'"],
@@ -269,7 +270,7 @@ pub async fn a_time_to_expire_that_nobody_can_read_is_none(db: TestDb) {
             format!("UPDATE {table} SET expires_at = {value} WHERE id >= {}", claimed[0].id);
         match writing.execute(&spoil).await {
             Ok(_) => writing.commit().await.unwrap(),
-            // A constraint of the table knows it too.
+            // The table has a constraint against it.
             Err(_) => drop(writing),
         }
         db.bury(&relay, &claimed[0], "no").await;
@@ -281,8 +282,8 @@ pub async fn a_time_to_expire_that_nobody_can_read_is_none(db: TestDb) {
     }
 }
 
-/// The dead letter was resolved, and cleaned up when its time had come. A backup file of long ago
-/// does not bring it back, whichever relay wrote it.
+/// The dead letter was resolved, and later cleaned up. An old backup file does not restore it,
+/// whichever relay wrote the file.
 pub async fn what_was_resolved_and_cleaned_up_is_not_imported_again(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let event = whole_event(&db, &relay).await;
@@ -303,7 +304,7 @@ pub async fn what_was_resolved_and_cleaned_up_is_not_imported_again(db: TestDb) 
     assert_eq!(db.count("_dlq").await, 0);
     let other = ImportEntry { original_id: entry.original_id + 1_000, ..entry.clone() };
     assert_eq!(import(&db, &other).await, Imported::Restored, "another death of the same event");
-    // The memory has an end.
+    // The closed dead letters are remembered for a limited time.
     db.age(&format!("{table}_closed"), "closed_at", 300 * DAY, "1 = 1").await;
     db.store.clean_up(&db.outbox, &a_week()).await.unwrap();
     assert_eq!(db.count("_closed").await, 1);
@@ -313,8 +314,8 @@ pub async fn what_was_resolved_and_cleaned_up_is_not_imported_again(db: TestDb) 
     db.assert_balanced().await;
 }
 
-/// The dead letter was sent again and delivered, and cleaned up when its time had come. An export of
-/// before does not bring it back, though nothing is left of the event.
+/// The dead letter was retried and delivered, and later cleaned up. An earlier export does not
+/// restore it, although nothing is left of the event.
 pub async fn what_was_retried_and_cleaned_up_is_not_imported_again(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let event = whole_event(&db, &relay).await;

@@ -1,4 +1,4 @@
-//! Tables: made once, made again, made by hand; too new, or missing.
+//! Tables: created once, created again, created by hand; too new, or missing.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ fn spec(name: &str) -> OutboxSpec {
     OutboxSpec::new(Outbox::new(name).unwrap())
 }
 
-/// Before migrating, the state says what is missing; after it, nothing is.
+/// Before migrating, the state names what is missing; afterwards nothing is missing.
 pub async fn an_empty_database_needs_a_migration_and_is_ready_after_it(db: TestDb) {
     let empty = db.another_empty().await;
     let outboxes = [empty.outbox.clone()];
@@ -23,7 +23,7 @@ pub async fn an_empty_database_needs_a_migration_and_is_ready_after_it(db: TestD
     assert_eq!(empty.store.schema_state(&outboxes).await.unwrap(), SchemaState::Ready);
 }
 
-/// Migrating again changes nothing that is there.
+/// Migrating again changes nothing that exists.
 pub async fn migrating_again_keeps_everything(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let appended = db.append(&[order(1), order(2), order(3).request_id("r")]).await;
@@ -63,7 +63,7 @@ pub async fn migrations_may_run_at_once(db: TestDb) {
     empty.assert_balanced().await;
 }
 
-/// Outboxes of one database have their own rows, keys, books and dead letters.
+/// Outboxes of one database have their own rows, keys, ledgers and dead letters.
 pub async fn two_outboxes_do_not_touch_each_other(db: TestDb) {
     let other = db.add_outbox(postrider::Dedupe::default()).await;
     let relay = db.relay("relay-a").await;
@@ -86,7 +86,7 @@ pub async fn two_outboxes_do_not_touch_each_other(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// An outbox that was never migrated is named, and so is one that lives in another table.
+/// An outbox that was never migrated is named, and so is one that has another table.
 pub async fn a_missing_or_moved_outbox_is_named(db: TestDb) {
     let missing = Outbox::new("letters").unwrap();
     let state = db.store.schema_state(&[db.outbox.clone(), missing]).await.unwrap();
@@ -98,7 +98,7 @@ pub async fn a_missing_or_moved_outbox_is_named(db: TestDb) {
     assert!(message.contains("orders_outbox") && message.contains("elsewhere"), "{message}");
 }
 
-/// Tables made for newer programs are left alone, by a look and by a migration alike.
+/// Tables made for newer programs are not changed, by checks or by migrations.
 pub async fn tables_made_for_newer_programs_are_left_alone(db: TestDb) {
     let newer = versions::SCHEMA + 2;
     let update =
@@ -121,7 +121,7 @@ pub async fn tables_made_for_newer_programs_are_left_alone(db: TestDb) {
     assert_eq!(oldest, i64::from(newer));
 }
 
-/// The database of a consumer has no outbox, and is migrated all the same.
+/// A consumer's database has no outbox, but can be migrated too.
 pub async fn a_consumers_database_without_an_outbox_is_migrated(db: TestDb) {
     let empty = db.another_empty().await;
     empty.store.migrate(&[]).await.unwrap();
@@ -132,7 +132,7 @@ pub async fn a_consumers_database_without_an_outbox_is_migrated(db: TestDb) {
     tx.commit().await.unwrap();
 }
 
-/// The printed SQL, run by a careful administrator, makes a working outbox.
+/// The printed SQL, run by an administrator, creates a working outbox.
 pub async fn the_printed_migration_makes_a_working_outbox(db: TestDb) {
     let empty = db.another_empty().await;
     let script = empty.store.migration_sql(&[spec("orders"), spec("extra")]);
@@ -152,7 +152,7 @@ pub async fn the_printed_migration_makes_a_working_outbox(db: TestDb) {
     empty.assert_balanced().await;
 }
 
-/// Tables of the first version get what is new, and their dead letters their fingerprints.
+/// Tables of the first version get all additions, and their dead letters get fingerprints.
 pub async fn tables_of_version_1_are_brought_up_to_date(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let letters = db.bury_many(&relay, 3).await;

@@ -1,4 +1,4 @@
-//! Lists, counts and groups that answer in time.
+//! Lists, counts and groups that return in time.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use postrider::{NewEvent, Status, fingerprint};
 use super::steps::{death, failure, order};
 use crate::TestDb;
 
-/// A page of large rows is small: lists say how large payloads are, and `show` reads them.
+/// A page of large rows is small: lists contain the sizes of payloads, and `show` reads the
+/// payloads.
 pub async fn lists_have_sizes_instead_of_payloads(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let text = "ü".repeat(1_000);
@@ -37,10 +38,11 @@ pub async fn lists_have_sizes_instead_of_payloads(db: TestDb) {
 
 /// So short that one step uses it up.
 const NO_TIME: Duration = Duration::ZERO;
-/// Rows of a table that takes several steps.
+/// Number of rows of a table that takes several steps.
 const MANY: u64 = 2_500;
 
-/// A rare event among many: each look is short, says that it is not complete, and where to go on.
+/// A rare event among many: each search is short, reports that it is incomplete, and where to
+/// continue.
 pub async fn a_search_whose_time_is_over_says_where_to_go_on(db: TestDb) {
     let wanted = db.append(&[NewEvent::new("order", "x", "Rare", "{}")]).await;
     for _ in 0..MANY / 500 {
@@ -71,7 +73,7 @@ pub async fn a_search_whose_time_is_over_says_where_to_go_on(db: TestDb) {
     assert_eq!((listed.rows.len(), listed.complete, listed.next), (1, true, None));
 }
 
-/// A full page is complete, with or without time, and the next one goes on below it.
+/// A full page is complete, whatever its budget, and the next one continues below it.
 pub async fn a_full_page_is_complete(db: TestDb) {
     let appended = db.append_orders(5).await;
     let page = Page::first(3).within(NO_TIME);
@@ -85,7 +87,7 @@ pub async fn a_full_page_is_complete(db: TestDb) {
     assert_eq!((listed.rows.len(), listed.complete, listed.next), (0, true, None));
 }
 
-/// Counts end at their limit, or when their time is over, and say so.
+/// Counts end at their limit or budget, and report that.
 pub async fn a_count_says_when_there_are_more(db: TestDb) {
     for _ in 0..MANY / 500 {
         db.append_orders(500).await;
@@ -105,7 +107,7 @@ pub async fn a_count_says_when_there_are_more(db: TestDb) {
     assert_eq!(count(archived, CountLimit::NONE).await, Counted::default());
 }
 
-/// Identity, request id, error and times are filters too.
+/// Event id, request id, error and times can be filtered too.
 pub async fn events_are_found_by_identity_request_error_and_time(db: TestDb) {
     let mut ids = Vec::new();
     for event in [order(1).request_id("r-1"), order(2), order(3)] {
@@ -148,7 +150,7 @@ pub async fn events_are_found_by_identity_request_error_and_time(db: TestDb) {
     }
 }
 
-/// One identity may be live, archived and among the dead letters.
+/// One event id may be live, archived and among the dead letters.
 pub async fn an_identity_is_found_wherever_it_is(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.append(&[order(1), order(2)]).await;
@@ -172,7 +174,7 @@ pub async fn an_identity_is_found_wherever_it_is(db: TestDb) {
     }
 }
 
-/// Errors that differ in values only are one group, with what an operator wants to know of it.
+/// Errors that differ only in values are one group, with the data that an operator needs.
 pub async fn dead_letters_are_grouped_by_the_kind_of_their_error(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let event = |kind: &str| NewEvent::new("order", "1", kind, "{}");
@@ -215,7 +217,7 @@ pub async fn dead_letters_are_grouped_by_the_kind_of_their_error(db: TestDb) {
     assert!(none.groups.is_empty() && none.complete);
 }
 
-/// Rows of older programs, and rows that upkeep moved, get their fingerprint from upkeep.
+/// Rows of older programs, and rows that maintenance moved, get their fingerprint from maintenance.
 pub async fn upkeep_gives_dead_letters_the_fingerprint_that_they_lack(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.append_orders(3).await;
@@ -241,7 +243,7 @@ pub async fn upkeep_gives_dead_letters_the_fingerprint_that_they_lack(db: TestDb
     assert_eq!(kinds, expected);
 }
 
-/// The audit trail is listed page by page, and by who, what, where and when.
+/// The audit trail is listed page by page, filtered by operator, action, outbox and time.
 pub async fn the_audit_trail_is_filtered_and_paged(db: TestDb) {
     for name in ["a", "b", "c"] {
         let operator = if name == "b" { "bob" } else { "ann" };

@@ -1,4 +1,4 @@
-//! Settling: what becomes of claimed events.
+//! Settles of claimed events.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use postrider::{Event, StoreError, limits};
 use super::steps::{death, deferral, failure, ids, order, originals};
 use crate::TestDb;
 
-/// Delivered events leave the outbox and are booked.
+/// Delivered events leave the outbox and are counted in the ledger.
 pub async fn delivered_events_are_removed_and_booked(db: TestDb) {
     db.append_orders(3).await;
     let relay = db.relay("relay-a").await;
@@ -27,7 +27,7 @@ pub async fn delivered_events_are_removed_and_booked(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Many at once: just the rows that are meant are gone and booked. In between are rows that were
+/// Many at once: only the delivered rows are removed and counted. Between them are rows that were
 /// not delivered, one that another call removed, one that changed, and one of a failed attempt.
 pub async fn of_many_delivered_events_only_those_meant_are_removed(db: TestDb) {
     let ids_of = |events: &[Event]| ids(events).into_iter().collect::<BTreeSet<_>>();
@@ -70,7 +70,8 @@ pub async fn of_many_delivered_events_only_those_meant_are_removed(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Where a row lay is a hint: one that lies elsewhere by now is settled, and what lies there is not.
+/// The position of a row is a hint: a row that moved is settled, and the row now at its position is
+/// not.
 pub async fn rows_that_moved_are_settled_and_what_took_their_place_is_not(db: TestDb) {
     let appended = db.append_orders(450).await;
     let relay = db.relay("relay-a").await;
@@ -92,7 +93,7 @@ pub async fn rows_that_moved_are_settled_and_what_took_their_place_is_not(db: Te
     db.assert_balanced().await;
 }
 
-/// Where the outbox keeps them, delivered events are in the archive with all of their fields.
+/// If the outbox keeps them, delivered events are in the archive with all of their fields.
 pub async fn archived_events_keep_their_fields(db: TestDb) {
     db.append(&[order(1).request_id("r").header("x", "ü")]).await;
     let relay = db.relay("relay-a").await;
@@ -118,7 +119,7 @@ pub async fn archived_events_keep_their_fields(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// What a destination answered goes to the archive with its event, and with no other.
+/// A destination's answer is archived with its event, and with no other.
 pub async fn an_answer_is_kept_with_its_event(db: TestDb) {
     db.append_orders(3).await;
     let relay = db.relay("relay-a").await;
@@ -187,7 +188,7 @@ pub async fn a_repeated_settle_changes_nothing(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// A settle for a version that is no longer the row's changes nothing, and others in it do.
+/// A settle with an outdated version changes nothing; others in the same call do.
 pub async fn a_settle_with_another_version_changes_nothing(db: TestDb) {
     db.append_orders(2).await;
     let relay = db.relay("relay-a").await;
@@ -207,7 +208,7 @@ pub async fn a_settle_with_another_version_changes_nothing(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Another relay's row is not touched, even with its version.
+/// Another relay's row is not changed, even with its version.
 pub async fn a_relay_cannot_settle_what_another_one_holds(db: TestDb) {
     db.append_orders(1).await;
     let (owner, other) = (db.relay("relay-a").await, db.relay("relay-b").await);
@@ -219,7 +220,7 @@ pub async fn a_relay_cannot_settle_what_another_one_holds(db: TestDb) {
     assert_eq!(db.deliver(&owner, &claimed, OnSuccess::Delete).await, 1);
 }
 
-/// An empty settle is no error.
+/// An empty settle is not an error.
 pub async fn an_empty_settle_changes_nothing(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let (store, outbox) = (&db.store, &db.outbox);
@@ -233,7 +234,7 @@ pub async fn an_empty_settle_changes_nothing(db: TestDb) {
     assert_eq!(store.release(outbox, &relay, &[]).await.unwrap().rows, 0);
 }
 
-/// One attempt is spent, the wait is counted from the database's clock, the attempt is recorded.
+/// One attempt is spent and recorded, and the delay is measured on the database's clock.
 pub async fn a_failure_spends_an_attempt_and_waits(db: TestDb) {
     let id = db.append_orders(1).await[0];
     let relay = db.relay("relay-a").await;
@@ -256,7 +257,7 @@ pub async fn a_failure_spends_an_attempt_and_waits(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Of the attempts, the last twenty are kept.
+/// The last twenty attempts are kept.
 pub async fn the_last_twenty_attempts_are_kept(db: TestDb) {
     db.append_orders(1).await;
     let relay = db.relay("relay-a").await;
@@ -274,7 +275,7 @@ pub async fn the_last_twenty_attempts_are_kept(db: TestDb) {
     assert_eq!(attempts[19].error, "error 23");
 }
 
-/// An error message is never the reason that a settle fails: NUL, length, width, delay.
+/// An error message never makes a settle fail, whatever its content, length or delay.
 pub async fn no_error_text_or_wait_fails_a_settle(db: TestDb) {
     let texts = [
         "nul \0 inside".to_owned(),
@@ -307,7 +308,7 @@ pub async fn no_error_text_or_wait_fails_a_settle(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Given back, an event has lost nothing; what the destination said about itself is noted.
+/// A released event has lost nothing; the destination's error is recorded.
 pub async fn a_release_spends_no_attempt(db: TestDb) {
     let appended = db.append_orders(2).await;
     let relay = db.relay("relay-a").await;
@@ -334,7 +335,7 @@ pub async fn a_release_spends_no_attempt(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// A death that was no attempt (expired, no route) does not count one.
+/// A death without an attempt (expired, no route) does not count one.
 pub async fn a_death_without_an_attempt_counts_none(db: TestDb) {
     db.append_orders(1).await;
     let relay = db.relay("relay-a").await;
@@ -348,7 +349,7 @@ pub async fn a_death_without_an_attempt_counts_none(db: TestDb) {
     assert_eq!((letters[0].retry_count, letters[0].error_detail.as_deref()), (0, None));
 }
 
-/// A row never leaves without its dead letter; marked, it waits for the table to come back.
+/// A row never leaves without its dead letter; marked, it waits until the table exists again.
 pub async fn without_a_dead_letter_table_the_row_stays_until_upkeep_moves_it(db: TestDb) {
     let id = db.append(&[order(1).request_id("r")]).await[0];
     let relay = db.relay("relay-a").await;
@@ -370,7 +371,7 @@ pub async fn without_a_dead_letter_table_the_row_stays_until_upkeep_moves_it(db:
     assert!(db.store.move_marked(&db.outbox, 10).await.is_err(), "no table yet");
     db.assert_balanced().await;
 
-    // Migrating again repairs what was dropped.
+    // Migrating again restores the dropped table.
     let spec = postrider::OutboxSpec::new(db.outbox.clone());
     db.store.migrate(&[spec]).await.unwrap();
     assert_eq!(originals(&db.store.move_marked(&db.outbox, 10).await.unwrap()), [id]);
@@ -384,7 +385,7 @@ pub async fn without_a_dead_letter_table_the_row_stays_until_upkeep_moves_it(db:
     db.assert_balanced().await;
 }
 
-/// Upkeep moves marked rows oldest first, as many as it was told.
+/// Maintenance moves marked rows oldest first, as many as requested.
 pub async fn marked_rows_are_moved_in_chunks(db: TestDb) {
     let appended = db.append_orders(3).await;
     let relay = db.relay("relay-a").await;

@@ -1,4 +1,4 @@
-//! The steps that cases are made of.
+//! Building blocks of the cases.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use postrider::{Appended, Event, NewEvent, Outbox};
 
 use crate::TestDb;
 
-/// Bytes that no ordinary case reaches.
+/// More bytes than any ordinary case uses.
 pub const BYTES_MANY: u64 = 64 * 1024 * 1024;
 
-/// A limit of rows only.
+/// Returns a limit of rows only.
 pub fn rows(rows: u32) -> ClaimLimit {
     ClaimLimit::new(rows, BYTES_MANY)
 }
 
-/// A small event with a key, type and payload that tell it apart.
+/// Returns a small event whose key, type and payload identify it.
 pub fn order(number: u64) -> NewEvent {
     let payload = format!(r#"{{"order":{number}}}"#);
     NewEvent::new("order", format!("order-{number}"), "OrderPlaced", payload)
 }
 
-/// The failure of one attempt.
+/// Returns the failure of one attempt.
 pub fn failure(event: &Event, delay: Duration, error: &str) -> Failure {
     let took = Duration::from_millis(12);
     Failure {
@@ -37,7 +37,7 @@ pub fn failure(event: &Event, delay: Duration, error: &str) -> Failure {
     }
 }
 
-/// The end of an event.
+/// Returns the death of an event.
 pub fn death(event: &Event, reason: DeadReason, message: &str) -> Death {
     Death {
         id: event.id,
@@ -50,29 +50,29 @@ pub fn death(event: &Event, reason: DeadReason, message: &str) -> Death {
     }
 }
 
-/// An event given back untried.
+/// Returns the release of an event without an attempt.
 pub fn deferral(event: &Event, delay: Duration) -> Deferral {
     let (id, event_id) = (event.id, event.event_id.clone());
     Deferral { id, event_id, version: event.version, delay, error: None }
 }
 
-/// The row ids that moved rows had in the outbox.
+/// Returns the row ids that moved rows had in the outbox.
 pub fn originals(moved: &[MovedLetter]) -> Vec<i64> {
     moved.iter().map(|letter| letter.original_id).collect()
 }
 
-/// The ids of events.
+/// Returns the ids of events.
 pub fn ids(events: &[Event]) -> Vec<i64> {
     events.iter().map(|event| event.id).collect()
 }
 
 impl TestDb {
-    /// Appends events in one transaction and commits; answers their ids.
+    /// Appends events in one transaction and commits; returns their ids.
     pub async fn append(&self, events: &[NewEvent]) -> Vec<i64> {
         self.append_to(&self.outbox, events).await
     }
 
-    /// As [`TestDb::append`], to another outbox.
+    /// Like [`TestDb::append`], to another outbox.
     pub async fn append_to(&self, outbox: &Outbox, events: &[NewEvent]) -> Vec<i64> {
         let mut tx = self.begin().await;
         let answers = tx.append_all(outbox, events).await.unwrap();
@@ -86,8 +86,8 @@ impl TestDb {
         self.append(&events).await
     }
 
-    /// Takes the checks and triggers away that keep hostile values out, as tables of version 4 and
-    /// older were.
+    /// Removes the checks and triggers that refuse invalid values, as in tables of version 4 and
+    /// older.
     pub async fn drop_guard(&self) {
         let table = self.outbox.table();
         let kind = self.store.kind();
@@ -135,7 +135,7 @@ impl TestDb {
         self.store.claim(&self.outbox, lease, rows(limit), cursor).await.unwrap().events
     }
 
-    /// Settles events as delivered; answers the rows that changed.
+    /// Settles events as delivered; returns the number of changed rows.
     pub async fn deliver(&self, lease: &Lease, events: &[Event], on_success: OnSuccess) -> u64 {
         let deliveries: Vec<_> = events.iter().map(Into::into).collect();
         let settled =
@@ -143,7 +143,7 @@ impl TestDb {
         settled.unwrap().rows
     }
 
-    /// Moves an event to the dead letters; answers the dead letter's id.
+    /// Moves an event to the dead letters; returns the dead letter's id.
     pub async fn bury(&self, lease: &Lease, event: &Event, message: &str) -> i64 {
         let deaths = [death(event, DeadReason::Rejected, message)];
         let settled = self.store.settle_dead(&self.outbox, lease, &deaths).await.unwrap();
@@ -152,24 +152,24 @@ impl TestDb {
         self.integer(&format!("SELECT id FROM {table}_dlq WHERE original_id = {}", event.id)).await
     }
 
-    /// The live or archived row of an event.
+    /// Returns the live or archived row of an event.
     pub async fn event(&self, id: i64) -> Option<EventRecord> {
         self.store.event(&self.outbox, id).await.unwrap()
     }
 
-    /// A live row's column as text.
+    /// Returns a live row's column as text.
     pub async fn column(&self, id: i64, column: &str) -> Option<String> {
         let table = self.outbox.table();
         self.text(&format!("SELECT {column} FROM {table} WHERE id = {id}")).await
     }
 
-    /// Rows of one of the outbox's tables: `""`, `"_dlq"`, `"_keys"` …
+    /// Counts the rows of one of the outbox's tables: `""`, `"_dlq"`, `"_keys"` …
     pub async fn count(&self, suffix: &str) -> i64 {
         let table = self.outbox.table();
         self.integer(&format!("SELECT count(*) FROM {table}{suffix}")).await
     }
 
-    /// The pulse of a relay as another one sees it.
+    /// Returns the pulse of a relay as seen by another one.
     pub async fn pulse(&self, observer: &Lease, relay: &Lease) -> RelayPulse {
         let pulses = self.store.heartbeat(observer, &[]).await.unwrap();
         pulses.into_iter().find(|pulse| pulse.relay_id == relay.relay_id).unwrap()
@@ -181,18 +181,18 @@ impl TestDb {
         assert!(self.store.fence(&pulse).await.unwrap(), "the relay did not move, so it is fenced");
     }
 
-    /// The audit trail, newest first.
+    /// Returns the audit trail, newest first.
     pub async fn trail(&self) -> Vec<AuditEntry> {
         let page = Page::first(1_000).within(Duration::MAX);
         self.store.audit(&AuditFilter::default(), page).await.unwrap().rows
     }
 
-    /// The books, all windows together.
+    /// Returns all windows of the ledger.
     pub async fn books(&self) -> Vec<Books> {
         self.store.books(&self.outbox).await.unwrap()
     }
 
-    /// Fails unless every window of the books balances.
+    /// Fails unless every window of the ledger balances.
     pub async fn assert_balanced(&self) {
         for window in self.books().await {
             assert!(window.balanced(), "{window:#?}");

@@ -1,4 +1,4 @@
-//! House-keeping: folding the books, removing what is old.
+//! Maintenance: folding the ledger, removing old rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::TestDb;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// So many times a race between an error and the release of its locks is looked for.
+/// Number of attempts to catch a race between an error and the release of its locks.
 const FAILURES_IN_A_ROW: usize = 100;
 
-/// Everything is kept for a week, removed in chunks of two.
+/// Keeps everything for a week, and removes in chunks of two.
 fn a_week() -> Retention {
     let week = 7 * DAY;
     Retention { archive: week, resolved: week, dedupe: Dedupe::Window(week), chunk: 2 }
 }
 
-/// A job that is done as soon as it is looked at.
+/// Returns a job that is done at its first step.
 fn retry_nothing() -> NewJob {
     let filter = DlqFilter { event_type: Some("Unknown".to_owned()), ..DlqFilter::default() };
     let work = JobWork::DlqResolve { filter };
@@ -32,7 +32,7 @@ fn retry_nothing() -> NewJob {
     NewJob { work, operator, note, rate: None, canary: None, request_key: None }
 }
 
-/// Folding makes the books small and changes no sum.
+/// Folding shrinks the ledger and changes no sum.
 pub async fn folding_the_books_keeps_the_sums(db: TestDb) {
     let relay = db.relay("relay-a").await;
     for _ in 0..5 {
@@ -42,7 +42,7 @@ pub async fn folding_the_books_keeps_the_sums(db: TestDb) {
     }
     let before = (db.books().await, db.store.statistics(&db.outbox).await.unwrap());
     if !db.store.capabilities().concurrent_writers {
-        // Serial writers keep the sums up themselves.
+        // A store with one writer at a time updates the sums directly.
         assert_eq!(db.store.fold_books(&db.outbox, 3).await.unwrap(), 0);
         return db.assert_balanced().await;
     }
@@ -54,7 +54,7 @@ pub async fn folding_the_books_keeps_the_sums(db: TestDb) {
     assert_eq!(i64::try_from(folded).unwrap(), entries, "all of them, though the chunk is small");
     assert_eq!(db.count("_book_entries").await, 0);
     let mut after = (db.books().await, db.store.statistics(&db.outbox).await.unwrap());
-    // The one number that time changes.
+    // The only number that changes with time.
     after.1.oldest_age_s = before.1.oldest_age_s;
     assert_eq!(after, before);
     assert_eq!(db.store.fold_books(&db.outbox, 3).await.unwrap(), 0);
@@ -63,8 +63,9 @@ pub async fn folding_the_books_keeps_the_sums(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Minutes older than five weeks become one line per type and kind: statistics and reconciliation do
-/// not cost more with the age of the outbox, and no sum changes, live rows of those minutes included.
+/// Minutes older than five weeks become one line per type and kind: the cost of statistics and
+/// reconciliation does not grow with the age of the outbox, and no sum changes, including live rows
+/// of those minutes.
 pub async fn old_minutes_of_the_books_become_one_sum(db: TestDb) {
     let (relay, table) = (db.relay("relay-a").await, db.outbox.table().to_owned());
     let now = Utc::now();
@@ -99,7 +100,7 @@ pub async fn old_minutes_of_the_books_become_one_sum(db: TestDb) {
     let old = format!("SELECT count(*) FROM {table}_books WHERE minute <");
     let old = format!("{old} {}", db.time("2000-01-01 00:00:00"));
     assert_eq!(db.integer(&old).await, 5, "appended and delivered of two types, one dead");
-    // What was appended then and is delivered only now joins the sum.
+    // Events that were appended then and are delivered only now are added to the sum.
     let rest = db.claim(&relay, 10).await;
     db.deliver(&relay, &rest, OnSuccess::Delete).await;
     db.assert_balanced().await;
@@ -109,7 +110,7 @@ pub async fn old_minutes_of_the_books_become_one_sum(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// Folding from several tasks, with appends and settles going on, loses and doubles nothing.
+/// Folding in several tasks, during appends and settles, neither loses nor doubles entries.
 pub async fn the_books_balance_while_they_are_folded(db: TestDb) {
     let db = Arc::new(db);
     let relay = db.relay("relay-a").await;
@@ -139,7 +140,8 @@ pub async fn the_books_balance_while_they_are_folded(db: TestDb) {
     assert_eq!(db.store.statistics(&db.outbox).await.unwrap().appended, 60);
 }
 
-/// Archived events, resolved dead letters, keys and attempts go when they are old, and only then.
+/// Archived events, resolved dead letters, keys and attempts are removed when they are old, and
+/// only then.
 pub async fn only_what_is_older_than_its_retention_is_removed(db: TestDb) {
     let (table, relay) = (db.outbox.table().to_owned(), db.relay("relay-a").await);
     let events: Vec<_> = (1..=5).map(|n| order(n).request_id(format!("archived-{n}"))).collect();
@@ -165,7 +167,7 @@ pub async fn only_what_is_older_than_its_retention_is_removed(db: TestDb) {
     db.store.stop_job(stopped.id, "op", "later").await.unwrap();
     assert_eq!(db.store.clean_up(&db.outbox, &a_week()).await.unwrap(), Cleaned::default());
 
-    // Three of the five of each kind are ten days old, and so is the unresolved dead letter.
+    // Three of the five rows of each kind are ten days old, and so is the unresolved dead letter.
     let old = 10 * DAY;
     let three = format!("id <= {}", claimed[2].id);
     db.age(&format!("{table}_archive"), "delivered_at", old, &three).await;
@@ -209,7 +211,7 @@ pub async fn a_key_outlives_its_window_while_its_event_is_live(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// "For ever" is a retention too.
+/// "Forever" is a valid retention too.
 pub async fn a_retention_without_end_removes_nothing(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.append(&[order(1).request_id("r")]).await;
@@ -228,7 +230,7 @@ pub async fn a_retention_without_end_removes_nothing(db: TestDb) {
     assert_eq!((db.count("_archive").await, db.count("_keys").await), (1, 1));
 }
 
-/// Several relays may clean up at once: what is old goes once, and nobody fails for it.
+/// Several relays may clean up at once: old rows are removed once, and no relay fails.
 pub async fn a_clean_up_from_several_relays_at_once_is_safe(db: TestDb) {
     let db = Arc::new(db);
     let relay = db.relay("relay-a").await;
@@ -244,7 +246,7 @@ pub async fn a_clean_up_from_several_relays_at_once_is_safe(db: TestDb) {
             loop {
                 match db.store.clean_up(&db.outbox, &a_week()).await {
                     Ok(cleaned) => return cleaned.archived,
-                    // It is a guest: when others hold the locks, it comes again.
+                    // Maintenance can wait: if others hold the locks, it tries again later.
                     Err(error) => assert!(error.is_transient(), "{error}"),
                 }
             }
@@ -258,7 +260,7 @@ pub async fn a_clean_up_from_several_relays_at_once_is_safe(db: TestDb) {
     assert_eq!(db.count("_archive").await, 0);
 }
 
-/// A row that the dead-letter table refuses stays where it is, and the others are moved.
+/// A row that the dead-letter table refuses stays in the outbox, and the others are moved.
 pub async fn a_marked_row_that_cannot_be_moved_keeps_no_others(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let ids = db.append_orders(4).await;
@@ -284,8 +286,8 @@ pub async fn a_marked_row_that_cannot_be_moved_keeps_no_others(db: TestDb) {
     db.execute(&refuse).await;
     let moved = db.store.move_marked(&db.outbox, 10).await.unwrap();
     assert_eq!(originals(&moved), [ids[0], ids[2], ids[3]]);
-    // Each try begins when the one before has failed: its locks are gone by then, or the row would
-    // be skipped and the answer be "nothing to move".
+    // Each attempt starts after the previous one failed: its locks must be released by then, or the
+    // row would be skipped and the result would be "nothing to move".
     for _ in 0..FAILURES_IN_A_ROW {
         let moved = db.store.move_marked(&db.outbox, 10).await;
         assert!(moved.is_err(), "nothing but that one is left: {moved:?}");

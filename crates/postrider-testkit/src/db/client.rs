@@ -1,9 +1,10 @@
-//! What a command-line client does to a script before the server sees it.
+//! Splits a script like a command-line client does before the server receives it.
 
 use postrider::store::StoreKind;
 
-/// The pieces that are sent one by one. PostgreSQL and SQLite take a whole script; the `mysql`
-/// client cuts it at the delimiter, which a script with triggers changes by `DELIMITER`.
+/// Returns the pieces that are sent one by one. PostgreSQL and SQLite accept a whole script; the
+/// `mysql` client splits it at the delimiter, which a script with triggers changes with
+/// `DELIMITER`.
 pub(super) fn statements(kind: StoreKind, script: &str) -> Vec<String> {
     if kind != StoreKind::Mysql || !script.contains("\nDELIMITER ") {
         return vec![script.to_owned()];

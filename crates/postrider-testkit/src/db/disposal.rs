@@ -1,4 +1,4 @@
-//! Creating a database, and dropping it whatever happened to the test.
+//! Creates a database, and drops it whether the test passed or not.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection};
 
 use crate::TempFolder;
 
-/// Time to drop a database. A test that leaves one behind says so and does not hang.
+/// Timeout of dropping a database. A test that leaves one behind reports it and does not hang.
 const DROP_WAIT: Duration = Duration::from_secs(10);
 
 /// Drops a database when it goes out of scope.
@@ -16,12 +16,12 @@ pub(super) struct Disposal {
     server_url: String,
     /// Empty if there is nothing to drop.
     name: String,
-    /// SQLite's; it goes with this value.
+    /// Folder of SQLite's file, removed with this value.
     folder: Option<TempFolder>,
 }
 
 impl Disposal {
-    /// Creates a database; answers its URL too.
+    /// Creates a database; returns its URL too.
     pub(super) async fn create(kind: StoreKind, server_url: &str) -> (Self, String) {
         let name = format!("postrider_test_{}", uuid::Uuid::new_v4().simple());
         let mut disposal = Self { kind, server_url: server_url.to_owned(), name, folder: None };
@@ -33,7 +33,7 @@ impl Disposal {
         }
         on_server(kind, server_url, format!("CREATE DATABASE {}", disposal.name)).await.unwrap();
         if kind == StoreKind::Postgres {
-            // No test pulls the plug of the server, so none has to wait for its disk.
+            // Tests do not cut the server's power, so none has to wait for its disk.
             let relax = format!("ALTER DATABASE {} SET synchronous_commit = off", disposal.name);
             on_server(kind, server_url, relax).await.unwrap();
         }
@@ -41,7 +41,7 @@ impl Disposal {
         (disposal, url)
     }
 
-    /// For a database that goes with its server.
+    /// For a database that is removed with its server.
     pub(super) fn none(kind: StoreKind, server_url: &str) -> Self {
         Self { kind, server_url: server_url.to_owned(), name: String::new(), folder: None }
     }
@@ -57,8 +57,8 @@ impl Drop for Disposal {
             return;
         }
         let (kind, url, name) = (self.kind, self.server_url.clone(), self.name.clone());
-        // A thread with its own runtime: this runs in a panicking test as well, whose runtime may
-        // be shutting down.
+        // A thread with its own runtime: this also runs in a panicking test, whose runtime may be
+        // shutting down.
         let dropped = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let work =
@@ -81,13 +81,14 @@ async fn drop_database(kind: StoreKind, url: &str, name: &str) -> Result<(), sql
     }
     #[cfg(feature = "mysql")]
     {
-        // An open transaction of a panicked test holds metadata locks, so its connections go first.
+        // An open transaction of a panicked test holds metadata locks, so its connections are
+        // killed first.
         let mut connection = sqlx::MySqlConnection::connect(url).await?;
         let list = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist WHERE db = ?";
         let ids: Vec<i64> = sqlx::query_scalar(list).bind(name).fetch_all(&mut connection).await?;
         for id in ids {
             let kill = AssertSqlSafe(format!("KILL {id}"));
-            // It may have gone by itself meanwhile.
+            // It may have ended by itself.
             drop(sqlx::raw_sql(kill).execute(&mut connection).await);
         }
         let statement = AssertSqlSafe(format!("DROP DATABASE IF EXISTS {name}"));
@@ -117,7 +118,7 @@ async fn on_server(kind: StoreKind, url: &str, statement: String) -> Result<(), 
     }
 }
 
-/// The server's URL with another database: the path is replaced, parameters stay.
+/// Returns the server's URL with another database: replaces the path, keeps the parameters.
 fn with_database(url: &str, name: &str) -> String {
     let (base, parameters) = match url.split_once('?') {
         Some((base, parameters)) => (base, format!("?{parameters}")),

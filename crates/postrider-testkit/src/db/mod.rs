@@ -1,4 +1,4 @@
-//! A fresh database per test, the same on every store.
+//! A new database per test, with the same interface on every store.
 
 mod client;
 mod disposal;
@@ -16,37 +16,37 @@ use disposal::Disposal;
 pub(crate) use pool::Pool;
 pub use tx::TestTx;
 
-/// Connections of each pool. Enough for a case that holds two transactions open and claims from
-/// four tasks; few enough that tests running side by side stay below a server's limit.
+/// Maximum number of connections of each pool. Enough for a case that holds two transactions open
+/// and claims from four tasks; few enough that concurrent tests stay below a server's limit.
 const CONNECTIONS_MAX: u32 = 6;
 
-/// How the SQLite store writes times.
+/// Format in which the SQLite store writes times.
 const SQLITE_TIME: &str = "%Y-%m-%dT%H:%M:%fZ";
 
-/// A database of its own for one test. It is dropped with the last clone of this value, on a panic
-/// too.
+/// A database for one test. It is dropped with the last clone of this value, even on a panic.
 #[derive(Clone)]
 pub struct TestDb {
     /// The store under test.
     pub store: Arc<dyn Database>,
-    /// Where the database is.
+    /// URL of the database.
     pub url: String,
     /// The outbox that most cases use.
     pub outbox: Outbox,
     pool: Pool,
     names: Arc<AtomicU64>,
-    // Last, so that the pools above are closed when the database is dropped.
+    // Last, so that the pools above are closed before the database is dropped.
     disposal: Arc<Disposal>,
 }
 
 impl TestDb {
-    /// A database with one outbox, `orders`. `None`, noted as skipped, where there is no server.
+    /// Creates a database with one outbox, `orders`. `None`, noted as skipped, if there is no
+    /// server.
     pub async fn open(kind: StoreKind, test: &str) -> Option<Self> {
         let spec = OutboxSpec::new(Outbox::new("orders").unwrap());
         Self::open_with(kind, test, &[spec]).await
     }
 
-    /// A database with the given outboxes.
+    /// Creates a database with the given outboxes.
     pub async fn open_with(kind: StoreKind, test: &str, outboxes: &[OutboxSpec]) -> Option<Self> {
         let db = Self::open_empty(kind, test).await?;
         db.store.migrate(outboxes).await.unwrap();
@@ -54,7 +54,7 @@ impl TestDb {
         Some(Self { outbox, ..db })
     }
 
-    /// A database without any table.
+    /// Creates a database without tables.
     pub async fn open_empty(kind: StoreKind, test: &str) -> Option<Self> {
         let server = match kind {
             StoreKind::Postgres => Some("POSTGRES_URL"),
@@ -72,12 +72,12 @@ impl TestDb {
         Some(Self::create(kind, &server_url).await)
     }
 
-    /// The database of a server that only this test uses, without any table. It is not dropped.
+    /// Opens the database of a server that only this test uses, without tables. It is not dropped.
     pub async fn on(kind: StoreKind, server: &crate::PrivateServer) -> Self {
         Self::reach(kind, Disposal::none(kind, &server.url), server.url.clone()).await
     }
 
-    /// Another database of the same kind, without any table.
+    /// Creates another database of the same kind, without tables.
     pub async fn another_empty(&self) -> Self {
         Self::create(self.store.kind(), self.disposal.server_url()).await
     }
@@ -96,19 +96,20 @@ impl TestDb {
         Self { store, url, outbox, pool, names, disposal: Arc::new(disposal) }
     }
 
-    /// The same database, with another outbox for the steps that follow.
+    /// Returns the same database, with another outbox for the following steps.
     #[must_use]
     pub fn with_outbox(self, outbox: Outbox) -> Self {
         Self { outbox, ..self }
     }
 
-    /// The same database, reached by another store and URL (through a proxy), one connection each.
+    /// Returns the same database, reached by another store and URL (through a proxy), with one
+    /// connection each.
     pub(crate) async fn reached_by(&self, store: Arc<dyn Database>, url: &str) -> Self {
         let pool = Pool::connect(store.kind(), url, 1).await;
         Self { store, pool, url: url.to_owned(), ..self.clone() }
     }
 
-    /// Adds an outbox with a name of its own.
+    /// Adds an outbox with a unique name.
     pub async fn add_outbox(&self, dedupe: Dedupe) -> Outbox {
         let outbox = Outbox::new(&format!("extra_{}", self.next_number())).unwrap();
         let spec = OutboxSpec { dedupe, ..OutboxSpec::new(outbox.clone()) };
@@ -116,54 +117,54 @@ impl TestDb {
         outbox
     }
 
-    /// Begins the application's transaction (on SQLite as the documentation asks for: IMMEDIATE).
+    /// Begins the application's transaction (on SQLite with IMMEDIATE, as documented).
     pub async fn begin(&self) -> TestTx {
         self.pool.begin().await
     }
 
-    /// As [`TestDb::begin`], in one snapshot that stays the same to the end.
+    /// Like [`TestDb::begin`], with one snapshot for the whole transaction.
     pub async fn begin_repeatable_read(&self) -> TestTx {
         self.pool.begin_repeatable_read().await
     }
 
-    /// As [`TestDb::begin`], from another task.
+    /// Like [`TestDb::begin`], for use in another task.
     pub fn begin_later(&self) -> impl Future<Output = TestTx> + Send + 'static {
         let pool = self.pool.clone();
         async move { pool.begin().await }
     }
 
-    /// Runs a statement, or several, outside of any transaction; answers the rows changed.
+    /// Runs one or more statements outside of any transaction; returns the number of changed rows.
     pub async fn execute(&self, sql: &str) -> u64 {
         self.pool.execute(sql).await.unwrap_or_else(|error| panic!("{error}\nin: {sql}"))
     }
 
-    /// As [`TestDb::execute`], where an error is part of the test.
+    /// Like [`TestDb::execute`], for tests that expect an error.
     ///
     /// # Errors
-    /// What the database said.
+    /// The error of the database.
     pub async fn try_execute(&self, sql: &str) -> Result<u64, sqlx::Error> {
         self.pool.execute(sql).await
     }
 
-    /// The integer that a query answers.
+    /// Returns the integer result of a query.
     pub async fn integer(&self, query: &str) -> i64 {
         let found = self.pool.integer(query).await;
         found.unwrap_or_else(|error| panic!("{error}\nin: {query}"))
     }
 
-    /// The text that a query answers; `None` for NULL or no row.
+    /// Returns the text result of a query; `None` for NULL or no row.
     pub async fn text(&self, query: &str) -> Option<String> {
         let found = self.pool.text(query).await;
         found.unwrap_or_else(|error| panic!("{error}\nin: {query}"))
     }
 
-    /// Moves a time column of some rows into the past: what waiting would do, without the wait.
-    /// A NULL stays NULL.
+    /// Moves a time column of some rows into the past: the effect of waiting, without the wait. A
+    /// NULL stays NULL.
     pub async fn age(&self, table: &str, column: &str, by: Duration, condition: &str) -> u64 {
         self.shift(table, column, ('-', by), condition).await
     }
 
-    /// Moves a time column of some rows into the future: what a clock that is set back does.
+    /// Moves a time column of some rows into the future: the effect of a clock that is set back.
     pub async fn set_ahead(&self, table: &str, column: &str, by: Duration, condition: &str) -> u64 {
         self.shift(table, column, ('+', by), condition).await
     }
@@ -186,7 +187,7 @@ impl TestDb {
         self.execute(&format!("UPDATE {table} SET {column} = {shifted} WHERE {condition}")).await
     }
 
-    /// From now on, and for good, the database refuses relays that want to register.
+    /// Makes the database refuse relays that want to register, permanently.
     pub async fn refuse_relays(&self) {
         let statement = match self.store.kind() {
             StoreKind::Postgres | StoreKind::Mysql => {
@@ -200,7 +201,7 @@ impl TestDb {
         self.execute(statement).await;
     }
 
-    /// A point in time (`YYYY-MM-DD hh:mm:ss`, UTC) as SQL.
+    /// Returns a point in time (`YYYY-MM-DD hh:mm:ss`, UTC) as SQL.
     pub fn time(&self, utc: &str) -> String {
         match self.store.kind() {
             StoreKind::Postgres => format!("timestamptz '{utc}+00'"),
@@ -209,14 +210,14 @@ impl TestDb {
         }
     }
 
-    /// Runs a script as the database's own command-line client would.
+    /// Runs a script like the database's own command-line client.
     pub async fn run_script(&self, script: &str) {
         for part in client::statements(self.store.kind(), script) {
             self.execute(&part).await;
         }
     }
 
-    /// A number that this database has not given out before.
+    /// Returns a number that this database has not returned before.
     pub fn next_number(&self) -> u64 {
         self.names.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -1,11 +1,11 @@
-//! The test's own connections, apart from those of the store under test.
+//! The test's own connections, separate from those of the store under test.
 
 use postrider::store::StoreKind;
 use sqlx::AssertSqlSafe;
 
 use super::TestTx;
 
-/// A pool of one of the stores that this build has.
+/// A pool of one of the stores in this build.
 #[derive(Debug, Clone)]
 pub(crate) enum Pool {
     #[cfg(feature = "postgres")]
@@ -16,7 +16,7 @@ pub(crate) enum Pool {
     Sqlite(sqlx::SqlitePool),
 }
 
-/// The same expression for whichever pool it is.
+/// Evaluates the same expression for any kind of pool.
 macro_rules! on_each {
     ($pool:expr, $name:ident => $body:expr) => {
         match $pool {
@@ -71,7 +71,7 @@ impl Pool {
                 let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ";
                 TestTx::Postgres(pool.begin_with(begin).await.unwrap())
             }
-            // The default level of both.
+            // The default isolation level of the other stores.
             #[allow(unreachable_patterns, reason = "PostgreSQL may be the only store of a build")]
             _ => self.begin().await,
         }
@@ -92,7 +92,7 @@ impl Pool {
         on_each!(self, pool => sqlx::query_scalar(query).fetch_one(pool).await)
     }
 
-    /// A query's one value in one type, whatever width the column has on this store.
+    /// Returns a query's one value in one type, whatever width the column has on this store.
     fn as_type(&self, query: &str, postgres: &str, mysql: &str, sqlite: &str) -> String {
         let name = match self.kind() {
             StoreKind::Postgres => postgres,

@@ -1,4 +1,4 @@
-//! The application's transaction, the same on every store.
+//! The application's transaction, with the same interface on every store.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl TestTx {
     /// Appends one event.
     ///
     /// # Errors
-    /// What `append` of the store answers.
+    /// The errors of the store's `append`.
     pub async fn append(
         &mut self,
         outbox: &Outbox,
@@ -57,7 +57,7 @@ impl TestTx {
     /// Appends many events.
     ///
     /// # Errors
-    /// What `append_all` of the store answers.
+    /// The errors of the store's `append_all`.
     pub async fn append_all(
         &mut self,
         outbox: &Outbox,
@@ -76,7 +76,7 @@ impl TestTx {
     /// Receives one event.
     ///
     /// # Errors
-    /// What `receive` of the store answers.
+    /// The errors of the store's `receive`.
     pub async fn receive(
         &mut self,
         inbox: &Inbox,
@@ -95,7 +95,7 @@ impl TestTx {
     /// Receives many events.
     ///
     /// # Errors
-    /// What `receive_all` of the store answers.
+    /// The errors of the store's `receive_all`.
     pub async fn receive_all(
         &mut self,
         inbox: &Inbox,
@@ -111,10 +111,10 @@ impl TestTx {
         }
     }
 
-    /// Receives a message that cannot be handled.
+    /// Receives a message that cannot be processed.
     ///
     /// # Errors
-    /// What `receive_dead` of the store answers.
+    /// The errors of the store's `receive_dead`.
     pub async fn receive_dead(
         &mut self,
         inbox: &Inbox,
@@ -133,7 +133,7 @@ impl TestTx {
     /// Takes a named lock.
     ///
     /// # Errors
-    /// What `lock` of the store answers.
+    /// The errors of the store's `lock`.
     pub async fn lock(&mut self, name: &str, timeout: Duration) -> Result<(), LockError> {
         match self {
             #[cfg(feature = "postgres")]
@@ -145,19 +145,19 @@ impl TestTx {
         }
     }
 
-    /// Runs a statement; answers the rows changed.
+    /// Runs a statement; returns the number of changed rows.
     ///
     /// # Errors
-    /// What the database said.
+    /// The error of the database.
     pub async fn execute(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
         let statement = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
         on_each!(self, tx => Ok(statement.execute(&mut **tx).await?.rows_affected()))
     }
 
-    /// The integer that a query answers, as this transaction sees it.
+    /// Returns the integer result of a query, as this transaction sees it.
     ///
     /// # Errors
-    /// What the database said.
+    /// The error of the database.
     pub async fn integer(&mut self, query: &str) -> Result<i64, sqlx::Error> {
         let query = AssertSqlSafe(query.to_owned());
         on_each!(self, tx => sqlx::query_scalar(query).fetch_one(&mut **tx).await)
@@ -166,7 +166,7 @@ impl TestTx {
     /// Commits.
     ///
     /// # Errors
-    /// What the database said; the outcome is unknown when the connection broke.
+    /// The error of the database; the outcome is unknown if the connection broke.
     pub async fn commit(self) -> Result<(), sqlx::Error> {
         on_each!(self, tx => tx.commit().await)
     }
@@ -174,7 +174,7 @@ impl TestTx {
     /// Rolls back.
     ///
     /// # Errors
-    /// What the database said.
+    /// The error of the database.
     pub async fn rollback(self) -> Result<(), sqlx::Error> {
         on_each!(self, tx => tx.rollback().await)
     }

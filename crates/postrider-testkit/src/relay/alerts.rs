@@ -1,4 +1,4 @@
-//! A channel that remembers the alerts it was given.
+//! A channel that records its alerts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,14 +9,14 @@ use tokio::sync::watch;
 
 use crate::PATIENCE;
 
-/// A channel for tests; clones share what they remember.
+/// A channel for tests; clones share the record.
 #[derive(Clone)]
 pub struct RecordedAlerts {
     name: &'static str,
     payloads: bool,
     reports: bool,
     severity_min: Severity,
-    /// Sends that still fail before one succeeds.
+    /// Number of sends that still fail before one succeeds.
     failures: Arc<AtomicU32>,
     tries: Arc<AtomicU32>,
     gate: Arc<watch::Sender<bool>>,
@@ -24,7 +24,7 @@ pub struct RecordedAlerts {
 }
 
 impl RecordedAlerts {
-    /// A channel that may, or may not, carry payloads.
+    /// Creates a channel that may, or may not, contain payloads.
     pub fn new(payloads: bool) -> Self {
         Self {
             name: "recorded",
@@ -38,49 +38,49 @@ impl RecordedAlerts {
         }
     }
 
-    /// A channel with a name of its own in the metrics.
+    /// Creates a channel with its own name in the metrics.
     pub fn named(name: &'static str) -> Self {
         Self { name, ..Self::new(false) }
     }
 
-    /// It gets reports as well.
+    /// Subscribes it to reports as well.
     #[must_use]
     pub fn with_reports(self) -> Self {
         Self { reports: true, ..self }
     }
 
-    /// It gets nothing below this.
+    /// Sets its minimum severity.
     #[must_use]
     pub fn from(self, severity_min: Severity) -> Self {
         Self { severity_min, ..self }
     }
 
-    /// The next sends fail.
+    /// Makes the next sends fail.
     pub fn fail(&self, sends: u32) {
         self.failures.store(sends, Ordering::SeqCst);
     }
 
-    /// Sends wait until [`RecordedAlerts::open`].
+    /// Holds sends until [`RecordedAlerts::open`].
     pub fn shut(&self) {
         self.gate.send_replace(false);
     }
 
-    /// Sends go on.
+    /// Lets sends through.
     pub fn open(&self) {
         self.gate.send_replace(true);
     }
 
-    /// Sends tried.
+    /// Returns the number of attempted sends.
     pub fn tries(&self) -> u32 {
         self.tries.load(Ordering::SeqCst)
     }
 
-    /// What was sent.
+    /// Returns the sent messages.
     pub fn sent(&self) -> Vec<Message> {
         self.alerts.borrow().clone()
     }
 
-    /// As the relay takes it.
+    /// Returns the subscription for a relay.
     pub fn subscribed(&self) -> Subscription {
         Subscription {
             payloads: self.payloads,
@@ -98,7 +98,7 @@ impl RecordedAlerts {
         self.until_any(title, |message| message.title.contains(title)).await
     }
 
-    /// The same, for one that says that it is over.
+    /// Like [`until`](Self::until), for a message in state resolved.
     pub async fn until_resolved(&self, title: &str) -> Message {
         let over = |message: &Message| {
             message.state == MessageState::Resolved && message.title.contains(title)

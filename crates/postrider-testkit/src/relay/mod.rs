@@ -1,4 +1,4 @@
-//! What tests of the relay are made of.
+//! Building blocks of the relay's tests.
 
 mod alerts;
 mod run;
@@ -8,8 +8,8 @@ pub use alerts::RecordedAlerts;
 pub use run::{RunningRelay, held_event, quick_config, quick_preset};
 pub use sink::{Act, Log, ScriptedSink};
 
-/// One test per case and store: `on_each_store!(a_case, another_case)`, where each case is an
-/// `async fn(db: TestDb)` beside it.
+/// Generates one test per case and store: `on_each_store!(a_case, another_case)`, where each case
+/// is an `async fn(db: TestDb)` next to it.
 #[macro_export]
 macro_rules! on_each_store {
     ($($cases:tt)*) => {
@@ -20,7 +20,7 @@ macro_rules! on_each_store {
     };
 }
 
-/// One test per case and store that is reached over a network.
+/// Generates one test per case and store that is reached over a network.
 #[macro_export]
 macro_rules! on_each_server {
     ($($cases:tt)*) => {
@@ -33,7 +33,7 @@ macro_rules! on_each_server {
     };
 }
 
-/// One test per case on one store.
+/// Generates one test per case on one store.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! on_store {

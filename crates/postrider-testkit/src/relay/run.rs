@@ -1,4 +1,4 @@
-//! Relays in the test's own process, with times that suit a test.
+//! Relays in the test's own process, with short times.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 use super::ScriptedSink;
 use crate::{PATIENCE, TempFolder, TestDb};
 
-/// Short times for what a test waits for, and long ones for what a slow machine must not trip over.
+/// Returns short times for what a test waits for, and long ones for limits that a slow machine must
+/// not exceed.
 pub fn quick_config(folder: &TempFolder) -> RelayConfig {
     RelayConfig {
         host: "test-host".to_owned(),
@@ -29,7 +30,8 @@ pub fn quick_config(folder: &TempFolder) -> RelayConfig {
     }
 }
 
-/// Polls every 20 ms, three attempts 10 ms apart, batches of 10, deletes what is delivered.
+/// Returns a preset that polls every 20 ms, makes three attempts 10 ms apart, uses batches of 10,
+/// and deletes delivered events.
 pub fn quick_preset() -> Preset {
     let wait = Duration::from_millis(10);
     Preset {
@@ -44,7 +46,7 @@ pub fn quick_preset() -> Preset {
 
 /// A relay that runs until it is stopped or dropped.
 pub struct RunningRelay {
-    /// Wakes it.
+    /// Wakes the relay.
     pub waker: Waker,
     stop: CancellationToken,
     task: Option<JoinHandle<Result<(), RelayError>>>,
@@ -58,12 +60,12 @@ impl RunningRelay {
         Self { waker, stop, task: Some(task) }
     }
 
-    /// A relay on the test's outbox, with quick times.
+    /// Starts a relay on the test's outbox, with short times.
     pub fn quick(db: &TestDb, folder: &TempFolder, sink: &Arc<ScriptedSink>) -> Self {
         Self::with_preset(db, folder, sink, quick_preset())
     }
 
-    /// As [`RunningRelay::quick`], with another preset.
+    /// Like [`RunningRelay::quick`], with another preset.
     pub fn with_preset(
         db: &TestDb,
         folder: &TempFolder,
@@ -74,7 +76,7 @@ impl RunningRelay {
         Self::on(&db.store, quick_config(folder), outbox)
     }
 
-    /// A relay with one outbox on a store of its own.
+    /// Starts a relay with one outbox on its own store.
     pub fn on(store: &Arc<dyn Database>, config: RelayConfig, outbox: OutboxConfig) -> Self {
         Self::start(Relay::new(Arc::clone(store), config).outbox(outbox))
     }
@@ -84,7 +86,7 @@ impl RunningRelay {
         self.stop.cancel();
     }
 
-    /// Stops it and waits until it has.
+    /// Stops it and waits until it has stopped.
     ///
     /// # Panics
     /// If it does not stop in time, or ended with an error.
@@ -102,7 +104,7 @@ impl Drop for RunningRelay {
     }
 }
 
-/// An event as a relay holds it, for what is tested without a store.
+/// Returns a claimed event, for tests without a store.
 pub fn held_event(id: i64) -> Event {
     let at: DateTime<Utc> = DateTime::UNIX_EPOCH + Duration::from_secs(1_750_000_000);
     Event {

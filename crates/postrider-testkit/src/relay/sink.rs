@@ -1,4 +1,4 @@
-//! A sink that does as a script says, and remembers what it was given.
+//! A sink that follows a script, and records its calls.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -12,23 +12,23 @@ use tokio::sync::watch;
 
 use crate::PATIENCE;
 
-/// What the sink does when it comes to an event.
+/// The sink's reaction to an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
-    /// Answers this.
+    /// Returns this outcome.
     Answer(Outcome),
     /// Panics in the middle of the call.
     Panic,
-    /// Ends the process, as a broken native library would.
+    /// Aborts the process, like a broken native library.
     Abort,
-    /// Never answers, whatever the deadline.
+    /// Never returns, whatever the deadline.
     Hang,
-    /// Leaves this event out of the answer.
+    /// Leaves this event out of the outcomes.
     Miscount,
 }
 
 impl Act {
-    /// The destination takes it.
+    /// The destination accepts the event.
     pub const DELIVER: Self = Self::Answer(Outcome::Delivered);
 
     /// The destination is down.
@@ -53,18 +53,18 @@ impl Act {
     }
 }
 
-/// What a sink has seen.
+/// The record of a sink.
 #[derive(Debug, Default)]
 pub struct Log {
-    /// The ids of each call, in the order in which the calls began.
+    /// Ids of each call, in the order in which the calls began.
     pub calls: Vec<Vec<i64>>,
-    /// What was answered, in order.
+    /// Outcomes, in order.
     pub answers: Vec<(i64, Outcome)>,
-    /// Calls under way.
+    /// Number of running calls.
     pub calls_now: usize,
-    /// The most calls that were under way at once.
+    /// Maximum number of concurrent calls.
     pub calls_max: usize,
-    /// The most events that were under way at once.
+    /// Maximum number of events in concurrent calls.
     pub events_max: usize,
     /// How often the sink was closed.
     pub closed: u32,
@@ -74,25 +74,25 @@ pub struct Log {
 }
 
 impl Log {
-    /// Ids answered as delivered, in order, with repeats.
+    /// Returns ids with the outcome delivered, in order, with repeats.
     pub fn delivered(&self) -> Vec<i64> {
         let delivered =
             |(id, outcome): &(i64, Outcome)| (*outcome == Outcome::Delivered).then_some(*id);
         self.answers.iter().filter_map(delivered).collect()
     }
 
-    /// How many different events were delivered.
+    /// Returns how many different events were delivered.
     pub fn distinct(&self) -> usize {
         self.delivered().into_iter().collect::<BTreeSet<_>>().len()
     }
 
-    /// How often this event was in a call.
+    /// Returns how often this event was in a call.
     pub fn tries(&self, id: i64) -> usize {
         self.tried.get(&id).copied().unwrap_or_default()
     }
 
-    /// Events that were delivered after a later one of their key: of all copies the first of each
-    /// id counts, and the ids of a key must ascend.
+    /// Returns events that were delivered after a later one of their key: only the first copy of
+    /// each id counts, and the ids of a key must ascend.
     pub fn out_of_order(&self) -> Vec<i64> {
         let (mut seen, mut last) = (BTreeSet::new(), HashMap::new());
         let first_copies = self.delivered().into_iter().filter(|id| seen.insert(*id));
@@ -119,13 +119,13 @@ pub struct ScriptedSink {
 }
 
 impl ScriptedSink {
-    /// Delivers everything.
+    /// Creates a sink that delivers everything.
     pub fn delivering() -> Self {
         Self::scripted(|_, _| Act::DELIVER)
     }
 
-    /// Does as the script says, which is told how often the event has been tried, this time
-    /// included.
+    /// Creates a sink that follows the script. The script gets the number of attempts of the event,
+    /// including this one.
     pub fn scripted(script: impl Fn(&Event, usize) -> Act + Send + Sync + 'static) -> Self {
         Self {
             script: Box::new(script),
@@ -136,26 +136,26 @@ impl ScriptedSink {
         }
     }
 
-    /// Each event takes this long.
+    /// Sets the time that each event takes.
     #[must_use]
     pub fn paced(self, pace: Duration) -> Self {
         Self { pace, ..self }
     }
 
-    /// All events have one destination, and the relay knows it.
+    /// Declares that all events have one destination, so that the relay knows it.
     #[must_use]
     pub fn to_one_destination(self) -> Self {
         Self { only_destination: Some("the only one"), ..self }
     }
 
-    /// Calls wait until [`open`](ScriptedSink::open).
+    /// Holds calls until [`open`](ScriptedSink::open).
     #[must_use]
     pub fn gated(self) -> Self {
         self.gate.send_replace(false);
         self
     }
 
-    /// Shared, as a relay takes it.
+    /// Returns a shared sink, as a relay needs it.
     pub fn shared(self) -> Arc<Self> {
         Arc::new(self)
     }
@@ -165,17 +165,17 @@ impl ScriptedSink {
         self.gate.send_replace(true);
     }
 
-    /// Holds all calls that begin from now on.
+    /// Holds all calls that start from now on.
     pub fn shut(&self) {
         self.gate.send_replace(false);
     }
 
-    /// Looks at what the sink has seen.
+    /// Returns the record.
     pub fn log(&self) -> watch::Ref<'_, Log> {
         self.log.borrow()
     }
 
-    /// Waits until the sink has seen enough.
+    /// Waits until the record satisfies a condition.
     ///
     /// # Panics
     /// After [`PATIENCE`], naming what did not happen.
@@ -185,7 +185,7 @@ impl ScriptedSink {
         assert!(seen, "within {PATIENCE:?}, this did not happen: {what}\n{}", self.summary());
     }
 
-    /// Waits until that many different events are delivered.
+    /// Waits until this many different events are delivered.
     ///
     /// # Panics
     /// After [`PATIENCE`].
@@ -206,7 +206,7 @@ impl ScriptedSink {
     }
 }
 
-/// Counts a call as under way until it ends or is dropped.
+/// Counts a call as running until it ends or is dropped.
 struct UnderWay<'a> {
     log: &'a watch::Sender<Log>,
     events: usize,

@@ -1,4 +1,4 @@
-//! A webhook of its own, as a chat has them.
+//! A chat webhook for one test.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::{Answer, Received};
 /// A text that the webhook answers with 400.
 const REFUSED: &str = "refuse this";
 
-/// A receiver by HTTP that reads the message of a chat. The text is all that a message has of its
-/// event; here it is the identity and the payload, and there are no headers.
+/// An HTTP receiver that parses chat messages. A message consists only of a text; here it has the
+/// event id and the payload, and there are no headers.
 pub struct ChatDestination(HttpDestination);
 
 impl ChatDestination {
@@ -27,18 +27,18 @@ impl ChatDestination {
         Self(receiver)
     }
 
-    /// Settings of a sink that delivers here.
+    /// Returns settings of a sink that delivers here.
     pub fn settings(&self) -> ChatSettings {
         let text = Some("{{ event_id }} {{ payload_text }}".to_owned());
         ChatSettings { text, ..ChatSettings::new(settings_name(), self.url()) }
     }
 
-    /// The webhook.
+    /// Returns the URL of the webhook.
     pub fn url(&self) -> String {
         self.0.url()
     }
 
-    /// The webhook asks for a pause from now on, or takes everything.
+    /// Makes the webhook ask for a pause, or accept everything.
     pub fn limit(&self, is_limited: bool) {
         self.0.limit(is_limited);
     }
@@ -64,7 +64,7 @@ impl Destination for ChatDestination {
         Event { payload: REFUSED.to_owned(), ..event }
     }
 
-    /// A text is cut to what the chat takes.
+    /// A text is cut to the chat's limit.
     fn oversize(&self, _event: Event) -> Option<Event> {
         None
     }

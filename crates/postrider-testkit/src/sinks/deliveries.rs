@@ -1,4 +1,4 @@
-//! Cases on a server that is up.
+//! Cases with a server that is up.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Destination, deliver, events_of_keys};
 use crate::PATIENCE;
 use crate::relay::held_event;
 
-/// Each event, once.
+/// Each event arrives once.
 pub async fn a_batch_arrives_and_every_event_is_acknowledged<D: Destination>(destination: &D) {
     let (sink, events) = (destination.sink(), events_of_keys(1, 100, 100));
     assert_eq!(deliver(&*sink, &events, false).await, vec![Outcome::Delivered; 100]);
@@ -23,7 +23,7 @@ pub async fn a_batch_arrives_and_every_event_is_acknowledged<D: Destination>(des
     }
 }
 
-/// Within a batch, and from one batch to the next.
+/// Order is kept within a batch, and from one batch to the next.
 pub async fn events_of_a_key_arrive_in_order<D: Destination>(destination: &D) {
     let (sink, events) = (destination.sink(), events_of_keys(1, 600, 7));
     for batch in events.chunks(200) {
@@ -32,7 +32,7 @@ pub async fn events_of_a_key_arrive_in_order<D: Destination>(destination: &D) {
     assert_complete_and_in_order(&events, &arrived(destination, 600).await);
 }
 
-/// The relay has several batches under way.
+/// A relay has several batches in flight.
 pub async fn calls_at_the_same_time_do_not_disturb_each_other<D: Destination>(destination: &D) {
     let sink = destination.sink();
     let batches: Vec<_> = (0..5).map(|n| events_of_keys(n * 100 + 1, 100, 100)).collect();
@@ -43,7 +43,7 @@ pub async fn calls_at_the_same_time_do_not_disturb_each_other<D: Destination>(de
     assert_eq!(arrived(destination, 500).await.len(), 500);
 }
 
-/// The event's own headers, its trace context among them, and ours.
+/// The event's own headers, including its trace context, and Postrider's headers arrive.
 pub async fn identity_context_and_own_headers_arrive_intact<D: Destination>(destination: &D) {
     let event = Event {
         headers: Some(
@@ -72,7 +72,7 @@ pub async fn identity_context_and_own_headers_arrive_intact<D: Destination>(dest
     }
 }
 
-/// Consumers tell repeats by it.
+/// Consumers detect repeats by the event id.
 pub async fn an_event_cannot_forge_its_identity<D: Destination>(destination: &D) {
     let forged = r#"{"postrider-event-id":"x","Postrider-Event-Id":"x","nats-msg-id":"x"}"#;
     let event = Event { headers: Some(forged.to_owned()), ..held_event(1) };
@@ -81,7 +81,7 @@ pub async fn an_event_cannot_forge_its_identity<D: Destination>(destination: &D)
     assert_eq!(arrived(destination, 1).await[0].headers["postrider-event-id"], event.event_id);
 }
 
-/// Line ends, quotes, four-byte characters, and nothing at all.
+/// Line ends, quotes, four-byte characters, and an empty payload.
 pub async fn payloads_of_any_text_arrive_unchanged<D: Destination>(destination: &D) {
     let texts = ["", "{}", "a\r\n\t\"b\"\\", "Grüße, 世界 🚀", "  spaced  "];
     let event = |(id, text): (i64, &&str)| Event { payload: (*text).to_owned(), ..held_event(id) };
@@ -95,7 +95,7 @@ pub async fn payloads_of_any_text_arrive_unchanged<D: Destination>(destination: 
     }
 }
 
-/// Beside small ones.
+/// Together with small ones.
 pub async fn a_payload_of_the_largest_size_arrives<D: Destination>(destination: &D) {
     let mut events = events_of_keys(1, 3, 3);
     events[1].payload = "x".repeat(D::CAPABILITIES.payload_bytes_max);
@@ -105,7 +105,7 @@ pub async fn a_payload_of_the_largest_size_arrives<D: Destination>(destination: 
     assert!(arrived.iter().any(|message| message.payload == events[1].payload));
 }
 
-/// Whoever inserts rows by hand may write anything into the column.
+/// Programs that insert rows by hand may write any text into the column.
 pub async fn an_event_without_usable_headers_is_rejected_alone<D: Destination>(destination: &D) {
     let mut events = events_of_keys(1, 3, 3);
     events[1].headers = Some("no JSON".to_owned());
@@ -116,7 +116,7 @@ pub async fn an_event_without_usable_headers_is_rejected_alone<D: Destination>(d
     assert_eq!(arrived(destination, 2).await.len(), 2);
 }
 
-/// Partial failure: the answer is about one event of many.
+/// Partial failure: the refusal concerns one event of many.
 pub async fn a_refused_event_is_rejected_and_the_others_arrive<D: Destination>(destination: &D) {
     let mut events = events_of_keys(1, 50, 5);
     events[20] = destination.refused(events[20].clone());
@@ -131,12 +131,13 @@ pub async fn a_refused_event_is_rejected_and_the_others_arrive<D: Destination>(d
     }
     let arrived = arrived(destination, 49).await;
     assert!(!identities(&arrived).contains(events[20].event_id.as_str()));
-    // The sink goes on as if nothing had been.
+    // The sink continues normally.
     let next = events_of_keys(100, 10, 5);
     assert_eq!(deliver(&*sink, &next, false).await, vec![Outcome::Delivered; 10]);
 }
 
-/// Kept in order, the call says `Untried` for what it held back, and the next call brings it.
+/// With order kept, the call returns `Untried` for held-back events, and the next call delivers
+/// them.
 pub async fn behind_a_refused_event_its_key_waits_and_other_keys_go_on<D: Destination>(
     destination: &D,
 ) {
@@ -164,7 +165,7 @@ pub async fn behind_a_refused_event_its_key_waits_and_other_keys_go_on<D: Destin
     assert_complete_and_in_order(&events, &arrived(destination, 49).await);
 }
 
-/// In the middle of a batch, which must not go down with it.
+/// It is in the middle of a batch, which must not fail with it.
 pub async fn a_part_that_is_too_large_is_refused_and_the_others_arrive<D: Destination>(
     destination: &D,
 ) {
@@ -187,7 +188,7 @@ pub async fn a_part_that_is_too_large_is_refused_and_the_others_arrive<D: Destin
     assert_eq!(arrived(destination, 58).await.len(), 58);
 }
 
-/// Another relay may be at work on them.
+/// Another relay may be delivering them by then.
 pub async fn past_the_deadline_nothing_is_sent<D: Destination>(destination: &D) {
     let (sink, events) = (destination.sink(), events_of_keys(1, 10, 10));
     let late = Instant::now().checked_sub(Duration::from_millis(1)).unwrap();
@@ -198,7 +199,7 @@ pub async fn past_the_deadline_nothing_is_sent<D: Destination>(destination: &D) 
     assert_eq!(identities(&arrived), identities(&arrived[..1]), "only the one that was in time");
 }
 
-/// The answer was lost, so the relay sends it again.
+/// The answer was lost, so the relay sends the event again.
 pub async fn a_repeated_event_arrives_as_declared<D: Destination>(destination: &D) {
     let (sink, event) = (destination.sink(), events_of_keys(1, 1, 1));
     for _ in 0..2 {
@@ -219,7 +220,7 @@ pub async fn what_was_acknowledged_is_there_after_closing<D: Destination>(destin
     assert_eq!(destination.arrived().await.len(), 200);
 }
 
-/// As `postrider run --check` asks.
+/// The check of `postrider run --check`.
 pub async fn a_check_passes_where_everything_is_in_order<D: Destination>(destination: &D) {
     destination.sink().check().await.unwrap();
 }

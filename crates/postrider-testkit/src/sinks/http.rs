@@ -1,4 +1,4 @@
-//! A receiver of its own by HTTP.
+//! An HTTP receiver for one test.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -16,11 +16,11 @@ use crate::{Answer, FaultProxy, HttpTarget, Received, eventually};
 /// A body that the receiver answers with 422.
 const REFUSED: &str = "refuse this";
 
-/// Bytes of a body, above which the receiver answers 413.
+/// Size of a body in bytes, above which the receiver answers 413.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-/// An HTTP server in the test's own process, behind a network that can fail, with a door in front of
-/// it that can be closed.
+/// An HTTP server in the test's own process, behind a network that can fail, with a listener in
+/// front of it that can be closed.
 pub struct HttpDestination {
     pub(super) target: HttpTarget,
     network: FaultProxy,
@@ -44,12 +44,12 @@ impl HttpDestination {
         destination
     }
 
-    /// Where events are posted to.
+    /// Returns the URL that events are posted to.
     pub fn url(&self) -> String {
         format!("http://{}/events", self.door)
     }
 
-    /// The receiver asks for a pause from now on, or takes everything.
+    /// Makes the receiver ask for a pause, or accept everything.
     pub fn limit(&self, is_limited: bool) {
         self.target.answer_by(move |_| match is_limited {
             true => Answer::status(429).header("retry-after", "1"),
@@ -70,7 +70,7 @@ impl HttpDestination {
         }));
     }
 
-    /// Connections end, and new ones are refused once the listener is gone.
+    /// Closes all connections; new ones are refused once the listener is gone.
     fn close(&self) {
         self.open.lock().unwrap().cancel();
     }
@@ -144,7 +144,7 @@ impl Destination for HttpDestination {
     async fn remove(self) {}
 }
 
-/// The sink writes what a header cannot carry as RFC 8187 has it.
+/// Converts a request. The sink encodes header values as in RFC 8187 if a header cannot hold them.
 fn arrived(request: Received) -> Arrived {
     let decoded = |(name, value): (&String, &String)| match value.strip_prefix("UTF-8''") {
         Some(encoded) => (name.clone(), percent_decoded(encoded)),

@@ -1,4 +1,4 @@
-//! A topic of its own on Kafka.
+//! A Kafka topic for one test.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::{PATIENCE, PrivateServer, eventually, skip};
 
 const VARIABLE: &str = "KAFKA_BROKERS";
 const PARTITIONS: i32 = 3;
-/// The topic takes less than the sink would send, so that it is the broker who refuses.
+/// The topic's limit is lower than the sink's, so that it is the broker that refuses.
 const TOPIC_BYTES_MAX: usize = 600_000;
 
-/// Kafka's numbers for rights.
+/// Kafka's codes for access control.
 const CREATE_ACLS: u8 = 30;
 const DELETE_ACLS: u8 = 31;
 const TOPIC: u8 = 2;
@@ -35,7 +35,7 @@ const DENY: u8 = 2;
 
 /// A topic with three partitions.
 pub struct KafkaDestination {
-    /// Where the brokers are.
+    /// Addresses of the brokers.
     pub brokers: String,
     /// Name of the topic.
     pub topic: String,
@@ -49,8 +49,8 @@ impl KafkaDestination {
         Self { brokers, topic, server }
     }
 
-    /// A fresh topic on two brokers of its own, each with a copy of every partition. `node-2` leads
-    /// two of the three for as long as it can.
+    /// Creates a new topic on two brokers of its own, each with a copy of every partition. `node-2`
+    /// leads two of the three as long as it can.
     pub async fn replicated(test: &str) -> Option<Self> {
         let server = PrivateServer::of("kafka-cluster", VARIABLE, test).await?;
         let (brokers, topic) = (server.url.clone(), format!("test-{}", uuid::Uuid::new_v4()));
@@ -61,13 +61,13 @@ impl KafkaDestination {
         Some(destination)
     }
 
-    /// Stops, kills, freezes or thaws one of the brokers, and leaves the other.
+    /// Stops, kills, freezes or thaws one of the brokers, and not the other.
     pub async fn to_broker(&self, node: &'static str, verb: &'static str) {
         self.server().to_process(node, verb).await;
     }
 
-    /// Waits until these brokers lead the partitions. While `node-2` leads, `node-1` has all of what
-    /// it has, so that it can take over.
+    /// Waits until these brokers lead the partitions. While `node-2` leads, also waits until
+    /// `node-1` has all its data, so that it can take over.
     pub async fn until_led_by(&self, leaders: [i32; 3]) {
         let admin = admin(&self.brokers);
         eventually(&format!("the leaders are {leaders:?}"), async || {
@@ -82,12 +82,12 @@ impl KafkaDestination {
         .await;
     }
 
-    /// Settings of a sink that delivers here.
+    /// Returns settings of a sink that delivers here.
     pub fn settings(&self) -> KafkaSettings {
         KafkaSettings::new(&settings_name(), &self.brokers, &self.topic)
     }
 
-    /// Deletes the topic, and waits until the broker does not know it any more.
+    /// Deletes the topic, and waits until the broker no longer knows it.
     pub async fn delete_topic(&self) {
         let admin = admin(&self.brokers);
         drop(admin.delete_topics(&[&self.topic], &options()).await.unwrap());
@@ -98,17 +98,17 @@ impl KafkaDestination {
         .await;
     }
 
-    /// Makes the topic again, empty.
+    /// Creates the topic again, empty.
     pub async fn create_again(&self) {
         create_topic(&self.brokers, &self.topic, TopicReplication::Fixed(1)).await;
     }
 
-    /// Another topic on the same broker.
+    /// Creates another topic on the same broker.
     pub async fn beside(&self) -> Self {
         Self::create(self.brokers.clone(), None).await
     }
 
-    /// Takes the right away to write to the topic, from everybody.
+    /// Revokes the permission to write to the topic, for all users.
     pub async fn deny_writes(&self) {
         let name = self.topic.as_bytes();
         let entry = [&[TOPIC], &text(name)[..], &[LITERAL], &text(b"User:*"), &text(b"*")].concat();
@@ -116,7 +116,7 @@ impl KafkaDestination {
         assert_eq!(answer[8..10], [0, 0], "the broker took it: {answer:?}");
     }
 
-    /// Gives it back.
+    /// Restores the permission.
     pub async fn allow_writes(&self) {
         let (name, any) = (self.topic.as_bytes(), [0xff, 0xff]);
         let entry = [&[TOPIC], &text(name)[..], &[LITERAL], &any, &any].concat();
@@ -124,7 +124,7 @@ impl KafkaDestination {
         assert_eq!(answer[8..10], [0, 0], "the broker took it: {answer:?}");
     }
 
-    /// A request of version 1 about one rule; the client library has none for them.
+    /// Sends a request of version 1 about one rule; the client library does not support them.
     async fn ask(&self, request: u8, entry: &[u8]) -> Vec<u8> {
         let header = [0, request, 0, 1, 0, 0, 0, 7, 0xff, 0xff];
         let body = [&header[..], &[0, 0, 0, 1], entry].concat();
@@ -135,7 +135,7 @@ impl KafkaDestination {
         let length = stream.read_u32().await.unwrap();
         let mut answer = vec![0; usize::try_from(length).unwrap()];
         stream.read_exact(&mut answer).await.unwrap();
-        // Behind the number of the request and the time that it was held up: how many answers.
+        // The number of answers follows after the request id and the throttle time.
         answer.drain(..4);
         answer
     }
@@ -171,7 +171,7 @@ impl Destination for KafkaDestination {
         Event { payload: "x".repeat(TOPIC_BYTES_MAX + 50_000), ..event }
     }
 
-    /// Above what the sink itself sends, which is more than the topic takes.
+    /// Larger than the sink's own limit, which is above the topic's.
     fn oversize(&self, event: Event) -> Option<Event> {
         let payload = "x".repeat(self.settings().message_bytes_max + 1);
         Some(Event { payload, ..event })
@@ -225,7 +225,7 @@ async fn create_topic(brokers: &str, name: &str, replication: TopicReplication<'
     .await;
 }
 
-/// As the protocol writes it.
+/// Encodes a text as in the protocol.
 fn text(bytes: &[u8]) -> Vec<u8> {
     [&u16::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat()
 }
@@ -238,7 +238,7 @@ fn options() -> AdminOptions {
     AdminOptions::new().operation_timeout(Some(PATIENCE))
 }
 
-/// Everything up to the end of each partition as it is now.
+/// Reads everything up to the current end of each partition.
 fn read_topic(brokers: &str, topic: &str) -> Vec<Arrived> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", brokers)
@@ -262,7 +262,8 @@ fn read_topic(brokers: &str, topic: &str) -> Vec<Arrived> {
     arrived
 }
 
-/// The first offset and the end. For a moment after a change, a broker says that it is not the leader.
+/// Returns the first offset and the end. Shortly after a change, a broker may say that it is not
+/// the leader.
 fn watermarks(consumer: &BaseConsumer, topic: &str, partition: i32) -> (i64, i64) {
     let until = Instant::now() + PATIENCE;
     loop {

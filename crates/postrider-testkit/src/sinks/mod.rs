@@ -1,9 +1,8 @@
-//! The suite that every sink passes, on real servers.
+//! The suite that every sink passes, with real servers.
 //!
-//! A sink is examined through a [`Destination`]: a place on a server (a topic, a queue, a path)
-//! that a test owns, can read back, and whose server it may stop, kill and start. What a sink or
-//! its server cannot do is declared in [`Capabilities`], and the case then asserts the declared
-//! alternative.
+//! A sink is tested through a [`Destination`]: a topic, queue or path on a server that a test owns,
+//! can read back, and whose server it may stop, kill and start. [`Capabilities`] declare what a
+//! sink or its server cannot do, and the case then asserts the declared alternative.
 
 #[cfg(feature = "http")]
 mod chat;
@@ -42,71 +41,71 @@ pub use rabbitmq::{RabbitDestination, RabbitQueue};
 pub use redis::{RedisClusterDestination, RedisDestination, RedisStreams};
 pub use steps::{deliver, deliver_all, events_of_keys, settings_name};
 
-/// A message as it was found at its destination.
+/// A message as found at its destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrived {
     /// `postrider-event-id`.
     pub event_id: String,
-    /// Headers by their names in lower case, without what the transport adds by itself.
+    /// Headers by lower-case name, without those that the transport adds by itself.
     pub headers: BTreeMap<String, String>,
     /// The body.
     pub payload: String,
 }
 
-/// What differs between sinks.
+/// The differences between sinks.
 #[derive(Debug, Clone, Copy)]
 pub struct Capabilities {
-    /// Bytes of a payload that the destination takes.
+    /// Maximum size of a payload that the destination accepts, in bytes.
     pub payload_bytes_max: usize,
-    /// The server recognises an event that it has already.
+    /// Whether the server detects an event that it already has.
     pub recognises_repeats: bool,
 }
 
-/// A place that one test delivers to.
+/// A destination for one test.
 #[async_trait(?Send)]
 pub trait Destination: Send + Sync + Sized + 'static {
-    /// What the suite may expect.
+    /// The capabilities that the suite may rely on.
     const CAPABILITIES: Capabilities;
 
-    /// A fresh place on the shared server. `None`, noted as skipped, where there is none.
+    /// Creates a destination on the shared server. `None`, noted as skipped, if there is none.
     async fn shared(test: &str) -> Option<Self>;
 
-    /// A fresh place on a server of its own, which the test may stop and kill.
+    /// Creates a destination on a private server, which the test may stop and kill.
     async fn private(test: &str) -> Option<Self>;
 
-    /// A sink that delivers here; its name is [`settings_name`].
+    /// Returns a sink that delivers here; its name is [`settings_name`].
     fn sink(&self) -> Arc<dyn Sink>;
 
-    /// The same event, changed so that the server refuses it for what it is.
+    /// Returns the same event, changed so that the server refuses it because of its content.
     fn refused(&self, event: Event) -> Event;
 
-    /// The same event with a part that is larger than the server takes. `None` where every event
-    /// fits that an outbox may hold.
+    /// Returns the same event with a part larger than the server accepts. `None` if the server
+    /// accepts every event that an outbox can hold.
     fn oversize(&self, event: Event) -> Option<Event>;
 
-    /// Everything that is here, the messages of a key in the order of their arrival.
+    /// Returns all messages, those of a key in the order of their arrival.
     async fn arrived(&self) -> Vec<Arrived>;
 
-    /// Stops the private server in good order.
+    /// Stops the private server normally.
     async fn stop(&self);
 
     /// Kills the private server.
     async fn kill(&self);
 
-    /// Starts the private server again, with what it had.
+    /// Starts the private server again, with its data.
     async fn start(&self);
 
-    /// The private server takes connections and answers nothing from now on.
+    /// Makes the private server accept connections without answering.
     async fn freeze(&self);
 
-    /// The private server goes on where it was.
+    /// Lets the private server continue.
     async fn thaw(&self);
 
-    /// Removes the place from the shared server, at the end of a test that passed.
+    /// Removes the destination from the shared server, at the end of a test that passed.
     async fn remove(self);
 }
 
-/// One test per case for a sink: `sink_conformance!(kafka: KafkaDestination)`.
+/// Generates one test per case for a sink: `sink_conformance!(kafka: KafkaDestination)`.
 #[macro_export]
 macro_rules! sink_conformance {
     ($sink:ident: $destination:ty) => {
@@ -139,7 +138,7 @@ macro_rules! sink_conformance {
     };
 }
 
-/// One test per case of a theme.
+/// Generates one test per case of a theme.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! sink_cases {
@@ -162,7 +161,7 @@ macro_rules! sink_cases {
 
 #[cfg(test)]
 mod tests {
-    /// A case that is in no list would never run.
+    /// A case that is missing from the lists would never run.
     #[test]
     fn every_case_is_listed() {
         let list = include_str!("mod.rs");

@@ -1,4 +1,4 @@
-//! A stream of its own on NATS JetStream.
+//! A NATS JetStream stream for one test.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::{Arrived, Capabilities, Destination, settings_name};
 use crate::{PrivateServer, skip};
 
 const VARIABLE: &str = "NATS_URL";
-/// The stream takes less than the server would, so that it is the stream that refuses.
+/// The stream's limit is lower than the server's, so that it is the stream that refuses.
 const MESSAGE_BYTES_MAX: usize = 600_000;
 
-/// A stream with the subjects below one name.
+/// A stream whose subjects start with its name.
 pub struct NatsDestination {
-    /// Where the server is.
+    /// URL of the server.
     pub url: String,
     /// Name of the stream, and first part of its subjects.
     pub name: String,
@@ -36,12 +36,12 @@ impl NatsDestination {
         destination
     }
 
-    /// Deletes the stream with all that it has.
+    /// Deletes the stream with all of its messages.
     pub async fn delete_stream(&self) {
         self.remove_stream(&self.name).await;
     }
 
-    /// Makes the stream again, empty.
+    /// Creates the stream again, empty.
     pub async fn create_again(&self) {
         let config = stream::Config {
             name: self.name.clone(),
@@ -52,13 +52,14 @@ impl NatsDestination {
         connect(&self.url).await.create_stream(config).await.unwrap();
     }
 
-    /// Settings of a sink that delivers here, the event type as the last part of the subject.
+    /// Returns settings of a sink that delivers here, with the event type as the last part of the
+    /// subject.
     pub fn settings(&self) -> NatsSettings {
         let subject = format!("{}.{{event_type}}", self.name);
         NatsSettings::new(&settings_name(), &self.url, &subject)
     }
 
-    /// Adds a stream that refuses every message, and answers its name.
+    /// Adds a stream that refuses every message, and returns its name.
     pub async fn add_full_stream(&self) -> String {
         let name = format!("{}-full", self.name);
         connect(&self.url).await.create_stream(full_stream(&name, 1)).await.unwrap();
@@ -67,13 +68,13 @@ impl NatsDestination {
         name
     }
 
-    /// That stream takes messages from now on.
+    /// Makes that stream accept messages again.
     pub async fn make_room(&self, name: &str) {
         let config = full_stream(name, 1_000_000);
         connect(&self.url).await.update_stream(config).await.unwrap();
     }
 
-    /// Messages in that stream, without the one that filled it.
+    /// Returns the number of messages in that stream, without the one that filled it.
     pub async fn count_in(&self, name: &str) -> usize {
         let mut stream = connect(&self.url).await.get_stream(name).await.unwrap();
         usize::try_from(stream.info().await.unwrap().state.messages).unwrap() - 1
@@ -115,7 +116,7 @@ impl Destination for NatsDestination {
         Event { payload: "x".repeat(MESSAGE_BYTES_MAX + 50_000), ..event }
     }
 
-    /// Above the server's `max_payload`: it would close the connection.
+    /// Above the server's `max_payload`, so the server would close the connection.
     fn oversize(&self, event: Event) -> Option<Event> {
         Some(Event { payload: "x".repeat(1024 * 1024 + 1), ..event })
     }

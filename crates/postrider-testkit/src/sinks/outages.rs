@@ -1,4 +1,4 @@
-//! Cases on a server that goes down.
+//! Cases with a server that goes down.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use super::steps::{arrived, assert_complete_and_in_order};
 use super::{Destination, deliver, events_of_keys, settings_name};
 use crate::{PATIENCE, eventually};
 
-/// Time of a call, short enough that a test sees several of them fail.
+/// Timeout of a call, short enough that a test sees several calls fail.
 const CALL: Duration = Duration::from_secs(2);
-/// Time between batches: enough of them for a server to die in the middle, and not a flood.
+/// Time between batches: enough batches for a server to fail in the middle of one, but not a flood.
 const PACE: Duration = Duration::from_millis(5);
 const KEYS: i64 = 7;
 const BATCH: i64 = 20;
 
-/// No event is blamed, and the same sink delivers once the server is there.
+/// No event is blamed, and the same sink delivers once the server is up.
 pub async fn a_server_that_is_down_at_the_start_costs_nothing_but_time<D: Destination>(
     destination: &D,
 ) {
@@ -41,7 +41,7 @@ pub async fn a_server_that_is_down_at_the_start_costs_nothing_but_time<D: Destin
     arrived(destination, 30).await;
 }
 
-/// With a word for the operator.
+/// The error contains a hint for the operator.
 pub async fn a_check_names_the_sink_whose_server_is_down<D: Destination>(destination: &D) {
     let sink = destination.sink();
     sink.check().await.unwrap();
@@ -50,7 +50,7 @@ pub async fn a_check_names_the_sink_whose_server_is_down<D: Destination>(destina
     assert!(error.contains(&settings_name()) && error.contains("check `"), "{error}");
 }
 
-/// A restart in good order.
+/// A normal restart.
 pub async fn a_server_stopped_in_the_middle_loses_nothing_and_keeps_order<D: Destination>(
     destination: &D,
 ) {
@@ -63,7 +63,7 @@ pub async fn a_server_stopped_in_the_middle_loses_nothing_and_keeps_order<D: Des
     assert_complete_and_in_order(&events, &arrived(destination, events.len()).await);
 }
 
-/// A crash: answers are lost, connections are not closed.
+/// A crash: answers are lost, and connections are not closed.
 pub async fn a_server_killed_in_the_middle_loses_nothing_and_keeps_order<D: Destination>(
     destination: &D,
 ) {
@@ -76,7 +76,7 @@ pub async fn a_server_killed_in_the_middle_loses_nothing_and_keeps_order<D: Dest
     assert_complete_and_in_order(&events, &arrived(destination, events.len()).await);
 }
 
-/// As at a stop of the relay: the call is dropped while it waits for the server.
+/// Like at a stop of the relay: the call is dropped while it waits for the server.
 pub async fn a_call_dropped_in_an_outage_does_not_disturb_the_next_one<D: Destination>(
     destination: &D,
 ) {
@@ -85,7 +85,7 @@ pub async fn a_call_dropped_in_an_outage_does_not_disturb_the_next_one<D: Destin
     assert_eq!(deliver(&*sink, &before, true).await, vec![Outcome::Delivered; 5]);
     destination.stop().await;
     let call = sink.deliver(Batch::new(&events, Instant::now() + PATIENCE).in_order(true));
-    // Either it is answered that the server is down, or it is dropped while it waits.
+    // Either the call returns that the server is down, or it is dropped while it waits.
     drop(tokio::time::timeout(Duration::from_millis(300), call).await);
     destination.start().await;
     let mut waiting = events.clone();
@@ -104,7 +104,7 @@ fn arrived_of(events: &[Event], mut arrived: Vec<super::Arrived>) -> Vec<super::
     arrived
 }
 
-/// One call; what is not delivered stays, in order.
+/// Makes one call; undelivered events stay, in order.
 async fn deliver_in_order(sink: &dyn Sink, waiting: &mut Vec<Event>) -> usize {
     let batch: Vec<Event> = waiting.iter().take(100).cloned().collect();
     let call = Batch::new(&batch, Instant::now() + CALL).in_order(true);
@@ -118,7 +118,8 @@ async fn deliver_in_order(sink: &dyn Sink, waiting: &mut Vec<Event>) -> usize {
     before - waiting.len()
 }
 
-/// Events without end, delivered as a relay would: in order, and again until each is acknowledged.
+/// An endless sequence of events, delivered like by a relay: in order, and again until each is
+/// acknowledged.
 struct Stream {
     delivered: watch::Receiver<usize>,
     stop: watch::Sender<bool>,

@@ -1,4 +1,4 @@
-//! An exchange and a queue of its own on RabbitMQ.
+//! A RabbitMQ exchange and queue for one test.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -24,27 +24,27 @@ const VARIABLE: &str = "RABBITMQ_URL";
 /// The kind of queue behind an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RabbitQueue {
-    /// Lost when the broker restarts; confirms its messages at once.
+    /// Lost when the broker restarts; confirms its messages immediately.
     Transient,
-    /// On disk.
+    /// Stored on disk.
     Durable,
-    /// Replicated by Raft.
+    /// Replicated with Raft.
     Quorum,
 }
 
-/// A topic exchange with one queue, which takes one event type only.
+/// A topic exchange with one queue, which accepts only one event type.
 pub struct RabbitDestination {
-    /// Where the broker is.
+    /// URL of the broker.
     pub url: String,
     /// Name of the exchange and of the queue.
     pub name: String,
     server: Option<PrivateServer>,
-    /// What was taken out of the queue so far.
+    /// Messages taken out of the queue so far.
     taken: Mutex<Vec<Arrived>>,
 }
 
 impl RabbitDestination {
-    /// A fresh exchange on the shared broker, with a queue of this kind.
+    /// Creates an exchange on the shared broker, with a queue of this kind.
     pub async fn with_queue(test: &str, queue: RabbitQueue) -> Option<Self> {
         let Ok(url) = std::env::var(VARIABLE) else {
             skip(test, &format!("the variable {VARIABLE} is not set"));
@@ -72,12 +72,12 @@ impl RabbitDestination {
         Self { url, name, server, taken: Mutex::default() }
     }
 
-    /// Settings of a sink that delivers here, with the event type as routing key.
+    /// Returns settings of a sink that delivers here, with the event type as the routing key.
     pub fn settings(&self) -> RabbitSettings {
         RabbitSettings::new(&settings_name(), &self.url, &self.name)
     }
 
-    /// Adds a queue for this routing key that refuses every message: it has all that it may have.
+    /// Adds a full queue for this routing key, which refuses every message.
     pub async fn add_full_queue(&self, key: &str, messages_max: usize) {
         let (_connection, channel) = open(&self.url).await;
         let mut arguments = FieldTable::default();
@@ -98,14 +98,14 @@ impl RabbitDestination {
         channel.queue_bind(queue, name, key.into(), bind, none).await.unwrap();
     }
 
-    /// The queue of this routing key takes messages from now on.
+    /// Makes the queue of this routing key accept messages again.
     pub async fn make_room(&self, key: &str) {
         let (_connection, channel) = open(&self.url).await;
         let options = QueuePurgeOptions::default();
         channel.queue_purge(self.queue_of(key), options).await.unwrap();
     }
 
-    /// Messages in the queue of this routing key.
+    /// Returns the number of messages in the queue of this routing key.
     pub async fn count_in(&self, key: &str) -> usize {
         let (_connection, channel) = open(&self.url).await;
         let passive = QueueDeclareOptions { passive: true, ..Default::default() };
@@ -125,8 +125,8 @@ impl RabbitDestination {
         format!("{}-{key}", self.name).into()
     }
 
-    /// Adds an exchange that closes the channel of whoever publishes to it. It goes away with what
-    /// is bound to it, the test's own exchange.
+    /// Adds an exchange that closes the channel of any publisher. It is removed together with the
+    /// test's own exchange, which is bound to it.
     pub async fn add_internal_exchange(&self) -> String {
         let (_connection, channel) = open(&self.url).await;
         let name = self.name.replace("test-", "internal-");
@@ -167,7 +167,7 @@ impl Destination for RabbitDestination {
         Event { event_type: "NobodyTakesIt".to_owned(), ..event }
     }
 
-    /// A header larger than a frame: the broker would close the connection.
+    /// A header larger than a frame, so the broker would close the connection.
     fn oversize(&self, event: Event) -> Option<Event> {
         let headers = format!(r#"{{"large":"{}"}}"#, "x".repeat(200_000));
         Some(Event { headers: Some(headers), ..event })
@@ -222,7 +222,7 @@ async fn open(url: &str) -> (Connection, Channel) {
 
 fn read_message(properties: &BasicProperties, body: Vec<u8>) -> Arrived {
     let table = properties.headers().clone().unwrap_or_default();
-    // What is not text is the broker's own, such as a quorum queue's count of deliveries.
+    // Values that are not text are the broker's own, such as a quorum queue's delivery count.
     let text = |(name, value): (&ShortString, &AMQPValue)| match value {
         AMQPValue::LongString(text) => Some((name.as_str().to_lowercase(), text.to_string())),
         _ => None,

@@ -1,4 +1,4 @@
-//! A stream of its own on Redis, on a single server or a cluster.
+//! Redis streams for one test, on a single server or a cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{Arrived, Capabilities, Destination, settings_name};
 use crate::relay::held_event;
 use crate::{PrivateServer, skip};
 
-/// The key of this event type is no stream.
+/// The key of this event type is not a stream.
 const NO_STREAM: &str = "NoStream";
 
 /// Streams on a single server.
@@ -22,9 +22,9 @@ pub type RedisDestination = RedisStreams<false>;
 /// Streams on a cluster.
 pub type RedisClusterDestination = RedisStreams<true>;
 
-/// Streams by event type, below one name.
+/// Streams by event type, with a common prefix.
 pub struct RedisStreams<const CLUSTER: bool> {
-    /// Where the server is; of a cluster, its nodes with commas between.
+    /// URL of the server, or of a cluster's nodes, separated by commas.
     pub url: String,
     name: String,
     server: Option<PrivateServer>,
@@ -41,12 +41,12 @@ impl<const CLUSTER: bool> RedisStreams<CLUSTER> {
         destination
     }
 
-    /// Settings of a sink that delivers here.
+    /// Returns settings of a sink that delivers here.
     pub fn settings(&self) -> RedisSettings {
         RedisSettings::new(settings_name(), &self.url, self.stream("{event_type}"))
     }
 
-    /// The private server takes no more than this, and drops nothing to make room; 0 is no limit.
+    /// Limits the private server's memory, without eviction; 0 is unlimited.
     pub async fn limit_memory(&self, bytes: u64) {
         self.configure("maxmemory-policy", "noeviction").await;
         self.configure("maxmemory", &bytes.to_string()).await;
@@ -64,7 +64,7 @@ impl<const CLUSTER: bool> RedisStreams<CLUSTER> {
         }
     }
 
-    /// A URL for each node.
+    /// Returns a URL for each node.
     fn nodes(&self) -> impl Iterator<Item = String> {
         let nodes = self.url.strip_prefix("redis://").unwrap();
         nodes.split(',').map(|node| format!("redis://{node}"))
@@ -118,7 +118,7 @@ impl<const CLUSTER: bool> Destination for RedisStreams<CLUSTER> {
         Event { event_type: NO_STREAM.to_owned(), ..event }
     }
 
-    /// A value may have 512 MiB.
+    /// A value may have up to 512 MiB, so there is none.
     fn oversize(&self, _event: Event) -> Option<Event> {
         None
     }

@@ -1,4 +1,4 @@
-//! What the cases are made of.
+//! Building blocks of the cases.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -11,15 +11,15 @@ use super::{Arrived, Destination};
 use crate::eventually;
 use crate::relay::held_event;
 
-/// Far above what a delivery takes.
+/// Far more time than a delivery takes.
 const PLENTY: Duration = Duration::from_secs(30);
 
-/// The name that a destination gives its sink.
+/// Returns the name that a destination gives its sink.
 pub fn settings_name() -> String {
     "under-test".to_owned()
 }
 
-/// Events with ids from `first` on, their keys taken in turns.
+/// Returns events with ids from `first` on, rotating through the keys.
 pub fn events_of_keys(first: i64, count: i64, keys: i64) -> Vec<Event> {
     let event = |id: i64| Event {
         aggregate_id: format!("key-{}", id % keys),
@@ -29,7 +29,7 @@ pub fn events_of_keys(first: i64, count: i64, keys: i64) -> Vec<Event> {
     (first..first + count).map(event).collect()
 }
 
-/// One call with time enough.
+/// Makes one call with enough time.
 pub async fn deliver(sink: &dyn Sink, events: &[Event], keep_order: bool) -> Vec<Outcome> {
     let batch = Batch::new(events, Instant::now() + PLENTY).in_order(keep_order);
     let outcomes = sink.deliver(batch).await;
@@ -37,13 +37,13 @@ pub async fn deliver(sink: &dyn Sink, events: &[Event], keep_order: bool) -> Vec
     outcomes
 }
 
-/// One call with time enough, that delivers everything.
+/// Makes one call with enough time, and asserts that it delivers everything.
 pub async fn deliver_all(sink: &dyn Sink, events: &[Event]) {
     let outcomes = deliver(sink, events, true).await;
     assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Delivered), "{outcomes:?}");
 }
 
-/// Waits until that many different events are there, and answers everything that is.
+/// Waits until this many different events have arrived, and returns everything that has.
 pub(super) async fn arrived(destination: &impl Destination, events: usize) -> Vec<Arrived> {
     let what = format!("{events} different events are at their destination");
     eventually(&what, async || {
@@ -57,7 +57,7 @@ pub(super) fn identities(arrived: &[Arrived]) -> BTreeSet<&str> {
     arrived.iter().map(|message| message.event_id.as_str()).collect()
 }
 
-/// Every event is there, and of each key the first copies ascend.
+/// Asserts that every event has arrived, and that the first copies of each key ascend.
 pub(super) fn assert_complete_and_in_order(events: &[Event], arrived: &[Arrived]) {
     let by_id: HashMap<&str, &Event> =
         events.iter().map(|event| (event.event_id.as_str(), event)).collect();

@@ -1,54 +1,55 @@
-//! The parts of the triggers and statements that depend on the mapping, in the words of either
+//! The parts of the triggers and statements that depend on the mapping, in the SQL dialect of the
 //! database.
 
 use super::{Column, Field, Fitted, Kind};
 use crate::event::limits::MAX_RETRIES_MAX;
 use crate::{Outbox, Status};
 
-/// What the databases say differently.
+/// The differences between the databases.
 pub(crate) trait Dialect {
-    /// The database's clock, in the outbox's tables.
+    /// The current time, as the outbox's tables store it.
     const NOW: &'static str;
-    /// A name in quotes.
+    /// Quotes a name.
     fn quoted(&self, name: &str) -> String;
-    /// A value of the adopted table as text.
+    /// Converts a value of the adopted table to text.
     fn as_text(&self, value: &str, column: &Column) -> String;
-    /// Headers as a JSON object. What is none must not refuse the writer's insert.
+    /// Converts headers to a JSON object. An invalid value must not make the application's insert
+    /// fail.
     fn as_headers(&self, value: &str, outbox: &Outbox) -> String;
-    /// A time of the adopted table as the outbox keeps it.
+    /// Converts a time of the adopted table to the outbox's representation.
     fn as_utc(&self, value: &str, column: &Column) -> String;
-    /// A time of the outbox as the adopted table keeps it.
+    /// Converts a time of the outbox to the adopted table's representation.
     fn as_local(&self, value: &str, column: &Column) -> String;
-    /// A text to be compared with a request id of the outbox.
+    /// Converts a text so that it can be compared with a request id of the outbox.
     fn as_key(&self, value: &str) -> String;
-    /// A value, cut to what the column takes.
+    /// Cuts a value to the length of the column.
     fn cut(&self, value: &str, column: &Column) -> String;
-    /// A value for a column that is known to be large enough.
+    /// Converts a value for a column that is known to be large enough.
     fn whole(&self, value: &str, column: &Column) -> String;
-    /// Whether a flag is not set.
+    /// Tests whether a flag is not set.
     fn unset(&self, value: &str) -> String;
-    /// The identity of a row with this integer id.
+    /// Returns the event id of a row with this integer id.
     fn identity(&self, id: &str, prefix: &str) -> String;
-    /// The integer id of the row with this identity.
+    /// Returns the integer id of the row with this event id.
     fn id_of(&self, identity: &str) -> String;
-    /// The identity of a row with this UUID.
+    /// Returns the event id of a row with this UUID.
     fn uuid_identity(&self, id: &str) -> String;
-    /// The UUID of the row with this identity.
+    /// Returns the UUID of the row with this event id.
     fn uuid_of(&self, identity: &str, column: &Column) -> String;
-    /// Whether two values differ, NULL being a value.
+    /// Tests whether two values differ, where NULL counts as a value.
     fn differ(&self, one: &str, other: &str) -> String;
 }
 
-/// A fitted mapping in the words of a database.
+/// A fitted mapping in the SQL dialect of a database.
 pub(crate) struct Clauses<'a, D> {
     pub(crate) fitted: &'a Fitted<'a>,
     pub(crate) outbox: &'a Outbox,
-    /// The first part of identities that come from integer ids.
+    /// Prefix of event ids that are made from integer ids.
     pub(crate) prefix: String,
     pub(crate) dialect: D,
 }
 
-/// Columns and what is put into each.
+/// Column names, each with the value that is assigned to it.
 pub(crate) type Assignments = Vec<(String, String)>;
 
 impl<D: Dialect> Clauses<'_, D> {
@@ -56,7 +57,7 @@ impl<D: Dialect> Clauses<'_, D> {
         self.dialect.quoted(&self.fitted.columns[&Field::Id].name)
     }
 
-    /// The identity of a row of the adopted table, whose id is `id`.
+    /// Returns the event id of a row of the adopted table with this `id`.
     pub(crate) fn identity(&self, id: &str) -> String {
         match self.fitted.has_uuid() {
             true => self.dialect.uuid_identity(id),
@@ -64,12 +65,12 @@ impl<D: Dialect> Clauses<'_, D> {
         }
     }
 
-    /// The id of the adopted row of `event_id`.
+    /// Returns the id of the adopted row of `event_id`.
     pub(crate) fn row_of(&self, event_id: &str) -> String {
         self.id_for(event_id, &self.fitted.columns[&Field::Id])
     }
 
-    /// The same, as a column of theirs keeps it.
+    /// Like [`row_of`](Self::row_of), in the type of the given column of the adopted tables.
     pub(super) fn id_for(&self, event_id: &str, column: &Column) -> String {
         match self.fitted.has_uuid() {
             true => self.dialect.uuid_of(event_id, column),
@@ -77,7 +78,7 @@ impl<D: Dialect> Clauses<'_, D> {
         }
     }
 
-    /// Pattern of the identities that come from the adopted table.
+    /// Returns the LIKE pattern of the event ids that come from the adopted table.
     pub(crate) fn identities(&self) -> String {
         match self.fitted.has_uuid() {
             true => "%".to_owned(),
@@ -85,7 +86,8 @@ impl<D: Dialect> Clauses<'_, D> {
         }
     }
 
-    /// Whether a row (`NEW.` or another name) is to be delivered, if its state is one of these.
+    /// Tests whether a row (`NEW.` or another name) is to be delivered, if its state is one of
+    /// these.
     pub(crate) fn due(&self, row: &str, states: &[Status]) -> String {
         let mut conditions = Vec::new();
         if let Some(column) = self.fitted.columns.get(&Field::Status) {
@@ -101,7 +103,7 @@ impl<D: Dialect> Clauses<'_, D> {
         if conditions.is_empty() { "TRUE".to_owned() } else { conditions.join(" AND ") }
     }
 
-    /// Whether a row of the adopted table was delivered and kept.
+    /// Tests whether a row of the adopted table was delivered and kept.
     pub(crate) fn delivered(&self, row: &str) -> String {
         let columns = &self.fitted.columns;
         match (columns.get(&Field::Status), columns.get(&Field::Processed)) {
@@ -117,7 +119,7 @@ impl<D: Dialect> Clauses<'_, D> {
         }
     }
 
-    /// What an event takes from a row of the adopted table.
+    /// Returns the columns of an event that are taken from a row of the adopted table.
     pub(crate) fn event(&self, row: &str) -> Assignments {
         let d = &self.dialect;
         let mut event =
@@ -152,7 +154,8 @@ impl<D: Dialect> Clauses<'_, D> {
             event.push(("max_retries".to_owned(), allowed));
         }
         if let Some(column) = self.fitted.columns.get(&Field::NextRetryAt) {
-            // Due already means fresh, which is what claims take first.
+            // NULL means fresh, and claims take fresh rows first, so a time that has passed becomes
+            // NULL.
             let at = self.time(row, column);
             event.push((
                 "next_retry_at".to_owned(),
@@ -169,7 +172,7 @@ impl<D: Dialect> Clauses<'_, D> {
         event
     }
 
-    /// What changes in the adopted row when the event (`NEW.`) changes.
+    /// Returns the changes of the adopted row when the event (`NEW.`) changes.
     pub(crate) fn state(&self) -> Assignments {
         let mut set = Vec::new();
         if let Some(column) = self.fitted.columns.get(&Field::Status) {
@@ -195,7 +198,7 @@ impl<D: Dialect> Clauses<'_, D> {
         self.touched(set)
     }
 
-    /// Whether one of the columns that the adopted table shows has changed.
+    /// Tests whether a column has changed that the adopted table shows.
     pub(crate) fn changed(&self) -> String {
         let shown = [
             (Field::Status, "status"),
@@ -212,7 +215,7 @@ impl<D: Dialect> Clauses<'_, D> {
         differ.join(" OR ")
     }
 
-    /// What marks the adopted row as delivered.
+    /// Returns the changes that mark the adopted row as delivered.
     pub(crate) fn delivery(&self) -> Assignments {
         let mut set = self.marked(Status::Completed);
         if let Some(column) = self.fitted.columns.get(&Field::Processed) {
@@ -227,7 +230,8 @@ impl<D: Dialect> Clauses<'_, D> {
         self.touched(set)
     }
 
-    /// What the destination answered, as a whole or not at all: half of it may look like another one.
+    /// Returns the destination's answer, complete or not at all: a cut answer may look like another
+    /// one.
     fn answer(&self, column: &Column) -> String {
         let mut holds = Vec::new();
         if let Some(bytes) = column.chars_max.or(column.bytes_max) {
@@ -246,7 +250,7 @@ impl<D: Dialect> Clauses<'_, D> {
         self.dialect.whole(&value, column)
     }
 
-    /// What marks the adopted row as given up; nothing where it has no state to show it.
+    /// Returns the changes that mark the adopted row as dead; empty if it has no state column.
     pub(crate) fn death(&self) -> Assignments {
         let mut set = self.marked(Status::DeadLetter);
         if set.is_empty() {
@@ -262,7 +266,7 @@ impl<D: Dialect> Clauses<'_, D> {
         self.touched(set)
     }
 
-    /// What puts an adopted row back that was marked as given up.
+    /// Returns the changes that make an adopted row pending again that was marked as dead.
     pub(crate) fn return_to_pending(&self) -> Assignments {
         let mut set = self.marked(Status::Pending);
         if set.is_empty() {
@@ -276,7 +280,7 @@ impl<D: Dialect> Clauses<'_, D> {
         self.touched(set)
     }
 
-    /// The word of the adopted table for a state.
+    /// Returns the adopted table's word for a state.
     pub(crate) fn word(&self, state: Status) -> &str {
         let words = &self.fitted.adoption.states;
         match state {
@@ -288,7 +292,7 @@ impl<D: Dialect> Clauses<'_, D> {
         }
     }
 
-    /// A time of a row, as the outbox keeps times.
+    /// Returns a time of a row in the outbox's representation.
     pub(crate) fn time(&self, row: &str, column: &Column) -> String {
         self.dialect.as_utc(&self.of(row, column), column)
     }
@@ -297,7 +301,7 @@ impl<D: Dialect> Clauses<'_, D> {
         format!("{row}{}", self.dialect.quoted(&column.name))
     }
 
-    /// A field that every event has, from its column or its constant.
+    /// Returns a field that every event has, from its column or its constant.
     fn required(&self, row: &str, field: Field) -> String {
         let constant = self.fitted.adoption.constants.get(&field);
         let constant = format!("'{}'", constant.map_or("", String::as_str));
@@ -306,7 +310,7 @@ impl<D: Dialect> Clauses<'_, D> {
         if column.not_null { value } else { format!("COALESCE({value}, {constant})") }
     }
 
-    /// The state and an end of the work on it.
+    /// Returns the changes that set the state and clear the lock columns.
     fn marked(&self, state: Status) -> Assignments {
         let Some(column) = self.fitted.columns.get(&Field::Status) else { return Vec::new() };
         let mut set = vec![self.put(column, &format!("'{}'", self.word(state)))];
@@ -318,7 +322,7 @@ impl<D: Dialect> Clauses<'_, D> {
         set
     }
 
-    /// With the marks of a change, if anything changes.
+    /// Adds the change time and version to a non-empty list of changes.
     fn touched(&self, mut set: Assignments) -> Assignments {
         if set.is_empty() {
             return set;
@@ -333,7 +337,8 @@ impl<D: Dialect> Clauses<'_, D> {
         set
     }
 
-    /// A value for a column of theirs: cut, on their clock, and never NULL where that is refused.
+    /// Prepares a value for a column of the adopted tables: cut to its length, in its time zone,
+    /// and never NULL if the column is NOT NULL.
     pub(super) fn put(&self, column: &Column, value: &str) -> (String, String) {
         let d = &self.dialect;
         let fallback = match &column.kind {
@@ -351,7 +356,8 @@ impl<D: Dialect> Clauses<'_, D> {
             Kind::LocalTime | Kind::Instant => d.as_local(value, column),
             _ => d.cut(value, column),
         };
-        // Last, when both have the column's own type: PostgreSQL refuses to choose between others.
+        // Last, when both values have the column's own type: PostgreSQL refuses to choose between
+        // other types.
         let value = match column.not_null {
             true => format!("COALESCE({value}, {fallback})"),
             false => value,

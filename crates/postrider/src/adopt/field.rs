@@ -1,62 +1,62 @@
-//! What the columns of an adopted table and of its dead-letter table mean.
+//! Meanings of the columns of an adopted table and of its dead-letter table.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-/// What a column of an adopted table means.
+/// The meaning of a column of an adopted table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Field {
-    /// The primary key: an integer, or a UUID, which then is the event's identity.
+    /// The primary key: an integer, or a UUID, which then is the event id.
     Id,
     /// First half of the ordering key.
     AggregateType,
     /// Second half of the ordering key.
     AggregateId,
-    /// Kind of event.
+    /// Type of the event.
     EventType,
     /// The body.
     Payload,
     /// Headers, a JSON object as JSON or text.
     Headers,
-    /// The id against repeats; must be unique in the adopted table.
+    /// The key that detects repeats; must be unique in the adopted table.
     RequestId,
     /// The hash that is verified before delivery.
     ContentHash,
     /// The state, with the words of [`StateWords`](super::StateWords).
     Status,
-    /// Whether it is delivered, for tables without a state.
+    /// Whether it was delivered, for tables without a state.
     Processed,
-    /// Failed attempts.
+    /// Number of failed attempts.
     RetryCount,
     /// Attempts allowed for this event.
     MaxRetries,
     /// When it is due.
     NextRetryAt,
-    /// What the last attempt said.
+    /// Error of the last attempt.
     LastError,
-    /// Who works on it.
+    /// The relay that works on it.
     LockedBy,
-    /// Since when.
+    /// When the relay claimed it.
     LockedAt,
-    /// Raised at each change.
+    /// Incremented with each change.
     Version,
-    /// When it was written.
+    /// When it was inserted.
     CreatedAt,
     /// When it was changed.
     UpdatedAt,
     /// When it was delivered.
     DeliveredAt,
-    /// What the destination answered.
+    /// The destination's answer.
     Response,
 }
 
-/// What a column of an adopted dead-letter table means.
+/// The meaning of a column of an adopted dead-letter table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LetterField {
-    /// The primary key, an integer that the database gives.
+    /// The primary key, an integer assigned by the database.
     Id,
     /// Id of the row in the adopted table.
     OriginalId,
@@ -64,33 +64,33 @@ pub enum LetterField {
     AggregateType,
     /// Second half of the ordering key.
     AggregateId,
-    /// Kind of event.
+    /// Type of the event.
     EventType,
     /// The body.
     Payload,
     /// Headers.
     Headers,
-    /// The id against repeats.
+    /// The key that detects repeats.
     RequestId,
-    /// Why it was given up: exhausted, rejected, integrity, no_route, expired or crash.
+    /// Reason why it was given up: exhausted, rejected, integrity, no_route, expired or crash.
     Reason,
-    /// What the last attempt said.
+    /// Error of the last attempt.
     ErrorMessage,
-    /// The rest of it.
+    /// Details of the error.
     ErrorDetail,
-    /// Failed attempts.
+    /// Number of failed attempts.
     RetryCount,
     /// When it was given up.
     FailedAt,
-    /// Whether somebody has dealt with it.
+    /// Whether it is resolved.
     Resolved,
-    /// When.
+    /// When it was resolved.
     ResolvedAt,
-    /// Who.
+    /// Who resolved it.
     ResolvedBy,
-    /// What they said about it.
+    /// The operator's note about it.
     ResolutionNote,
-    /// When the row was written.
+    /// When the row was inserted.
     CreatedAt,
     /// When the row was changed.
     UpdatedAt,

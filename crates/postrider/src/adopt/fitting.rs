@@ -1,4 +1,4 @@
-//! A mapping held against the columns that a table has.
+//! Checks a mapping against the columns of a table.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::StoreError;
 use crate::event::limits;
 use crate::store::Result;
 
-/// What a column can hold, as far as it matters here.
+/// The type of a column, as far as it matters here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     Integer,
@@ -15,36 +15,37 @@ pub(crate) enum Kind {
     Text,
     Json,
     Uuid,
-    /// A time without a zone: on the clock that the configuration names.
+    /// A time without a zone, in the time zone of the configuration.
     LocalTime,
     /// A point in time.
     Instant,
-    /// One of these words.
+    /// One of a fixed set of words.
     Words(Vec<String>),
     Other,
 }
 
-/// A column as the database describes it.
+/// A column, as the database describes it.
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     pub(crate) name: String,
     pub(crate) kind: Kind,
-    /// As the database writes it.
+    /// The database's spelling of the type.
     pub(crate) type_name: String,
-    /// Characters that fit, where there is a limit.
+    /// Maximum number of characters, if there is one.
     pub(crate) chars_max: Option<i64>,
-    /// Bytes that fit, where that is the limit. A character has up to four.
+    /// Maximum number of bytes, if that is the limit. A character has up to four.
     pub(crate) bytes_max: Option<i64>,
-    /// Where columns of one database differ in it.
+    /// The character set, if columns of one database can differ in it.
     pub(crate) charset: Option<String>,
     pub(crate) not_null: bool,
     pub(crate) has_default: bool,
-    /// Whether a unique index holds this column alone.
+    /// Whether a unique index covers this column alone.
     pub(crate) unique: bool,
 }
 
 impl Column {
-    /// Whether its character set has all of these, as far as that is known here.
+    /// Returns whether the column's character set has all of these characters, as far as this
+    /// program knows.
     fn has_characters(&self, text: &str) -> bool {
         let last = match self.charset.as_deref() {
             Some("ascii") => '\u{7f}',
@@ -55,13 +56,13 @@ impl Column {
         text.chars().all(|c| c <= last)
     }
 
-    /// Characters that fit in any case.
+    /// Returns the number of characters that fit whatever they are.
     pub(crate) fn safe_chars_max(&self) -> Option<i64> {
         self.chars_max.or(self.bytes_max.map(|bytes| bytes / 4))
     }
 }
 
-/// What a dead letter takes over from a column of the adopted table as it is.
+/// Fields that a dead letter copies unchanged from the adopted table.
 pub(super) const COPIED: [(LetterField, Field); 5] = [
     (LetterField::AggregateType, Field::AggregateType),
     (LetterField::AggregateId, Field::AggregateId),
@@ -70,18 +71,19 @@ pub(super) const COPIED: [(LetterField, Field); 5] = [
     (LetterField::RequestId, Field::RequestId),
 ];
 
-/// A mapping whose columns are there and fit.
+/// A mapping whose columns exist and fit.
 #[derive(Debug)]
 pub(crate) struct Fitted<'a> {
     pub(crate) adoption: &'a Adoption,
     pub(crate) columns: BTreeMap<Field, Column>,
     pub(crate) letters: BTreeMap<LetterField, Column>,
-    /// What works, and somebody should know.
+    /// Findings that do not prevent the adoption but that an operator should know.
     pub(crate) notes: Vec<String>,
 }
 
 impl<'a> Fitted<'a> {
-    /// Compares. `table` and `letters` are the columns that were found; none means no such table.
+    /// Checks a mapping against the columns `table` and `letters` that were found; an empty list
+    /// means that the table does not exist.
     pub(crate) fn new(
         adoption: &'a Adoption,
         table: Vec<Column>,
@@ -195,8 +197,8 @@ impl<'a> Fitted<'a> {
         self.check_payloads(table)
     }
 
-    /// Numbers, words and the like of the dead-letter table: they take what the adopted table gives
-    /// only if it is of their kind there too.
+    /// Checks columns of the dead-letter table that are not text, such as numbers and fixed words:
+    /// they accept the adopted table's values only if they have the same type there.
     fn check_copies(&self, table: &str) -> Result<()> {
         for (field, source) in COPIED {
             let Some(copy) = self.letters.get(&field).filter(|copy| copy.kind != Kind::Text) else {
@@ -231,7 +233,7 @@ impl<'a> Fitted<'a> {
         }
     }
 
-    /// A payload is not cut, and no character of it is replaced.
+    /// Checks that a payload fits the dead-letter table uncut, with all of its characters.
     fn check_payloads(&self, table: &str) -> Result<()> {
         let body = &self.columns[&Field::Payload];
         let Some(copy) = self.letters.get(&LetterField::Payload) else { return Ok(()) };
@@ -248,7 +250,7 @@ impl<'a> Fitted<'a> {
                 copy.name, self.adoption.table,
             ));
         }
-        // The same text has as many bytes in these.
+        // The same text has the same number of bytes in these character sets.
         let alike = own == of_copy || own.is_some_and(|own| own == "ascii" || own == "utf8mb3");
         let fits = match (body.bytes_max, copy.bytes_max) {
             (Some(given), Some(room)) if alike => given <= room,
@@ -267,7 +269,7 @@ impl<'a> Fitted<'a> {
         }
     }
 
-    /// Values that the table takes and an event does not: an insert of one is refused.
+    /// Notes values that the table accepts and an event does not: their insert fails.
     fn note_limits(&mut self) {
         for (field, max) in [
             (Field::AggregateType, limits::AGGREGATE_TYPE_CHARS_MAX),
@@ -292,7 +294,7 @@ fn refuse<T>(message: String) -> Result<T> {
     Err(StoreError::Schema(message))
 }
 
-/// The mapped columns, or which is not there.
+/// Returns the mapped columns, or an error that names the missing one.
 fn found<F: Copy + Ord + std::fmt::Display>(
     table: &str,
     key: &str,
@@ -318,14 +320,14 @@ fn found<F: Copy + Ord + std::fmt::Display>(
     wanted.iter().map(find).collect()
 }
 
-/// What a field needs.
+/// The kind of column that a field needs.
 #[derive(Clone, Copy)]
 enum Wanted {
     Id,
-    /// Anything that reads as text.
+    /// Any type that converts to text.
     Readable,
     Text,
-    /// Words that are checked, or any text.
+    /// A fixed set of words, which is checked, or any text.
     Word,
     Integer,
     Flag,

@@ -1,4 +1,4 @@
-//! As `clauses`, for the dead-letter table that belongs to an adopted table.
+//! Like `clauses`, for the dead-letter table of an adopted table.
 
 use super::clauses::{Assignments, Clauses, Dialect};
 use super::fitting::COPIED;
@@ -7,7 +7,8 @@ use crate::Status;
 use crate::event::limits::{ERROR_DETAIL_CHARS_MAX, ERROR_MESSAGE_CHARS_MAX};
 
 impl<D: Dialect> Clauses<'_, D> {
-    /// What a row of the adopted dead-letter table takes from a dead letter (`NEW.`).
+    /// Returns the columns of the adopted dead-letter table that are filled from a dead letter
+    /// (`NEW.`).
     pub(crate) fn letter(&self) -> Assignments {
         let values = [
             (LetterField::AggregateType, "NEW.aggregate_type"),
@@ -30,14 +31,14 @@ impl<D: Dialect> Clauses<'_, D> {
         ];
         let mut letter = vec![(self.original(), self.original_of("NEW.event_id"))];
         for (field, value) in values {
-            // Two fields may be one column: the key and the request id, the times.
+            // Two fields may share a column: the key and the request id, or the times.
             let column = self.fitted.letters.get(&field);
             let is_copy = COPIED.iter().any(|(copied, _)| *copied == field);
             let put = column.map(|column| match column.kind {
                 Kind::Text if field == LetterField::Payload => {
                     (self.dialect.quoted(&column.name), self.dialect.whole(value, column))
                 }
-                // What was NULL in the row is an empty text in the event.
+                // A NULL in the row became an empty text in the event.
                 ref kind if is_copy && *kind != Kind::Text => {
                     self.put(column, &format!("NULLIF({value}, '')"))
                 }
@@ -48,12 +49,13 @@ impl<D: Dialect> Clauses<'_, D> {
         letter
     }
 
-    /// What shows in the adopted dead-letter table that a dead letter (`NEW.`) was dealt with.
+    /// Returns the changes that mark a dead letter (`NEW.`) as resolved in the adopted dead-letter
+    /// table.
     pub(crate) fn resolution(&self) -> Assignments {
         self.resolved("TRUE", ["NEW.resolved_at", "NEW.resolved_by", "NEW.resolution_note"])
     }
 
-    /// What shows there that it is open again.
+    /// Returns the changes that mark it as unresolved again.
     pub(crate) fn reopening(&self) -> Assignments {
         self.resolved("FALSE", ["NULL", "NULL", "NULL"])
     }
@@ -75,8 +77,9 @@ impl<D: Dialect> Clauses<'_, D> {
         set
     }
 
-    /// What a dead letter takes from a row of the adopted dead-letter table. Its row id is the
-    /// negative of the row's there: no event of the outbox has had it.
+    /// Returns the columns of a dead letter that are filled from a row of the adopted dead-letter
+    /// table. Its `original_id` is the negated id of that row, which no event of the outbox has
+    /// had.
     pub(crate) fn imported_letter(&self, row: &str) -> Assignments {
         let d = &self.dialect;
         let own = |field: LetterField| self.fitted.letters.get(&field);
@@ -112,7 +115,8 @@ impl<D: Dialect> Clauses<'_, D> {
             letter.push(("request_id".to_owned(), d.as_text(&self.of(row, column), column)));
         }
         if let Some(column) = self.fitted.columns.get(&Field::ContentHash) {
-            // Of the row that was given up: a dead letter that is sent again is verified.
+            // The hash of the row that was given up, because a dead letter is verified when it is
+            // retried.
             let hash = format!(
                 "(SELECT {} FROM {} AS a WHERE a.{} = {})",
                 d.as_text(&self.of("a.", column), column),
@@ -148,7 +152,7 @@ impl<D: Dialect> Clauses<'_, D> {
         letter
     }
 
-    /// Whether a row of the adopted dead-letter table is open.
+    /// Tests whether a row of the adopted dead-letter table is unresolved.
     pub(crate) fn unresolved(&self, row: &str) -> String {
         match self.fitted.letters.get(&LetterField::Resolved) {
             Some(column) => self.dialect.unset(&self.of(row, column)),
@@ -156,27 +160,27 @@ impl<D: Dialect> Clauses<'_, D> {
         }
     }
 
-    /// The primary key of the adopted dead-letter table.
+    /// Returns the primary key of the adopted dead-letter table.
     pub(crate) fn letter_id(&self) -> String {
         self.dialect.quoted(&self.fitted.letters[&LetterField::Id].name)
     }
 
-    /// The identity of the event that a row of the adopted dead-letter table is about.
+    /// Returns the event id of a row of the adopted dead-letter table.
     pub(crate) fn letter_identity(&self, row: &str) -> String {
         self.identity(&self.of(row, &self.fitted.letters[&LetterField::OriginalId]))
     }
 
-    /// The column of the adopted dead-letter table that names the row.
+    /// Returns the column of the adopted dead-letter table that refers to the adopted table.
     pub(crate) fn original(&self) -> String {
         self.dialect.quoted(&self.fitted.letters[&LetterField::OriginalId].name)
     }
 
-    /// The row of `event_id`, as the adopted dead-letter table names it.
+    /// Returns the row id of `event_id`, in the type of that column.
     pub(crate) fn original_of(&self, event_id: &str) -> String {
         self.id_for(event_id, &self.fitted.letters[&LetterField::OriginalId])
     }
 
-    /// The id of the row that a letter names, as the adopted table keeps it.
+    /// Returns the row id that a dead letter refers to, in the type of the adopted table.
     fn row_of_letter(&self, letter: &str) -> String {
         let original = self.of(letter, &self.fitted.letters[&LetterField::OriginalId]);
         match self.fitted.has_uuid() {
@@ -185,8 +189,8 @@ impl<D: Dialect> Clauses<'_, D> {
         }
     }
 
-    /// Leaves out rows that were given up, where nothing but their open letter tells: they are
-    /// imported as that letter.
+    /// Excludes rows that were given up, if only their unresolved dead letter shows it: they are
+    /// imported as that dead letter.
     pub(crate) fn without_given_up(&self, row: &str) -> String {
         let Some(letters) = &self.fitted.adoption.dead_letters else { return String::new() };
         if self.fitted.columns.contains_key(&Field::Status) {
@@ -205,8 +209,8 @@ impl<D: Dialect> Clauses<'_, D> {
         )
     }
 
-    /// Leaves out letters of rows that are not given up any more: somebody has sent them again, and
-    /// a table without `resolved` does not tell.
+    /// Excludes dead letters of rows that are no longer given up: they were retried, and a
+    /// dead-letter table without `resolved` does not show it.
     pub(crate) fn without_living(&self, row: &str) -> String {
         let Some(status) = self.fitted.columns.get(&Field::Status) else { return String::new() };
         format!(

@@ -1,8 +1,8 @@
-//! Adopted tables: a table of another program that an outbox serves as it is.
+//! Adopted tables: existing tables of another program that an outbox serves unchanged.
 //!
 //! Triggers in the database keep both in step, so that each change happens in the transaction that
-//! causes it: an insert into the adopted table appends to the outbox, and what becomes of the event
-//! is written back. The relay, the dead letters and the books know nothing of it.
+//! causes it: an insert into the adopted table appends to the outbox, and the state of the event is
+//! written back. The relay, the dead letters and the ledger need no knowledge of it.
 
 mod clauses;
 mod field;
@@ -25,18 +25,18 @@ pub(crate) use statements::{columns_and_values, trigger};
 use crate::Outbox;
 use crate::event::hex;
 
-/// The words of an adopted table for the states of an event.
+/// The adopted table's words for the states of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateWords {
-    /// Waits to be delivered.
+    /// It waits to be delivered.
     pub pending: String,
-    /// A relay works on it.
+    /// A relay is delivering it.
     pub processing: String,
-    /// Will be tried again when due.
+    /// An attempt failed; it is tried again when due.
     pub failed: String,
-    /// Delivered.
+    /// It was delivered.
     pub completed: String,
-    /// Given up.
+    /// It was given up.
     pub dead_letter: String,
 }
 
@@ -55,38 +55,38 @@ impl Default for StateWords {
 /// A dead-letter table that belongs to an adopted table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdoptedLetters {
-    /// Its name.
+    /// Name of the table.
     pub table: String,
-    /// Its columns.
+    /// Columns of the table, by field.
     pub columns: BTreeMap<LetterField, String>,
 }
 
-/// A table of another program that an outbox serves.
+/// A table of another program that is adopted by an outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adoption {
-    /// Its name, in the schema of the outbox.
+    /// Name of the table, in the schema of the outbox.
     pub table: String,
-    /// The clock of its time columns: "UTC", an offset such as "+09:00", or a name on PostgreSQL.
+    /// Time zone of its time columns: "UTC", an offset such as "+09:00", or on PostgreSQL a name.
     pub time_zone: String,
-    /// Its columns.
+    /// Columns of the table, by field.
     pub columns: BTreeMap<Field, String>,
-    /// For rows without a value, or tables without a column: aggregate_type, aggregate_id or
+    /// Values for rows without a value, or tables without a column: aggregate_type, aggregate_id or
     /// event_type.
     pub constants: BTreeMap<Field, String>,
-    /// Its words for the states.
+    /// The table's words for the states.
     pub states: StateWords,
-    /// Its dead-letter table, where there is one.
+    /// Its dead-letter table, if it has one.
     pub dead_letters: Option<AdoptedLetters>,
     /// Whether delivered rows are marked and kept for the retention; otherwise they are deleted.
     pub keep_delivered: bool,
 }
 
-/// Why a mapping cannot be.
+/// The reason why a mapping is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidAdoption(String);
 
-/// Longest name that both databases take.
+/// Maximum length of a name that both databases accept.
 const NAME_CHARS_MAX: usize = 63;
 /// Fields that every event must have, from a column or a constant.
 const REQUIRED: [Field; 4] =
@@ -111,7 +111,7 @@ impl Adoption {
     /// Checks what can be checked without the table.
     ///
     /// # Errors
-    /// With the key, the value and what is allowed.
+    /// Names the key, the value and what is allowed.
     pub fn validate(&self) -> Result<(), InvalidAdoption> {
         let invalid = |message: String| Err(InvalidAdoption(message));
         name("table", &self.table)?;
@@ -159,12 +159,13 @@ impl Adoption {
         self.dead_letters.as_ref().map_or(Ok(()), AdoptedLetters::validate)
     }
 
-    /// Whether a delivered row is marked and stays; without a column to mark it, it is deleted.
+    /// Returns whether a delivered row is marked and kept; without a column to mark it, it is
+    /// deleted.
     pub(crate) fn marks(&self) -> bool {
         self.keep_delivered && (self.has(Field::Status) || self.has(Field::Processed))
     }
 
-    /// The column that tells when a marked row was delivered.
+    /// Returns the column that holds the delivery time of a marked row.
     pub(crate) fn delivered_time(&self) -> Option<Field> {
         [Field::DeliveredAt, Field::UpdatedAt].into_iter().find(|field| self.has(*field))
     }
@@ -192,7 +193,7 @@ impl AdoptedLetters {
 }
 
 impl StateWords {
-    /// Name and word of each state.
+    /// Returns the name and the word of each state.
     pub(crate) fn each(&self) -> [(&'static str, &str); 5] {
         [
             ("pending", &self.pending),
@@ -204,15 +205,15 @@ impl StateWords {
     }
 }
 
-/// A first part for the identities that come from a table's integer ids; a UUID of version 8 holds
-/// it before the id. It is made once per adoption and kept in the database, so that the same row has
-/// the same identity at every import, and rows of another database never have it.
+/// Generates a prefix for the event ids made from a table's integer ids; a UUID of version 8 holds
+/// it before the id. It is generated once per adoption and kept in the database, so that a row has
+/// the same event id at every import, and rows of another database never have it.
 pub(crate) fn new_prefix() -> String {
     as_prefix(&Uuid::new_v4().simple().to_string())
 }
 
-/// The first part that older programs used: of the outbox's name alone, and so the same
-/// in every database.
+/// Returns the prefix that older programs used. It was made from the outbox's name alone, and so
+/// was the same in every database.
 pub(crate) fn prefix_of_name(outbox: &Outbox) -> String {
     as_prefix(&hex(&Sha256::digest(outbox.name())))
 }
@@ -221,7 +222,7 @@ fn as_prefix(digits: &str) -> String {
     format!("{}-{}", &digits[..8], &digits[8..12])
 }
 
-/// A name that is safe to put into SQL, quoted.
+/// Checks that a name is safe to put into SQL, quoted.
 fn name(key: &str, value: &str) -> Result<(), InvalidAdoption> {
     let mut chars = value.chars();
     let first = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
@@ -235,7 +236,7 @@ fn name(key: &str, value: &str) -> Result<(), InvalidAdoption> {
     }
 }
 
-/// A text that is safe to put into SQL between quotes, on both databases.
+/// Checks that a text is safe to put into SQL between quotes, on both databases.
 fn literal(key: &str, value: &str) -> Result<(), InvalidAdoption> {
     let plain = |c: char| !c.is_control() && !matches!(c, '\'' | '\\' | '{' | '}');
     match (1..=100).contains(&value.chars().count()) && value.chars().all(plain) {
@@ -246,7 +247,7 @@ fn literal(key: &str, value: &str) -> Result<(), InvalidAdoption> {
     }
 }
 
-/// Whether a time zone is an offset from UTC.
+/// Returns whether a time zone is an offset from UTC.
 pub(crate) fn is_offset(zone: &str) -> bool {
     let bytes = zone.as_bytes();
     bytes.len() == 6

@@ -1,5 +1,6 @@
-//! What a table demands beyond its columns: engine, checks, unique indexes and foreign keys. One that
-//! an event's life would break is refused before it does: a settle that fails holds up its event.
+//! Rules of a table beyond its columns: engine, checks, unique indexes and foreign keys. A rule
+//! that would fail later in an event's life is refused at adoption, because a settle that fails
+//! holds up its event.
 
 use super::{Field, Fitted, LetterField};
 use crate::StoreError;
@@ -12,7 +13,7 @@ pub(crate) struct Rule {
     pub(crate) columns: Vec<String>,
 }
 
-/// What was found of one table.
+/// The rules found on one table.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     /// The engine, if it has no transactions.
@@ -22,7 +23,7 @@ pub(crate) struct Rules {
 }
 
 impl Fitted<'_> {
-    /// Refuses rules that cannot be kept.
+    /// Refuses rules that cannot be satisfied.
     pub(crate) fn check_rules(&self, table: &Rules, letters: &Rules) -> Result<()> {
         let letters_table = self.adoption.dead_letters.as_ref().map(|letters| &letters.table);
         let tables = [(Some(&self.adoption.table), table), (letters_table, letters)];
@@ -55,18 +56,18 @@ impl Fitted<'_> {
         Ok(())
     }
 
-    /// The name and type of the status column, where there is one.
+    /// Returns the name and type of the status column, if there is one.
     pub(crate) fn status_column(&self) -> Option<(&str, &str)> {
         let status = self.columns.get(&Field::Status)?;
         Some((&status.name, &status.type_name))
     }
 
-    /// The words that the status column will have, each with its key in the configuration.
+    /// Returns the words that the status column will hold, each with its key in the configuration.
     pub(crate) fn status_words(&self) -> Vec<(&'static str, &str)> {
         self.adoption.states.each().to_vec()
     }
 
-    /// Refuses a check that does not let a word of the status column pass.
+    /// Returns the error for a check that does not allow a word in the status column.
     pub(crate) fn refuse_check(&self, check: &str, state: &str, word: &str) -> StoreError {
         StoreError::Schema(format!(
             "table `{}`: the check `{check}` does not allow \"{word}\" in the column of the status; \

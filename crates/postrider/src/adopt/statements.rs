@@ -1,27 +1,27 @@
-//! The statements inside of the triggers, and those of the import. Both databases read them alike.
+//! The statements inside of the triggers, and those of the import. Both databases understand them.
 
 use super::Field;
 use super::clauses::{Assignments, Clauses, Dialect};
 use crate::Status;
 
-/// The triggers that keep an adopted table and its outbox in step, by the end of their names.
+/// The triggers that keep an adopted table and its outbox in step, by the suffix of their names.
 pub(crate) mod trigger {
     /// After an insert into the adopted table.
     pub(crate) const APPEND: &str = "adopt_append";
-    /// After a change of a live event.
+    /// After a live event changes.
     pub(crate) const STATE: &str = "adopt_state";
-    /// After an event left the outbox.
+    /// After an event leaves the outbox.
     pub(crate) const GONE: &str = "adopt_gone";
-    /// After a new dead letter.
+    /// After a new dead letter is inserted.
     pub(crate) const DEAD: &str = "adopt_dead";
-    /// After somebody dealt with a dead letter, or took that back.
+    /// After a dead letter is resolved or reopened.
     pub(crate) const RESOLVED: &str = "adopt_resolved";
-    /// All of them.
+    /// All triggers.
     pub(crate) const ALL: [&str; 5] = [APPEND, STATE, GONE, DEAD, RESOLVED];
 }
 
 impl<D: Dialect> Clauses<'_, D> {
-    /// A template with everything filled in. Every piece is validated or made here.
+    /// Fills in the markers of a template. Every piece was validated or generated here.
     pub(crate) fn fill(&self, template: &str, pieces: &[(&str, String)]) -> String {
         let mut sql = template.replace("{outbox}", self.outbox.table());
         for (marker, piece) in pieces {
@@ -30,12 +30,12 @@ impl<D: Dialect> Clauses<'_, D> {
         sql
     }
 
-    /// Shows the state of an event in its row; nothing where the row has no room for it.
+    /// Updates the row with the state of an event; `None` if the row has no columns for it.
     pub(crate) fn show_state(&self) -> Option<String> {
         self.update(&self.state(), "NEW.event_id", "")
     }
 
-    /// Marks the row of a delivered event, or deletes it.
+    /// Marks the row of a delivered event as delivered, or deletes it.
     pub(crate) fn show_delivery(&self) -> String {
         let marked = self.fitted.adoption.marks();
         let update = marked.then(|| self.update(&self.delivery(), "OLD.event_id", "")).flatten();
@@ -52,10 +52,10 @@ impl<D: Dialect> Clauses<'_, D> {
         format!("INSERT INTO {table} ({columns})\n    VALUES ({values});\n    {marked}")
     }
 
-    /// Shows that a dead letter was dealt with, or is open again. Where it was sent again as it was,
-    /// its row waits again; an edited copy is another event, which the adopted table does not know.
-    /// Without a state, the row of an imported letter is deleted as others are at their death, if it
-    /// looks due: nothing else would tell a later import that it is not.
+    /// Shows that a dead letter was resolved or reopened. If it was retried unchanged, its row is
+    /// pending again; an edited copy is another event, which the adopted table does not know. If
+    /// the table has no state, the row of an imported dead letter that looks due is deleted, like
+    /// others at their death: otherwise a later import could not tell that it is not due.
     pub(crate) fn show_resolution(&self) -> String {
         let mut statements = Vec::new();
         let (resolution, reopening) = (self.resolution(), self.reopening());
@@ -90,7 +90,7 @@ impl<D: Dialect> Clauses<'_, D> {
         let mut show =
             format!("IF NEW.resolved THEN\n    {}\n    END IF;", statements.join("\n    "));
         if let Some(letters) = letters.filter(|_| !reopening.is_empty()) {
-            // The last one: those before it were sent again, which nobody takes back.
+            // Only the last one: earlier ones were retried, which cannot be undone.
             show.push_str(&format!(
                 "\n    IF NOT NEW.resolved THEN\n    UPDATE {table} SET {}\n    WHERE {id} = (SELECT \
                  MAX(l.{id}) FROM {table} AS l WHERE l.{} = {});\n    END IF;",
@@ -104,7 +104,7 @@ impl<D: Dialect> Clauses<'_, D> {
         show
     }
 
-    /// Leaves out rows whose request id is known: their event was in the outbox, and left it.
+    /// Excludes rows whose request id is known: their event was in the outbox, and left it.
     pub(crate) fn without_repeats(&self, row: &str) -> String {
         let Some(column) = self.fitted.columns.get(&Field::RequestId) else { return String::new() };
         format!(
@@ -132,7 +132,7 @@ impl<D: Dialect> Clauses<'_, D> {
     }
 }
 
-/// `a = x, b = y`
+/// Formats `a = x, b = y`.
 fn set_list(set: &Assignments) -> String {
     set.iter()
         .map(|(name, value)| format!("{name} = {value}"))
@@ -140,7 +140,7 @@ fn set_list(set: &Assignments) -> String {
         .join(",\n        ")
 }
 
-/// `a, b` and `x, y`
+/// Formats `a, b` and `x, y`.
 pub(crate) fn columns_and_values(row: &Assignments) -> (String, String) {
     let (names, values): (Vec<&str>, Vec<&str>) =
         row.iter().map(|(name, value)| (name.as_str(), value.as_str())).unzip();

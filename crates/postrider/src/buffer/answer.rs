@@ -1,4 +1,4 @@
-//! Answers of Redis as values.
+//! Converts replies of Redis to values.
 
 use redis::{RedisError, Value};
 
@@ -7,7 +7,7 @@ use super::BufferError;
 /// A field and its value.
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
 
-/// An answer that no script gives. What the server did is not known then.
+/// Returns the error for a reply that no script gives. What the server did is unknown then.
 pub(super) fn strange() -> BufferError {
     BufferError::Unavailable("the answer is not what the command gives".to_owned())
 }
@@ -20,7 +20,7 @@ pub(super) fn integer(value: Value) -> Result<i64, BufferError> {
     }
 }
 
-/// Name and value in turn.
+/// Parses a flat list of alternating names and values.
 pub(super) fn bytes_pairs(value: Value) -> Result<Vec<Pair>, BufferError> {
     let Value::Array(values) = value else { return Err(strange()) };
     let mut values = values.into_iter();
@@ -35,14 +35,14 @@ pub(super) fn bytes_pairs(value: Value) -> Result<Vec<Pair>, BufferError> {
     Ok(pairs)
 }
 
-/// The same, where both are text.
+/// Like [`bytes_pairs`], with both as text.
 pub(super) fn text_pairs(value: Value) -> Result<Vec<(String, String)>, BufferError> {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| strange());
     let pairs = bytes_pairs(value)?.into_iter();
     pairs.map(|(name, value)| Ok((text(name)?, text(value)?))).collect()
 }
 
-/// A text, however the server sends it.
+/// Returns a text, in whichever type the server sends it.
 pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),

@@ -1,39 +1,39 @@
-//! Why a call on a buffer failed, sorted by what the caller can do about it.
+//! Errors of calls on a buffer, grouped by what the caller can do about them.
 
 use redis::RedisError;
 
-/// Why a call on a buffer failed.
+/// The reason why a call on a buffer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BufferError {
-    /// A setting is wrong.
+    /// A setting is invalid.
     #[error("{0}")]
     Settings(String),
     /// The count cannot be added; nothing was sent.
     #[error("{0}")]
     Invalid(String),
-    /// No node could be connected to; nothing was sent.
+    /// No node accepted a connection; nothing was sent.
     #[error("Redis cannot be reached: {0}; check `url`, and that the server runs")]
     Unreached(String),
-    /// No answer. Whether Redis did it is not known: a step of a worker may be repeated, an
+    /// No reply. Whether Redis ran the command is unknown: a worker may repeat its step, but an
     /// increment that is repeated may be counted twice.
     #[error("no answer from Redis: {0}")]
     Unavailable(String),
-    /// Redis refused for now (loading, failing over, out of memory); nothing was done.
+    /// Redis refused temporarily (loading, failing over, out of memory); nothing was done.
     #[error("Redis is not ready: {0}")]
     NotReady(String),
     /// The sum would not fit into 64 bits; nothing was done.
     #[error("the count would overflow: {0}")]
     Overflow(String),
-    /// The batch is on the list, but its key is gone.
+    /// The batch is in the list, but its key is gone.
     #[error("a batch is lost: {0}")]
     Lost(String),
-    /// Redis refused, and will again; nothing was done.
+    /// Redis refused, and would refuse again; nothing was done.
     #[error("Redis refused: {0}")]
     Refused(String),
 }
 
 impl BufferError {
-    /// Whether a worker's step may succeed when it is repeated as it is.
+    /// Returns whether a worker's step may succeed when it is repeated unchanged.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreached(_) | Self::Unavailable(_) | Self::NotReady(_))
     }

@@ -1,20 +1,20 @@
-//! Write-behind buffer: counts that are added up in Redis and saved to the database in batches, each
+//! Write-behind buffer: counts are added up in Redis and saved to the database in batches, each
 //! exactly once.
 //!
-//! Programs add to a hash, with [`Buffer::increment`] or in any language with
-//! `HINCRBY '{buffer:likes}' post-42 1`. A worker (the relay's) moves up to so many fields at a time
-//! into a batch of their own, saves the batch, and deletes it:
+//! Programs add to a hash, with [`Buffer::increment`] or in any language with `HINCRBY
+//! '{buffer:likes}' post-42 1`. A worker (of the relay) moves a limited number of fields at a time
+//! into a batch, saves the batch, and deletes it:
 //!
 //! ```text
 //! {buffer:likes}              the counts
-//! {buffer:likes}:sync:<uuid>  a batch on its way
+//! {buffer:likes}:sync:<uuid>  a batch that is being saved
 //! {buffer:likes}:batches      batch id → entries:owner
-//! {buffer:likes}:book         entries moved, and what became of them
+//! {buffer:likes}:book         ledger: entries moved, and their outcomes
 //! ```
 //!
-//! The hash tag keeps them in one slot of a cluster, so each step is one script. A step whose answer
-//! was lost may be repeated: the batch id tells that it was done. What the database decided about a
-//! batch is in [`store::Batches`](crate::store::Batches); [`Buffer`] is only about Redis.
+//! The hash tag keeps the keys in one slot of a cluster, so each step is one script. A step whose
+//! reply was lost may be repeated: the batch id shows whether it was done. The database's decision
+//! about a batch is in [`store::Batches`](crate::store::Batches); [`Buffer`] is only about Redis.
 
 mod answer;
 mod error;
@@ -44,30 +44,32 @@ const SPLIT: &str = include_str!("lua/split.lua");
 const LOOK: &str = include_str!("lua/look.lua");
 const INCREMENT: &str = include_str!("lua/increment.lua");
 
-/// Counts that one [`Buffer::increment_all`] may carry: a script stops everything else in Redis.
+/// Maximum number of counts in one [`Buffer::increment_all`]: a script blocks all other clients of
+/// Redis.
 pub const INCREMENTS_MAX: usize = 10_000;
 
-/// How a buffer is reached.
+/// The settings of a buffer.
 #[derive(Debug, Clone)]
 pub struct BufferSettings {
     /// Name in configuration, tables and metrics.
     pub name: String,
-    /// `redis://` or, with TLS, `rediss://`. Of a cluster, some of its nodes with commas between.
+    /// `redis://` or, with TLS, `rediss://`. For a cluster, several of its nodes, separated by
+    /// commas.
     pub url: String,
-    /// The hash; absent: `{buffer:<name>}`. It must have a hash tag.
+    /// The hash; `None` is `{buffer:<name>}`. It must have a hash tag.
     pub key: Option<String>,
-    /// Time to connect, and for an answer.
+    /// Timeout of connecting, and of each reply.
     pub timeout: Duration,
-    /// Replicas that must have a moved batch before it is saved; absent: one, where there is one.
+    /// Replicas that must have a moved batch before it is saved; `None` is one if there is one.
     pub wait_replicas: Option<u32>,
-    /// Time to wait for them; below `timeout`.
+    /// Timeout of waiting for them; less than `timeout`.
     pub wait_timeout: Duration,
     /// Time after which Redis drops a batch that was saved but not deleted.
     pub leak_guard: Duration,
 }
 
 impl BufferSettings {
-    /// The defaults: key by name, 5 s, one replica where there is one, leak guard of 1 hour.
+    /// Returns the defaults: key by name, 5 s, one replica if there is one, leak guard of 1 hour.
     pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -81,28 +83,28 @@ impl BufferSettings {
     }
 }
 
-/// A buffer in Redis. A worker should have one of its own: its waits for replicas hold up what else
-/// is sent on the same connection.
+/// A buffer in Redis. A worker should have its own, because its waits for replicas block other
+/// commands on the same connection.
 pub struct Buffer {
     name: String,
     key: String,
     wait_replicas: Option<u32>,
     wait_timeout: Duration,
     leak_guard: Duration,
-    /// Replicas that were found, for the default of `wait_replicas`.
+    /// Number of replicas found, for the default of `wait_replicas`.
     replicas: AtomicU32,
-    /// The server says when its append-only file is on the disk.
+    /// The server can confirm that its append-only file is on disk.
     waits_for_file: AtomicBool,
-    /// Time to wait for the file. It is written every second.
+    /// Timeout of waiting for the file, which the server writes every second.
     file_timeout: Duration,
     server: Server,
 }
 
 impl Buffer {
-    /// Checks the settings; connects to nothing.
+    /// Checks the settings; does not connect.
     ///
     /// # Errors
-    /// [`BufferError::Settings`] names the one that is wrong.
+    /// [`BufferError::Settings`] names the invalid setting.
     pub fn new(settings: BufferSettings) -> Result<Self, BufferError> {
         let name = &settings.name;
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
@@ -127,7 +129,7 @@ impl Buffer {
         }
         Ok(Self {
             server: Server::new(&settings.url, settings.timeout)?,
-            // What the wait for replicas leaves, less a quarter for the answer.
+            // The time left after the wait for replicas, less a quarter for the reply.
             file_timeout: (settings.timeout - settings.wait_timeout) * 3 / 4,
             waits_for_file: AtomicBool::new(false),
             name: settings.name,
@@ -139,27 +141,27 @@ impl Buffer {
         })
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether both name the same hash: two workers would take each other's batches.
+    /// Returns whether both use the same hash: two workers would take each other's batches.
     pub fn is_same_hash(&self, other: &Self) -> bool {
         self.key == other.key && self.server.overlaps(&other.server)
     }
 
-    /// The hash that programs add to.
+    /// Returns the hash that programs add to.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Hosts and ports, without what is secret.
+    /// Returns hosts and ports, without credentials.
     pub fn nodes(&self) -> String {
         self.server.nodes()
     }
 
-    /// Adds to a count, and answers what is now waiting to be saved for this field.
+    /// Adds to a count, and returns the amount that now waits to be saved for this field.
     ///
     /// # Errors
     /// [`BufferError::Invalid`] for an amount below 1 or an empty field. After
@@ -174,7 +176,7 @@ impl Buffer {
     /// Adds to many counts at once: to all of them, or to none.
     ///
     /// # Errors
-    /// As [`Buffer::increment`]; at most [`INCREMENTS_MAX`] at once, and sums below 2⁵².
+    /// The errors of [`Buffer::increment`]. At most [`INCREMENTS_MAX`] counts, and sums below 2⁵².
     pub async fn increment_all(&self, counts: &[(&str, i64)]) -> Result<(), BufferError> {
         if counts.len() > INCREMENTS_MAX {
             return Err(BufferError::Invalid(format!(
@@ -193,11 +195,11 @@ impl Buffer {
         self.server.run_one(command).await.map(drop)
     }
 
-    /// Moves up to `fields_max` fields into the batch `id`, for that owner. An empty buffer is an
-    /// empty batch, of which nothing is kept. May be repeated with the same id.
+    /// Moves up to `fields_max` fields into the batch `id`, for this owner. An empty buffer returns
+    /// an empty batch, which is not stored. May be repeated with the same id.
     ///
     /// # Errors
-    /// As the variants of [`BufferError`] say.
+    /// See the variants of [`BufferError`].
     pub async fn move_batch(
         &self,
         id: Uuid,
@@ -211,10 +213,10 @@ impl Buffer {
         Ok(MovedBatch { id, fields: bytes_pairs(answer)?, confirmed })
     }
 
-    /// Takes a batch over from an owner that is gone. Of one's own batch, reads it again.
+    /// Takes a batch over from an owner that is gone, or reads a batch of the caller's own again.
     ///
     /// # Errors
-    /// As the variants of [`BufferError`] say.
+    /// See the variants of [`BufferError`].
     pub async fn adopt(&self, id: Uuid, from: &str, to: &str) -> Result<Adopted, BufferError> {
         let mut command = script(ADOPT, &[&self.list(), &self.batch(id)]);
         command.arg(id.to_string()).arg(from).arg(to);
@@ -227,10 +229,11 @@ impl Buffer {
         })
     }
 
-    /// Has Redis drop the batch after the leak guard. Only for one that the database has decided.
+    /// Makes Redis drop the batch after the leak guard. Only for a batch that the database has
+    /// decided.
     ///
     /// # Errors
-    /// As the variants of [`BufferError`] say.
+    /// See the variants of [`BufferError`].
     pub async fn expire(&self, id: Uuid) -> Result<(), BufferError> {
         let mut command = redis::cmd("PEXPIRE");
         let guard = u64::try_from(self.leak_guard.as_millis()).unwrap_or(u64::MAX);
@@ -238,22 +241,23 @@ impl Buffer {
         self.server.run_one(command).await.map(drop)
     }
 
-    /// Ends a batch that the database has decided: deletes its key and books its entries. Answers
-    /// how many; 0 if it had ended before.
+    /// Ends a batch that the database has decided: deletes its key and counts its entries in the
+    /// ledger. Returns the number of entries; 0 if it had ended before.
     ///
     /// # Errors
-    /// As the variants of [`BufferError`] say.
+    /// See the variants of [`BufferError`].
     pub async fn finish(&self, id: Uuid, end: BatchEnd) -> Result<u64, BufferError> {
         let mut command = script(FINISH, &[&self.list(), &self.book(), &self.batch(id)]);
         command.arg(id.to_string()).arg(end.as_str());
         count(self.server.run_one(command).await?)
     }
 
-    /// Compensation: adds the counts of a batch that the database has as cancelled to the buffer
-    /// again. Answers how many entries; 0 if it had ended before, or is not this owner's any more.
+    /// Compensation: adds the counts of a batch that is cancelled in the database to the buffer
+    /// again. Returns the number of entries; 0 if it had ended before, or no longer belongs to this
+    /// owner.
     ///
     /// # Errors
-    /// [`BufferError::Overflow`] if counts cannot be added; the batch is as it was.
+    /// [`BufferError::Overflow`] if counts cannot be added; the batch is unchanged.
     pub async fn give_back(&self, id: Uuid, owner: &str) -> Result<u64, BufferError> {
         let keys = [&self.key, &self.list(), &self.book(), &self.batch(id)];
         let mut command = script(GIVE_BACK, &keys);
@@ -261,12 +265,13 @@ impl Buffer {
         count(self.server.run_one(command).await?)
     }
 
-    /// Compensation: turns a batch that the database has as cancelled into two others of the same
-    /// owner, `into`: the first with these fields, the second with the rest. Answers whether enough
-    /// replicas know of it; `None` if the batch had ended before, or is not this owner's any more.
+    /// Compensation: turns a batch that is cancelled in the database into two others of the same
+    /// owner, `into`: the first with these fields, the second with the rest. Returns whether enough
+    /// replicas have them; `None` if the batch had ended before, or no longer belongs to this
+    /// owner.
     ///
     /// # Errors
-    /// As the variants of [`BufferError`] say.
+    /// See the variants of [`BufferError`].
     pub async fn split(
         &self,
         id: Uuid,
@@ -286,10 +291,10 @@ impl Buffer {
         Ok((count(answer)? > 0).then_some(confirmed))
     }
 
-    /// How it is doing.
+    /// Reads the state of the buffer.
     ///
     /// # Errors
-    /// As the variants of [`BufferError`] say.
+    /// See the variants of [`BufferError`].
     pub async fn look(&self) -> Result<BufferLook, BufferError> {
         let command = script(LOOK, &[&self.key, &self.list(), &self.book()]);
         let Value::Array(answer) = self.server.run_one(command).await? else {
@@ -315,7 +320,7 @@ impl Buffer {
     /// Deletes the buffer with everything in it, saved or not.
     ///
     /// # Errors
-    /// As the variants of [`BufferError`] say.
+    /// See the variants of [`BufferError`].
     pub async fn remove(&self) -> Result<(), BufferError> {
         let batches = self.look().await?.batches;
         let mut command = redis::cmd("UNLINK");
@@ -326,9 +331,9 @@ impl Buffer {
         self.server.run_one(command).await.map(drop)
     }
 
-    /// Runs a script and waits, on the same connection, until enough replicas have what it wrote, and
-    /// the server's own file has it on the disk. A move that a crash undoes would leave its counts in
-    /// the hash, and they would be saved again.
+    /// Runs a script and waits, on the same connection, until enough replicas have its writes, and
+    /// the server's own file has them on disk. If a crash undid a move, its counts would be in the
+    /// hash again, and would be saved twice.
     async fn run_and_wait(&self, command: Cmd) -> Result<(Value, bool), BufferError> {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let found = self.replicas.load(Ordering::Relaxed).min(1);
@@ -349,7 +354,8 @@ impl Buffer {
         let mut confirmed = true;
         for answer in answers {
             confirmed &= match answer {
-                // Of the file: this server's, and those of replicas.
+                // The reply of `WAITAOF`: whether this server's file has the writes, and how many
+                // replicas' files do.
                 Value::Array(files) => files.first() == Some(&Value::Int(1)),
                 answer => integer(answer)? >= i64::from(replicas),
             };
@@ -372,7 +378,7 @@ impl Buffer {
 
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The server's URL may carry a password.
+        // The server's URL may contain a password.
         f.debug_struct("Buffer").field("name", &self.name).field("key", &self.key).finish()
     }
 }
@@ -388,8 +394,8 @@ fn check_increment(field: &str, by: i64) -> Result<(), BufferError> {
     Ok(())
 }
 
-/// A script with its keys. Its whole text travels each time: a kilobyte, and a server that restarted
-/// knows it too.
+/// Builds the command for a script with its keys. Sends the whole text each time: it is a kilobyte,
+/// and a server that was restarted does not know the script.
 fn script(text: &str, keys: &[&String]) -> Cmd {
     let mut command = redis::cmd("EVAL");
     command.arg(text).arg(keys.len());
@@ -403,7 +409,8 @@ fn count(value: Value) -> Result<u64, BufferError> {
     u64::try_from(integer(value)?).map_err(|_| answer::strange())
 }
 
-/// What a cluster takes the slot from: between the first `{` and the next `}`, if that is not empty.
+/// Returns the part that a cluster computes the slot from: the text between the first `{` and the
+/// next `}`, if it is not empty.
 fn hash_tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     let (tag, _) = rest.split_once('}')?;

@@ -1,4 +1,4 @@
-//! What was moved out of a buffer, and what became of it.
+//! Batches that were moved out of a buffer, and their outcomes.
 
 use serde::Serialize;
 use uuid::Uuid;
@@ -6,20 +6,20 @@ use uuid::Uuid;
 use super::BufferError;
 use crate::store::BatchEntry;
 
-/// A batch that was moved out of the buffer, as Redis has it.
+/// A batch that was moved out of the buffer, as stored in Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MovedBatch {
-    /// Its identity, for good.
+    /// Its identity, which never changes.
     pub id: Uuid,
     /// Fields and values. Any program can write them, so they may be anything.
     pub fields: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Whether enough replicas have it. Until then it must not be saved: after a fail-over its counts
-    /// would be in the buffer again.
+    /// Whether enough replicas have it. Until then it must not be saved: after a fail-over its
+    /// counts would be in the buffer again.
     pub confirmed: bool,
 }
 
 impl MovedBatch {
-    /// The entries, and the fields that are none: not text, or no integer from 0 on.
+    /// Returns the valid entries, and the invalid fields: not text, or not a non-negative integer.
     pub fn entries(&self) -> (Vec<BatchEntry>, Vec<(&[u8], String)>) {
         let (mut entries, mut unfit) = (Vec::new(), Vec::new());
         for (field, value) in &self.fields {
@@ -46,29 +46,30 @@ fn entry(field: &[u8], value: &[u8]) -> Result<BatchEntry, String> {
     Ok(BatchEntry { field: name.to_owned(), count })
 }
 
-/// What an attempt to take a batch over found.
+/// The result of an attempt to take a batch over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Adopted {
-    /// It is the new owner's.
+    /// It belongs to the new owner.
     Batch(MovedBatch),
-    /// Somebody else has taken it.
+    /// Another worker has taken it.
     Taken,
     /// It has ended.
     Done,
-    /// It is on the list, but its key is gone: dropped by the leak guard, or by Redis.
+    /// It is in the list, but its key is gone: dropped by the leak guard, or by Redis.
     Lost,
 }
 
-/// How a batch ended.
+/// The outcome of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchEnd {
-    /// Saved.
+    /// It was saved.
     Applied,
-    /// Found to be saved before.
+    /// It was found to have been saved before.
     Ignored,
-    /// In the backup file.
+    /// It was written to the backup file.
     Dead,
-    /// Its key was gone before it was saved. Booked as nothing, so that the books show it.
+    /// Its key was gone before it was saved. Not counted as any outcome, so that the ledger shows
+    /// the loss.
     Lost,
 }
 
@@ -83,51 +84,51 @@ impl BatchEnd {
     }
 }
 
-/// A batch on the list.
+/// A batch in the list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ListedBatch {
     /// Its id.
     pub id: Uuid,
-    /// Fields.
+    /// Number of fields.
     pub entries: u64,
-    /// Who works on it: the id of a relay.
+    /// The owner: the id of a relay.
     pub owner: String,
 }
 
-/// Entries by what became of them, as counted in Redis.
+/// The ledger in Redis: entries by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct MovedBook {
-    /// Moved out of the buffer.
+    /// Entries moved out of the buffer.
     pub moved: u64,
-    /// Saved.
+    /// Entries saved.
     pub applied: u64,
-    /// Found to be saved before.
+    /// Entries found to have been saved before.
     pub ignored: u64,
-    /// Added to the buffer again, or passed on to other batches.
+    /// Entries added to the buffer again, or passed on to other batches.
     pub given_back: u64,
-    /// In the backup file.
+    /// Entries written to the backup file.
     pub dead: u64,
 }
 
-/// How a buffer is doing, at one moment.
+/// The state of a buffer at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BufferLook {
-    /// Fields that wait to be moved.
+    /// Number of fields that wait to be moved.
     pub fields: u64,
-    /// Batches on their way.
+    /// Batches that are being saved.
     pub batches: Vec<ListedBatch>,
-    /// The book.
+    /// The ledger.
     pub book: MovedBook,
 }
 
 impl BufferLook {
-    /// Entries of the batches on their way.
+    /// Returns the number of entries in batches that are being saved.
     pub fn waiting(&self) -> u64 {
         self.batches.iter().map(|batch| batch.entries).sum()
     }
 }
 
-/// A line of the list of batches.
+/// Parses a line of the list of batches.
 pub(super) fn listed((id, value): (String, String)) -> Result<ListedBatch, BufferError> {
     let parts = value.split_once(':').and_then(|(n, owner)| Some((n.parse().ok()?, owner)));
     match (id.parse(), parts) {

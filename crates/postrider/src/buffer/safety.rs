@@ -1,4 +1,4 @@
-//! Whether the server keeps what it is given.
+//! Checks whether the server keeps the data that it stores.
 
 use std::sync::atomic::Ordering;
 
@@ -7,20 +7,20 @@ use redis::Value;
 use super::answer::text;
 use super::{Buffer, BufferError};
 
-/// What a look at the server's settings found.
+/// The result of checking the server's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Safety {
-    /// Counts *will* be lost this way.
+    /// Ways in which counts *will* be lost.
     pub dangers: Vec<String>,
-    /// Counts can be lost this way, if few.
+    /// Ways in which a few counts can be lost.
     pub doubts: Vec<String>,
 }
 
 impl Buffer {
-    /// Looks at how the server evicts and persists, and for replicas to wait for.
+    /// Checks the server's eviction and persistence settings, and finds the replicas to wait for.
     ///
     /// # Errors
-    /// If the server cannot be asked.
+    /// If the server does not reply.
     pub async fn check(&self) -> Result<Safety, BufferError> {
         let mut exists = redis::cmd("EXISTS");
         exists.arg(self.key());
@@ -45,7 +45,7 @@ fn fact<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-/// The value of a `CONFIG GET`; `None` where the server does not tell.
+/// Returns the value of a `CONFIG GET`; `None` if the server does not return it.
 fn setting(answer: &Value) -> Option<String> {
     match answer {
         Value::Array(pair) => text(pair.get(1)?),
@@ -54,8 +54,8 @@ fn setting(answer: &Value) -> Option<String> {
     }
 }
 
-/// Whether the server has an append-only file that it writes to the disk by itself, and says when it
-/// has (`WAITAOF`, Redis 7.2).
+/// Returns whether the server has an append-only file that it writes to disk by itself, and can
+/// confirm it (`WAITAOF`, Redis 7.2).
 fn tells_of_file(info: &str, fsync: Option<&str>) -> bool {
     let version = fact(info, "redis_version").unwrap_or_default();
     let mut numbers = version.split('.').map_while(|part| part.parse::<u32>().ok());

@@ -1,9 +1,9 @@
 //! The connection to the node that has the buffer.
 //!
-//! All keys of a buffer are in one slot, so there is one node to talk with at any time, and a cluster
-//! says which. Following it here, instead of with a cluster's client, has a reason: such a client
-//! sends a command again when a connection breaks, and a count that is sent twice is counted twice.
-//! Here a command is repeated only when the server said that it did *not* run it.
+//! All keys of a buffer are in one slot, so one node serves it at any time, and a cluster says
+//! which. This module follows the node itself instead of using a cluster client, because such a
+//! client sends a command again when a connection breaks, and a count that is sent twice is counted
+//! twice. Here a command is repeated only if the server said that it did *not* run it.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,15 +14,16 @@ use tokio::sync::Mutex;
 
 use super::BufferError;
 
-/// Wait before a command that a cluster has no answer to yet (a slot on its way, an election).
+/// Wait before a command is repeated that a cluster cannot serve yet (a slot is moving, an election
+/// runs).
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// A server, or a cluster's node of one slot; connected when first needed.
+/// A server, or the cluster node of one slot; connected on first use.
 pub(super) struct Server {
     scheme: String,
     login: String,
     path: String,
-    /// Hosts and ports of the URL.
+    /// Hosts and ports from the URL.
     seeds: Vec<String>,
     timeout: Duration,
     links: Mutex<Links>,
@@ -30,17 +31,17 @@ pub(super) struct Server {
 
 #[derive(Default)]
 struct Links {
-    /// The node that has the slot, as far as known.
+    /// The node that has the slot, if known.
     home: Option<String>,
     connections: HashMap<String, MultiplexedConnection>,
 }
 
 impl Server {
-    /// Reads the URL; connects to nothing.
+    /// Parses the URL; does not connect.
     pub(super) fn new(url: &str, timeout: Duration) -> Result<Self, BufferError> {
-        // Another library of the same process may have chosen one.
+        // Another library of the same process may have installed a provider already.
         drop(rustls::crypto::ring::default_provider().install_default());
-        // No more than this: the URL may carry a password.
+        // The message must not contain the URL, which may have a password.
         let wrong = || {
             BufferError::Settings(
                 "`url` is none like redis://user:password@host:6379 or, with TLS, rediss://…; of \
@@ -70,12 +71,13 @@ impl Server {
         Ok(server)
     }
 
-    /// Hosts and ports, without what is secret.
+    /// Returns hosts and ports, without credentials.
     pub(super) fn nodes(&self) -> String {
         self.seeds.join(",")
     }
 
-    /// Whether both URLs lead to the same data: a host and port in common, and the same database.
+    /// Returns whether both URLs lead to the same data: a common host and port, and the same
+    /// database.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         let database = |server: &Self| {
             let path = server.path.split('?').next().unwrap_or_default().trim_matches('/');
@@ -90,8 +92,8 @@ impl Server {
             && self.seeds.iter().any(|seed| others.contains(&node(seed)))
     }
 
-    /// Runs commands on the node that has the slot, on one connection, in order. The first must
-    /// have a key; what it answers decides whether they went to the right node.
+    /// Runs commands in order, on one connection, on the node that has the slot. The first must
+    /// have a key; its reply shows whether they went to the right node.
     pub(super) async fn run(&self, commands: &[Cmd]) -> Result<Vec<Value>, BufferError> {
         let until = Instant::now() + self.timeout;
         let mut asked: Option<String> = None;
@@ -134,7 +136,7 @@ impl Server {
                     tokio::time::sleep(TRY_AGAIN_AFTER).await;
                     true
                 }
-                // A master that became a replica; who is the master now, the others know.
+                // A master that became a replica; the other nodes know the new master.
                 Some("READONLY") => {
                     self.forget(&node).await;
                     false
@@ -156,8 +158,8 @@ impl Server {
         }
     }
 
-    /// A connection to that node; without one, to the slot's node as far as known, or to the first
-    /// that answers.
+    /// Returns a connection to this node. Without a node, connects to the known node of the slot,
+    /// or to the first node that replies.
     async fn connected(
         &self,
         node: Option<String>,
@@ -165,7 +167,7 @@ impl Server {
     ) -> Result<(String, MultiplexedConnection), BufferError> {
         let mut links = self.links.lock().await;
         let candidates: Vec<String> = match node.or_else(|| links.home.clone()) {
-            // If it does not answer, the others may know better.
+            // If it does not reply, the others may know the right one.
             Some(node) => std::iter::once(node).chain(self.seeds.iter().cloned()).collect(),
             None => self.seeds.clone(),
         };
@@ -200,7 +202,7 @@ impl Server {
         Client::open(format!("{}://{}{node}{}", self.scheme, self.login, self.path))
     }
 
-    /// Nobody knows whether the server ran the commands.
+    /// Returns the error for a lost connection: whether the server ran the commands is unknown.
     async fn lost(&self, node: &str, error: String) -> BufferError {
         self.forget(node).await;
         BufferError::Unavailable(format!("{node}: {error}"))
@@ -213,7 +215,7 @@ impl Server {
     }
 }
 
-/// The node that an answer names; without a host it is the one that answered.
+/// Returns the node that a redirect names; without a host it is the host that replied.
 fn redirected(error: &RedisError, from: &str) -> Option<String> {
     let (node, _) = error.redirect_node()?;
     let host = from.rsplit_once(':').map_or(from, |(host, _)| host);

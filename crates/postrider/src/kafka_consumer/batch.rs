@@ -1,4 +1,4 @@
-//! One batch: in one transaction, or message by message when that fails.
+//! Processes one batch: in one transaction, or message by message if that fails.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::{DeadMessage, Incoming, ReceiveError, StoreError, Transience, transie
 /// Waits between repeats of a transaction: the first, and the longest.
 const REPEAT_WAIT: Duration = Duration::from_millis(50);
 const REPEAT_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Deadlocks and lock waits of a handler that has one message alone, before they count as the
-/// message's own fault.
+/// Number of deadlocks and lock waits of a handler with a single message, after which the message
+/// is considered the cause.
 const BUSY_MAX: u32 = 10;
 
-/// What became of a batch.
+/// The outcomes of the messages of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Handled {
     applied: usize,
@@ -24,26 +24,26 @@ pub(super) struct Handled {
     dead: usize,
 }
 
-/// Where a transaction failed.
+/// The part of a transaction that failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    /// Around the handler: no message is at fault, whatever the database said. A table that is
-    /// missing, a right, a full disk: it is waited for.
+    /// Outside of the handler: no message is the cause, whatever the error. The consumer waits
+    /// until a missing table, a missing grant or a full disk is fixed.
     #[error("{0}")]
     Around(sqlx::Error),
-    /// In the handler, or at the commit of what it did; or the inbox takes no such identity.
+    /// In the handler, or at the commit of its changes; or the inbox refuses the event id.
     #[error("{0}")]
     Handling(HandleError),
 }
 
 impl Failure {
-    /// Whether the database was busy with what the handler wanted.
+    /// Returns whether the database was busy with the rows that the handler needs.
     fn is_busy(&self) -> bool {
         matches!(self, Self::Handling(HandleError::Database(error))
             if transience(error) == Transience::Busy)
     }
 
-    /// Whether a message may be at fault; otherwise there is a point in doing the same again.
+    /// Returns whether a message may be the cause. If not, the same transaction can be repeated.
     fn blames_a_message(&self) -> bool {
         match self {
             Self::Around(_) => false,
@@ -69,7 +69,7 @@ fn blames_a_message(error: &HandleError) -> bool {
 }
 
 impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
-    /// Ends when the database has decided about each message.
+    /// Processes a batch. Returns once the database has decided about each message.
     pub(super) async fn handle_batch(&self, messages: &[KafkaMessage]) -> Handled {
         let mut wait = REPEAT_WAIT;
         loop {
@@ -92,7 +92,7 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
         handled
     }
 
-    /// Inbox and effect: both are committed, or neither is.
+    /// Commits inbox and effects together, or neither.
     async fn in_one_transaction(&self, messages: &[KafkaMessage]) -> Result<Handled, Failure> {
         let events: Vec<Incoming> = messages.iter().map(|message| message.event.clone()).collect();
         let mut tx = self.pool.begin().await.map_err(Failure::Around)?;
@@ -106,13 +106,14 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
         if !fresh.is_empty() {
             self.call_handler(&mut tx, &fresh).await.map_err(Failure::Handling)?;
         }
-        // Constraints may be checked only now.
+        // Deferred constraints are checked only now.
         tx.commit().await.map_err(|error| Failure::Handling(error.into()))?;
         let ignored = messages.len() - fresh.len();
         Ok(Handled { applied: fresh.len(), ignored, dead: 0 })
     }
 
-    /// A handler that panics has met a message that it cannot handle; the process lives on.
+    /// Calls the handler. A panic counts as a message that cannot be processed, and does not end
+    /// the process.
     async fn call_handler(
         &self,
         tx: &mut sqlx::Transaction<'static, P::Db>,
@@ -131,8 +132,9 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
         }
     }
 
-    /// A handler that passes over an error may leave a transaction that the database has undone
-    /// already, and whose COMMIT would say that all is well: the messages would be lost.
+    /// Checks that the transaction is still open. A handler that ignores an error may leave a
+    /// transaction that the database has already rolled back, and whose COMMIT would appear to
+    /// succeed: the messages would be lost.
     async fn check_transaction(
         &self,
         tx: &mut sqlx::Transaction<'static, P::Db>,
@@ -149,8 +151,7 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
         }
     }
 
-    /// Repeated until the message is handled or the database has it as a dead letter: it is never
-    /// passed over.
+    /// Repeats a message until it is processed or stored as a dead letter: it is never skipped.
     async fn handle_alone(&self, message: &KafkaMessage) -> Handled {
         let (mut wait, mut busy) = (REPEAT_WAIT, 0);
         loop {
@@ -164,7 +165,7 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
                 false => error,
                 true => match self.bury(message, &error.to_string()).await {
                     Ok(buried) => return buried,
-                    // Whatever kept it from being buried may have kept it from being handled.
+                    // The same cause may have failed both the processing and the dead letter.
                     Err(failure) => failure,
                 },
             };
@@ -186,10 +187,11 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
         Ok(Handled { dead: 1, ..Handled::default() })
     }
 
-    /// Answers whether it is a dead letter now; a message that was received before is none.
+    /// Stores a message as a dead letter. Returns `false` if it was received before.
     async fn try_to_bury(&self, message: &KafkaMessage, error: &str) -> Result<bool, Failure> {
         let source = message.source();
-        // An identity that no inbox takes is replaced by the message's place.
+        // An identity that no inbox accepts is replaced by the message's topic, partition and
+        // offset.
         let by_place = Incoming { event_id: message.identity_by_place(), created_at: None };
         let event = match crate::inbox::identities(std::slice::from_ref(&message.event)) {
             Ok(_) => &message.event,
@@ -209,7 +211,7 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
         Ok(answer.is_new())
     }
 
-    /// Dead letters that an operator wants handled again, one after the other.
+    /// Processes dead letters that an operator asked to retry, one after the other.
     pub(super) async fn handle_asked_letters(&self, stop: &watch::Receiver<bool>) {
         while !stopped(stop) {
             match self.handle_asked_letter().await {
@@ -223,7 +225,8 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
         }
     }
 
-    /// Effect, inbox and letter in one transaction. Answers whether there was one.
+    /// Commits effect, inbox and dead letter in one transaction. Returns whether there was a dead
+    /// letter to retry.
     async fn handle_asked_letter(&self) -> Result<bool, StoreError> {
         let mut tx = self.pool.begin().await?;
         let Some(letter) = P::asked_letter(&mut tx, self.inbox.consumer()).await? else {

@@ -1,4 +1,4 @@
-//! A message, read.
+//! Messages parsed from Kafka.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,20 @@ use crate::event::hex;
 use crate::inbox::IDENTITY_CHARS_MAX;
 use crate::store::InboxLetter;
 
-/// The identity that Postrider's relay sends with each message.
+/// The header with the event id that Postrider's relay sends with each message.
 const EVENT_ID: &str = "postrider-event-id";
 const EVENT_TYPE: &str = "postrider-event-type";
-/// When the event was appended, in a CloudEvent.
+/// The header of a CloudEvent with the time when the event was appended.
 const CREATED_AT: &str = "ce_time";
 
 /// A message from a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KafkaMessage {
-    /// Identity and age of the event. A message without the header `postrider-event-id` is known by
-    /// its place, `topic/partition@offset`: a repeat of the producer is then another event. Where that
-    /// is too long for an inbox, a fingerprint of the topic stands for the beginning of its name. Of a
-    /// header that is not UTF-8, the identity is `sha256:` and the hash of its bytes.
+    /// Identity and age of the event. A message without the header `postrider-event-id` is
+    /// identified by its position, `topic/partition@offset`: a repeat by the producer is then
+    /// another event. If that is too long for an inbox, a fingerprint of the topic replaces the
+    /// beginning of its name. For a header that is not UTF-8, the identity is `sha256:` and the
+    /// hash of its bytes.
     pub event: Incoming,
     /// Topic.
     pub topic: String,
@@ -32,9 +33,9 @@ pub struct KafkaMessage {
     pub partition: i32,
     /// Offset in the partition.
     pub offset: i64,
-    /// Key; of Postrider's relay, the ordering key.
+    /// Key; Postrider's relay sends the ordering key.
     pub key: Option<Vec<u8>>,
-    /// Headers. Of a name that occurs twice, the last one.
+    /// Headers. If a name occurs twice, the last one.
     pub headers: BTreeMap<String, String>,
     /// Body.
     pub payload: Vec<u8>,
@@ -65,7 +66,7 @@ impl KafkaMessage {
         }
     }
 
-    /// The message of a dead letter.
+    /// Restores the message of a dead letter.
     pub(super) fn of_letter(letter: &InboxLetter) -> Self {
         let (topic, rest) = letter.source.rsplit_once('/').unwrap_or((&letter.source, ""));
         let (partition, offset) = rest.split_once('@').unwrap_or_default();
@@ -83,17 +84,17 @@ impl KafkaMessage {
         }
     }
 
-    /// What happened, where the message says so.
+    /// Returns the event type, if the message states it.
     pub fn event_type(&self) -> Option<&str> {
         self.headers.get(EVENT_TYPE).map(String::as_str)
     }
 
-    /// Where it came from: `topic/partition@offset`.
+    /// Returns the origin: `topic/partition@offset`.
     pub fn source(&self) -> String {
         place(&self.topic, self.partition, self.offset)
     }
 
-    /// The identity of a message that brings none that can be used.
+    /// Returns the identity of a message that does not bring a usable one.
     pub(super) fn identity_by_place(&self) -> String {
         identity_of(&self.topic, self.partition, self.offset)
     }
@@ -103,8 +104,8 @@ fn place(topic: &str, partition: i32, offset: i64) -> String {
     format!("{topic}/{partition}@{offset}")
 }
 
-/// A place that an inbox takes. Topics have up to 249 characters, and of two long ones the end may be
-/// the same: then the fingerprint tells them apart, or the second would be taken for a repeat.
+/// Returns a position that fits an inbox. Topics have up to 249 characters, and two long ones may
+/// have the same end: the fingerprint distinguishes them, or the second would count as a repeat.
 fn identity_of(topic: &str, partition: i32, offset: i64) -> String {
     let place = place(topic, partition, offset);
     let length = place.chars().count();
@@ -117,8 +118,9 @@ fn identity_of(topic: &str, partition: i32, offset: i64) -> String {
     format!("{fingerprint}~{end}")
 }
 
-/// Bytes that are not text are different events if they differ. Read as text with replacement
-/// characters, they would be one event, and all but the first be ignored as repeats.
+/// Returns the identity for a header's bytes. Bytes that are not text are different events if they
+/// differ. Decoded with replacement characters, they would be one event, and all but the first
+/// would be ignored as repeats.
 fn identity_of_bytes(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),
@@ -131,7 +133,7 @@ fn created_at(headers: &BTreeMap<String, String>) -> Option<DateTime<Utc>> {
     Some(time.with_timezone(&Utc))
 }
 
-/// The offset after the last message of each partition that is still assigned.
+/// Returns the offset after the last message of each partition that is still assigned.
 pub(super) fn offsets_after(
     messages: &[KafkaMessage],
     assigned: &TopicPartitionList,
@@ -143,7 +145,7 @@ pub(super) fn offsets_after(
     let mut offsets = TopicPartitionList::new();
     for ((topic, partition), offset) in next {
         if assigned.find_partition(topic, partition).is_some() {
-            // Fails for offsets that no partition has.
+            // Fails only for offsets that no partition has.
             drop(offsets.add_partition_offset(topic, partition, Offset::Offset(offset)));
         }
     }
@@ -233,7 +235,7 @@ mod tests {
         .boxed()
     }
 
-    /// Headers by name, several of one name among them, with and without a value.
+    /// Generates headers with repeated names, with and without values.
     fn headers() -> impl Strategy<Value = Vec<(String, Option<Vec<u8>>)>> {
         let name = "postrider-event-id|postrider-event-type|ce_time|[a-z]{1,3}";
         vec((name, option::weighted(0.9, bytes())), 0..5)
@@ -261,8 +263,8 @@ mod tests {
     }
 
     proptest! {
-        /// A message of any bytes is read, and comes out of a dead letter as it was. Its identity is
-        /// one that an inbox takes, or its place is.
+        /// A message of any bytes can be parsed, and is restored unchanged from a dead letter. Its
+        /// identity fits an inbox, or its position does.
         #[test]
         fn fuzz_kafka_messages(
             headers in headers(),
@@ -298,7 +300,7 @@ mod tests {
             prop_assert_eq!(KafkaMessage::of_letter(&stored.read().unwrap()), read);
         }
 
-        /// Two messages with different identities are different events, whatever bytes they are.
+        /// Two messages with different identities are different events, whatever their bytes.
         #[test]
         fn fuzz_kafka_messages_are_told_apart(one in bytes(), other in bytes()) {
             let read = |bytes: &[u8]| {

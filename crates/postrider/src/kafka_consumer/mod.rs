@@ -1,17 +1,17 @@
-//! A consumer of Kafka whose effects happen once.
+//! A Kafka consumer whose effects happen exactly once.
 //!
-//! It pulls up to 500 messages, records them in the inbox and has them handled in one transaction of
-//! the consumer's database, and commits offsets after that. What the broker brings again, after a
-//! crash, a rebalance or a lost commit, is a duplicate to the inbox.
+//! It pulls up to 500 messages, records them in the inbox and processes them in one transaction of
+//! the consumer's database, and then commits the offsets. Messages that the broker sends again,
+//! after a crash, a rebalance or a lost commit, are duplicates to the inbox.
 //!
-//! | what fails | what follows |
+//! | failure | reaction |
 //! |---|---|
-//! | the database is away, or a deadlock | the batch is repeated, with growing waits |
-//! | the inbox: a table or a right is missing | the same; no message is at fault |
-//! | a handler | the batch is rolled back and repeated message by message; the one that fails alone is a dead letter, and the others go on |
-//! | the process, before the database's COMMIT | the messages come again, and are new |
-//! | the process, after it | the messages come again, and are ignored |
-//! | a rebalance | whoever is second with a message waits for the first, and ignores it |
+//! | the database is unavailable, or a deadlock | the batch is repeated, with growing waits |
+//! | the inbox: a table or a grant is missing | the same; no message is the cause |
+//! | a handler | the batch is rolled back and repeated message by message; a message that fails alone becomes a dead letter, and the others continue |
+//! | the process, before the database's COMMIT | the messages are sent again, and are new |
+//! | the process, after it | the messages are sent again, and are ignored |
+//! | a rebalance | the second process with a message waits for the first, and ignores it |
 
 mod batch;
 mod message;
@@ -33,40 +33,41 @@ pub use message::KafkaMessage;
 pub use pool::ConsumerPool;
 pub use rdkafka::error::KafkaError;
 
-/// Wait for a first message, after which other things get their turn.
+/// Maximum wait for a first message, after which other tasks get their turn.
 const PULL_WAIT: Duration = Duration::from_millis(200);
-/// Errors of the client that one pull takes off its queue: an outage makes many of them, and they must
-/// not keep messages waiting.
+/// Maximum number of client errors that one pull takes off its queue: an outage causes many of
+/// them, and they must not delay messages.
 const PULL_ERRORS_MAX: usize = 1_000;
-/// Between two errors of the client in the log; it connects again by itself.
+/// Minimum interval between two client errors in the log; the client reconnects by itself.
 const ERRORS_LOGGED_EVERY: Duration = Duration::from_secs(10);
-/// Between looks for dead letters that an operator wants handled again.
+/// Interval between checks for dead letters that an operator asked to retry.
 const LETTERS_EVERY: Duration = Duration::from_secs(5);
-/// Between clean-ups of the inbox.
+/// Interval between clean-ups of the inbox.
 const UPKEEP_EVERY: Duration = Duration::from_secs(3600);
 /// Rows per statement of the clean-up.
 const UPKEEP_CHUNK: u32 = 5_000;
 
-/// Where messages come from.
+/// The source of the messages.
 #[derive(Debug, Clone)]
 pub struct KafkaConsumerSettings {
-    /// `host:port`, several with commas.
+    /// `host:port`, several separated by commas.
     pub brokers: String,
     /// The consumer group. Its processes share the partitions.
     pub group: String,
-    /// Topics.
+    /// Topics to subscribe to.
     pub topics: Vec<String>,
-    /// Messages per transaction, from 1 on.
+    /// Maximum number of messages per transaction, at least 1.
     pub batch_max: usize,
-    /// Bytes per transaction, from 1 on; one larger message travels alone.
+    /// Maximum number of bytes per transaction, at least 1; a single larger message is processed
+    /// alone.
     pub batch_bytes_max: usize,
-    /// More settings of librdkafka, such as `security.protocol`. Those that the promises hang on
-    /// cannot be replaced.
+    /// Additional settings of librdkafka, such as `security.protocol`. Settings that the delivery
+    /// guarantees depend on cannot be overridden.
     pub client: BTreeMap<String, String>,
 }
 
 impl KafkaConsumerSettings {
-    /// The defaults: 500 messages, 8 MiB.
+    /// Returns the defaults: 500 messages, 8 MiB.
     pub fn new(brokers: impl Into<String>, group: impl Into<String>, topic: &str) -> Self {
         Self {
             brokers: brokers.into(),
@@ -78,7 +79,7 @@ impl KafkaConsumerSettings {
         }
     }
 
-    /// With nothing allowed per transaction, nothing would ever be pulled.
+    /// Refuses limits of 0, with which no message would ever be pulled.
     fn check(&self) -> Result<(), KafkaError> {
         let limits = [("batch_max", self.batch_max), ("batch_bytes_max", self.batch_bytes_max)];
         match limits.into_iter().find(|(_, limit)| *limit == 0) {
@@ -96,7 +97,7 @@ impl KafkaConsumerSettings {
         let mut config = ClientConfig::new();
         config
             .set("auto.offset.reset", "earliest")
-            // The partitions of a process that died wait for so long; librdkafka's own is 45 s.
+            // How long the partitions of a process that died wait; librdkafka's default is 45 s.
             .set("session.timeout.ms", "10000");
         for (name, value) in &self.client {
             config.set(name, value);
@@ -104,23 +105,24 @@ impl KafkaConsumerSettings {
         config
             .set("bootstrap.servers", &self.brokers)
             .set("group.id", &self.group)
-            // An offset is committed after what came before it, and never by a clock.
+            // Offsets are committed only after the messages before them, never by a timer.
             .set("enable.auto.commit", "false")
             .set("enable.auto.offset.store", "false")
             .create()
     }
 }
 
-/// What a consumer does with messages that are new.
+/// Processes messages that are new.
 #[async_trait]
 pub trait Handler<D: sqlx::Database>: Send + Sync {
-    /// Does everything that the messages ask for, in the given transaction and in their order. Called
-    /// again with the same messages after a rollback, so it touches nothing but the transaction. It
-    /// answers with each error that the database gives it: after some there is no transaction any more.
+    /// Makes all changes for the messages, in their order, in the given transaction. It is called
+    /// again with the same messages after a rollback, so it must touch nothing but the transaction.
+    /// It must return every error of the database: after some of them the transaction no longer
+    /// exists.
     ///
     /// # Errors
-    /// [`HandleError::Poison`] for a message that can never be handled;
-    /// [`HandleError::Database`] is judged by what the database said.
+    /// [`HandleError::Poison`] for a message that can never be processed; [`HandleError::Database`]
+    /// is judged by the database's error.
     async fn handle(
         &self,
         transaction: &mut D::Connection,
@@ -128,19 +130,20 @@ pub trait Handler<D: sqlx::Database>: Send + Sync {
     ) -> Result<(), HandleError>;
 }
 
-/// How a handler fails.
+/// The ways in which a handler fails.
 #[derive(Debug, thiserror::Error)]
 pub enum HandleError {
-    /// The database: away or busy is repeated, anything else is the message's fault. So is a
-    /// deadlock or a lock wait that this message alone meets for the tenth time.
+    /// A database error. If the database is unavailable or busy, the batch is repeated; any other
+    /// error is attributed to the message. So is the tenth deadlock or lock wait of a message that
+    /// is processed alone.
     #[error("{0}")]
     Database(#[from] sqlx::Error),
-    /// The message: a dead letter.
+    /// The message cannot be processed; it becomes a dead letter.
     #[error("{0}")]
     Poison(String),
 }
 
-/// Pulls, handles, commits.
+/// Pulls, processes and commits messages.
 pub struct KafkaConsumer<P: ConsumerPool, H> {
     settings: KafkaConsumerSettings,
     client: Arc<BaseConsumer>,
@@ -150,11 +153,12 @@ pub struct KafkaConsumer<P: ConsumerPool, H> {
 }
 
 impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
-    /// Subscribes. The database has the tables of [`migrate`](crate::store::Schema::migrate). What
-    /// this consumer received longer ago than the inbox's [`retention`](Inbox::retention) is forgotten.
+    /// Subscribes to the topics. The database must have the tables of
+    /// [`migrate`](crate::store::Schema::migrate). Identities that this consumer received longer
+    /// ago than the inbox's [`retention`](Inbox::retention) are deleted.
     ///
     /// # Errors
-    /// If a setting is unknown to the client, or nothing could be pulled with it.
+    /// If a setting is unknown to the client, or a limit is 0.
     pub fn new(
         settings: KafkaConsumerSettings,
         pool: P,
@@ -167,11 +171,11 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
         Ok(Self { settings, client: Arc::new(client), pool, inbox, handler })
     }
 
-    /// Consumes until `stop` becomes true, or its sender is gone. The batch that is under way ends
-    /// with it: handled and committed, or not at all.
+    /// Consumes until `stop` becomes true or its sender is dropped. The current batch is then
+    /// either processed and committed, or not at all.
     ///
     /// # Errors
-    /// When the client says that it cannot go on; start another one.
+    /// If the client reports a fatal error; start another consumer.
     pub async fn run(self, mut stop: watch::Receiver<bool>) -> Result<(), KafkaError> {
         let (mut letters_at, mut upkeep_at) = (Instant::now(), Instant::now());
         let (mut logged_at, mut ended) = (None::<Instant>, Ok(()));
@@ -189,7 +193,8 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
             if !messages.is_empty() {
                 let handled = tokio::select! {
                     handled = self.handle_batch(&messages) => handled,
-                    // Dropped in the middle, the transaction rolls back: the messages come again.
+                    // Dropping the future halfway rolls the transaction back: the messages are sent
+                    // again.
                     () = until(&mut stop) => break,
                 };
                 tracing::debug!(consumer = self.inbox.consumer(), ?handled, "batch handled");
@@ -208,18 +213,18 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
         ended
     }
 
-    /// Up to a batch of messages; none if none came for a moment. A thread of its own waits: the
-    /// client's calls block.
+    /// Pulls up to a batch of messages; none if none arrived within a short wait. Waits in a thread
+    /// of its own, because the client's calls block.
     async fn pull(&self) -> (Vec<KafkaMessage>, Option<KafkaError>) {
         let client = Arc::clone(&self.client);
         let (count_max, bytes_max) = (self.settings.batch_max, self.settings.batch_bytes_max);
         let pulled = tokio::task::spawn_blocking(move || pull(&client, count_max, bytes_max)).await;
-        // It cannot panic; a runtime that ends takes this task with it.
+        // The task cannot panic, and a runtime that shuts down cancels this task too.
         pulled.unwrap_or_default()
     }
 
-    /// Tells the broker how far this group is. If that is lost, messages come again and are ignored.
-    /// Partitions that were taken away meanwhile are somebody else's to tell of.
+    /// Commits the offsets of this group to the broker. If that is lost, messages are sent again
+    /// and ignored. Partitions that have been revoked since are left to their new owners.
     fn commit(&self, messages: &[KafkaMessage], mode: CommitMode) {
         let assigned = match self.client.assignment() {
             Ok(assigned) => assigned,
@@ -244,7 +249,7 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
         }
     }
 
-    /// Leaves the group, so that others take the partitions at once. Waits for commits under way.
+    /// Leaves the group, so that others take the partitions at once. Waits for running commits.
     async fn close(self) {
         let client = self.client;
         let closed = tokio::task::spawn_blocking(move || {
@@ -260,11 +265,11 @@ fn stopped(stop: &watch::Receiver<bool>) -> bool {
 }
 
 async fn until(stop: &mut watch::Receiver<bool>) {
-    // An error is a sender that is gone.
+    // An error means that the sender was dropped.
     drop(stop.wait_for(|stop| *stop).await);
 }
 
-/// Waits for a first message, then takes what is there already.
+/// Waits for a first message, then takes those that have arrived already.
 fn pull(
     client: &BaseConsumer,
     count_max: usize,

@@ -1,4 +1,4 @@
-//! The consumer's database: one of the three.
+//! The consumer's database: one of the three that are supported.
 
 use async_trait::async_trait;
 use sqlx::Transaction;
@@ -6,57 +6,58 @@ use sqlx::Transaction;
 use crate::store::{InboxCleaned, InboxLetter, Inboxes, Result};
 use crate::{DeadMessage, Inbox, Incoming, ReceiveError, Received};
 
-/// A pool of connections to the database in which a consumer's effects happen. Implemented by the
+/// A connection pool of the database in which a consumer makes its changes. Implemented for the
 /// pools of sqlx.
 #[async_trait]
 pub trait ConsumerPool: Send + Sync + 'static {
     /// The database.
     type Db: sqlx::Database;
 
-    /// Begins a transaction, in the way that suits an inbox.
+    /// Begins a transaction in the mode that an inbox needs.
     async fn begin(&self) -> Result<Transaction<'static, Self::Db>, sqlx::Error>;
 
-    /// `receive_all` of the store.
+    /// Calls `receive_all` of the store.
     async fn receive_all(
         tx: &mut Transaction<'static, Self::Db>,
         inbox: &Inbox,
         events: &[Incoming],
     ) -> Result<Vec<Received>, ReceiveError>;
 
-    /// Whether the inbox has that identity, as this transaction sees it.
+    /// Returns whether the inbox has this identity, as this transaction sees it.
     async fn is_known(
         tx: &mut Transaction<'static, Self::Db>,
         consumer: &str,
         event_id: &str,
     ) -> Result<bool, sqlx::Error>;
 
-    /// `receive_dead` of the store.
+    /// Calls `receive_dead` of the store.
     async fn receive_dead(
         tx: &mut Transaction<'static, Self::Db>,
         inbox: &Inbox,
         message: &DeadMessage<'_>,
     ) -> Result<Received, ReceiveError>;
 
-    /// The oldest letter that an operator wants handled again and nobody is at, locked.
+    /// Locks and returns the oldest dead letter that an operator asked to retry and that no other
+    /// process is working on.
     async fn asked_letter(
         tx: &mut Transaction<'static, Self::Db>,
         consumer: &str,
     ) -> Result<Option<InboxLetter>>;
 
-    /// The letter's message was handled after all, in this transaction.
+    /// Notes that a dead letter's message was processed after all, in this transaction.
     async fn letter_handled(
         tx: &mut Transaction<'static, Self::Db>,
         letter: &InboxLetter,
     ) -> Result<()>;
 
-    /// The letter's message failed again.
+    /// Notes that a dead letter's message failed again.
     async fn letter_failed(
         tx: &mut Transaction<'static, Self::Db>,
         id: i64,
         error: &str,
     ) -> Result<()>;
 
-    /// Forgets what this inbox no longer needs, and sums up the books.
+    /// Deletes identities that this inbox no longer needs, and sums up its ledger.
     async fn clean_inbox(&self, inbox: &Inbox, chunk: u32) -> Result<InboxCleaned>;
 }
 
@@ -127,7 +128,8 @@ macro_rules! consumer_pool {
 }
 
 consumer_pool!("postgres", postgres, PostgresStore, sqlx::PgPool, sqlx::Postgres, "BEGIN");
-// READ COMMITTED: a repeat would lock the gap before it otherwise, and with it the inserts of others.
+// READ COMMITTED: under REPEATABLE READ a repeat would lock the gap before it, and so block the
+// inserts of others.
 consumer_pool!(
     "mysql",
     mysql,

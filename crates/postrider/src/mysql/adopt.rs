@@ -1,4 +1,4 @@
-//! Adopted tables: what a migration makes, what an import takes.
+//! Adopted tables: their triggers, created by a migration, and the import of their rows.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::store::{
 };
 use crate::{Outbox, OutboxSpec, Status, StoreError};
 
-/// One import at a time. Names of locks are the server's, and short.
+/// One import at a time. Lock names are global to the server, and short.
 const IMPORT_LOCK: &str =
     "SELECT GET_LOCK(CONCAT('postrider_', MD5(CONCAT(DATABASE(), '/adopt'))), 30)";
 
@@ -44,7 +44,7 @@ impl Adopt for MysqlStore {
                 mark_letters(spec, adoption).unwrap_or_default()
             ));
             for made in triggers(&clauses(&fitted, &spec.outbox, prefix)) {
-                // The body has semicolons of its own; these lines are for the command-line client.
+                // The body contains semicolons; these lines are for the command-line client.
                 text.push_str(&format!("\nDELIMITER //\n{}//\nDELIMITER ;\n", made.sql));
             }
             let letters = adoption.dead_letters.as_ref().map(|letters| {
@@ -106,9 +106,9 @@ impl Adopt for MysqlStore {
         import: &AdoptImport<'_>,
     ) -> Result<AdoptStep> {
         let mut connection = self.pool.acquire().await?;
-        // Closing the connection gives back the lock and the variable, whatever happens before.
+        // Closing the connection releases the lock and the variable on every path.
         connection.close_on_drop();
-        // A second import waits here, and then finds what the first has taken.
+        // A second import waits here, and then finds the rows that the first has imported.
         let locked: Option<i64> =
             sqlx::query_scalar(IMPORT_LOCK).fetch_one(&mut *connection).await?;
         if locked != Some(1) {
@@ -192,7 +192,7 @@ impl Adopt for MysqlStore {
 }
 
 impl MysqlStore {
-    /// A statement about rows that are marked as delivered; none where they are not kept.
+    /// Returns a statement about rows that are marked as delivered; `None` if they are not kept.
     async fn on_delivered(
         &self,
         outbox: &Outbox,
@@ -203,7 +203,7 @@ impl MysqlStore {
             return Ok(None);
         };
         let fitted = fit(&mut *self.pool.acquire().await?, adoption).await?;
-        // By the row's own columns: no identity is needed.
+        // The row's own columns are enough: no event id is needed.
         let clauses = clauses(&fitted, outbox, String::new());
         let pieces = [
             ("adopted", adoption.table.clone()),
@@ -215,7 +215,7 @@ impl MysqlStore {
     }
 }
 
-/// The outboxes with an adopted table.
+/// Returns the outboxes with an adopted table.
 fn adopting(outboxes: &[OutboxSpec]) -> impl Iterator<Item = (&OutboxSpec, &Adoption)> {
     outboxes.iter().filter_map(|spec| Some((spec, spec.adoption.as_ref()?)))
 }
@@ -224,7 +224,8 @@ fn clauses<'a>(fitted: &'a Fitted<'a>, outbox: &'a Outbox, prefix: String) -> Cl
     Clauses { fitted, outbox, prefix, dialect: Mysql::new(&fitted.adoption.time_zone) }
 }
 
-/// Makes or renews what keeps an adopted table and its outbox in step. Answers what was done.
+/// Creates or updates the triggers that keep an adopted table and its outbox in step. Returns the
+/// changes made.
 pub(super) async fn set_up(
     connection: &mut MySqlConnection,
     spec: &OutboxSpec,
@@ -233,7 +234,7 @@ pub(super) async fn set_up(
     let fitted = fit(connection, adoption).await?;
     let prefix = prefix(connection, &spec.outbox).await?;
     sqlx::raw_sql(include_str!("sql/adopt_outbox.sql")).execute(&mut *connection).await?;
-    // Before the index, which tells that the outbox is adopted.
+    // Before the index, whose existence shows that the outbox has an adopted table.
     sqlx::raw_sql(AssertSqlSafe(keep_prefix(&spec.outbox, &prefix)))
         .execute(&mut *connection)
         .await?;
@@ -247,13 +248,13 @@ pub(super) async fn set_up(
     }
     let made = triggers(&clauses(&fitted, &spec.outbox, prefix));
     for end in trigger::ALL.into_iter().filter(|end| !made.iter().any(|made| made.end == *end)) {
-        // A mapping that shows less than the one before.
+        // The new mapping writes fewer fields back than the previous one.
         let drop = format!("DROP TRIGGER IF EXISTS `{}_{end}`", spec.outbox.table());
         sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut *connection).await?;
     }
     for made in made {
-        // Touched only where that changes something: it waits for every open transaction on the
-        // table, and all writers wait behind it.
+        // Changed only if necessary: a change waits for every open transaction on the table, and
+        // all writers wait behind it.
         let name = format!("{}_{}", spec.outbox.table(), made.end);
         let known = found(connection, &name, &made.table).await?;
         let is_strict = made.end == trigger::APPEND;
@@ -261,7 +262,7 @@ pub(super) async fn set_up(
             continue;
         }
         if known.is_none() {
-            // It may be on the table that was adopted before.
+            // It may be on the previously adopted table.
             let drop = format!("DROP TRIGGER IF EXISTS `{name}`");
             sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut *connection).await?;
         }
@@ -272,7 +273,7 @@ pub(super) async fn set_up(
     Ok(done)
 }
 
-/// Ends an adoption. Answers what was done, which mostly is nothing.
+/// Ends an adoption. Returns the changes made, usually none.
 pub(super) async fn remove(
     connection: &mut MySqlConnection,
     outbox: &Outbox,
@@ -285,20 +286,20 @@ pub(super) async fn remove(
     Ok(vec![format!("outbox {} serves no table of others any more", outbox.name())])
 }
 
-/// Ends an adoption together with its outbox.
+/// Ends an adoption when its outbox is dropped.
 pub(super) async fn forget(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<()> {
     remove(connection, outbox).await?;
     forget_prefix(connection, outbox).await?;
     forget_letters(connection, outbox).await
 }
 
-/// The body of a trigger and whether it is strict, where it is there.
+/// Returns the body of a trigger and whether it is strict, if it exists.
 async fn found(
     connection: &mut MySqlConnection,
     name: &str,
     table: &str,
 ) -> Result<Option<(String, bool)>> {
-    // By schema and name of the table: a search by those of the trigger opens every table.
+    // Searches by schema and name of the table: a search by those of the trigger opens every table.
     let found: Option<(String, bool)> = sqlx::query_as(
         "SELECT ACTION_STATEMENT, SQL_MODE LIKE '%STRICT%' FROM information_schema.TRIGGERS
          WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = ? AND TRIGGER_NAME = ?",
@@ -310,7 +311,7 @@ async fn found(
     Ok(found.map(|(body, is_strict)| (body.trim().to_owned(), is_strict)))
 }
 
-/// Holds a mapping against the tables as they are.
+/// Checks a mapping against the existing tables.
 async fn fit<'a>(connection: &mut MySqlConnection, adoption: &'a Adoption) -> Result<Fitted<'a>> {
     let zone = adoption.time_zone.as_str();
     let known: bool = match is_offset(zone) {
@@ -346,15 +347,16 @@ struct Made {
 }
 
 impl Made {
-    /// As the server shows it.
+    /// Returns the body as the server shows it.
     fn body(&self) -> &str {
         self.sql.split_once("FOR EACH ROW").map_or("", |(_, body)| body.trim())
     }
 }
 
-/// The triggers, the one that begins it all last: before it, no event has a row to be shown in. Those
-/// that write to tables of others are not strict: a character that a column's character set lacks, or
-/// a number that is too large for it, must not fail a settle. (`CONVERT … USING` would: error 1977.)
+/// Builds the triggers. The one on inserts comes last: before it, no event has a row to be written
+/// back to. Triggers that write to the adopted tables are not strict: a character that a column's
+/// character set lacks, or a number that is too large for it, must not fail a settle. (`CONVERT …
+/// USING` would: error 1977.)
 fn triggers(clauses: &Clauses<'_, Mysql>) -> Vec<Made> {
     let (outbox, adoption) = (clauses.outbox.table(), clauses.fitted.adoption);
     let letters = format!("{outbox}_dlq");

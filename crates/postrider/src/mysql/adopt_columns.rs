@@ -1,4 +1,4 @@
-//! What the columns of an adopted table can hold.
+//! Column types of an adopted table.
 
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
@@ -6,7 +6,7 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 use crate::adopt::{Column, Kind};
 use crate::store::Result;
 
-/// The columns of a table; none: there is no such table.
+/// Returns the columns of a table; empty if the table does not exist.
 pub(super) async fn columns(connection: &mut MySqlConnection, table: &str) -> Result<Vec<Column>> {
     let found = sqlx::query(include_str!("sql/adopt_columns.sql"))
         .bind(table)
@@ -23,7 +23,7 @@ fn column(found: &MySqlRow) -> Result<Column> {
         "tinyint" if type_name.starts_with("tinyint(1)") => Kind::Boolean,
         "bit" if type_name == "bit(1)" => Kind::Boolean,
         "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => Kind::Integer,
-        // JSON is a name for a text with a check.
+        // JSON is an alias for text with a check.
         _ if found.try_get("is_json")? => Kind::Json,
         "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" => Kind::Text,
         "uuid" => Kind::Uuid,
@@ -45,7 +45,7 @@ fn column(found: &MySqlRow) -> Result<Column> {
     })
 }
 
-/// The words of `enum('A','B')`.
+/// Parses the words of `enum('A','B')`.
 fn words(type_name: &str) -> Vec<String> {
     type_name.split('\'').skip(1).step_by(2).map(str::to_owned).collect()
 }

@@ -1,15 +1,15 @@
-//! The words of MariaDB for what an adoption says.
+//! The SQL dialect of MariaDB for adoptions.
 
 use crate::Outbox;
 use crate::adopt::{Column, Dialect, Kind, is_offset};
 
 pub(super) struct Mysql {
-    /// The offset of the adopted table's clock.
+    /// Offset of the adopted table's time zone.
     zone: String,
 }
 
 impl Mysql {
-    /// What comes before every id: an integer, a UUID.
+    /// Values below every id: an integer, a UUID.
     pub(super) const FIRST: [&'static str; 2] =
         ["-9223372036854775808", "00000000-0000-0000-0000-000000000000"];
 
@@ -17,7 +17,8 @@ impl Mysql {
         Self { zone: if is_offset(time_zone) { time_zone } else { "+00:00" }.to_owned() }
     }
 
-    /// A TIMESTAMP is read and written on the clock of the session, whoever's it is.
+    /// Returns the time zone of a column. A TIMESTAMP is read and written in the session's time
+    /// zone.
     fn zone(&self, column: &Column) -> String {
         match column.kind {
             Kind::Instant => "@@session.time_zone".to_owned(),
@@ -36,7 +37,8 @@ impl Dialect for Mysql {
     fn as_text(&self, value: &str, column: &Column) -> String {
         match column.kind {
             Kind::Integer | Kind::Uuid | Kind::Words(_) => format!("CAST({value} AS CHAR)"),
-            // Before it meets a text that its own character set lacks, which would be an error.
+            // Converted first: comparing it with a text that its own character set lacks would be
+            // an error.
             _ if column.charset.as_deref().is_some_and(|charset| charset != "utf8mb4") => {
                 format!("CONVERT({value} USING utf8mb4)")
             }
@@ -45,7 +47,7 @@ impl Dialect for Mysql {
     }
 
     fn as_headers(&self, value: &str, _outbox: &Outbox) -> String {
-        // One inside of the other: JSON_TYPE fails on what is no JSON.
+        // Nested, because JSON_TYPE fails on text that is not JSON.
         format!(
             "IF({value} IS NULL OR TRIM({value}) IN ('', 'null'), NULL, IF(JSON_VALID({value}), \
              IF(JSON_TYPE({value}) = 'OBJECT', {value}, JSON_OBJECT('headers', {value})), \
@@ -109,7 +111,7 @@ impl Dialect for Mysql {
     }
 }
 
-/// As `event_id` is kept, so that its index serves a comparison.
+/// Converts to the type of `event_id`, so that its index is used for a comparison.
 fn ascii(value: &str) -> String {
     format!("CONVERT({value} USING ascii) COLLATE ascii_bin")
 }

@@ -1,4 +1,4 @@
-//! The first part of the identities that come from the integer ids of an adopted table.
+//! The prefix of event ids that are made from the integer ids of an adopted table.
 
 use sqlx::mysql::MySqlConnection;
 
@@ -7,8 +7,8 @@ use crate::Outbox;
 use crate::adopt::{new_prefix, prefix_of_name};
 use crate::store::Result;
 
-/// The first part that the outbox has, or a new one. An adoption by an older program keeps its own:
-/// events with it may be on their way.
+/// Returns the outbox's prefix, or a new one. An adoption by an older program keeps its own,
+/// because events with that prefix may still be in flight.
 pub(super) async fn prefix(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<String> {
     if has_table(connection, "postrider_adopted_ids").await? {
         let known = sqlx::query_scalar("SELECT prefix FROM postrider_adopted_ids WHERE outbox = ?")
@@ -25,7 +25,7 @@ pub(super) async fn prefix(connection: &mut MySqlConnection, outbox: &Outbox) ->
     })
 }
 
-/// Keeps it; the values are validated or made here.
+/// Returns the SQL that stores the prefix; the values were validated or generated here.
 pub(super) fn keep_prefix(outbox: &Outbox, prefix: &str) -> String {
     format!(
         "INSERT INTO postrider_adopted_ids (outbox, prefix) VALUES ('{}', '{prefix}')\n\
@@ -34,7 +34,7 @@ pub(super) fn keep_prefix(outbox: &Outbox, prefix: &str) -> String {
     )
 }
 
-/// Forgets it, together with the outbox.
+/// Deletes the prefix when the outbox is dropped.
 pub(super) async fn forget_prefix(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<()> {
     if has_table(connection, "postrider_adopted_ids").await? {
         sqlx::query("DELETE FROM postrider_adopted_ids WHERE outbox = ?")
@@ -45,7 +45,8 @@ pub(super) async fn forget_prefix(connection: &mut MySqlConnection, outbox: &Out
     Ok(())
 }
 
-/// Whether the outbox serves a table now: it has the index that is made first, and goes last.
+/// Returns whether the outbox has an adopted table: it has the index that is created first and
+/// dropped last.
 pub(super) async fn is_adopted(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<bool> {
     let found: i64 = sqlx::query_scalar(
         "SELECT COUNT(*) FROM information_schema.STATISTICS

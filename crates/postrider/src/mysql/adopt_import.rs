@@ -1,4 +1,4 @@
-//! The import of what an adopted table had before, a window at a time.
+//! The import of the existing rows of an adopted table, one window at a time.
 
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
@@ -8,7 +8,7 @@ use crate::Status;
 use crate::adopt::{Clauses, columns_and_values};
 use crate::store::{AdoptCursor, AdoptStep, Result};
 
-/// Due rows that are not in the outbox yet, of the next `rows_max` by id.
+/// Imports the due rows that are not in the outbox yet, among the next `rows_max` by id.
 pub(super) async fn import_rows(
     connection: &mut MySqlConnection,
     clauses: &Clauses<'_, Mysql>,
@@ -17,7 +17,7 @@ pub(super) async fn import_rows(
 ) -> Result<AdoptStep> {
     let adoption = clauses.fitted.adoption;
     let after = after.unwrap_or(Mysql::FIRST[usize::from(clauses.fitted.has_uuid())]);
-    // A text compared with an integer would be compared as a float.
+    // A text that is compared with an integer would be compared as a float.
     let own = if clauses.fitted.has_uuid() { "?" } else { "CAST(? AS SIGNED)" };
     let place =
         [("adopted", adoption.table.clone()), ("id", clauses.id()), ("own", own.to_owned())];
@@ -33,7 +33,7 @@ pub(super) async fn import_rows(
         return Ok(AdoptStep { seen: 0, taken: 0, next: letters });
     };
     let next = Some(AdoptCursor::Rows(Some(last.clone())));
-    // The relay of the table is gone: what it had in hand is due.
+    // The table's previous relay is gone: the rows that it was processing are due.
     let states = [Status::Pending, Status::Failed, Status::Processing];
     let pieces = [
         &[
@@ -59,7 +59,7 @@ pub(super) async fn import_rows(
     let ids = vec![own; due.len()].join(", ");
     let pieces = [&[("columns", columns), ("values", values), ("ids", ids)], &place[..]].concat();
     let sql = AssertSqlSafe(clauses.fill(include_str!("sql/adopt_import.sql"), &pieces));
-    // As many shapes as there are lengths of the list: not worth remembering.
+    // The statement differs with the number of ids, so it is not kept as a prepared statement.
     let mut insert = sqlx::query(sql).persistent(false);
     for id in &due {
         insert = insert.bind(id);
@@ -68,8 +68,8 @@ pub(super) async fn import_rows(
     Ok(AdoptStep { seen: window.len() as u64, taken, next })
 }
 
-/// Open letters that were there before the adoption. How far that has come is remembered: resolved
-/// letters of the outbox are cleaned up, and would come back.
+/// Imports unresolved dead letters from before the adoption. The progress is stored: resolved dead
+/// letters of the outbox are cleaned up, and a second import would restore them.
 pub(super) async fn import_letters(
     connection: &mut MySqlConnection,
     clauses: &Clauses<'_, Mysql>,
@@ -99,7 +99,7 @@ pub(super) async fn import_letters(
     .bind(rows_max)
     .fetch_all(&mut *connection)
     .await?;
-    // To the end at the end: what was there is known, and what follows are copies.
+    // At the end, skips to the mark: earlier dead letters are known, and later ones are copies.
     let last = ids.last().copied().unwrap_or(until);
     let (columns, values) = columns_and_values(&clauses.imported_letter("f."));
     let pieces = [

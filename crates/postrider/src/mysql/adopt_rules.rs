@@ -1,4 +1,4 @@
-//! What an adopted table demands beyond its columns.
+//! Rules of an adopted table beyond its columns.
 
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
@@ -6,7 +6,7 @@ use sqlx::mysql::MySqlConnection;
 use crate::adopt::{Fitted, Rule, Rules};
 use crate::store::Result;
 
-/// Refuses rules of the tables that cannot be kept.
+/// Refuses rules of the tables that cannot be satisfied.
 pub(super) async fn check_rules(
     connection: &mut MySqlConnection,
     fitted: &Fitted<'_>,
@@ -21,7 +21,7 @@ pub(super) async fn check_rules(
     check_words(connection, fitted).await
 }
 
-/// The engine of a table, if it has no transactions.
+/// Returns the engine of a table, if it has no transactions.
 async fn engine(connection: &mut MySqlConnection, table: &str) -> Result<Option<String>> {
     let found = sqlx::query_scalar(
         "SELECT t.ENGINE FROM information_schema.TABLES AS t
@@ -48,7 +48,7 @@ async fn rules(connection: &mut MySqlConnection, table: &str) -> Result<Rules> {
     Ok(rules)
 }
 
-/// Asks the server whether checks let every word of the status column pass.
+/// Asks the server whether the checks allow every word of the status column.
 async fn check_words(connection: &mut MySqlConnection, fitted: &Fitted<'_>) -> Result<()> {
     let Some((column, _)) = fitted.status_column() else { return Ok(()) };
     let words = fitted.status_words();
@@ -67,7 +67,8 @@ async fn check_words(connection: &mut MySqlConnection, fitted: &Fitted<'_>) -> R
                 .persistent(false)
                 .fetch_one(&mut *connection)
                 .await;
-            // An error: it is about other columns, too, and cannot be judged by the word alone.
+            // An error means that the check also involves other columns, so the word alone does not
+            // decide.
             if allowed.is_ok_and(|allowed| !allowed) {
                 return Err(fitted.refuse_check(&check, state, word));
             }

@@ -1,5 +1,5 @@
-//! Appending in the application's own transaction. Nothing is assumed of its session: not the time
-//! zone, not the isolation level, not the SQL mode.
+//! Appends in the application's own transaction. Works with any time zone, isolation level and SQL
+//! mode of its session.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -12,18 +12,19 @@ use super::error_number;
 use crate::append::insert_order;
 use crate::{AppendError, Appended, NewEvent, Outbox};
 
-/// Rows and bytes of one INSERT; the server takes packets of 16 MiB unless told otherwise.
+/// Maximum number of rows and bytes per INSERT; the server's default packet limit is 16 MiB.
 const INSERT_ROWS_MAX: usize = 500;
 const INSERT_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes of a row beside payload and headers, roughly.
+/// Approximate number of bytes of a row besides payload and headers.
 const ROW_BYTES: usize = 1024;
 /// With `dedupe = "open"`, the first event may leave the outbox between the refusal of its repeat
-/// and the look for its id. Then the repeat is the first; more than once in a row is a fault.
+/// and the lookup of its id. Then the repeat becomes the first; if that happens this often in a
+/// row, it is an error.
 const FREED_MEANWHILE_MAX: usize = 10;
 /// "Duplicate entry … for key …".
 const DUPLICATE_ENTRY: u16 = 1062;
 
-/// Appends one event in the caller's transaction. It is delivered once that commits.
+/// Appends one event in the caller's transaction. It is delivered after the commit.
 ///
 /// # Errors
 /// [`AppendError::Invalid`] before anything is sent; [`AppendError::Database`] otherwise.
@@ -54,11 +55,11 @@ pub async fn append(
     }
 }
 
-/// Appends many events with few statements. Answers in the order given; a `request_id` that occurs
-/// twice in the batch is new once.
+/// Appends many events with few statements. Returns the results in the given order; a `request_id`
+/// that occurs twice in the batch is new once.
 ///
 /// # Errors
-/// As [`append`]; one invalid event refuses the batch before anything is sent.
+/// The errors of [`append`]; one invalid event refuses the batch before anything is sent.
 pub async fn append_all(
     connection: &mut MySqlConnection,
     outbox: &Outbox,
@@ -91,8 +92,8 @@ pub async fn append_all(
         .collect()
 }
 
-/// One statement; where it is refused for a repeat, known events go one by one and the runs between
-/// them together. The order stays, because ids ascend with it.
+/// Inserts a chunk with one statement. If a repeat makes it fail, inserts known events one by one
+/// and the runs between them together. The order is kept, because ids ascend with it.
 async fn append_chunk(
     connection: &mut MySqlConnection,
     outbox: &Outbox,
@@ -118,9 +119,9 @@ async fn append_chunk(
     Ok(())
 }
 
-/// Inserts rows with one statement and learns their ids from the trigger: those of a multi-row
-/// INSERT are not always consecutive, and reading the rows back could come after their delivery.
-/// Answers `false` when a repeated request id undid the statement.
+/// Inserts rows with one statement and gets their ids from the trigger: those of a multi-row INSERT
+/// are not always consecutive, and by the time the rows could be read back they may have been
+/// delivered. Returns `false` if a repeated request id rolled the statement back.
 async fn insert_rows(
     connection: &mut MySqlConnection,
     outbox: &Outbox,
@@ -154,10 +155,10 @@ async fn insert_rows(
     Ok(true)
 }
 
-/// Rows of which the trigger can tell the ids.
+/// Maximum number of rows whose ids the trigger can report.
 pub(super) const TOLD_IDS_MAX: u32 = 900;
 
-/// Runs an insert of many rows; answers how it went and the ids that the trigger told.
+/// Runs an insert of many rows; returns its result and the ids that the trigger reported.
 pub(super) async fn told_ids(
     connection: &mut MySqlConnection,
     insert: MySqlQuery<'_>,
@@ -190,7 +191,7 @@ async fn find_keys(
     Ok(known.into_iter().collect())
 }
 
-/// Cuts a batch into statements of limited size; one large event travels alone.
+/// Splits a batch into statements of limited size; one large event is sent alone.
 fn chunks<'a>(events: &[NewEvent], mut order: &'a [usize]) -> Vec<&'a [usize]> {
     let mut chunks = Vec::new();
     while !order.is_empty() {
@@ -233,7 +234,8 @@ fn new(event: &NewEvent, id: i64) -> Appended {
     Appended::New { id, event_id: event.event_id.to_string() }
 }
 
-/// Whether the trigger refused a repeated request id. The message names the key, in any language.
+/// Returns whether the trigger refused a repeated request id. The message contains the key in any
+/// language.
 fn is_repeat(error: &sqlx::Error, outbox: &Outbox) -> bool {
     let key = format!("{}_keys'", outbox.table());
     error_number(error) == Some(DUPLICATE_ENTRY)
@@ -244,8 +246,8 @@ pub(super) fn signed(id: u64) -> i64 {
     i64::try_from(id).unwrap_or(i64::MAX)
 }
 
-/// A wait or an age, at most a hundred years: a time past the year 9999 would become NULL, and a
-/// `next_retry_at` of NULL is "at once".
+/// Converts a delay or an age to milliseconds, at most a hundred years: a time past the year 9999
+/// would become NULL, and a `next_retry_at` of NULL means "now".
 pub(super) fn millis(duration: Duration) -> i64 {
     const CENTURY_MS: i64 = 100 * 366 * 24 * 3600 * 1000;
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).min(CENTURY_MS)

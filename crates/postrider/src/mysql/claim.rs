@@ -1,4 +1,4 @@
-//! The search of a claim: which rows, locked, and making them the relay's own.
+//! The search of a claim: finds rows, locks them, and takes them for the relay.
 
 use sqlx::mysql::MySqlConnection;
 
@@ -7,11 +7,11 @@ use super::store::decode;
 use crate::store::{Lease, Result, Share};
 use crate::{Event, Outbox};
 
-/// What the search of a claim found.
+/// The rows that the search of a claim found.
 pub(super) struct Candidates {
-    /// Rows that the search saw; it ended at its limit if they are as many.
+    /// Number of rows found; if it equals the limit, there may be more.
     pub(super) seen: u32,
-    /// Ids and bytes of those that are locked now.
+    /// Ids and bytes of the rows that are locked now.
     pub(super) locked: Vec<(i64, i32)>,
 }
 
@@ -20,7 +20,7 @@ impl Candidates {
         Self { seen: u32::try_from(locked.len()).unwrap_or(u32::MAX), locked }
     }
 
-    /// Locks what a plain read found.
+    /// Locks the rows that a plain read found.
     async fn lock(
         connection: &mut MySqlConnection,
         outbox: &Outbox,
@@ -81,7 +81,7 @@ pub(super) async fn lock_fresh(
     Candidates::lock(connection, outbox, found).await
 }
 
-/// Makes locked rows the relay's own and reads them, ids ascending.
+/// Takes locked rows for the relay and reads them, by ascending id.
 pub(super) async fn take(
     connection: &mut MySqlConnection,
     outbox: &Outbox,
@@ -107,7 +107,7 @@ pub(super) async fn take(
     Ok(events)
 }
 
-/// The ids, ascending, that fit into the limit together; the first one in any case.
+/// Returns the ids, ascending, that fit into the limit together; the first one in any case.
 pub(super) fn within(bytes_max: u64, mut candidates: Vec<(i64, i32)>) -> Vec<i64> {
     candidates.sort_unstable();
     let mut total = 0_u64;

@@ -133,7 +133,8 @@ impl Lanes for MysqlStore {
         let (ids, full) = up_to_limit(&weighed(found), limit);
         let rows = self.read_ids(outbox, &ids).await?;
         cursor.saw(rows.last().map(|row| row.event.id), !hidden.is_empty());
-        // Not the last row that was answered: one may have gone between the two statements.
+        // Not the last row that was returned, because that row may have gone between the two
+        // statements.
         cursor.advance(closed_until, ids.last().copied().filter(|_| full));
         Ok(LaneRead { rows, full })
     }
@@ -287,7 +288,7 @@ impl Lanes for MysqlStore {
 }
 
 impl MysqlStore {
-    /// The event in front of each key that has one which was tried and waits.
+    /// Returns the head of each blocked key: the event that was tried and waits.
     async fn heads(
         &self,
         outbox: &Outbox,
@@ -318,7 +319,8 @@ impl MysqlStore {
         Ok(heads)
     }
 
-    /// Counts what waits behind each key in one pass over the table; answers the oldest of those.
+    /// Counts the events that wait behind each key in one pass over the table; returns the oldest
+    /// of them per key.
     async fn count_waiting(
         &self,
         outbox: &Outbox,
@@ -352,7 +354,7 @@ impl MysqlStore {
         blocked.iter_mut().for_each(|blocked| blocked.more = scanned >= rows_max);
         let mut first_ids = HashMap::new();
         for (position, waiting, first_id) in counts {
-            // Counted from 1.
+            // Positions count from 1.
             let position = usize::try_from(position - 1).unwrap_or(usize::MAX);
             if let Some(blocked) = blocked.get_mut(position) {
                 blocked.waiting = waiting;
@@ -372,7 +374,7 @@ fn keys_json(keys: &[Key]) -> String {
     json!(rows).to_string()
 }
 
-/// Ids and bytes as the searches answer them.
+/// Converts ids and bytes from the type in which the searches return them.
 fn weighed(found: Vec<(i64, i32)>) -> Vec<(i64, u64)> {
     found.into_iter().map(|(id, bytes)| (id, u64::try_from(bytes).unwrap_or(0))).collect()
 }
@@ -393,7 +395,7 @@ fn found_lane(row: &MySqlRow, living: &HashSet<String>) -> Result<FoundLane, sql
     })
 }
 
-/// Columns of `decode`, then lane, time until due in ms, busy.
+/// Decodes the columns of `decode`, then lane, time until due in ms, busy.
 fn lane_row(row: &MySqlRow) -> Result<LaneRow, sqlx::Error> {
     let (lane, due_in_ms): (i8, Option<i64>) = (row.try_get(18)?, row.try_get(19)?);
     Ok(LaneRow {

@@ -1,5 +1,5 @@
-//! Named locks: rows of `postrider_locks`. `GET_LOCK` belongs to the session, and would outlive the
-//! transaction in a pool.
+//! Named locks: rows of `postrider_locks`. `GET_LOCK` belongs to the session and, in a pool, would
+//! outlive the transaction.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use super::error_number;
 use crate::LockError;
 use crate::lock::{check, failed, timed_out};
 
-/// Whoever writes the row has the lock until its transaction ends. One statement that makes or locks
-/// it: a look first would leave gap locks, on which two that make it at once would deadlock.
+/// The transaction that writes the row holds the lock until it ends. One statement inserts or locks
+/// the row: a separate read would leave gap locks, on which two concurrent inserts would deadlock.
 const TAKE: &str = "INSERT INTO postrider_locks (name, used_on) VALUES (?, UTC_DATE())
     ON DUPLICATE KEY UPDATE used_on = UTC_DATE()";
 /// "Lock wait timeout exceeded".
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
-/// What the server takes as `innodb_lock_wait_timeout`, in seconds.
+/// Maximum of the server's `innodb_lock_wait_timeout`, in seconds.
 const WAIT_S_MAX: u128 = 1_073_741_824;
 
-/// Takes a named lock, and holds it until the caller's transaction ends. Taking it again in the same
-/// transaction does nothing. The wait is counted in whole seconds, at least one.
+/// Takes a named lock, and holds it until the caller's transaction ends. Taking it again in the
+/// same transaction does nothing. The timeout is rounded up to whole seconds, at least one.
 ///
 /// # Errors
-/// [`LockError::Timeout`] when it was not free in time; the transaction lives on.
+/// [`LockError::Timeout`] if it was not free in time; the transaction stays open.
 pub async fn lock(
     connection: &mut MySqlConnection,
     name: &str,
@@ -31,7 +31,7 @@ pub async fn lock(
 ) -> Result<(), LockError> {
     check(name)?;
     let seconds = timeout.as_millis().div_ceil(1_000).clamp(1, WAIT_S_MAX);
-    // For this statement alone: the session is the caller's.
+    // Set for this statement only, because the session is the caller's.
     let statement = format!("SET STATEMENT innodb_lock_wait_timeout = {seconds} FOR {TAKE}");
     match sqlx::query(AssertSqlSafe(statement)).bind(name).execute(connection).await {
         Ok(_) => Ok(()),

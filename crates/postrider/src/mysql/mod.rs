@@ -2,8 +2,8 @@
 //! MySQL does not work yet: `migrate` fails there.
 //!
 //! A repeated `request_id` in a plain `INSERT` fails with error 1062, which names the key
-//! `<outbox>_keys`; only that statement is undone, and the transaction lives on. [`append`] answers
-//! it as a duplicate under every isolation level.
+//! `<outbox>_keys`; only that statement is rolled back, and the transaction stays open. [`append`]
+//! returns a duplicate under every isolation level.
 
 mod adopt;
 mod adopt_columns;
@@ -44,11 +44,11 @@ pub use inbox::{receive, receive_all, receive_dead};
 pub use lock::lock;
 
 /// Set on every connection of a relay. READ COMMITTED: REPEATABLE READ would lock the gaps between
-/// the rows it scans, and with them the application's inserts. Lock waits are short because a settle
-/// is retried in smaller pieces instead. A relay that froze inside a transaction holds the lock on its
-/// own row, and cannot be fenced before the server ends the transaction. `NOT IN` a list is a look
-/// into a hash, whatever the planner expects of the list. The versioned comments are read by MySQL 8
-/// or by MariaDB only.
+/// the rows it scans, and so block the application's inserts. Lock waits are short because a settle
+/// is retried in smaller pieces instead. A relay that froze inside a transaction holds the lock on
+/// its own row, and cannot be fenced before the server ends the transaction. `NOT IN` a list uses a
+/// hash, whatever the planner expects of the list. The versioned comments are executed by MySQL 8
+/// or MariaDB only.
 const SESSION: &str = "
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET SESSION time_zone = '+00:00', SESSION autocommit = 1,
@@ -58,16 +58,17 @@ const SESSION: &str = "
         /*M!100301 , SESSION idle_transaction_timeout = 8,
             SESSION optimizer_switch = 'in_to_exists=off' */";
 
-/// Begins a transaction of that kind on any connection, also an application's.
+/// Begins a READ COMMITTED transaction on any connection, including an application's.
 pub(crate) const READ_COMMITTED: &str =
     "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION";
 
-/// Time to get a connection before the database counts as unreachable.
+/// Timeout of getting a connection, after which the database counts as unreachable.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time for what is left of an answer, before its session is closed: less than others wait for its locks.
+/// Timeout of reading the rest of a reply before the session is closed: shorter than other sessions
+/// wait for its locks.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
-/// A session that was not used for this long is asked whether it lives.
+/// Idle time after which a session is pinged before use.
 const ASK_AFTER: Duration = Duration::from_secs(1);
 
 /// A MariaDB database with outboxes.
@@ -75,24 +76,24 @@ const ASK_AFTER: Duration = Duration::from_secs(1);
 pub struct MysqlStore {
     pool: MySqlPool,
     oldest_rows: Arc<OldestRows>,
-    /// One list for all outboxes: it is the server's.
+    /// Shared by all outboxes, because the list covers the whole server.
     writers: Arc<Mutex<Writers>>,
 }
 
 impl MysqlStore {
-    /// Through the application's own connections, for the upkeep of its inbox.
+    /// Creates a store on the application's own connections, to maintain its inbox.
     #[cfg(feature = "kafka-consumer")]
     pub(crate) fn of_pool(pool: MySqlPool) -> Self {
         Self { pool, oldest_rows: Arc::default(), writers: Arc::default() }
     }
 
-    /// Connects.
+    /// Connects to the database.
     ///
     /// # Errors
     /// If the URL is malformed or the server cannot be reached.
     pub async fn connect(url: &str, options: &ConnectOptions) -> Result<Self> {
         let connect = MySqlConnectOptions::from_str(url)?.charset("utf8mb4").pipes_as_concat(false);
-        // Once without the pool, which would only say that it waited in vain.
+        // Connects once without the pool, which would only report a timeout.
         connect.connect().await?.close().await?;
         let pool = pool_options()
             .max_connections(options.connections_max)
@@ -110,9 +111,10 @@ impl MysqlStore {
     }
 }
 
-/// For pools whose callers may go away in the middle of an answer. Of such a session the driver may wait for ever
-/// for an end of the answer that it has read already, and the pool would wait with it: one session fewer each time.
-/// One that has just answered is not asked again before its next use.
+/// Returns options for pools whose callers may be dropped while a reply arrives. On such a session
+/// the driver may wait forever for the end of a reply that it has read already, and the pool would
+/// wait with it and lose one session each time. A session that has just replied is not pinged again
+/// before its next use.
 pub(crate) fn pool_options() -> MySqlPoolOptions {
     MySqlPoolOptions::new()
         .after_release(|connection, _| {
@@ -129,7 +131,7 @@ pub(crate) fn pool_options() -> MySqlPoolOptions {
         })
 }
 
-/// The server's error number; SQLSTATE is too coarse to tell errors apart.
+/// Returns the server's error number; SQLSTATE is too coarse to distinguish errors.
 fn error_number(error: &sqlx::Error) -> Option<u16> {
     let error = error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
     Some(error.number())

@@ -1,5 +1,5 @@
-//! Migrations. DDL commits by itself here, so each step can run again after an interruption, and
-//! one connection holds a named lock meanwhile.
+//! Migrations. DDL commits implicitly here, so each step can run again after an interruption, and
+//! one connection holds a named lock during the migration.
 
 use async_trait::async_trait;
 use sqlx::AssertSqlSafe;
@@ -12,7 +12,7 @@ use crate::store::{
 };
 use crate::{Dedupe, Outbox, OutboxSpec, StoreError};
 
-/// One process migrates a database at a time. Names of locks are the server's, and short.
+/// One process migrates a database at a time. Lock names are global to the server, and short.
 const MIGRATION_LOCK: &str = "SELECT GET_LOCK(CONCAT('postrider_', MD5(DATABASE())), 30)";
 const MIGRATION_UNLOCK: &str = "SELECT RELEASE_LOCK(CONCAT('postrider_', MD5(DATABASE())))";
 
@@ -26,7 +26,7 @@ const OUTBOX: [&str; 2] =
     [include_str!("sql/migrate_outbox_1.sql"), include_str!("sql/migrate_outbox_4_closed.sql")];
 const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2_column.sql");
 const DLQ_INDEXES: &str = include_str!("sql/migrate_outbox_2.sql");
-/// Dead letters of older tables that get their fingerprint in one step.
+/// Number of dead letters of older tables that get their fingerprint per step.
 const FINGERPRINT_CHUNK: u32 = 5_000;
 const RESPONSE: &str = include_str!("sql/migrate_outbox_3.sql");
 const LETTERS: &str = include_str!("sql/migrate_outbox_4_letters.sql");
@@ -43,7 +43,7 @@ const REMEMBER: &str = include_str!("sql/migrate_dedupe_window.sql");
 impl Schema for MysqlStore {
     async fn migrate(&self, outboxes: &[OutboxSpec]) -> Result<Vec<String>> {
         let mut connection = self.pool.acquire().await?;
-        // Closing the connection gives the lock back, whatever happens before.
+        // Closing the connection releases the lock on every path.
         connection.close_on_drop();
         let locked: Option<i64> =
             sqlx::query_scalar(MIGRATION_LOCK).fetch_one(&mut *connection).await?;
@@ -78,7 +78,7 @@ impl Schema for MysqlStore {
             };
             let plain = [FINGERPRINT, RESPONSE, LETTERS, CHECKS, EVENT_ID, ARCHIVE];
             OUTBOX.into_iter().chain(plain).for_each(&mut add);
-            // The body has semicolons of its own; these lines are for the command-line client.
+            // The body contains semicolons; these lines are for the command-line client.
             add("DELIMITER //\n");
             add(APPENDED);
             add("//\n");
@@ -146,8 +146,8 @@ impl Schema for MysqlStore {
     }
 }
 
-/// `version` and `oldest_relay` of the shared tables, where there are any. Both tables are asked
-/// for, because an interrupted migration leaves the first without the second.
+/// Returns `version` and `oldest_relay` of the shared tables, if they exist. Both tables must
+/// exist, because an interrupted migration leaves the first without the second.
 async fn found_version(connection: &mut MySqlConnection) -> Result<Option<(i32, i32)>> {
     let present: i64 = sqlx::query_scalar(
         "SELECT COUNT(*) FROM information_schema.TABLES
@@ -163,7 +163,7 @@ async fn found_version(connection: &mut MySqlConnection) -> Result<Option<(i32, 
     Ok(sqlx::query_as(select).fetch_optional(connection).await?)
 }
 
-/// Name, table and version of each outbox.
+/// Returns name, table and version of each outbox.
 async fn known_outboxes(connection: &mut MySqlConnection) -> Result<Vec<(String, String, i32)>> {
     let select = "SELECT name, table_name, version FROM postrider_outboxes";
     Ok(sqlx::query_as(select).fetch_all(connection).await?)
@@ -183,7 +183,7 @@ async fn migrate_locked(
     for file in SHARED {
         sqlx::raw_sql(file).execute(&mut *connection).await?;
     }
-    // One statement: a program that looks meanwhile finds a version in any case.
+    // One statement, so that a concurrent reader always finds a version.
     sqlx::query(
         "INSERT INTO postrider_schema (version, oldest_relay) VALUES (?, ?)
          ON DUPLICATE KEY UPDATE oldest_relay = VALUES(oldest_relay)",
@@ -213,8 +213,8 @@ async fn migrate_locked(
     Ok(done)
 }
 
-/// Tables first, then what hangs on them. A trigger is touched only where that changes something:
-/// even `IF NOT EXISTS` waits for every open transaction on the table, and all writers behind it.
+/// Creates the tables, then their triggers. A trigger is changed only if necessary: even `IF NOT
+/// EXISTS` waits for every open transaction on the table, and all writers wait behind it.
 async fn migrate_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> Result<()> {
     let outbox = &spec.outbox;
     for file in OUTBOX {
@@ -226,7 +226,7 @@ async fn migrate_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> 
     if !has_dlq_indexes(connection, outbox).await? {
         sqlx::raw_sql(outbox.sql(DLQ_INDEXES)).execute(&mut *connection).await?;
     }
-    // The archive's comes last.
+    // The archive's column is added last, so it shows whether both exist.
     if !has_column(connection, &format!("{}_archive", outbox.table()), "response").await? {
         sqlx::raw_sql(outbox.sql(RESPONSE)).execute(&mut *connection).await?;
     }
@@ -246,7 +246,7 @@ async fn migrate_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> 
         sqlx::raw_sql(outbox.sql(CHECKS)).execute(&mut *connection).await?;
     }
     if !has_trigger(connection, outbox, "guard").await? {
-        // With the checks there, nothing comes in that would have to be corrected as well.
+        // The checks exist by now, so no more rows that need correction can be inserted.
         sqlx::raw_sql(outbox.sql(CORRECT)).execute(&mut *connection).await?;
         sqlx::raw_sql(outbox.sql(GUARD)).execute(&mut *connection).await?;
     }
@@ -285,7 +285,7 @@ async fn migrate_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> 
     Ok(())
 }
 
-/// The lanes of an outbox as VALUES. Its name is a validated identifier.
+/// Returns the lanes of an outbox as VALUES. Its name is a validated identifier.
 fn lane_rows(outbox: &Outbox) -> String {
     let row = |lane| format!("('{}', {lane})", outbox.name());
     (0..LANES).map(row).collect::<Vec<_>>().join(", ")
@@ -303,7 +303,7 @@ async fn has_column(connection: &mut MySqlConnection, table: &str, column: &str)
     Ok(found > 0)
 }
 
-/// Whether identities are made by `UUID()` alone.
+/// Returns whether event ids are generated by `UUID()` alone.
 async fn has_clock_in_event_id(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<bool> {
     let found: i64 = sqlx::query_scalar(
         "SELECT COUNT(*) FROM information_schema.COLUMNS
@@ -316,7 +316,7 @@ async fn has_clock_in_event_id(connection: &mut MySqlConnection, outbox: &Outbox
     Ok(found > 0)
 }
 
-/// Whether the archive takes each id only once.
+/// Returns whether the archive holds each id only once.
 async fn archives_ids_once(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<bool> {
     let columns: i64 = sqlx::query_scalar(
         "SELECT COUNT(*) FROM information_schema.STATISTICS
@@ -358,8 +358,8 @@ async fn has_trigger(
     outbox: &Outbox,
     suffix: &str,
 ) -> Result<bool> {
-    // By schema and name of the table: a search by those of the trigger opens every table of every
-    // database of the server.
+    // Searches by schema and name of the table: a search by those of the trigger opens every table
+    // of every database of the server.
     let found: i64 = sqlx::query_scalar(
         "SELECT COUNT(*) FROM information_schema.TRIGGERS
          WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = ? AND TRIGGER_NAME = ?",

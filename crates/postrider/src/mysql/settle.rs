@@ -1,4 +1,4 @@
-//! The way of every settle: lock the rows that are as they were, act on exactly these.
+//! The steps of every settle: lock the rows that are unchanged, and act on exactly these.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,14 +10,14 @@ use super::MysqlStore;
 use crate::store::{Delivery, Lease, OnSuccess, Result, Settled, check_copies};
 use crate::{Outbox, StoreError};
 
-/// Bytes of the JSON with which one statement settles; the server takes packets of 16 MiB.
+/// Maximum size of the JSON of one settling statement; the server's default packet limit is 16 MiB.
 const STATEMENT_BYTES_MAX: usize = 1024 * 1024;
 
-/// A row to be settled.
+/// A row to settle.
 pub(super) struct SettleRow<'a> {
     id: i64,
     event_id: &'a str,
-    /// What the statements take of it, as a JSON array: id, version, and more.
+    /// The values that the statements need, as a JSON array: id, version, and more.
     values: String,
 }
 
@@ -28,8 +28,9 @@ impl<'a> SettleRow<'a> {
 }
 
 impl MysqlStore {
-    /// One transaction: locks the rows that are as they were claimed or read, then `statements` in
-    /// turn on these, as JSON. With a kind of book the rows are booked first and removed last.
+    /// Settles in one transaction: locks the rows that are unchanged since they were claimed or
+    /// read, then runs `statements` in turn on these, as JSON. With a ledger kind the rows are
+    /// added to the ledger first and removed last.
     pub(super) async fn settle(
         &self,
         outbox: &Outbox,
@@ -38,7 +39,7 @@ impl MysqlStore {
         book: Option<&'static str>,
         statements: &[&'static str],
     ) -> Result<Settled> {
-        // In id order, as every writer of many rows locks.
+        // In id order, like every writer that locks several rows.
         rows.sort_unstable_by_key(|row| row.id);
         let mut tx = self.begin_held(lease).await?.ok_or(StoreError::LeaseLost)?;
         let mut settled = 0;
@@ -57,7 +58,7 @@ impl MysqlStore {
         Ok(Settled { rows: u64::try_from(settled).unwrap_or(u64::MAX) })
     }
 
-    /// As [`MysqlStore::settle`], with copies of the rows in other outboxes.
+    /// Like [`MysqlStore::settle`], with copies of the rows in other outboxes.
     pub(super) async fn settle_copies(
         &self,
         outbox: &Outbox,
@@ -104,7 +105,7 @@ impl MysqlStore {
     }
 }
 
-/// What keeps delivered rows before they are removed.
+/// Returns the statements that keep delivered rows before they are removed.
 pub(super) fn kept(on_success: OnSuccess) -> &'static [&'static str] {
     match on_success {
         OnSuccess::Delete => &[],
@@ -112,11 +113,11 @@ pub(super) fn kept(on_success: OnSuccess) -> &'static [&'static str] {
     }
 }
 
-/// Id, event type and time of creation: what a row adds to the books when it leaves.
+/// Id, event type and creation time, which the ledger needs of a row that leaves.
 pub(super) type LockedRow = (i64, String, DateTime<Utc>);
 
-/// Locks rows and returns those that are as they were claimed or read. The others were settled before,
-/// are somebody else's, or are other events under ids that came again.
+/// Locks rows and returns those that are unchanged since they were claimed or read. The others were
+/// settled before, belong to another relay, or are other events under reused ids.
 async fn hold(
     connection: &mut MySqlConnection,
     outbox: &Outbox,
@@ -134,7 +135,8 @@ async fn hold(
     Ok(found.into_iter().filter(same).map(|(id, kind, at, _)| (id, kind, at)).collect())
 }
 
-/// Acts on locked rows: see [`MysqlStore::settle`]. The rows are given where they leave.
+/// Acts on locked rows: see [`MysqlStore::settle`]. `leaving` has the rows if they leave the
+/// outbox.
 pub(super) async fn act(
     connection: &mut MySqlConnection,
     outbox: &Outbox,
@@ -156,7 +158,7 @@ pub(super) async fn act(
     Ok(())
 }
 
-/// Sums of counts and ids by minute and event type, as `book.sql` takes them.
+/// Sums up counts and ids by minute and event type, in the format of `book.sql`.
 fn book_lines(rows: &[LockedRow]) -> String {
     let mut lines: BTreeMap<(i64, &str), (i64, i128)> = BTreeMap::new();
     for (id, event_type, created_at) in rows {
@@ -171,7 +173,7 @@ fn book_lines(rows: &[LockedRow]) -> String {
     json!(lines.into_iter().map(line).collect::<Vec<_>>()).to_string()
 }
 
-/// `[[1],[2]]`: ids where the statements expect them, in the first place of a row.
+/// Formats ids as `[[1],[2]]`: statements expect them at the first position of a row.
 pub(super) fn ids_json(ids: &[i64]) -> String {
     json!(ids.iter().map(|id| [id]).collect::<Vec<_>>()).to_string()
 }
@@ -181,7 +183,8 @@ fn json_array<'a>(rows: impl IntoIterator<Item = &'a SettleRow<'a>>) -> String {
     format!("[{}]", rows.join(","))
 }
 
-/// Cuts rows into statements of limited size: the errors of a thousand dead letters weigh 9 MB.
+/// Splits rows into statements of limited size: the errors of a thousand dead letters add up to 9
+/// MB.
 fn statement_batches<'a, 'b>(mut rows: &'b [SettleRow<'a>]) -> Vec<&'b [SettleRow<'a>]> {
     let mut batches = Vec::new();
     while !rows.is_empty() {

@@ -1,4 +1,4 @@
-//! The relay's side: leases, claim, settle.
+//! The relay's operations: leases, claim, settle.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -25,16 +25,16 @@ use crate::store::{
 };
 use crate::{Event, Outbox, StoreError, fingerprint};
 
-/// How often the horizon is looked at.
+/// Minimum interval between observations of the horizon.
 const HORIZON_EVERY: Duration = Duration::from_millis(250);
 /// Age at which a last id is used: a list of writers may be [`LIST_AGE_MAX`] old, and a transaction
 /// is listed some time after it took its id (microseconds; a second is ample).
 const HORIZON_LAG: Duration = LIST_AGE_MAX.saturating_add(Duration::from_secs(1));
-/// How often a claim starts from the beginning of the table.
+/// Interval at which a claim starts from the beginning of the table.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Rows per step of a walk over the table.
 const WALK_ROWS: i64 = 20_000;
-/// The epoch of a relay that nobody has declared dead.
+/// The epoch of a relay that has not been declared dead.
 const FIRST_EPOCH: i64 = 1;
 
 #[async_trait]
@@ -154,8 +154,8 @@ impl Store for MysqlStore {
 
         let last_fresh = taken.iter().copied().rfind(|id| fresh_ids.contains(id));
         let cut = taken.len() < found;
-        // A batch that the waiting rows filled left no room to look for fresh ones: nothing was
-        // scanned, and whether there are any is not known.
+        // A batch that was filled by waiting rows left no room to search for fresh ones: nothing
+        // was scanned, and whether there are any is unknown.
         let fresh_full = fresh_found == fresh_room;
         let scanned_to = (cut || fresh_full).then(|| last_fresh.unwrap_or(cursor.low));
         cursor.saw(taken.last().copied(), false);
@@ -294,7 +294,7 @@ impl MysqlStore {
         if cursor.observed_at.is_some_and(|at| at.elapsed() < HORIZON_EVERY) {
             return Ok(());
         }
-        // From before the answers: they may lie here for as long as this process was stopped.
+        // Taken before the replies, which may wait here while this process is suspended.
         let looked_at = Instant::now();
         let last_id: i64 = sqlx::query_scalar(outbox.sql(include_str!("sql/horizon_last_id.sql")))
             .fetch_one(&self.pool)
@@ -308,7 +308,8 @@ impl MysqlStore {
         Ok(())
     }
 
-    /// Begins a transaction that no take-over of the relay can overtake; `None` if one came before.
+    /// Begins a transaction that holds the relay's lease until its end; `None` if another relay
+    /// took over before.
     pub(super) async fn begin_held(
         &self,
         lease: &Lease,
@@ -322,7 +323,7 @@ impl MysqlStore {
         Ok(epoch.map(|_| tx))
     }
 
-    /// The end of the next step of a walk over the table.
+    /// Returns the last id of the next step of a walk over the table.
     pub(super) async fn next_step(&self, outbox: &Outbox, from: i64) -> Result<Option<i64>> {
         Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/next_id_step.sql")))
             .bind(from)
@@ -344,7 +345,7 @@ fn death_rows(dead: &[Death]) -> Vec<SettleRow<'_>> {
     dead.iter().map(|d| SettleRow::new(d.id, &d.event_id, row(d))).collect()
 }
 
-/// Columns in the order of `claim_read.sql`.
+/// Decodes the columns in the order of `claim_read.sql`.
 pub(super) fn decode(row: &MySqlRow) -> std::result::Result<Event, sqlx::Error> {
     Ok(Event {
         id: row.try_get(0)?,

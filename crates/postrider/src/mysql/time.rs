@@ -1,4 +1,4 @@
-//! Reading and writing `DATETIME`, which may be zero or a day that does not exist.
+//! Reads and writes `DATETIME`, which may be zero or a day that does not exist.
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use sqlx::error::BoxDynError;
@@ -7,8 +7,8 @@ use sqlx::{ColumnIndex, Decode, MySql, Row, Type};
 
 use crate::store::time::from_parts;
 
-/// A time as a parameter. The driver sends `DateTime<Utc>` as a TIMESTAMP, and MariaDB makes NULL of
-/// those before 1970.
+/// Converts a time to a parameter. The driver sends `DateTime<Utc>` as a TIMESTAMP, and MariaDB
+/// converts those before 1970 to NULL.
 pub(super) fn stored(time: DateTime<Utc>) -> NaiveDateTime {
     time.naive_utc()
 }
@@ -21,7 +21,7 @@ pub(super) fn time(
     Ok(row.try_get::<Time, _>(column)?.0)
 }
 
-/// As [`time`], where the column may be NULL.
+/// Like [`time`], for a column that may be NULL.
 pub(super) fn time_or_none(
     row: &MySqlRow,
     column: impl ColumnIndex<MySqlRow>,
@@ -29,7 +29,7 @@ pub(super) fn time_or_none(
     Ok(row.try_get::<Option<Time>, _>(column)?.map(|time| time.0))
 }
 
-/// A time; see [`crate::store::time`]. The driver's own type fails at what is none.
+/// A time; see [`crate::store::time`]. The driver's own type fails on invalid times.
 struct Time(DateTime<Utc>);
 
 impl Type<MySql> for Time {
@@ -43,8 +43,8 @@ impl Type<MySql> for Time {
 }
 
 impl<'r> Decode<'r, MySql> for Time {
-    /// As prepared statements send it: a length, year, month, day, hour, minute, second and
-    /// microseconds; parts at the end that are zero are left out.
+    /// Decodes the format of prepared statements: a length, year, month, day, hour, minute, second
+    /// and microseconds; trailing zero parts are left out.
     fn decode(value: MySqlValueRef<'r>) -> Result<Self, BoxDynError> {
         let bytes: &[u8] = Decode::<MySql>::decode(value)?;
         let at = |index: usize| bytes.get(index).copied().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! House-keeping.
+//! Maintenance.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -114,7 +114,7 @@ impl Upkeep for MysqlStore {
 }
 
 impl MysqlStore {
-    /// Minutes that nobody asks for one by one any more, into one sum per type and kind.
+    /// Sums up minutes that readers no longer show one by one, by type and kind.
     async fn fold_old_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
         let fold =
             [include_str!("sql/fold_old_books.sql"), include_str!("sql/fold_old_books_delete.sql")];
@@ -180,7 +180,7 @@ impl MysqlStore {
         }
     }
 
-    /// As [`MysqlStore::clean`], with a note of each, in one transaction.
+    /// Like [`MysqlStore::clean`], and remembers each dead letter, in one transaction.
     async fn clean_letters(&self, outbox: &Outbox, age: Duration, chunk: u32) -> Result<u64> {
         let mut removed = 0;
         loop {
@@ -202,7 +202,7 @@ impl MysqlStore {
         }
     }
 
-    /// As [`MysqlStore::clean`], in two statements: see `clean_keys.sql`.
+    /// Like [`MysqlStore::clean`], in two statements: see `clean_keys.sql`.
     async fn clean_keys(&self, outbox: &Outbox, window: Duration, chunk: u32) -> Result<u64> {
         let mut removed = 0;
         loop {
@@ -224,7 +224,7 @@ impl MysqlStore {
     }
 }
 
-/// Moves rows that are marked, within a transaction.
+/// Moves marked rows within a transaction.
 async fn move_marked(
     tx: &mut Transaction<'static, MySql>,
     outbox: &Outbox,

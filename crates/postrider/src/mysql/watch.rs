@@ -1,4 +1,4 @@
-//! Bounded looks at tables and server.
+//! Checks of tables and server with bounded cost.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -43,7 +43,8 @@ impl Watch for MysqlStore {
         Ok(now.and_utc())
     }
 
-    /// A session variable must still be there after a transaction of another session.
+    /// A pooler is present if the session of one connection changes after another begins a
+    /// transaction.
     async fn find_pooler(&self) -> Result<Finding> {
         let subject = "connection";
         let (mut first, mut second) = (self.pool.acquire().await?, self.pool.acquire().await?);
@@ -86,7 +87,7 @@ impl MysqlStore {
     async fn look_at_parts(&self, outboxes: &[OutboxSpec]) -> Result<Vec<Finding>> {
         let parts = parts(&self.migration_sql(outboxes));
         let mut found = HashSet::new();
-        // By table: a look through the whole schema opens every table of it.
+        // By table: a search of the whole schema opens every table of it.
         let tables = parts.iter().filter(|part| part.made == Made::Table);
         for table in tables.map(|part| &part.name) {
             let names: Vec<String> = sqlx::query_scalar(
@@ -109,7 +110,7 @@ impl MysqlStore {
             Made::Index => found.contains(&format!("{}.{}", part.table, part.name)),
             Made::Trigger => found.contains(&format!("trigger {}", part.name)),
         };
-        // A migration makes missing tables and triggers, and leaves tables that are there alone.
+        // A migration creates missing tables and triggers, and does not change existing tables.
         let cure = |part: &Part| match part.made {
             Made::Index => format!("ALTER TABLE `{}` ADD {}", part.table, part.line),
             _ => "run `postrider migrate`: it makes again what is missing".to_owned(),
@@ -117,7 +118,8 @@ impl MysqlStore {
         Ok(missing_parts(&parts, there, cure))
     }
 
-    /// By statements that change nothing: rights come from users, roles, databases and tables.
+    /// Checks with statements that change nothing, because grants come from users, roles, databases
+    /// and tables.
     async fn look_at_rights(&self, outboxes: &[OutboxSpec]) -> Result<Finding> {
         let mut lacks = Vec::new();
         for part in parts(&self.migration_sql(outboxes)) {
@@ -161,14 +163,14 @@ impl MysqlStore {
     async fn look_at_purge(&self, long: Duration) -> Result<Vec<Finding>> {
         let mut findings = Vec::new();
         let mut connection = self.pool.acquire().await?;
-        // Whatever happens, no other call gets a session in another time zone.
+        // No other call may get a session in another time zone.
         connection.close_on_drop();
         sqlx::raw_sql("SET SESSION time_zone = 'SYSTEM'").execute(&mut *connection).await?;
         let sessions = sqlx::query_as(include_str!("sql/find_long_sessions.sql"))
             .bind(long.as_secs())
             .fetch_all(&mut *connection)
             .await;
-        // Without the right to see them; that is told with the rights.
+        // If the grant to see them is missing, the check of grants reports that.
         let sessions: Vec<(u64, String, i64)> = sessions.unwrap_or_default();
         for (thread, user, seconds) in sessions {
             findings.push(Finding::warning(
@@ -182,7 +184,7 @@ impl MysqlStore {
         }
         let prepared = sqlx::raw_sql("XA RECOVER").fetch_all(&mut *connection).await;
         for row in prepared.unwrap_or_default() {
-            // Bytes, because that is what a name of a transaction is.
+            // Bytes, because transaction names are bytes.
             let data: Vec<u8> = row.try_get_unchecked(3).unwrap_or_default();
             let data = String::from_utf8_lossy(&data);
             findings.push(Finding::warning(
@@ -198,7 +200,7 @@ impl MysqlStore {
     }
 }
 
-/// A column that the table of that name has.
+/// Returns a column that the table with this name has.
 fn first_column(table: &str) -> &'static str {
     match table {
         "postrider_schema" => "version",

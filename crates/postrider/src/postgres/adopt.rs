@@ -1,4 +1,4 @@
-//! Adopted tables: what a migration makes, what an import takes.
+//! Adopted tables: their triggers, created by a migration, and the import of their rows.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::store::{
 };
 use crate::{Outbox, OutboxSpec, Status, StoreError};
 
-/// One import at a time; the number is arbitrary and only ours.
+/// One import at a time; the number is arbitrary and used for nothing else.
 const IMPORT_LOCK: i64 = 0x706f_7374_6164;
 
 #[async_trait]
@@ -100,7 +100,7 @@ impl Adopt for PostgresStore {
         import: &AdoptImport<'_>,
     ) -> Result<AdoptStep> {
         let mut tx = self.begin().await?;
-        // A second import waits here, and then finds what the first has taken.
+        // A second import waits here, and then finds the rows that the first has imported.
         sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(IMPORT_LOCK).execute(&mut *tx).await?;
         sqlx::raw_sql("SET LOCAL postrider.adopting = 'on'").execute(&mut *tx).await?;
         let fitted = fit(&mut tx, adoption).await?;
@@ -175,7 +175,7 @@ impl Adopt for PostgresStore {
 }
 
 impl PostgresStore {
-    /// A statement about rows that are marked as delivered; none where they are not kept.
+    /// Returns a statement about rows that are marked as delivered; `None` if they are not kept.
     async fn on_delivered(
         &self,
         outbox: &Outbox,
@@ -186,7 +186,7 @@ impl PostgresStore {
             return Ok(None);
         };
         let fitted = fit(&mut *self.pool.acquire().await?, adoption).await?;
-        // By the row's own columns: no identity is needed.
+        // The row's own columns are enough: no event id is needed.
         let clauses = clauses(&fitted, outbox, String::new());
         let pieces = [
             ("adopted", adoption.table.clone()),
@@ -198,7 +198,7 @@ impl PostgresStore {
     }
 }
 
-/// The outboxes with an adopted table.
+/// Returns the outboxes with an adopted table.
 fn adopting(outboxes: &[OutboxSpec]) -> impl Iterator<Item = (&OutboxSpec, &Adoption)> {
     outboxes.iter().filter_map(|spec| Some((spec, spec.adoption.as_ref()?)))
 }
@@ -211,7 +211,7 @@ fn clauses<'a>(
     Clauses { fitted, outbox, prefix, dialect: Postgres::new(&fitted.adoption.time_zone) }
 }
 
-/// Tables on which the outbox has its trigger.
+/// Returns the tables on which the outbox has its trigger.
 async fn served_tables(connection: &mut PgConnection, outbox: &Outbox) -> Result<Vec<String>> {
     let on = sqlx::query_scalar(
         "SELECT tgrelid::regclass::text FROM pg_trigger
@@ -221,9 +221,9 @@ async fn served_tables(connection: &mut PgConnection, outbox: &Outbox) -> Result
     Ok(on.bind(name).fetch_all(connection).await?)
 }
 
-/// Locks the tables of others whose trigger a migration makes or drops, before anything of the
-/// outboxes. A writer locks its table first and the outbox after it: in the other order it could
-/// lose a deadlock against the migration.
+/// Locks the adopted tables whose trigger a migration creates or drops, before any table of the
+/// outboxes. A writer locks its table first and then the outbox: in the other order it could lose a
+/// deadlock against the migration.
 pub(super) async fn lock_tables(
     connection: &mut PgConnection,
     outboxes: &[OutboxSpec],
@@ -246,7 +246,8 @@ pub(super) async fn lock_tables(
     Ok(())
 }
 
-/// Makes or renews what keeps an adopted table and its outbox in step. Answers what was done.
+/// Creates or updates the triggers that keep an adopted table and its outbox in step. Returns the
+/// changes made.
 pub(super) async fn set_up(
     connection: &mut PgConnection,
     spec: &OutboxSpec,
@@ -259,7 +260,7 @@ pub(super) async fn set_up(
     for name in
         trigger::ALL.into_iter().filter(|name| !made.names.iter().any(|(end, _)| end == name))
     {
-        // A mapping that shows less than the one before.
+        // The new mapping writes fewer fields back than the previous one.
         let drop = format!("DROP FUNCTION IF EXISTS \"{}_{name}\"() CASCADE", spec.outbox.table());
         sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut *connection).await?;
     }
@@ -268,8 +269,8 @@ pub(super) async fn set_up(
     let letters = adoption.dead_letters.as_ref().map(|letters| letters.table.as_str());
     end_letters(connection, &spec.outbox, letters).await?;
     sqlx::raw_sql(AssertSqlSafe(mark_letters(spec, adoption))).execute(&mut *connection).await?;
-    // Touched only where that changes something: it waits for every open transaction on the table,
-    // and all writers wait behind it.
+    // Changed only if necessary: a change waits for every open transaction on the table, and all
+    // writers wait behind it.
     let on = served_tables(connection, &spec.outbox).await?;
     for other in on.iter().filter(|table| table.trim_matches('"') != adoption.table) {
         let drop =
@@ -284,7 +285,7 @@ pub(super) async fn set_up(
     Ok(done)
 }
 
-/// Ends an adoption. Answers what was done, which mostly is nothing.
+/// Ends an adoption. Returns the changes made, usually none.
 pub(super) async fn remove(connection: &mut PgConnection, outbox: &Outbox) -> Result<Vec<String>> {
     if !is_adopted(connection, outbox).await? {
         return Ok(Vec::new());
@@ -294,17 +295,17 @@ pub(super) async fn remove(connection: &mut PgConnection, outbox: &Outbox) -> Re
     Ok(vec![format!("outbox {} serves no table of others any more", outbox.name())])
 }
 
-/// Ends an adoption together with its outbox.
+/// Ends an adoption when its outbox is dropped.
 pub(super) async fn forget(connection: &mut PgConnection, outbox: &Outbox) -> Result<()> {
     remove(connection, outbox).await?;
     forget_prefix(connection, outbox).await?;
     forget_letters(connection, outbox).await
 }
 
-/// Holds a mapping against the tables as they are.
+/// Checks a mapping against the existing tables.
 async fn fit<'a>(connection: &mut PgConnection, adoption: &'a Adoption) -> Result<Fitted<'a>> {
     if !is_offset(&adoption.time_zone) {
-        // Not by pg_timezone_names, which reads a folder of files: 100 ms.
+        // Not with pg_timezone_names, which reads a folder of files: 100 ms.
         let tried = sqlx::query("SELECT now() AT TIME ZONE $1").bind(&adoption.time_zone);
         if let Err(error) = tried.execute(&mut *connection).await {
             return Err(match error.as_database_error().and_then(|error| error.code()) {
@@ -327,13 +328,13 @@ async fn fit<'a>(connection: &mut PgConnection, adoption: &'a Adoption) -> Resul
     Ok(fitted)
 }
 
-/// What a migration makes for one adoption.
+/// The SQL of a migration for one adoption.
 struct Parts {
     /// Functions, and triggers on the outbox's own tables.
     shared: String,
     /// The trigger on the adopted table.
     append_trigger: String,
-    /// Ends of the triggers' names, and the tables they are on.
+    /// Suffixes of the triggers' names, and the tables they are on.
     names: Vec<(&'static str, String)>,
 }
 

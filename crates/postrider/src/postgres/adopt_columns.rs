@@ -1,4 +1,4 @@
-//! What the columns of an adopted table can hold.
+//! Column types of an adopted table.
 
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
@@ -6,7 +6,7 @@ use sqlx::{PgConnection, Row};
 use crate::adopt::{Column, Kind};
 use crate::store::Result;
 
-/// The columns of a table; none: there is no such table.
+/// Returns the columns of a table; empty if the table does not exist.
 pub(super) async fn columns(connection: &mut PgConnection, table: &str) -> Result<Vec<Column>> {
     let found = sqlx::query(include_str!("sql/adopt_columns.sql"))
         .bind(table)

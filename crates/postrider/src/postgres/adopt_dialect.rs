@@ -1,20 +1,20 @@
-//! The words of PostgreSQL for what an adoption says.
+//! The SQL dialect of PostgreSQL for adoptions.
 
 use crate::Outbox;
 use crate::adopt::{Column, Dialect, Kind, is_offset};
 
 pub(super) struct Postgres {
-    /// The clock of the adopted table, as AT TIME ZONE takes it.
+    /// Time zone of the adopted table, as an operand of AT TIME ZONE.
     zone: String,
 }
 
 impl Postgres {
-    /// What comes before every id: an integer, a UUID.
+    /// Values below every id: an integer, a UUID.
     pub(super) const FIRST: [&'static str; 2] =
         ["-9223372036854775808", "00000000-0000-0000-0000-000000000000"];
 
     pub(super) fn new(time_zone: &str) -> Self {
-        // As text, the sign of an offset would be that of POSIX: west is positive.
+        // As text, an offset would have the sign of POSIX: west is positive.
         let zone = match is_offset(time_zone) {
             true => format!("INTERVAL '{time_zone}'"),
             false => format!("'{time_zone}'"),
@@ -56,7 +56,7 @@ impl Dialect for Postgres {
         value.to_owned()
     }
 
-    /// A cast that is asked for cuts.
+    /// An explicit cast cuts the value.
     fn cut(&self, value: &str, column: &Column) -> String {
         match column.kind {
             Kind::Words(_) => format!("({value})::text::{}", column.type_name),

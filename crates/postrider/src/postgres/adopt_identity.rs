@@ -1,4 +1,4 @@
-//! The first part of the identities that come from the integer ids of an adopted table.
+//! The prefix of event ids that are made from the integer ids of an adopted table.
 
 use sqlx::PgConnection;
 
@@ -7,8 +7,8 @@ use crate::Outbox;
 use crate::adopt::{new_prefix, prefix_of_name, trigger};
 use crate::store::Result;
 
-/// The first part that the outbox has, or a new one. An adoption by an older program keeps its own:
-/// events with it may be on their way.
+/// Returns the outbox's prefix, or a new one. An adoption by an older program keeps its own,
+/// because events with that prefix may still be in flight.
 pub(super) async fn prefix(connection: &mut PgConnection, outbox: &Outbox) -> Result<String> {
     if has_table(connection, "postrider_adopted_ids").await? {
         let known =
@@ -26,7 +26,7 @@ pub(super) async fn prefix(connection: &mut PgConnection, outbox: &Outbox) -> Re
     })
 }
 
-/// Keeps it; the values are validated or made here.
+/// Returns the SQL that stores the prefix; the values were validated or generated here.
 pub(super) fn keep_prefix(outbox: &Outbox, prefix: &str) -> String {
     format!(
         "INSERT INTO postrider_adopted_ids (outbox, prefix) VALUES ('{}', '{prefix}')\n\
@@ -35,7 +35,7 @@ pub(super) fn keep_prefix(outbox: &Outbox, prefix: &str) -> String {
     )
 }
 
-/// Forgets it, together with the outbox.
+/// Deletes the prefix when the outbox is dropped.
 pub(super) async fn forget_prefix(connection: &mut PgConnection, outbox: &Outbox) -> Result<()> {
     if has_table(connection, "postrider_adopted_ids").await? {
         sqlx::query("DELETE FROM postrider_adopted_ids WHERE outbox = $1")
@@ -46,7 +46,7 @@ pub(super) async fn forget_prefix(connection: &mut PgConnection, outbox: &Outbox
     Ok(())
 }
 
-/// Whether the outbox serves a table now.
+/// Returns whether the outbox has an adopted table.
 pub(super) async fn is_adopted(connection: &mut PgConnection, outbox: &Outbox) -> Result<bool> {
     let found = sqlx::query_scalar("SELECT to_regproc(quote_ident($1)) IS NOT NULL").bind(format!(
         "{}_{}",

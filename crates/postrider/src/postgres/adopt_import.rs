@@ -1,4 +1,4 @@
-//! The import of what an adopted table had before, a window at a time.
+//! The import of the existing rows of an adopted table, one window at a time.
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
@@ -7,7 +7,7 @@ use crate::Status;
 use crate::adopt::{Clauses, Field, columns_and_values};
 use crate::store::{AdoptCursor, AdoptStep, Result};
 
-/// Due rows that are not in the outbox yet, of the next `rows_max` by id.
+/// Imports the due rows that are not in the outbox yet, among the next `rows_max` by id.
 pub(super) async fn import_rows(
     connection: &mut PgConnection,
     clauses: &Clauses<'_, Postgres>,
@@ -30,7 +30,7 @@ pub(super) async fn import_rows(
         return Ok(AdoptStep { seen: 0, taken: 0, next: letters });
     };
     let (columns, values) = columns_and_values(&clauses.event("f."));
-    // The relay of the table is gone: what it had in hand is due.
+    // The table's previous relay is gone: the rows that it was processing are due.
     let states = [Status::Pending, Status::Failed, Status::Processing];
     let pieces = [
         &[
@@ -55,8 +55,8 @@ pub(super) async fn import_rows(
     Ok(AdoptStep { seen: window.len() as u64, taken, next })
 }
 
-/// Open letters that were there before the adoption. How far that has come is remembered: resolved
-/// letters of the outbox are cleaned up, and would come back.
+/// Imports unresolved dead letters from before the adoption. The progress is stored: resolved dead
+/// letters of the outbox are cleaned up, and a second import would restore them.
 pub(super) async fn import_letters(
     connection: &mut PgConnection,
     clauses: &Clauses<'_, Postgres>,
@@ -86,7 +86,7 @@ pub(super) async fn import_letters(
     .bind(i64::from(rows_max))
     .fetch_all(&mut *connection)
     .await?;
-    // To the end at the end: what was there is known, and what follows are copies.
+    // At the end, skips to the mark: earlier dead letters are known, and later ones are copies.
     let last = ids.last().copied().unwrap_or(until);
     let (columns, values) = columns_and_values(&clauses.imported_letter("f."));
     let pieces = [

@@ -1,4 +1,5 @@
-//! Which letters of an adopted dead-letter table were there before, and which are the outbox's own.
+//! Separates dead letters of an adopted table from before the adoption from copies of the outbox's
+//! own.
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
@@ -6,8 +7,8 @@ use crate::adopt::{Adoption, LetterField};
 use crate::store::Result;
 use crate::{Outbox, OutboxSpec};
 
-/// Remembers which dead letters were there before the adoption, or came while there was none; names
-/// are validated.
+/// Returns the SQL that marks the dead letters from before the adoption, or from a time without
+/// one. The names are validated.
 pub(super) fn mark_letters(spec: &OutboxSpec, adoption: &Adoption) -> String {
     let Some(letters) = &adoption.dead_letters else { return String::new() };
     format!(
@@ -22,8 +23,8 @@ pub(super) fn mark_letters(spec: &OutboxSpec, adoption: &Adoption) -> String {
     )
 }
 
-/// Remembers that what comes into other dead-letter tables than `kept` is not this outbox's from now
-/// on. What is there by now is known, unless its import has not come to the end.
+/// Records that new dead letters in tables other than `kept` do not belong to this outbox any more.
+/// Existing ones are known, unless their import has not reached the end.
 pub(super) async fn end_letters(
     connection: &mut PgConnection,
     outbox: &Outbox,
@@ -62,7 +63,7 @@ pub(super) async fn end_letters(
     Ok(())
 }
 
-/// Forgets all of it, together with the outbox.
+/// Deletes all marks when the outbox is dropped.
 pub(super) async fn forget_letters(connection: &mut PgConnection, outbox: &Outbox) -> Result<()> {
     if has_table(connection, "postrider_adoptions").await? {
         sqlx::query("DELETE FROM postrider_adoptions WHERE outbox = $1")

@@ -1,17 +1,17 @@
-//! What an adopted table demands beyond its columns.
+//! Rules of an adopted table beyond its columns.
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::adopt::{Fitted, Rule, Rules};
 use crate::store::Result;
 
-/// Refuses rules of the tables that cannot be kept.
+/// Refuses rules of the tables that cannot be satisfied.
 pub(super) async fn check_rules(connection: &mut PgConnection, fitted: &Fitted<'_>) -> Result<()> {
     let letters = match &fitted.adoption.dead_letters {
         Some(letters) => rules(connection, &letters.table).await?,
         None => Rules::default(),
     };
-    // Of the table itself, writers keep to unique indexes and foreign keys already.
+    // Rows of the adopted table satisfy its unique indexes and foreign keys already.
     fitted.check_rules(&Rules::default(), &letters)?;
     check_words(connection, fitted).await
 }
@@ -30,7 +30,7 @@ async fn rules(connection: &mut PgConnection, table: &str) -> Result<Rules> {
     Ok(rules)
 }
 
-/// Asks the server whether checks of the status column let every word pass.
+/// Asks the server whether the checks of the status column allow every word.
 async fn check_words(connection: &mut PgConnection, fitted: &Fitted<'_>) -> Result<()> {
     let Some((column, type_name)) = fitted.status_column() else { return Ok(()) };
     let words = fitted.status_words();
@@ -45,7 +45,8 @@ async fn check_words(connection: &mut PgConnection, fitted: &Fitted<'_>) -> Resu
                 "SELECT ({expression}) IS NOT FALSE \
                  FROM (SELECT '{word}'::{type_name} AS \"{column}\") AS t"
             );
-            // A savepoint: an expression that fails must not end the migration's transaction.
+            // A savepoint, because an expression that fails must not abort the migration's
+            // transaction.
             let mut asking = connection.begin().await?;
             let allowed: std::result::Result<bool, _> =
                 sqlx::query_scalar(AssertSqlSafe(ask)).fetch_one(&mut *asking).await;

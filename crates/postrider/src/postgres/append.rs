@@ -1,4 +1,4 @@
-//! Appending in the application's own transaction.
+//! Appends in the application's own transaction.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::append::insert_order;
 use crate::{AppendError, Appended, NewEvent, Outbox};
 
-/// Appends one event in the caller's transaction. It is delivered once that commits.
+/// Appends one event in the caller's transaction. It is delivered after the commit.
 ///
 /// # Errors
 /// [`AppendError::Invalid`] before anything is sent; [`AppendError::Database`] otherwise, after
@@ -34,10 +34,11 @@ pub async fn append(
 }
 
 /// With `dedupe = "open"`, the first event may leave the outbox between the refusal of its repeat
-/// and the look for its id. Then the repeat is the first; more than once in a row is a fault.
+/// and the lookup of its id. Then the repeat becomes the first; if that happens this often in a
+/// row, it is an error.
 const FREED_MEANWHILE_MAX: usize = 10;
 
-/// The new id, or `None` when the trigger skipped a repeated request id.
+/// Returns the new id, or `None` if the trigger skipped a repeated request id.
 async fn insert(
     connection: &mut PgConnection,
     outbox: &Outbox,
@@ -59,11 +60,11 @@ async fn insert(
         .await
 }
 
-/// Appends many events with one statement. Answers in the order given; a `request_id` that occurs
-/// twice in the batch is new once.
+/// Appends many events with one statement. Returns the results in the given order; a `request_id`
+/// that occurs twice in the batch is new once.
 ///
 /// # Errors
-/// As [`append`]; one invalid event refuses the batch before anything is sent.
+/// The errors of [`append`]; one invalid event refuses the batch before anything is sent.
 pub async fn append_all(
     connection: &mut PgConnection,
     outbox: &Outbox,
@@ -75,8 +76,8 @@ pub async fn append_all(
     let order = insert_order(events);
     let ordered: Vec<&NewEvent> = order.iter().map(|position| &events[*position]).collect();
     let inserted = insert_all(connection, outbox, &ordered).await?;
-    // What was inserted is what was sent, in that order, without the repeats. Identity and request
-    // id tell which: of events that share both, the first one is the new one.
+    // The inserted rows are the sent events, in that order, without the repeats. Event id and
+    // request id show which: of events that share both, the first one is the new one.
     let mut ids: Vec<Option<i64>> = vec![None; events.len()];
     let mut inserted = inserted.into_iter().peekable();
     for position in order {
@@ -100,14 +101,14 @@ pub async fn append_all(
         answers.push(match (id, first) {
             (Some(id), _) => Appended::New { id, event_id: event.event_id.to_string() },
             (None, Some(id)) => Appended::Duplicate { id: *id },
-            // Freed meanwhile (see `append`): this one is the first now.
+            // The request id has become free since (see `append`): this event is the first now.
             (None, None) => append(connection, outbox, event).await?,
         });
     }
     Ok(answers)
 }
 
-/// Row id, identity, request id.
+/// Row id, event id, request id.
 type Inserted = (i64, Uuid, Option<String>);
 
 async fn insert_all(
@@ -143,8 +144,8 @@ async fn find_keys(
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-/// A wait or an age, at most a hundred years: `now() + $1` must stay a date whatever was asked for
-/// ("keep for ever" is a way to write a retention).
+/// Converts a delay or an age to milliseconds, at most a hundred years: `now() + $1` must stay a
+/// valid time for every setting ("keep forever" is a way to write a retention).
 pub(super) fn millis(duration: Duration) -> i64 {
     const CENTURY_MS: i64 = 100 * 366 * 24 * 3600 * 1000;
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).min(CENTURY_MS)

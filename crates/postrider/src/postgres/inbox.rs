@@ -1,16 +1,17 @@
-//! Receiving in the consumer's own transaction.
+//! Receives messages in the consumer's own transaction.
 
 use sqlx::PgConnection;
 
 use crate::inbox::{answers, identities};
 use crate::{DeadMessage, Inbox, Incoming, ReceiveError, Received};
 
-/// Records one event in the caller's transaction, with what the caller does for it.
+/// Records one event in the caller's transaction, together with the caller's changes.
 ///
 /// # Errors
 /// [`ReceiveError::Invalid`] before anything is sent; [`ReceiveError::Database`] otherwise, after
 /// which PostgreSQL only accepts a rollback. Under REPEATABLE READ and above, a repeat that another
-/// transaction committed meanwhile is SQLSTATE 40001: repeat the transaction.
+/// transaction has committed since this one began fails with SQLSTATE 40001: repeat the
+/// transaction.
 pub async fn receive(
     connection: &mut PgConnection,
     inbox: &Inbox,
@@ -20,11 +21,11 @@ pub async fn receive(
     Ok(answers.first().copied().unwrap_or(Received::Duplicate))
 }
 
-/// Records many events with one statement. Answers in the order given; an identity that occurs twice
-/// is new once.
+/// Records many events with one statement. Returns the results in the given order; an identity that
+/// occurs twice is new once.
 ///
 /// # Errors
-/// As [`receive`]; one invalid identity refuses the batch before anything is sent.
+/// The errors of [`receive`]; one invalid identity refuses the batch before anything is sent.
 pub async fn receive_all(
     connection: &mut PgConnection,
     inbox: &Inbox,
@@ -43,11 +44,11 @@ pub async fn receive_all(
     Ok(answers(inbox, events, fresh))
 }
 
-/// Records a message that cannot be handled, as a dead letter that operators see. A message that was
-/// received before makes none.
+/// Records a message that cannot be processed as a dead letter, which operators see. A message that
+/// was received before does not get one.
 ///
 /// # Errors
-/// As [`receive`].
+/// The errors of [`receive`].
 pub async fn receive_dead(
     connection: &mut PgConnection,
     inbox: &Inbox,

@@ -20,7 +20,8 @@ use crate::store::{
 };
 use crate::{Outbox, StoreError};
 
-/// Up to so many rows and keys are left out of a read one by one, more by a hash of them.
+/// Maximum number of rows and of keys that a read leaves out one by one; more are left out by a
+/// hash.
 const KNOWN_FEW: usize = 16;
 const HIDDEN_FEW: usize = 4;
 
@@ -279,7 +280,7 @@ impl Lanes for PostgresStore {
         rows_max: i64,
     ) -> Result<Vec<BlockedKey>> {
         let mut tx = self.begin().await?;
-        // Other than the relay's statements, this one joins sets.
+        // Unlike the relay's other statements, this one joins sets.
         sqlx::raw_sql("SET LOCAL enable_hashjoin = on; SET LOCAL enable_sort = on")
             .execute(&mut *tx)
             .await?;
@@ -305,8 +306,8 @@ impl Lanes for PostgresStore {
     }
 }
 
-/// Takes rows as they come, up to the one that reaches the limit of bytes. Weighing them in the
-/// database first took three times as long as reading them.
+/// Reads rows as they arrive, up to the one that reaches the byte limit. Adding up sizes in the
+/// database first took three times as long as reading the rows.
 async fn read_until_heavy(
     mut session: Session,
     query: PgQuery<'_>,
@@ -323,7 +324,8 @@ async fn read_until_heavy(
             rows.push(row);
         }
     }
-    // Otherwise it is closed: the rest is on its way, and may be a thousand times as much.
+    // Otherwise the session is closed: the remaining rows are on their way, and may be a thousand
+    // times as many.
     if bytes < limit.bytes || rows.len() >= limit.rows as usize {
         session.give_back();
     }
@@ -354,7 +356,7 @@ fn found_lane(row: &PgRow, living: &HashSet<String>) -> Result<FoundLane, sqlx::
     })
 }
 
-/// Columns of `decode`, then lane, time until due in ms, busy.
+/// Decodes the columns of `decode`, then lane, time until due in ms, busy.
 fn lane_row(row: &PgRow) -> Result<LaneRow, sqlx::Error> {
     let (lane, due_in_ms): (i16, Option<i64>) = (row.try_get(19)?, row.try_get(20)?);
     Ok(LaneRow {
@@ -371,7 +373,7 @@ fn lane_read(rows: &[PgRow], limit: ClaimLimit) -> Result<LaneRead> {
     Ok(LaneRead::within(rows, limit))
 }
 
-/// The read that leaves out so many keys, each compared by itself.
+/// Returns the statement that leaves out this number of keys, each by its own comparison.
 fn read_sql(outbox: &Outbox, hidden: usize) -> AssertSqlSafe<String> {
     let AssertSqlSafe(sql) = outbox.sql(include_str!("sql/lanes_read.sql"));
     let key = |number: usize| {

@@ -1,4 +1,4 @@
-//! Named locks: advisory locks of the transaction.
+//! Named locks: transaction-level advisory locks.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::lock::{check, failed, timed_out};
 /// "Lock not available": the wait was longer than `lock_timeout`.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 
-/// Takes a named lock, and holds it until the caller's transaction ends. Taking it again in the same
-/// transaction does nothing.
+/// Takes a named lock, and holds it until the caller's transaction ends. Taking it again in the
+/// same transaction does nothing.
 ///
-/// The name becomes a number of 64 bits. Two names that meet in one number are one lock: their
-/// transactions then wait for each other without need, and never does one enter wrongly. Among a
-/// million names that happens with a probability of about 1 in 37 million.
+/// The name is hashed to 64 bits. Two names with the same hash are one lock: their transactions
+/// then wait for each other without need, which is safe. Among a million names that happens with a
+/// probability of about 1 in 37 million.
 ///
 /// # Errors
-/// [`LockError::Timeout`] when it was not free in time. PostgreSQL only accepts a rollback then.
+/// [`LockError::Timeout`] if it was not free in time. PostgreSQL only accepts a rollback then.
 pub async fn lock(
     connection: &mut PgConnection,
     name: &str,
@@ -38,14 +38,15 @@ pub async fn lock(
     }
 }
 
-/// With the caller's own `lock_timeout` put back afterwards: it is for the rest of the transaction.
+/// Waits for the lock, and restores the caller's own `lock_timeout` afterwards, because the setting
+/// lasts for the rest of the transaction.
 async fn wait(
     connection: &mut PgConnection,
     name: &str,
     key: i64,
     timeout: Duration,
 ) -> Result<(), LockError> {
-    // 0 would be "for ever".
+    // 0 would mean "forever".
     let wanted = format!("{}ms", timeout.as_millis().clamp(1, i32::MAX as u128));
     let before: String = sqlx::query_scalar("SELECT current_setting('lock_timeout')")
         .fetch_one(&mut *connection)
@@ -73,7 +74,7 @@ async fn set_timeout(connection: &mut PgConnection, value: &str) -> Result<(), s
         .map(|_| ())
 }
 
-/// The prefix keeps names apart from advisory locks that a program computes in the same way.
+/// The prefix separates names from advisory locks that a program computes in the same way.
 fn key(name: &str) -> i64 {
     let hash = Sha256::digest(format!("postrider lock {name}"));
     i64::from_be_bytes([hash[0], hash[1], hash[2], hash[3], hash[4], hash[5], hash[6], hash[7]])

@@ -1,8 +1,9 @@
 //! PostgreSQL: `append` for applications, [`PostgresStore`] for the relay and operators.
 //!
-//! Under READ COMMITTED (the default) a repeated `request_id` is answered as a duplicate, whoever
-//! appended it first. Under REPEATABLE READ and SERIALIZABLE, a repeat that another transaction
-//! committed after this one began fails with SQLSTATE 40001: repeat the whole transaction.
+//! Under READ COMMITTED (the default) a repeated `request_id` returns a duplicate, whichever
+//! program appended it first. Under REPEATABLE READ and SERIALIZABLE, a repeat that another
+//! transaction committed after this one began fails with SQLSTATE 40001: repeat the whole
+//! transaction.
 
 mod adopt;
 mod adopt_columns;
@@ -42,8 +43,8 @@ pub use inbox::{receive, receive_all, receive_dead};
 pub use lock::lock;
 
 /// Set on every connection of a relay. Its statements are few and known, and each has the index it
-/// needs; a planner that meets the table just after it was empty would choose otherwise. Lock waits
-/// are short because a settle is retried in smaller pieces instead.
+/// needs; a planner that finds the table just after it was empty would choose other plans. Lock
+/// waits are short because a settle is retried in smaller pieces instead.
 const SESSION: &str = "
     SET application_name = 'postrider';
     SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;
@@ -52,20 +53,20 @@ const SESSION: &str = "
     SET lock_timeout = '2s';
     SET idle_in_transaction_session_timeout = '60s'";
 
-/// Time to get a connection before the database counts as unreachable.
+/// Timeout of getting a connection, after which the database counts as unreachable.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A PostgreSQL database with outboxes.
 #[derive(Debug, Clone)]
 pub struct PostgresStore {
     pool: PgPool,
-    /// For what a relay does all the time.
+    /// For the statements that a relay runs continuously.
     sessions: Arc<Sessions>,
     oldest_rows: Arc<OldestRows>,
 }
 
 impl PostgresStore {
-    /// Through the application's own connections, for the upkeep of its inbox.
+    /// Creates a store on the application's own connections, to maintain its inbox.
     #[cfg(feature = "kafka-consumer")]
     pub(crate) fn of_pool(pool: PgPool) -> Self {
         let connect = (*pool.connect_options()).clone();
@@ -73,13 +74,13 @@ impl PostgresStore {
         Self { pool, sessions, oldest_rows: Arc::default() }
     }
 
-    /// Connects.
+    /// Connects to the database.
     ///
     /// # Errors
     /// If the URL is malformed or the server cannot be reached.
     pub async fn connect(url: &str, options: &ConnectOptions) -> Result<Self> {
         let connect = PgConnectOptions::from_str(url)?;
-        // Once without the pool, which would only say that it waited in vain.
+        // Connects once without the pool, which would only report a timeout.
         connect.connect().await?.close().await?;
         let kept = sessions::kept(options.connections_max);
         let pool = pool_options()
@@ -99,7 +100,8 @@ impl PostgresStore {
     }
 }
 
-/// For pools of Postrider's own: a session that the driver takes for one in a transaction is closed.
+/// Returns options for Postrider's own pools: a session that the driver considers to be in a
+/// transaction is closed.
 pub(crate) fn pool_options() -> PgPoolOptions {
     PgPoolOptions::new().after_release(|connection, _| {
         let is_free = !connection.is_in_transaction();

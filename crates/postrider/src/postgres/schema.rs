@@ -13,16 +13,16 @@ use crate::store::{
 };
 use crate::{Dedupe, Outbox, OutboxSpec, StoreError};
 
-/// One process migrates at a time; the number is arbitrary and only ours.
+/// One process migrates at a time; the number is arbitrary and used for nothing else.
 const MIGRATION_LOCK: i64 = 0x706f_7374_7269;
 
-/// Times that a migration is tried which loses deadlocks against relays.
+/// Maximum number of attempts of a migration that loses deadlocks against relays.
 const TRIES_MAX: u32 = 5;
 
-/// Days for which archive partitions exist ahead of time.
+/// Number of days for which archive partitions are created in advance.
 pub(super) const PARTITION_DAYS_AHEAD: i64 = 3;
 
-/// Dead letters of older tables that get their fingerprint in one step.
+/// Number of dead letters of older tables that get their fingerprint per step.
 const FINGERPRINT_CHUNK: u32 = 5_000;
 
 const SHARED: [&str; 4] = [
@@ -40,7 +40,7 @@ const OUTBOX: [&str; 6] = [
     include_str!("sql/migrate_outbox_4_guard.sql"),
 ];
 
-/// The files that set up one outbox, in order.
+/// Returns the files that set up one outbox, in order.
 fn outbox_files(spec: &OutboxSpec) -> Vec<&'static str> {
     let mut files = OUTBOX.to_vec();
     files.push(match spec.dedupe {
@@ -60,7 +60,7 @@ impl Schema for PostgresStore {
         let mut tries = 1;
         let done = loop {
             match self.make_tables(outboxes).await {
-                // A settle locks the outbox first and the adopted table after it.
+                // A settle locks the outbox first and then the adopted table.
                 Err(StoreError::Busy(error)) if lost_to_another(&error) && tries < TRIES_MAX => {
                     tries += 1;
                 }
@@ -148,7 +148,7 @@ impl Schema for PostgresStore {
     }
 }
 
-/// Names an outbox and its lanes in the shared tables.
+/// Adds an outbox and its lanes to the shared tables.
 async fn record_outbox(connection: &mut PgConnection, spec: &OutboxSpec) -> Result<()> {
     sqlx::query(
         "INSERT INTO postrider_outboxes (name, table_name, version, claim)
@@ -173,7 +173,7 @@ async fn record_outbox(connection: &mut PgConnection, spec: &OutboxSpec) -> Resu
     Ok(())
 }
 
-/// `version` and `oldest_relay` of the shared tables, where there are any.
+/// Returns `version` and `oldest_relay` of the shared tables, if they exist.
 async fn found_version(connection: &mut PgConnection) -> Result<Option<(i32, i32)>> {
     let present: bool = sqlx::query_scalar("SELECT to_regclass('postrider_schema') IS NOT NULL")
         .fetch_one(&mut *connection)
@@ -185,18 +185,18 @@ async fn found_version(connection: &mut PgConnection) -> Result<Option<(i32, i32
     Ok(sqlx::query_as(select).fetch_optional(connection).await?)
 }
 
-/// Name, table and version of each outbox.
+/// Returns name, table and version of each outbox.
 async fn known_outboxes(connection: &mut PgConnection) -> Result<Vec<(String, String, i32)>> {
     let select = "SELECT name, table_name, version FROM postrider_outboxes";
     Ok(sqlx::query_as(select).fetch_all(connection).await?)
 }
 
 impl PostgresStore {
-    /// Makes or updates all tables, in one transaction.
+    /// Creates or updates all tables, in one transaction.
     async fn make_tables(&self, outboxes: &[OutboxSpec]) -> Result<Vec<String>> {
         let mut done = Vec::new();
         let mut tx = self.begin().await?;
-        // "already exists, skipping" is what a second run is for.
+        // Suppresses "already exists, skipping", which every second run would print.
         sqlx::raw_sql("SET LOCAL client_min_messages = warning; SET LOCAL lock_timeout = '30s'")
             .execute(&mut *tx)
             .await?;
@@ -210,7 +210,8 @@ impl PostgresStore {
             let known = known_outboxes(&mut tx).await?;
             return leave_newer_tables(schema_verdict(found, &known, &wanted));
         }
-        // Functions keep the path they are made with; a temporary table must not come first in it.
+        // Functions keep the search path they are created with; a temporary table must not come
+        // first in it.
         sqlx::raw_sql(
             "SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true)",
         )
@@ -247,8 +248,8 @@ impl PostgresStore {
         Ok(done)
     }
 
-    /// Makes the archive's partitions for the coming days. Today's is only made while nothing of
-    /// today is in the catch-all partition, because a partition may not overlap with its rows.
+    /// Creates the archive's partitions for the coming days. Today's is created only while the
+    /// default partition has no rows of today, because a partition may not overlap with its rows.
     pub(super) async fn add_archive_partitions(&self, outbox: &Outbox) -> Result<()> {
         for ahead in 0..=PARTITION_DAYS_AHEAD {
             let day = chrono::Utc::now().date_naive() + chrono::Duration::days(ahead);
@@ -261,7 +262,7 @@ impl PostgresStore {
                 day.format("%Y%m%d")
             );
             let mut tx = self.begin().await?;
-            // IF NOT EXISTS still fails when two processes create at the same moment.
+            // IF NOT EXISTS still fails if two processes create at the same moment.
             sqlx::raw_sql(
                 "SET LOCAL client_min_messages = warning; SET LOCAL lock_timeout = '30s'",
             )
@@ -271,13 +272,13 @@ impl PostgresStore {
                 .bind(MIGRATION_LOCK)
                 .execute(&mut *tx)
                 .await?;
-            // A new partition locks the catch-all one: briefly, or not at all.
+            // A new partition locks the default one: briefly, or not at all.
             sqlx::raw_sql("SET LOCAL lock_timeout = '2s'").execute(&mut *tx).await?;
             match sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *tx).await {
                 Ok(_) => tx.commit().await?,
-                // 23514: rows of that day are in the catch-all; they stay there.
+                // 23514: the default partition has rows of that day; they stay there.
                 Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("23514") => {}
-                // 42501: a relay that does not own the tables; the catch-all takes the rows.
+                // 42501: the relay does not own the tables; the default partition takes the rows.
                 Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("42501") => {
                     tracing::debug!(outbox = outbox.name(), "no right to make archive partitions");
                     return Ok(());

@@ -1,4 +1,4 @@
-//! Sessions for the statements that run all the time.
+//! Sessions for the statements that run continuously.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{ACQUIRE_TIMEOUT, SESSION};
 
-/// How many sessions are kept for them: one reads while two settle.
+/// Number of sessions that are kept: one reads while two settle.
 const KEPT_MAX: u32 = 3;
-/// A session that was not used for this long is asked whether it lives.
+/// Idle time after which a session is pinged before use.
 const ASK_AFTER: Duration = Duration::from_secs(1);
 
-/// Sessions of which the one that was used last is used next. A pool takes turns among all of its own: each of
-/// them then maps the pages of the whole table into its memory, one by one, and plans every statement.
+/// Sessions of which the most recently used one is used next. A pool rotates through all of its
+/// sessions: each of them then maps the pages of the whole table into its memory, one by one, and
+/// plans every statement.
 #[derive(Debug)]
 pub(super) struct Sessions {
     connect: PgConnectOptions,
@@ -26,7 +27,7 @@ pub(super) struct Sessions {
     permits: Arc<Semaphore>,
 }
 
-/// How many of `connections_max` are kept beside the pool.
+/// Returns how many of `connections_max` are kept outside of the pool.
 pub(super) fn kept(connections_max: u32) -> u32 {
     (connections_max / 2).min(KEPT_MAX)
 }
@@ -37,7 +38,7 @@ impl Sessions {
         Self { connect, pool, idle: Mutex::default(), permits }
     }
 
-    /// One of the kept ones, or of the pool while all of them are used.
+    /// Takes a kept session, or one of the pool while all kept ones are in use.
     pub(super) async fn take(self: &Arc<Self>) -> Result<Session, sqlx::Error> {
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             let living = tokio::time::timeout(ACQUIRE_TIMEOUT, self.living()).await;
@@ -50,7 +51,8 @@ impl Sessions {
         Ok(Session::Pooled(Pooled { connection, answered: false }))
     }
 
-    /// `None`: the server cannot be reached now, which the pool has the patience for.
+    /// Returns a working connection. `None` if the server cannot be reached now; the pool then
+    /// waits for it.
     async fn living(&self) -> Option<PgConnection> {
         let idle = self.idle().pop();
         if let Some((mut connection, since)) = idle
@@ -68,7 +70,8 @@ impl Sessions {
     }
 }
 
-/// A session in use. One that is not given back is closed: nobody knows what is still on its way, or open.
+/// A session in use. One that is not given back is closed, because a reply or a transaction may
+/// still be open on it.
 pub(super) enum Session {
     Kept { connection: PgConnection, sessions: Arc<Sessions>, _permit: OwnedSemaphorePermit },
     Pooled(Pooled),
@@ -80,7 +83,7 @@ pub(super) struct Pooled {
 }
 
 impl Session {
-    /// After an answer that was read to its end.
+    /// Gives the session back, after a reply that was read to its end.
     pub(super) fn give_back(self) {
         match self {
             Self::Kept { connection, sessions, .. } => {

@@ -1,4 +1,4 @@
-//! Settling of delivered events: the statement that runs for each of them.
+//! Settles delivered events, with the statement that runs for each of them.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,20 @@ use super::tid::Tid;
 use crate::store::{Delivery, Lease, OnSuccess, Result, Settled};
 use crate::{Outbox, StoreError};
 
-/// Fewer rows are looked up by their ids: the transaction around them costs more than places save.
+/// Minimum number of rows to delete by position. Fewer rows are looked up by their ids: the
+/// transaction around them costs more than positions save.
 const PLACED_ROWS_MIN: usize = 100;
-/// Ids from the first to the last per row, at most: each takes the 16 bytes of an identity.
+/// Maximum number of ids from the first to the last, per row: each takes the 16 bytes of an event
+/// id.
 const IDS_PER_ROW_MAX: usize = 32;
 
-/// Rows of one version whose places are known.
+/// Rows of one version whose positions are known.
 #[derive(Debug, PartialEq, Eq)]
 struct Placed<'a> {
     places: Vec<Tid>,
     first: i64,
     last: i64,
-    /// One for each id from the first to the last; those between the rows have one that no row has.
+    /// One for each id from the first to the last; ids between the rows get one that no row has.
     identities: Vec<Uuid>,
     version: i64,
     /// Count and sum of ids by minute and event type.
@@ -30,7 +32,8 @@ struct Placed<'a> {
 }
 
 impl<'a> Placed<'a> {
-    /// Cuts the rows into those with places and the others. `None`: places do not pay.
+    /// Splits the rows into those with positions and the others. `None` if positions do not pay
+    /// off.
     fn cut(delivered: &'a [Delivery]) -> Option<(Self, Vec<&'a Delivery>)> {
         let version = delivered.get(delivered.len() / 2)?.version;
         let (meant, others): (Vec<&Delivery>, Vec<_>) =
@@ -47,7 +50,7 @@ impl<'a> Placed<'a> {
         for row in &meant {
             let slot = &mut identities[usize::try_from(row.id - first).ok()?];
             if *slot != unused {
-                // Twice the same row: not for here.
+                // The same row occurs twice, which this path does not handle.
                 return None;
             }
             *slot = identity(&row.event_id);
@@ -64,7 +67,7 @@ impl<'a> Placed<'a> {
 }
 
 impl PostgresStore {
-    /// Rows that leave with nothing else.
+    /// Settles rows without answers of destinations.
     pub(super) async fn settle_plain(
         &self,
         outbox: &Outbox,
@@ -92,7 +95,7 @@ impl PostgresStore {
         Ok(settled)
     }
 
-    /// Rows some of which leave with what their destination answered.
+    /// Settles rows some of which have an answer of their destination.
     pub(super) async fn settle_answered(
         &self,
         outbox: &Outbox,
@@ -111,7 +114,8 @@ impl PostgresStore {
             .bind(answered().map(|d| identity(&d.event_id)).collect::<Vec<_>>())
             .execute(&mut *tx)
             .await?;
-        // This asks whether the rows are still the relay's; if not, the answers go with the rest.
+        // This checks whether the rows still belong to the relay; if not, the answers are rolled
+        // back too.
         let rows: Vec<&Delivery> = delivered.iter().collect();
         let settled = settle_each(&mut *tx, outbox, lease, &rows, on_success).await?;
         tx.commit().await?;
@@ -119,7 +123,8 @@ impl PostgresStore {
     }
 }
 
-/// `None`, and nothing done: some of the rows are not as the relay knows them.
+/// Deletes rows by position. Returns `None`, and changes nothing, if some of the rows are not as
+/// the relay knows them.
 async fn delete_placed(
     session: &mut PgConnection,
     outbox: &Outbox,
@@ -163,7 +168,7 @@ async fn delete_placed(
     Ok(Some(settled))
 }
 
-/// Each row by itself, with the books of those that are really gone.
+/// Settles each row by its id, and adds those that are really gone to the ledger.
 pub(super) async fn settle_each(
     executor: impl PgExecutor<'_>,
     outbox: &Outbox,
@@ -186,12 +191,12 @@ pub(super) async fn settle_each(
     settled(&row)
 }
 
-/// An identity as its column has it. One that is not a UUID cannot be in it, and neither is this.
+/// Parses an event id. A text that is not a UUID cannot be in the column, and neither can nil.
 pub(super) fn identity(event_id: &str) -> Uuid {
     Uuid::parse_str(event_id).unwrap_or(Uuid::nil())
 }
 
-/// Reads `held` and `settled`, which every settling statement answers.
+/// Reads `held` and `settled`, which every settling statement returns.
 pub(super) fn settled(row: &sqlx::postgres::PgRow) -> Result<Settled> {
     let (held, rows): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
     match held {

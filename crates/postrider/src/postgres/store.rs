@@ -1,4 +1,4 @@
-//! The relay's side: leases, claim, settle.
+//! The relay's operations: leases, claim, settle.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,13 +25,13 @@ use crate::store::{
 };
 use crate::{Event, Outbox, StoreError, fingerprint};
 
-/// How often the horizon is looked at. Two small catalogue queries each time.
+/// Minimum interval between observations of the horizon, which are two small catalog queries.
 const HORIZON_EVERY: Duration = Duration::from_millis(50);
-/// How often a claim starts from the beginning of the table.
+/// Interval at which a claim starts from the beginning of the table.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Rows per step of a walk over the table.
 pub(super) const WALK_ROWS: i64 = 20_000;
-/// Hints kept for a busy relay; more would tell it nothing new.
+/// Number of hints buffered for a busy relay; more would not tell it anything new.
 const HINTS_MAX: usize = 16;
 
 #[async_trait]
@@ -162,8 +162,8 @@ impl Store for PostgresStore {
         events.sort_unstable_by_key(|event| event.id);
 
         let cut = i64::try_from(events.len()).unwrap_or(i64::MAX) < waiting_found + fresh_found;
-        // A batch that the waiting rows filled left no room to look for fresh ones: nothing was
-        // scanned, and whether there are any is not known.
+        // A batch that was filled by waiting rows left no room to search for fresh ones: nothing
+        // was scanned, and whether there are any is unknown.
         let fresh_room = i64::from(limit.rows) - waiting_found;
         let fresh_full = fresh_found == fresh_room;
         let scanned_to = (cut || fresh_full).then(|| last_fresh.unwrap_or(cursor.low));
@@ -234,7 +234,7 @@ impl Store for PostgresStore {
                 .await?;
             check_copies(child, taken, copied.rows_affected())?;
         }
-        // Without the lease nothing is committed, the copies included.
+        // Without the lease nothing is committed, including the copies.
         let settled = settle_each(&mut *tx, outbox, lease, &delivered, on_success).await?;
         tx.commit().await?;
         Ok(settled)
@@ -308,15 +308,15 @@ impl Store for PostgresStore {
         let mut listener = PgListener::connect_with(&self.pool).await?;
         listener.listen_all(outboxes.iter().map(Outbox::table)).await?;
         let (sender, receiver) = mpsc::channel(HINTS_MAX);
-        // Reads on even while the relay is busy: a listener that does not drain its socket holds
-        // back vacuum for the whole database.
+        // Keeps reading even while the relay is busy: a listener that does not drain its socket
+        // holds back vacuum for the whole database.
         tokio::spawn(async move {
             while !sender.is_closed() {
                 tokio::select! {
                     () = sender.closed() => {}
                     hint = listener.recv() => match hint {
                         Ok(hint) => drop(sender.try_send(hint.channel().to_owned())),
-                        // The listener reconnects by itself; polling carries on meanwhile.
+                        // The listener reconnects by itself; polling continues in the meantime.
                         Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
                     },
                 }
@@ -354,7 +354,7 @@ impl PostgresStore {
         settled(&row)
     }
 
-    /// The end of the next step of a walk over the table.
+    /// Returns the last id of the next step of a walk over the table.
     pub(super) async fn next_step(&self, outbox: &Outbox, from: i64) -> Result<Option<i64>> {
         Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/next_id_step.sql")))
             .bind(from)
@@ -364,7 +364,7 @@ impl PostgresStore {
     }
 }
 
-/// Looks at what may still commit, if that was long ago.
+/// Observes the transactions that may still commit, if the last observation is old enough.
 pub(super) async fn observe_horizon(
     session: &mut PgConnection,
     outbox: &Outbox,
@@ -373,9 +373,9 @@ pub(super) async fn observe_horizon(
     if cursor.observed_at.is_some_and(|at| at.elapsed() < HORIZON_EVERY) {
         return Ok(());
     }
-    // From before the answers: they may lie here for as long as this process was stopped.
+    // Taken before the replies, which may wait here while this process is suspended.
     let looked_at = Instant::now();
-    // Two statements: the second's view of the locks is newer than the first's of the ids.
+    // Two statements, so that the second's view of the locks is newer than the first's of the ids.
     let (last_id, started_at, is_standby, counter): (i64, DateTime<Utc>, bool, i64) =
         sqlx::query_as(outbox.sql(include_str!("sql/horizon_last_id.sql")))
             .fetch_one(&mut *session)
@@ -394,7 +394,8 @@ pub(super) async fn observe_horizon(
     Ok(())
 }
 
-/// The server's timeline. `None`: some services that speak PostgreSQL have no such thing.
+/// Returns the server's timeline. `None` for services that speak PostgreSQL's protocol and have
+/// none.
 async fn timeline(session: &mut PgConnection) -> Result<Option<String>> {
     let answer = sqlx::query_scalar(include_str!("sql/horizon_timeline.sql"));
     match answer.fetch_one(session).await {
@@ -411,7 +412,7 @@ fn last_error(error: &str) -> String {
     fit(error, limits::LAST_ERROR_CHARS_MAX).into_owned()
 }
 
-/// Columns in the order of `claim.sql`.
+/// Decodes the columns in the order of `claim.sql`.
 pub(super) fn decode(row: &PgRow) -> std::result::Result<Event, sqlx::Error> {
     Ok(Event {
         id: row.try_get(0)?,

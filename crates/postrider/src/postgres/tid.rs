@@ -1,4 +1,4 @@
-//! Where a row lies: PostgreSQL's type `tid`, a block and a line in it.
+//! The physical position of a row: PostgreSQL's type `tid`, a block and a line in it.
 
 use std::num::NonZeroU64;
 

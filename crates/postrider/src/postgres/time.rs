@@ -1,4 +1,4 @@
-//! Reading `timestamptz`, which may be infinite or a year that nothing else holds.
+//! Reads `timestamptz`, which may be infinite or a year that other types cannot hold.
 
 use chrono::{DateTime, Utc};
 use sqlx::error::BoxDynError;
@@ -7,7 +7,7 @@ use sqlx::{ColumnIndex, Decode, Postgres, Row, Type};
 
 use crate::store::time::from_micros;
 
-/// From 1970 to 2000, where PostgreSQL counts from.
+/// Microseconds from 1970 to 2000, PostgreSQL's epoch.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
 
 /// A time.
@@ -18,7 +18,7 @@ pub(super) fn time(
     Ok(row.try_get::<Time, _>(column)?.0)
 }
 
-/// As [`time`], where the column may be NULL.
+/// Like [`time`], for a column that may be NULL.
 pub(super) fn time_or_none(
     row: &PgRow,
     column: impl ColumnIndex<PgRow>,
@@ -26,7 +26,7 @@ pub(super) fn time_or_none(
     Ok(row.try_get::<Option<Time>, _>(column)?.map(|time| time.0))
 }
 
-/// A time; see [`crate::store::time`]. The driver's own type panics at what is beyond.
+/// A time; see [`crate::store::time`]. The driver's own type panics on times beyond its range.
 struct Time(DateTime<Utc>);
 
 impl Type<Postgres> for Time {
@@ -38,7 +38,7 @@ impl Type<Postgres> for Time {
 impl<'r> Decode<'r, Postgres> for Time {
     fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
         match value.format() {
-            // Infinite ones are the largest and the smallest number.
+            // Infinite times are the largest and the smallest number.
             PgValueFormat::Binary => {
                 let micros: i64 = Decode::<Postgres>::decode(value)?;
                 Ok(Self(from_micros(micros.saturating_add(EPOCH_MICROS))))

@@ -1,4 +1,4 @@
-//! House-keeping.
+//! Maintenance.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -150,7 +150,8 @@ impl PostgresStore {
         }
     }
 
-    /// Retention by DROP. A relay that does not own the tables leaves it to the chunked delete.
+    /// Applies the retention with DROP. If the relay does not own the tables, the chunked delete
+    /// does it.
     async fn drop_archive_partitions(&self, outbox: &Outbox, age: Duration) -> Result<()> {
         let partitions: Vec<String> =
             sqlx::query_scalar(outbox.sql(include_str!("sql/archive_partitions.sql")))

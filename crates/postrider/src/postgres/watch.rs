@@ -1,4 +1,4 @@
-//! Bounded looks at tables and server.
+//! Checks of tables and server with bounded cost.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::store::{
 };
 use crate::{Outbox, OutboxSpec};
 
-/// Time for the second of two sessions to answer while the first is in a transaction.
+/// Timeout of the first of two sessions while the second is in a transaction.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const SESSION_POOL: &str = "connect to the server itself, or through a pool in session mode: session settings, prepared \
      statements and notifications do not survive between transactions";
@@ -46,9 +46,9 @@ impl Watch for PostgresStore {
         Ok(sqlx::query_scalar("SELECT clock_timestamp()").fetch_one(&self.pool).await?)
     }
 
-    /// Two sessions: the server process of the first must not change while the second, in a
-    /// transaction, takes the one that a pool would have to spare. In the simple protocol, because
-    /// prepared statements are what such a pool breaks.
+    /// Compares two sessions: the server process of the first must not change while the second, in
+    /// a transaction, takes the one that a pool would have to spare. Uses the simple protocol,
+    /// because prepared statements fail behind such a pool.
     async fn find_pooler(&self) -> Result<Finding> {
         const PROCESS: &str = "SELECT pg_backend_pid()";
         let subject = "connection";
@@ -70,7 +70,7 @@ impl Watch for PostgresStore {
                  transaction to the next",
                 SESSION_POOL,
             ),
-            // Dropped while it waits, the connection is of no use to anybody.
+            // A connection that is dropped while it waits cannot be used any more.
             Err(_) => {
                 first.close_on_drop();
                 Finding::wrong(
@@ -125,7 +125,7 @@ impl PostgresStore {
         for part in parts(&self.migration_sql(outboxes)) {
             let wanted = match (part.made, part.name.as_str()) {
                 (Made::Table, "postrider_schema" | "postrider_outboxes") => &["SELECT"][..],
-                // Rows reach a partition through its table.
+                // Rows reach a partition through its parent table.
                 (Made::Table, name) if name.ends_with("_archive_rest") => &[],
                 (Made::Table, _) => &["SELECT", "INSERT", "UPDATE", "DELETE"],
                 _ => &[],

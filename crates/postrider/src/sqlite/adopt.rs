@@ -1,4 +1,4 @@
-//! SQLite serves no tables of other programs.
+//! SQLite cannot adopt tables.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ impl Adopt for SqliteStore {
     }
 }
 
-/// Before anything is made for them.
+/// Refuses adoptions before any table is created for them.
 pub(super) fn refuse_adoptions(outboxes: &[OutboxSpec]) -> Result<()> {
     let found = outboxes.iter().find_map(|spec| Some((&spec.outbox, spec.adoption.as_ref()?)));
     found.map_or(Ok(()), |(outbox, adoption)| Err(refused(outbox, adoption)))

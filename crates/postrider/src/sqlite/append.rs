@@ -1,4 +1,4 @@
-//! Appending in the application's own transaction.
+//! Appends in the application's own transaction.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use super::plus;
 use crate::append::insert_order;
 use crate::{AppendError, Appended, NewEvent, Outbox};
 
-/// Events per statement of [`append_all`], which bounds the JSON text that carries them.
+/// Number of events per statement of [`append_all`], which limits the size of its JSON text.
 const CHUNK: usize = 500;
 
-/// Appends one event in the caller's transaction. It is delivered once that commits.
+/// Appends one event in the caller's transaction. It is delivered after the commit.
 ///
 /// # Errors
 /// [`AppendError::Invalid`] before anything is sent; [`AppendError::Database`] otherwise. The
-/// transaction lives on; after `SQLITE_BUSY` repeat it from its beginning.
+/// transaction stays open; after `SQLITE_BUSY` repeat it from its beginning.
 pub async fn append(
     connection: &mut SqliteConnection,
     outbox: &Outbox,
@@ -47,11 +47,11 @@ pub async fn append(
     }
 }
 
-/// Appends many events with few statements. Answers in the order given; a `request_id` that occurs
-/// twice in the batch is new once.
+/// Appends many events with few statements. Returns the results in the given order; a `request_id`
+/// that occurs twice in the batch is new once.
 ///
 /// # Errors
-/// As [`append`]; one invalid event refuses the batch before anything is sent.
+/// The errors of [`append`]; one invalid event refuses the batch before anything is sent.
 pub async fn append_all(
     connection: &mut SqliteConnection,
     outbox: &Outbox,
@@ -63,8 +63,8 @@ pub async fn append_all(
     let order = insert_order(events);
     let ordered: Vec<&NewEvent> = order.iter().map(|position| &events[*position]).collect();
     let inserted = insert_all(connection, outbox, &ordered).await?;
-    // What was inserted is what was sent, in that order, without the repeats. Identity and request
-    // id tell which: of events that share both, the first one is the new one.
+    // The inserted rows are the sent events, in that order, without the repeats. Event id and
+    // request id show which: of events that share both, the first one is the new one.
     let mut ids: Vec<Option<i64>> = vec![None; events.len()];
     let mut inserted = inserted.into_iter().peekable();
     for position in order {
@@ -88,7 +88,8 @@ pub async fn append_all(
         .zip(ids)
         .map(|(event, id)| match id {
             Some(id) => Ok(Appended::New { id, event_id: event.event_id.to_string() }),
-            // Nobody frees it meanwhile, as on other stores: this transaction has the write lock.
+            // Unlike on other stores, the request id cannot become free: this transaction has the
+            // write lock.
             None => event
                 .request_id
                 .as_ref()
@@ -99,7 +100,7 @@ pub async fn append_all(
         .collect()
 }
 
-/// Row id, identity, request id.
+/// Row id, event id, request id.
 type Inserted = (i64, String, Option<String>);
 
 async fn insert_all(
@@ -115,12 +116,12 @@ async fn insert_all(
             .await?;
         inserted.extend(rows);
     }
-    // SQLite promises no order of RETURNING.
+    // SQLite does not guarantee the order of RETURNING.
     inserted.sort_unstable_by_key(|row| row.0);
     Ok(inserted)
 }
 
-/// The columns in the order of `append_all.sql`.
+/// Formats the columns in the order of `append_all.sql`.
 fn rows_json(events: &[&NewEvent]) -> Result<String, sqlx::Error> {
     let rows: Vec<_> = events
         .iter()

@@ -1,4 +1,4 @@
-//! The part of a claim that holds the write lock: which rows, and taking them.
+//! The part of a claim that holds the write lock: finds rows and takes them.
 
 use std::collections::BTreeSet;
 
@@ -10,22 +10,22 @@ use super::{On, SqliteStore, json};
 use crate::store::{ClaimLimit, Cursor, Lease, Result};
 use crate::{Event, Outbox, StoreError};
 
-/// Ids that one claim passes in its search for fresh rows, about 5 ms when none is fresh: a million
-/// rows that wait for their time may not hold up the application's writes.
+/// Maximum number of ids that one claim passes in its search for fresh rows, about 5 ms if none is
+/// fresh: a million waiting rows must not hold up the application's writes.
 const SCAN_IDS_MAX: i64 = 20_000;
 
-/// Rows that a claim took.
+/// The rows that a claim took.
 #[derive(Default)]
 pub(super) struct Taken {
-    /// Ascending.
+    /// Ids in ascending order.
     pub(super) ids: Vec<i64>,
-    /// There may be more that is due right now.
+    /// There may be more rows that are due now.
     pub(super) full: bool,
 }
 
-/// What `claim_find.sql` answers.
+/// The result of `claim_find.sql`.
 struct Found {
-    /// Nothing at or below can still commit: this transaction is the only one that writes.
+    /// Nothing at or below it can still commit, because this transaction is the only writer.
     last_id: i64,
     /// The last id that the search for fresh rows could reach.
     scanned_to: i64,
@@ -62,7 +62,7 @@ impl SqliteStore {
         let (last_id, low): (i64, i64) = (row.try_get(0)?, cursor.low);
         cursor.notice_last_id(last_id)?;
         if cursor.low < low {
-            // Ids went back, and this search began behind some of them.
+            // Ids went back, and this search started after some of them.
             return Ok(Taken { ids: Vec::new(), full: true });
         }
         let start: Option<i64> = row.try_get(1)?;
@@ -88,7 +88,7 @@ impl SqliteStore {
 }
 
 impl Found {
-    /// Ids ascending, within the limit of bytes; the first one in any case.
+    /// Returns the ids, ascending, within the byte limit; the first one in any case.
     fn within(&self, bytes_max: u64) -> Vec<i64> {
         let mut all: Vec<_> = self.waiting.iter().chain(&self.fresh).copied().collect();
         all.sort_unstable();
@@ -103,13 +103,14 @@ impl Found {
             .collect()
     }
 
-    /// Moves the cursor on after the commit, and answers whether there may be more.
+    /// Moves the cursor forward after the commit, and returns whether there may be more.
     fn remember(&self, cursor: &mut Cursor, taken: &[i64], rows: u32, waiting_limit: u32) -> bool {
         cursor.horizon.observe(self.last_id, BTreeSet::new());
         cursor.saw(taken.last().copied(), false);
         let (waiting, fresh) = (self.waiting.len(), self.fresh.len());
         let cut = taken.len() < waiting + fresh;
-        // The search for fresh rows ended at its limit, which is zero where waiting rows took all.
+        // The search for fresh rows ended at its limit, which is zero if waiting rows filled the
+        // batch.
         let room = (rows as usize).saturating_sub(waiting);
         let stopped = fresh == room;
         let goes_on = !stopped && self.scanned_to < self.last_id;
@@ -132,7 +133,7 @@ pub(super) fn pairs(text: &str) -> Result<Vec<(i64, u64)>> {
         .map_err(|error| StoreError::Schema(format!("a search answered `{text}`: {error}")))
 }
 
-/// What is delivered, by its place in `claim_read.sql`.
+/// The columns that are delivered, by their positions in `claim_read.sql`.
 const TEXTS: [(usize, &str); 8] = [
     (1, "event_id"),
     (2, "request_id"),
@@ -144,7 +145,7 @@ const TEXTS: [(usize, &str); 8] = [
     (8, "content_hash"),
 ];
 
-/// Columns in the order of `claim_read.sql`.
+/// Decodes the columns in the order of `claim_read.sql`.
 pub(super) fn decode(row: &SqliteRow) -> std::result::Result<Event, sqlx::Error> {
     Ok(Event {
         id: row.try_get(0)?,

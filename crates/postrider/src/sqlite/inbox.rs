@@ -1,11 +1,11 @@
-//! Receiving in the consumer's own transaction.
+//! Receives messages in the consumer's own transaction.
 
 use sqlx::SqliteConnection;
 
 use crate::inbox::{answers, identities};
 use crate::{DeadMessage, Inbox, Incoming, ReceiveError, Received};
 
-/// Records one event in the caller's transaction, with what the caller does for it.
+/// Records one event in the caller's transaction, together with the caller's changes.
 ///
 /// # Errors
 /// [`ReceiveError::Invalid`] before anything is sent; [`ReceiveError::Database`] otherwise. After
@@ -19,11 +19,11 @@ pub async fn receive(
     Ok(answers.first().copied().unwrap_or(Received::Duplicate))
 }
 
-/// Records many events with one statement. Answers in the order given; an identity that occurs twice
-/// is new once.
+/// Records many events with one statement. Returns the results in the given order; an identity that
+/// occurs twice is new once.
 ///
 /// # Errors
-/// As [`receive`]; one invalid identity refuses the batch before anything is sent.
+/// The errors of [`receive`]; one invalid identity refuses the batch before anything is sent.
 pub async fn receive_all(
     connection: &mut SqliteConnection,
     inbox: &Inbox,
@@ -42,11 +42,11 @@ pub async fn receive_all(
     Ok(answers(inbox, events, fresh))
 }
 
-/// Records a message that cannot be handled, as a dead letter that operators see. A message that was
-/// received before makes none.
+/// Records a message that cannot be processed as a dead letter, which operators see. A message that
+/// was received before does not get one.
 ///
 /// # Errors
-/// As [`receive`].
+/// The errors of [`receive`].
 pub async fn receive_dead(
     connection: &mut SqliteConnection,
     inbox: &Inbox,

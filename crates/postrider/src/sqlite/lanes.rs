@@ -1,4 +1,4 @@
-//! Claim mode `lanes`. Rows have no lane here, and one relay owns all of them.
+//! Claim mode `lanes`. Rows have no lane in this store, so one relay owns all lanes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl Lanes for SqliteStore {
         mode_of(&claim, epoch)
     }
 
-    /// All lanes or none: a row shows no lane, so two owners would both deliver it.
+    /// Takes all lanes or none: rows have no lane, so two owners would both deliver them.
     async fn take_lanes(
         &self,
         outbox: &Outbox,
@@ -131,7 +131,7 @@ impl Lanes for SqliteStore {
                     .on(self)?;
             cursor.notice_last_id(last_id)?;
             cursor.observed_at = Some(looked_at);
-            // Otherwise ids went back, and this search began behind some of them.
+            // Otherwise ids went back, and this search started after some of them.
             if cursor.low == low {
                 break (last_id, found);
             }
@@ -140,7 +140,8 @@ impl Lanes for SqliteStore {
         let rows = self.read_ids(outbox, &ids).await?;
         cursor.saw(rows.last().map(|row| row.event.id), !hidden.is_empty());
         cursor.horizon.observe(last_id, BTreeSet::new());
-        // Not the last row that was answered: one may have gone between the two statements.
+        // Not the last row that was returned, because that row may have gone between the two
+        // statements.
         cursor.advance(cursor.horizon.closed_until(), ids.last().copied().filter(|_| full));
         Ok(LaneRead { rows, full })
     }
@@ -321,7 +322,7 @@ fn found_lane(row: &SqliteRow) -> Result<FoundLane, sqlx::Error> {
     })
 }
 
-/// Columns of `decode`, then time until due in ms, busy.
+/// Decodes the columns of `decode`, then time until due in ms, busy.
 fn lane_row(row: &SqliteRow) -> Result<LaneRow, sqlx::Error> {
     let due_in_ms: Option<i64> = row.try_get(18)?;
     Ok(LaneRow {

@@ -1,4 +1,4 @@
-//! Named locks: there is one writer, so its transaction is the lock, whatever the name.
+//! Named locks: SQLite has one writer at a time, so the write lock serves as every named lock.
 
 use std::time::Duration;
 
@@ -7,19 +7,20 @@ use sqlx::{AssertSqlSafe, SqliteConnection};
 use crate::LockError;
 use crate::lock::{check, failed, timed_out};
 
-/// Somebody else writes.
+/// Another connection is writing.
 const BUSY: &str = "5";
-/// This transaction read before, and somebody else has written since.
+/// This transaction has read before, and another connection has written since.
 const BUSY_SNAPSHOT: &str = "517";
-/// Takes the write lock and changes nothing.
+/// Takes the write lock without changing anything.
 const WRITE_NOTHING: &str = "UPDATE postrider_schema SET version = version WHERE 0";
 
-/// Takes a named lock, and holds it until the caller's transaction ends. A transaction that was begun
-/// with `BEGIN IMMEDIATE` has it already; any other takes the file's write lock here.
+/// Takes a named lock, and holds it until the caller's transaction ends. A transaction that was
+/// begun with `BEGIN IMMEDIATE` has it already; any other takes the file's write lock here.
 ///
 /// # Errors
-/// [`LockError::Timeout`] when another program wrote all the time; [`LockError::ReadFirst`] when this
-/// transaction read before. The transaction lives on, but can only read.
+/// [`LockError::Timeout`] if other programs held the write lock all the time;
+/// [`LockError::ReadFirst`] if this transaction has read before. The transaction stays open, but
+/// can only read.
 pub async fn lock(
     connection: &mut SqliteConnection,
     name: &str,
@@ -34,7 +35,7 @@ pub async fn lock(
     let wanted = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX).min(i64::from(i32::MAX));
     set_timeout(connection, wanted).await.map_err(fail)?;
     let had = sqlx::raw_sql(WRITE_NOTHING).execute(&mut *connection).await;
-    // Whether it was had or not: the connection is the caller's.
+    // Restored on every path, because the connection is the caller's.
     set_timeout(connection, before).await.map_err(fail)?;
     let Err(cause) = had else { return Ok(()) };
     match cause.as_database_error().and_then(|error| error.code()).as_deref() {

@@ -3,11 +3,11 @@
 //! SQLite has one writer at a time, over all processes that use the file. Programs that append
 //! should use WAL (the store turns it on, and it stays on in the file), `busy_timeout = 5000`,
 //! `synchronous = FULL`, and begin their transactions with `BEGIN IMMEDIATE`. A deferred
-//! transaction that read before it writes fails with `SQLITE_BUSY_SNAPSHOT` when somebody else
-//! wrote meanwhile; no timeout helps against that.
+//! transaction that has read before it writes fails with `SQLITE_BUSY_SNAPSHOT` if another program
+//! has written since; no timeout helps against that.
 //!
-//! So that the application's own writes get through, the store's transactions are short: they write
-//! at most [`ROWS_MAX`] rows, and payloads are read when the write lock is given back.
+//! The store's transactions are short, so that the application's own writes get through: they write
+//! at most [`ROWS_MAX`] rows, and payloads are read after the write lock is released.
 
 mod adopt;
 mod append;
@@ -41,49 +41,53 @@ pub use inbox::{receive, receive_all, receive_dead};
 pub use lock::lock;
 pub(crate) use pool::pool_options;
 
-/// Rows that one transaction of the store writes at most, about 10 ms. A claim that may take more
-/// takes this many and answers that there is more; what is claimed together is settled together.
+/// Maximum number of rows that one transaction of the store writes, about 10 ms. A claim with a
+/// higher limit takes this many and returns that there may be more; rows that are claimed together
+/// are settled together.
 pub const ROWS_MAX: u32 = 1_000;
 
-/// Time to wait for another process's write transaction.
+/// Timeout of waiting for another process's write transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time to get a connection before the database counts as busy: somebody else's wait and one's own.
+/// Timeout of getting a connection, after which the database counts as busy: another caller's wait
+/// and one's own.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pages in the WAL before they are copied into the file (4 KiB each). The default of 1,000 copies
-/// after every third batch of a drain.
+/// Number of pages in the WAL after which they are copied into the file (4 KiB each). The default
+/// of 1,000 copies after every third batch of a drain.
 const CHECKPOINT_PAGES: &str = "4000";
-/// Bytes that the WAL keeps when it starts over: those pages. Without a limit it would stay as large as
-/// a long reader made it.
+/// Size that the WAL keeps when it starts over: those pages. Without a limit it would stay as large
+/// as a long reader made it.
 const WAL_BYTES_KEPT: &str = "16777216";
-/// Connections for reading. More would only wait for the same two cores and the same disk.
+/// Maximum number of connections for reading. More would only wait for the same two cores and the
+/// same disk.
 const READERS_MAX: u32 = 4;
-/// Prepared statements kept per connection: about 50 per outbox.
+/// Number of prepared statements kept per connection: about 50 per outbox.
 const STATEMENTS_MAX: usize = 500;
-/// Rows on their way from SQLite's thread to the caller. A small buffer wakes the two in turn.
+/// Number of rows buffered between SQLite's thread and the caller. With a small buffer the two wake
+/// each other alternately.
 const ROW_BUFFER: usize = 1_024;
-/// Longest time that is added to the clock: beyond the year 9999 SQLite answers NULL, which would
-/// mean "due now".
+/// Longest duration that is added to the clock: beyond the year 9999 SQLite returns NULL, which
+/// would mean "due now".
 const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// A SQLite file with outboxes.
 #[derive(Debug, Clone)]
 pub struct SqliteStore {
     /// One connection: two writers of one process would only wait for each other inside SQLite,
-    /// where waiting is sleeping and polling.
+    /// which waits by sleeping and polling.
     writer: SqlitePool,
     readers: SqlitePool,
     file: Arc<Path>,
 }
 
 impl SqliteStore {
-    /// Through the application's own connections, for the upkeep of its inbox.
+    /// Creates a store on the application's own connections, to maintain its inbox.
     #[cfg(feature = "kafka-consumer")]
     pub(crate) fn of_pool(pool: SqlitePool) -> Self {
         let file = pool.connect_options().get_filename().into();
         Self { writer: pool.clone(), readers: pool, file }
     }
 
-    /// Opens the file, and creates it where `options` say so.
+    /// Opens the file, and creates it if `options` say so.
     ///
     /// # Errors
     /// If the URL is malformed, or the file is missing, not a database, or not writable.
@@ -121,12 +125,12 @@ impl SqliteStore {
         Ok(store)
     }
 
-    /// SQLite opens a file without the right to write as read-only and says so at the first write,
-    /// which would be the relay's first heartbeat.
+    /// Checks that the file is writable. SQLite opens a file without write permission as read-only
+    /// and reports it only at the first write, which would be the relay's first heartbeat.
     async fn check_writable(&self) -> Result<()> {
         match self.begin().await {
             Ok(tx) => tx.rollback().await.on(self)?,
-            // Somebody writes, so it can be written.
+            // Another program is writing, so the file is writable.
             Err(StoreError::Busy(_)) => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -144,13 +148,15 @@ impl SqliteStore {
         })
     }
 
-    /// Every transaction that writes takes the write lock at its start.
+    /// Begins a transaction that takes the write lock at its start, as every writing transaction
+    /// does.
     async fn begin(&self) -> Result<Transaction<'static, Sqlite>> {
         begin(&self.writer, "BEGIN IMMEDIATE").await.on(self)
     }
 }
 
-/// What an application's own connection should be made with; also what [`crate::Appender`] uses.
+/// Returns the recommended options for an application's own connection; [`crate::Appender`] uses
+/// them too.
 ///
 /// # Errors
 /// If the URL is malformed.
@@ -164,7 +170,7 @@ pub fn connect_options(url: &str) -> Result<SqliteConnectOptions> {
         .pragma("journal_size_limit", WAL_BYTES_KEPT))
 }
 
-/// The file that a URL names, and whether it may be created.
+/// Returns the file that a URL names, and whether it may be created.
 fn file_of(url: &str, options: &ConnectOptions) -> Result<(PathBuf, bool)> {
     let refuse = |what: &str| {
         Err(StoreError::Url(format!(
@@ -189,7 +195,8 @@ fn file_of(url: &str, options: &ConnectOptions) -> Result<(PathBuf, bool)> {
     }
 }
 
-/// Looks at the path before SQLite does, whose one message for all of this is "unable to open".
+/// Checks the path before SQLite does, whose only message for all of these errors is "unable to
+/// open".
 async fn make_ready(file: &Path, create: bool) -> Result<()> {
     let error = |cause: std::io::Error, cure| StoreError::File {
         path: file.display().to_string(),
@@ -217,8 +224,8 @@ async fn make_ready(file: &Path, create: bool) -> Result<()> {
                     error(cause, "its folder cannot be made: make it, or give the right to")
                 })?;
             }
-            // Made here and by no connection: one that is opened after the file was deleted would
-            // make an empty one in its place.
+            // The file is created here and not by a connection: a connection that is opened after
+            // the file was deleted would create an empty one in its place.
             make_private(file).await.map_err(|cause| {
                 error(cause, "the file cannot be made: give this program the right to")
             })
@@ -226,21 +233,21 @@ async fn make_ready(file: &Path, create: bool) -> Result<()> {
     }
 }
 
-/// Makes an empty file that only its owner can read, since it will hold payloads. SQLite gives its
-/// `-wal` and `-shm` files the same mode.
+/// Creates an empty file that only its owner can read, because it will hold payloads. SQLite gives
+/// its `-wal` and `-shm` files the same mode.
 async fn make_private(file: &Path) -> std::io::Result<()> {
     let mut options = tokio::fs::OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     options.mode(0o600);
     match options.open(file).await {
-        // Another program was faster, and decides.
+        // Another program was faster, and decides the mode.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
         made => made.map(drop),
     }
 }
 
-/// Names the file in an error that is about the file.
+/// Adds the path to errors that concern the file.
 trait On<T> {
     fn on(self, store: &SqliteStore) -> Result<T>;
 }
@@ -252,12 +259,12 @@ impl<T> On<T> for std::result::Result<T, sqlx::Error> {
 }
 
 fn explain(error: sqlx::Error, file: &Path) -> StoreError {
-    // Nobody is unreachable here: the one connection for writing is in use, or waits for its turn.
+    // A timeout does not mean unreachable here: the one connection for writing is in use.
     if matches!(error, sqlx::Error::PoolTimedOut) {
         return StoreError::Busy(error);
     }
     let code = error.as_database_error().and_then(|cause| cause.code()?.parse::<i32>().ok());
-    // The low byte is the kind of error, the rest tells more.
+    // The low byte is the kind of error, the rest is more specific.
     let (cure, lasting) = match code.map(|code| code & 0xff) {
         Some(8) => (
             "give this program the right to write the file and its folder (SQLite keeps `-wal` \
@@ -283,22 +290,22 @@ fn explain(error: sqlx::Error, file: &Path) -> StoreError {
     StoreError::File { path: file.display().to_string(), cause: error, cure, lasting }
 }
 
-/// A duration as strftime adds it to the clock.
+/// Formats a duration that strftime adds to the clock.
 fn plus(duration: Duration) -> String {
     format!("+{:.3} seconds", duration.min(DURATION_MAX).as_secs_f64())
 }
 
-/// A duration as strftime takes it off the clock.
+/// Formats a duration that strftime subtracts from the clock.
 fn minus(duration: Duration) -> String {
     format!("-{:.3} seconds", duration.min(DURATION_MAX).as_secs_f64())
 }
 
-/// A time as the tables hold it.
+/// Formats a time as stored in the tables.
 fn stored(time: DateTime<Utc>) -> String {
     time.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
 
-/// A JSON array as a parameter: the one way to pass many values with one variable.
+/// Formats a JSON array as a parameter: the only way to pass many values with one variable.
 fn json<T: serde::Serialize>(values: &[T]) -> Result<String> {
     serde_json::to_string(values).map_err(|error| sqlx::Error::Encode(error.into()).into())
 }

@@ -24,19 +24,19 @@ const LETTERS: &str = include_str!("sql/migrate_outbox_4_letters.sql");
 const ARCHIVE: &str = include_str!("sql/migrate_outbox_5_archive.sql");
 const CORRECT: &str = include_str!("sql/migrate_outbox_4_correct.sql");
 
-/// What later versions added and is there already. SQLite cannot add a column twice, and rows from
-/// before the guard are corrected once.
+/// The additions of later versions that exist already. SQLite cannot add a column twice, and rows
+/// from before the guard are corrected once.
 #[derive(Clone, Copy, Default)]
 struct Present {
     fingerprint: bool,
     response: bool,
     letters: bool,
-    /// Of an archive that takes an id more than once.
+    /// The archive accepts an id more than once.
     archive: bool,
     guard: bool,
 }
 
-/// The files that set up one outbox, in order.
+/// Returns the files that set up one outbox, in order.
 fn outbox_files(spec: &OutboxSpec, has: Present) -> Vec<&'static str> {
     let mut files = OUTBOX.to_vec();
     files.extend((!has.fingerprint).then_some(FINGERPRINT));
@@ -59,7 +59,7 @@ impl Schema for SqliteStore {
     async fn migrate(&self, outboxes: &[OutboxSpec]) -> Result<Vec<String>> {
         refuse_adoptions(outboxes)?;
         let mut done = Vec::new();
-        // The write lock lets one process migrate at a time.
+        // The write lock ensures that one process migrates at a time.
         let mut tx = self.begin().await?;
         let found = found_version(&mut tx).await.on(self)?;
         if found.is_some_and(|(version, _)| version > versions::SCHEMA) {
@@ -126,7 +126,7 @@ impl Schema for SqliteStore {
     }
 
     fn migration_sql(&self, outboxes: &[OutboxSpec]) -> String {
-        // WAL is a property of the file, and cannot be set inside of a transaction.
+        // WAL is a property of the file, and cannot be set inside a transaction.
         let mut text = "PRAGMA journal_mode = WAL;\n\n".to_owned();
         text.push_str(&SHARED.join("\n"));
         text.push_str(&format!(
@@ -209,14 +209,14 @@ impl Schema for SqliteStore {
     }
 }
 
-/// Makes the lanes of an outbox. Its name is a validated identifier.
+/// Returns the SQL that inserts the lanes of an outbox. Its name is a validated identifier.
 fn lanes_sql(outbox: &Outbox) -> String {
     let row = |lane| format!("('{}', {lane})", outbox.name());
     let rows = (0..LANES).map(row).collect::<Vec<_>>().join(", ");
     format!("INSERT OR IGNORE INTO postrider_lanes (outbox, lane) VALUES {rows}")
 }
 
-/// `version` and `oldest_relay` of the shared tables, where there are any.
+/// Returns `version` and `oldest_relay` of the shared tables, if they exist.
 async fn found_version(
     connection: &mut SqliteConnection,
 ) -> std::result::Result<Option<(i32, i32)>, sqlx::Error> {
@@ -238,7 +238,7 @@ async fn has_column(
     sqlx::query_scalar(select).bind(table).bind(column).fetch_one(connection).await
 }
 
-/// Whether the archive is there and takes each id only once.
+/// Returns whether the archive exists and holds each id only once.
 async fn archives_ids_once(
     connection: &mut SqliteConnection,
     table: &str,
@@ -247,7 +247,7 @@ async fn archives_ids_once(
     sqlx::query_scalar(select).bind(format!("{table}_archive")).fetch_one(connection).await
 }
 
-/// Whether rows of the table were corrected, and are guarded since.
+/// Returns whether rows of the table have been corrected, and are guarded since.
 async fn has_guard(
     connection: &mut SqliteConnection,
     table: &str,
@@ -256,7 +256,7 @@ async fn has_guard(
     sqlx::query_scalar(select).bind(format!("{table}_guard")).fetch_one(connection).await
 }
 
-/// Name, table and version of each outbox.
+/// Returns name, table and version of each outbox.
 async fn known_outboxes(
     connection: &mut SqliteConnection,
 ) -> std::result::Result<Vec<(String, String, i32)>, sqlx::Error> {

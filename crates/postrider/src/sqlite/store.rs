@@ -1,4 +1,4 @@
-//! The relay's side: leases, claim, settle.
+//! The relay's operations: leases, claim, settle.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::store::{
 };
 use crate::{Event, Outbox, StoreError, fingerprint};
 
-/// How often a claim starts from the beginning of the table.
+/// Interval at which a claim starts from the beginning of the table.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 #[async_trait]
@@ -126,7 +126,8 @@ impl Store for SqliteStore {
         let limit = ClaimLimit { rows: limit.rows.min(ROWS_MAX), ..limit };
         let taken = loop {
             let taken = self.take(outbox, lease, limit, cursor).await?;
-            // Nothing in this part of the table, but it goes on. The write lock was free meanwhile.
+            // Nothing was found in this part of the table, but there is more. The write lock was
+            // free in between.
             if !(taken.ids.is_empty() && taken.full) {
                 break taken;
             }
@@ -168,7 +169,7 @@ impl Store for SqliteStore {
         delivered: &[Delivery],
         on_success: OnSuccess,
     ) -> Result<Settled> {
-        // A read of lanes answers more than one short transaction may write.
+        // A read of lanes returns more rows than one short transaction may write.
         let mut rows = 0;
         for delivered in delivered.chunks(ROWS_MAX as usize) {
             let mut tx = self.begin_held(lease).await?;
@@ -312,14 +313,14 @@ impl Store for SqliteStore {
         Ok(released)
     }
 
-    /// SQLite tells other processes nothing; the relay polls.
+    /// SQLite cannot notify other processes; the relay polls.
     async fn hints(&self, _: &[Outbox]) -> Result<Option<mpsc::Receiver<String>>> {
         Ok(None)
     }
 }
 
 impl SqliteStore {
-    /// Begins a transaction that writes for a relay whose lease holds until its end.
+    /// Begins a writing transaction that holds the relay's lease until its end.
     pub(super) async fn begin_held(&self, lease: &Lease) -> Result<Transaction<'static, Sqlite>> {
         let mut tx = self.begin().await?;
         let held: bool = sqlx::query_scalar(include_str!("sql/held.sql"))
@@ -331,7 +332,8 @@ impl SqliteStore {
         if held { Ok(tx) } else { Err(StoreError::LeaseLost) }
     }
 
-    /// Ids, as JSON, of the given rows that are as they were claimed or read.
+    /// Returns the ids, as JSON, of the given rows that are unchanged since they were claimed or
+    /// read.
     async fn find_own<'a>(
         &self,
         connection: &mut SqliteConnection,
@@ -339,7 +341,7 @@ impl SqliteStore {
         lease: &Lease,
         rows: impl Iterator<Item = (i64, i64, &'a str)>,
     ) -> Result<String> {
-        // A map: ids ascending, as the table has them, and none twice.
+        // A map: ids are ascending, like in the table, and unique.
         let rows = rows.map(|(id, version, event_id)| (id, format!("{version} {event_id}")));
         let rows = json!(rows.collect::<BTreeMap<i64, String>>()).to_string();
         sqlx::query_scalar(outbox.sql(include_str!("sql/settle_find.sql")))
@@ -350,8 +352,7 @@ impl SqliteStore {
             .on(self)
     }
 
-    /// Puts the answers of deliveries, if there are any, into those of their rows with these ids
-    /// (JSON).
+    /// Stores the answers of deliveries, if any, in those of their rows that have these ids (JSON).
     async fn keep_responses(
         &self,
         connection: &mut SqliteConnection,
@@ -373,7 +374,7 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// Rows with these ids (JSON) leave as delivered, to the archive where `on_success` says so.
+    /// Removes rows with these ids (JSON) as delivered, to the archive if `on_success` says so.
     async fn leave(
         &self,
         connection: &mut SqliteConnection,
@@ -391,7 +392,7 @@ impl SqliteStore {
         self.book_and_remove(connection, outbox, ids, "delivered").await
     }
 
-    /// Books the rows with these ids (JSON), removes them and answers how many there were.
+    /// Adds the rows with these ids (JSON) to the ledger, removes them, and returns their number.
     pub(super) async fn book_and_remove(
         &self,
         connection: &mut SqliteConnection,
@@ -413,7 +414,7 @@ impl SqliteStore {
         Ok(removed.rows_affected())
     }
 
-    /// A settle that is one UPDATE: the relay and what to write to which rows.
+    /// Runs a settle that is one UPDATE, with the relay and the changes of the rows.
     async fn update_held(
         &self,
         outbox: &Outbox,
@@ -432,7 +433,8 @@ impl SqliteStore {
         Ok(Settled { rows: settled.rows_affected() })
     }
 
-    /// The next step of a walk over the rows that somebody holds: its end, and ids as JSON.
+    /// Returns the next step of a walk over the rows that relays hold: its last id, and ids as
+    /// JSON.
     pub(super) async fn next_step(
         &self,
         outbox: &Outbox,

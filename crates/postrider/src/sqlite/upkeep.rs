@@ -1,4 +1,4 @@
-//! House-keeping.
+//! Maintenance.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::store::{
 };
 use crate::{Dedupe, Outbox};
 
-/// Time between two steps of a long walk. Nothing here is urgent, and a program that waits for the
-/// write lock only looks for it every 100 ms once it has waited for a while.
+/// Pause between two steps of a long walk. Nothing here is urgent, and a program that waits for the
+/// write lock retries only every 100 ms once it has waited for a while.
 const BREATH: Duration = Duration::from_millis(10);
 
 #[async_trait]
@@ -95,8 +95,8 @@ impl Upkeep for SqliteStore {
         operator::oldest_dead_letters(self, outbox, filter, after_id, limit).await
     }
 
-    /// The triggers and settles keep the sums of a minute up themselves: writers are serial. So only
-    /// old minutes are left to fold.
+    /// Folds old minutes only: triggers and settles update the sums of a minute directly, because
+    /// SQLite has one writer at a time.
     async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
         let chunk = chunk.clamp(1, ROWS_MAX);
         let mut folded = 0;
@@ -142,8 +142,8 @@ impl SqliteStore {
         operator::clean_jobs(self, outbox, age).await
     }
 
-    /// Deletes in chunks until a chunk is not full: each statement is short, and others write in
-    /// between.
+    /// Deletes in chunks until a chunk is not full: each statement is short, and other connections
+    /// can write in between.
     async fn clean(
         &self,
         outbox: &Outbox,
@@ -168,7 +168,7 @@ impl SqliteStore {
         }
     }
 
-    /// As [`SqliteStore::clean`], with a note of each, in one transaction.
+    /// Like [`SqliteStore::clean`], and remembers each dead letter, in one transaction.
     async fn clean_letters(&self, outbox: &Outbox, age: Duration, chunk: u32) -> Result<u64> {
         let mut removed = 0;
         loop {

@@ -1,5 +1,5 @@
-//! Reading values of any type: SQLite checks neither types nor that text is UTF-8, and one odd row
-//! must not fail the read of its neighbours.
+//! Reads values of any type: SQLite checks neither types nor that text is UTF-8, and one odd row
+//! must not fail the read of other rows.
 
 use chrono::{DateTime, Utc};
 use sqlx::sqlite::SqliteRow;
@@ -26,8 +26,8 @@ pub(super) fn required(row: &SqliteRow, column: impl Column) -> Result<String> {
     Ok(text(row, column)?.unwrap_or_default())
 }
 
-/// What is wrong with the texts in these columns, if anything: a text that was replaced in part is
-/// not to be delivered.
+/// Returns a description of what is wrong with the texts in these columns, if anything: a text that
+/// was partly replaced must not be delivered.
 pub(super) fn defect(row: &SqliteRow, columns: &[(usize, &str)]) -> Result<Option<String>> {
     let mut found = Vec::new();
     for (column, name) in columns {
@@ -71,7 +71,7 @@ pub(super) fn time_or_none(row: &SqliteRow, column: impl Column) -> Result<Optio
     Ok(text(row, column)?.map(|text| parse_time(&text)))
 }
 
-/// `2026-01-31T12:00:00.000Z`, part by part: SQLite takes the 31st of February and the 24th hour.
+/// Parses `2026-01-31T12:00:00.000Z` part by part: SQLite accepts the 31st of February and hour 24.
 fn parse_time(text: &str) -> DateTime<Utc> {
     let part = |from: usize, to: usize| -> u32 {
         text.get(from..to).and_then(|digits| digits.parse().ok()).unwrap_or(0)

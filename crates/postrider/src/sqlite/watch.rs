@@ -1,4 +1,4 @@
-//! Bounded looks at the file.
+//! Checks of the file with bounded cost.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Watch for SqliteStore {
         Ok(Composition::new(live, dead, rows_max))
     }
 
-    /// The clock of this machine: there is no other.
+    /// Returns this machine's clock, which is the only one.
     async fn clock(&self) -> Result<DateTime<Utc>> {
         Ok(Utc::now())
     }
@@ -79,7 +79,8 @@ impl Watch for SqliteStore {
 }
 
 impl SqliteStore {
-    /// A file that every user can read, as earlier versions and other programs make it.
+    /// Warns about a file that every user can read, as earlier versions and other programs create
+    /// it.
     #[cfg(unix)]
     fn look_at_mode(&self) -> Option<Finding> {
         use std::os::unix::fs::PermissionsExt;
@@ -94,7 +95,7 @@ impl SqliteStore {
         })
     }
 
-    /// Whether the file can be written: a write lock is taken and given back.
+    /// Checks whether the file is writable: takes a write lock and releases it.
     async fn look_at_rights(&self, expected: &[Part]) -> Finding {
         let tables = expected.iter().filter(|part| part.made == Made::Table).count();
         let file = self.file.display();

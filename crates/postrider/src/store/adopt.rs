@@ -10,7 +10,7 @@ use crate::StoreError;
 use crate::adopt::Adoption;
 use crate::{Outbox, OutboxSpec};
 
-/// Where an import of what was there before the adoption goes on.
+/// The position at which an import of older rows continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdoptCursor {
     /// Rows of the table, after this id.
@@ -20,37 +20,37 @@ pub enum AdoptCursor {
 }
 
 impl AdoptCursor {
-    /// The beginning.
+    /// The beginning of an import.
     pub const START: Self = Self::Rows(None);
 }
 
-/// What one step of an import did.
+/// The result of one import step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdoptStep {
-    /// Rows looked at.
+    /// Number of rows read.
     pub seen: u64,
-    /// Rows that are events, or dead letters, from now on; in a dry run, that would be.
+    /// Number of rows that became events or dead letters; in a dry run, that would have become so.
     pub taken: u64,
-    /// Where to go on; `None` at the end.
+    /// Where the next step continues; `None` at the end.
     pub next: Option<AdoptCursor>,
 }
 
-/// Adopted tables. [`Schema::migrate`](super::Schema::migrate) makes their triggers.
+/// Adopted tables. [`Schema::migrate`](super::Schema::migrate) creates their triggers.
 #[async_trait]
 pub trait Adopt: Send + Sync {
-    /// The SQL that a migration runs to adopt tables, with the rights that it needs. Looks at the
-    /// tables: lengths and types of their columns are part of it.
+    /// Returns the SQL that a migration runs to adopt tables, with the grants that it needs.
+    /// Inspects the tables, because the lengths and types of their columns are part of the SQL.
     async fn adoption_sql(&self, outboxes: &[OutboxSpec]) -> Result<String>;
 
-    /// Whether what keeps adopted tables and their outboxes in step is there.
+    /// Checks whether the triggers that keep adopted tables and their outboxes in step exist.
     async fn diagnose_adoptions(&self, outboxes: &[OutboxSpec]) -> Result<Vec<Finding>>;
 
-    /// How many rows an import looks at.
+    /// Returns how many rows an import would read.
     async fn adoptable(&self, outbox: &Outbox, adoption: &Adoption) -> Result<u64>;
 
-    /// One step of the import of what the table had before: at most `rows_max` rows after the
-    /// cursor, in one transaction. What is in the outbox already is left out, so that an import
-    /// that was interrupted, or whose answer was lost, is begun again.
+    /// Runs one step of importing the rows that the table had before: at most `rows_max` rows after
+    /// the cursor, in one transaction. Rows that are in the outbox already are skipped, so an
+    /// import that was interrupted, or whose result was lost, can be started again.
     async fn adopt_step(
         &self,
         outbox: &Outbox,
@@ -59,7 +59,7 @@ pub trait Adopt: Send + Sync {
         import: &AdoptImport<'_>,
     ) -> Result<AdoptStep>;
 
-    /// How many rows [`clean_adopted`](Self::clean_adopted) would delete.
+    /// Returns how many rows [`clean_adopted`](Self::clean_adopted) would delete.
     async fn expired_rows(
         &self,
         outbox: &Outbox,
@@ -77,18 +77,18 @@ pub trait Adopt: Send + Sync {
     ) -> Result<u64>;
 }
 
-/// How an import is made.
+/// The settings of an import.
 #[derive(Debug, Clone, Copy)]
 pub struct AdoptImport<'a> {
-    /// Who does it, for the audit trail.
+    /// Name of the operator, for the audit trail.
     pub operator: &'a str,
     /// Rows per step.
     pub rows_max: u32,
-    /// Only count.
+    /// Whether to only count.
     pub dry_run: bool,
 }
 
-/// What `doctor` says of identities that another database may have as well.
+/// Returns the finding of `doctor` about event ids that another database may have as well.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn shared_identities(outbox: &Outbox, adoption: &Adoption) -> Finding {
     Finding::warning(
@@ -104,8 +104,8 @@ pub(crate) fn shared_identities(outbox: &Outbox, adoption: &Adoption) -> Finding
     )
 }
 
-/// What `doctor` says of one adoption: of `wanted` triggers (ends of names, tables), or why the
-/// mapping does not fit.
+/// Returns the findings of `doctor` about one adoption, given the `wanted` triggers (suffixes of
+/// names, tables), or the reason why the mapping does not fit.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn adoption_findings(
     outbox: &Outbox,

@@ -1,8 +1,9 @@
-//! Batches of a write-behind buffer: saved exactly once, whoever saves them and however often.
+//! Batches of a write-behind buffer. Each is saved exactly once, no matter which worker saves it
+//! and how often it tries.
 //!
 //! Each batch has an id of its own. The transaction that saves its entries records the id first, so
-//! that two tries at once wait for each other and the second finds it decided. A batch that is not
-//! to be saved is recorded as cancelled *before* its counts go anywhere else.
+//! of two concurrent attempts the second waits and then finds the batch decided. A batch that is
+//! not to be saved is recorded as cancelled *before* its counts go anywhere else.
 
 use std::time::Duration;
 
@@ -13,28 +14,30 @@ use uuid::Uuid;
 use super::{Lease, Result};
 use crate::{NewEvent, Outbox, StoreError};
 
-/// How long a decided batch is remembered. One that comes back later than this would count twice.
+/// How long a decided batch is remembered. A batch that is saved again later than this counts
+/// twice.
 pub const BATCHES_KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// Longest name of a buffer.
+/// Maximum number of characters in a buffer's name.
 pub const BUFFER_NAME_CHARS_MAX: usize = 40;
 
-/// What was decided about a batch. A batch that is not recorded is undecided: it may be saved.
+/// The decision about a batch. A batch that is not recorded is undecided: it may still be saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchState {
     /// Its entries are in the target.
     Applied,
-    /// It will never be saved under this id; its counts go back to the buffer, or on in other batches.
+    /// It will never be saved under this id; its counts return to the buffer, or move to other
+    /// batches.
     Cancelled,
-    /// It was cancelled and its counts could go nowhere: the backup file has them.
+    /// It was cancelled and its counts had nowhere to go: they are in the backup file.
     Dead,
     /// It was dead; an operator imported it from the backup file.
     Imported,
 }
 
 impl BatchState {
-    /// The spelling in the tables.
+    /// Returns the spelling in the tables.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Applied => "applied",
@@ -59,36 +62,37 @@ impl std::str::FromStr for BatchState {
 /// One count of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchEntry {
-    /// What is counted.
+    /// The counted key.
     pub field: String,
-    /// How much is added.
+    /// The amount to add.
     pub count: i64,
 }
 
-/// A batch on its way into the database.
+/// A batch to be saved in the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
     /// Name of its buffer.
     pub buffer: String,
-    /// Its identity, for good.
+    /// Its identity, which never changes.
     pub id: Uuid,
-    /// Sorted by field, each once: batches that meet wait for each other instead of deadlocking.
+    /// Sorted by field, each field once, so that concurrent batches wait for each other instead of
+    /// deadlocking.
     entries: Vec<BatchEntry>,
 }
 
 impl Batch {
-    /// A batch of these entries, in any order; no field may occur twice.
+    /// Creates a batch of these entries, in any order; no field may occur twice.
     pub fn new(buffer: impl Into<String>, id: Uuid, mut entries: Vec<BatchEntry>) -> Self {
         entries.sort_unstable_by(|a, b| a.field.cmp(&b.field));
         Self { buffer: buffer.into(), id, entries }
     }
 
-    /// The entries, sorted by field.
+    /// Returns the entries, sorted by field.
     pub fn entries(&self) -> &[BatchEntry] {
         &self.entries
     }
 
-    /// As events, for a target that is an outbox.
+    /// Returns the entries as events, for a target that is an outbox.
     pub(crate) fn events(&self, target: &EventTarget) -> Vec<NewEvent> {
         let event = |entry: &BatchEntry| {
             let payload = serde_json::json!({
@@ -101,17 +105,17 @@ impl Batch {
     }
 }
 
-/// Where the entries of a buffer go.
+/// The destination of the entries of a buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BatchTarget {
-    /// Counts are added to the rows of a table; missing rows are made.
+    /// Counts are added to the rows of a table; missing rows are inserted.
     Table(TableTarget),
     /// Each entry becomes an event.
     Events(EventTarget),
 }
 
-/// A table that counts are added to. The names are validated here, which is what makes them safe to
-/// put into SQL.
+/// A table that counts are added to. The names are validated here, which makes them safe to put
+/// into SQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableTarget {
     table: String,
@@ -120,13 +124,14 @@ pub struct TableTarget {
 }
 
 impl TableTarget {
-    /// Longest name of a table or column: PostgreSQL's.
+    /// Maximum length of the name of a table or column: PostgreSQL's limit.
     pub const NAME_CHARS_MAX: usize = 63;
 
-    /// `key_column` needs a unique index or the primary key; `count_column` takes 64-bit integers.
+    /// Creates a target. `key_column` needs a unique index or the primary key; `count_column` takes
+    /// 64-bit integers.
     ///
     /// # Errors
-    /// Names the one that is not a plain identifier.
+    /// Names the argument that is not a plain identifier.
     pub fn new(table: &str, key_column: &str, count_column: &str) -> Result<Self, String> {
         for name in [table, key_column, count_column] {
             if !plain(name) {
@@ -145,17 +150,17 @@ impl TableTarget {
         Ok(Self { table, key_column, count_column })
     }
 
-    /// The table.
+    /// Returns the table.
     pub fn table(&self) -> &str {
         &self.table
     }
 
-    /// The column that tells the rows apart.
+    /// Returns the column that identifies the rows.
     pub fn key_column(&self) -> &str {
         &self.key_column
     }
 
-    /// The column that is added to.
+    /// Returns the column that counts are added to.
     pub fn count_column(&self) -> &str {
         &self.count_column
     }
@@ -177,40 +182,40 @@ fn plain(name: &str) -> bool {
         && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// An outbox that gets an event per entry: aggregate id = field, payload = buffer, key, count and
-/// batch id as JSON.
+/// An outbox that receives one event per entry: the aggregate id is the field, and the payload has
+/// the buffer, key, count and batch id as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventTarget {
     /// The outbox.
     pub outbox: Outbox,
     /// First half of the ordering key.
     pub aggregate_type: String,
-    /// What happened.
+    /// Type of the events.
     pub event_type: String,
 }
 
-/// What became of a try to save a batch.
+/// The result of an attempt to save a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Application {
     /// It is saved now.
     Applied,
     /// It was decided before; nothing was written.
     Known(BatchState),
-    /// The database refuses an entry (too long, too large, a constraint), and would again. Nothing
-    /// was written.
+    /// The database refuses an entry (too long, too large, a constraint), and would refuse it
+    /// again. Nothing was written.
     Unfit(String),
 }
 
-/// What the database has recorded of a buffer, from the first batch on.
+/// The database's totals for a buffer, since its first batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct BatchBook {
     /// Entries saved by workers.
     pub applied: i64,
     /// Entries of batches that were cancelled.
     pub cancelled: i64,
-    /// Entries of batches that went to the backup file.
+    /// Entries of batches that were written to the backup file.
     pub dead: i64,
-    /// Entries that an operator imported from there.
+    /// Entries that an operator imported from the backup file.
     pub imported: i64,
 }
 
@@ -230,14 +235,14 @@ impl BatchBook {
     }
 }
 
-/// The database's side of buffers.
+/// The database operations of buffers.
 #[async_trait]
 pub trait Batches: Send + Sync {
-    /// Whether entries can be written to the target: a missing table or column, or one without a
-    /// unique key, is an error that names it.
+    /// Checks that entries can be written to the target. The error names what is missing: the
+    /// table, a column, or the unique key.
     async fn check_target(&self, target: &BatchTarget) -> Result<()>;
 
-    /// Saves a batch and records its id, in one transaction that the lease fences.
+    /// Saves a batch and records its id, in one transaction that is fenced by the lease.
     async fn apply_batch(
         &self,
         lease: &Lease,
@@ -245,16 +250,17 @@ pub trait Batches: Send + Sync {
         target: &BatchTarget,
     ) -> Result<Application>;
 
-    /// Records an undecided batch of so many entries as cancelled. Answers what holds now, which may
-    /// be that it was applied before.
+    /// Records an undecided batch with this number of entries as cancelled. Returns its state
+    /// afterwards, which may be that it was applied before.
     async fn cancel_batch(&self, buffer: &str, id: Uuid, entries: u64) -> Result<BatchState>;
 
-    /// Records a cancelled batch as dead. Answers what holds now. The lease fences it: a worker that
-    /// was declared dead must not say so of a batch whose counts its successor gave back.
+    /// Records a cancelled batch as dead. Returns its state afterwards. The lease fences this: a
+    /// worker that was declared dead must not mark a batch whose counts its successor has returned
+    /// to the buffer.
     async fn bury_batch(&self, lease: &Lease, buffer: &str, id: Uuid) -> Result<BatchState>;
 
-    /// Saves a dead batch from the backup file, and records that and who did it.
-    /// [`StoreError::Refused`] where its counts are still elsewhere.
+    /// Saves a dead batch from the backup file, and records the import and its operator. Fails with
+    /// [`StoreError::Refused`] if the counts are still elsewhere.
     async fn import_batch(
         &self,
         batch: &Batch,
@@ -262,21 +268,21 @@ pub trait Batches: Send + Sync {
         operator: &str,
     ) -> Result<Application>;
 
-    /// What was decided about these batches; those that are missing are undecided.
+    /// Returns the states of these batches; those that are missing are undecided.
     async fn batch_states(&self, ids: &[Uuid]) -> Result<Vec<(Uuid, BatchState)>>;
 
-    /// What was recorded of a buffer so far.
+    /// Returns the totals of a buffer.
     async fn batch_book(&self, buffer: &str) -> Result<BatchBook>;
 
-    /// Forgets batches that were decided longer ago than [`BATCHES_KEPT`], in chunks; dead ones are
-    /// kept until they are imported. Answers how many.
+    /// Deletes batches that were decided longer ago than [`BATCHES_KEPT`], in chunks, and returns
+    /// how many. Dead batches are kept until they are imported.
     async fn clean_batches(&self, buffer: &str, chunk: u32) -> Result<u64>;
 }
 
-/// The action of an import in the audit trail; its outbox is the buffer.
+/// The action of an import in the audit trail, where the buffer takes the place of the outbox.
 pub(crate) const IMPORT_ACTION: &str = "buffer.import";
 
-/// Whether an import may go on, from what is recorded of the batch.
+/// Returns whether an import may continue, given the recorded state of the batch.
 pub(crate) fn importable(id: Uuid, found: Option<BatchState>) -> Result<Option<Application>> {
     match found {
         Some(BatchState::Dead) => Ok(None),
@@ -292,13 +298,13 @@ pub(crate) fn importable(id: Uuid, found: Option<BatchState>) -> Result<Option<A
     }
 }
 
-/// An error that is about the data and not about the database. PostgreSQL and MariaDB: classes 21 (two
-/// entries for one row, such as `1` and `01` for a number), 22
-/// (data exception), 23 (constraint) and 44 (check option), and what triggers raise. SQLite: its own
-/// numbers for constraint, mismatch and too big.
+/// Returns whether an error is about the data and not about the database. PostgreSQL and MariaDB:
+/// classes 21 (two entries for one row, such as `1` and `01` for a number), 22 (data exception), 23
+/// (constraint) and 44 (check option), and errors raised by triggers. SQLite: its own numbers for
+/// constraint, mismatch and too big.
 pub(crate) fn is_unfit(error: &sqlx::Error) -> bool {
     let Some(code) = error.as_database_error().and_then(|cause| cause.code()) else {
-        // A text with a NUL, say, that the driver does not even send.
+        // For example a text with a NUL, which the driver does not even send.
         return matches!(error, sqlx::Error::Encode(_));
     };
     #[cfg(feature = "mysql")]

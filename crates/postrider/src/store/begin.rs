@@ -1,15 +1,16 @@
-//! Begins transactions that a caller cannot leave half begun, and ends them.
+//! Begins and ends transactions. A caller that is dropped cannot leave one half begun.
 
 use sqlx::{Connection, Database, Pool, SqlSafeStr, Transaction};
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use super::Result;
 
-/// Begins a transaction. sqlx rolls back what its caller goes away from, but not while it begins:
-/// the session returns to the pool with a transaction that nobody knows of, and what the next caller
-/// writes on it is not committed. A task cannot be left; what it began in vain is rolled back.
+/// Begins a transaction. sqlx rolls back a transaction whose future is dropped, but not while it is
+/// being begun: the session then returns to the pool with an open transaction, and the writes of
+/// the next caller are not committed. A task cannot be dropped halfway; a transaction that it
+/// begins for a caller that is gone is rolled back.
 ///
-/// A connection whose last transaction could not be rolled back is closed, also if the pool is the
+/// A connection whose last transaction could not be rolled back is closed, even if the pool is the
 /// application's.
 pub(crate) async fn begin<DB: Database>(
     pool: &Pool<DB>,
@@ -19,7 +20,7 @@ pub(crate) async fn begin<DB: Database>(
     let begun = tokio::spawn(async move {
         let mut connection = pool.acquire().await?;
         while connection.is_in_transaction() {
-            // What it says on leaving does not matter any more.
+            // An error while closing no longer matters.
             drop(connection.close().await);
             connection = pool.acquire().await?;
         }
@@ -30,9 +31,10 @@ pub(crate) async fn begin<DB: Database>(
 
 /// Commits a transaction that succeeded, and rolls back one that failed.
 ///
-/// The rollback is awaited, so the locks are gone when the caller learns of the failure. A dropped
-/// transaction is rolled back later, and a server reports an error before it ends a statement of
-/// its own: the caller's next statement would find the rows locked and skip them.
+/// The rollback is awaited, so the locks are released when the caller learns of the failure. A
+/// dropped transaction is rolled back later: the caller's next statement would find the rows locked
+/// and skip them. An error alone does not release the locks, because the server reports it before
+/// the transaction ends.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) async fn end<DB: Database, T>(
     tx: Transaction<'static, DB>,

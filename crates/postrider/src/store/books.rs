@@ -1,4 +1,4 @@
-//! The books: counted at insert by the database, at settling by the settle itself.
+//! The ledger. The database counts appended events at insert; the settle counts its own outcomes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-/// The books are shown by the minute for so long. Older minutes are one window, at the start of 1970:
-/// its sums must balance like any other's.
+/// Age up to which the ledger is shown by the minute. All older minutes form one window, at the
+/// start of 1970, whose sums must balance like any other's.
 pub const BOOKS_BY_MINUTE: Duration = Duration::from_secs(35 * 24 * 3600);
 
-/// Age of minutes that upkeep sums up. An hour more than what readers show by the minute: a reader
-/// that looked at the clock just before must not find half of a window summed up.
+/// Age from which maintenance sums up minutes. It is an hour more than the age up to which readers
+/// show minutes: a reader that took the time just before must not find half of a window summed up.
 pub(crate) const BOOKS_SUMMED_AFTER: Duration =
     Duration::from_secs(BOOKS_BY_MINUTE.as_secs() + 3600);
 
-/// Count and sum of ids of one set of events. The sum tells apart two errors that cancel out in
-/// the count.
+/// Count and sum of ids of one set of events. The sum reveals two errors that cancel out in the
+/// count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct BookLine {
     /// Number of events.
@@ -33,32 +33,32 @@ impl std::ops::Add for BookLine {
     }
 }
 
-/// The books of one window of `created_at`, read in one snapshot with the live rows.
+/// The ledger of one window of `created_at`, read in one snapshot with the live rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Books {
-    /// Start of the window: a minute, or that of everything older than [`BOOKS_BY_MINUTE`].
+    /// Start of the window: a minute, or 1970 for everything older than [`BOOKS_BY_MINUTE`].
     pub window: DateTime<Utc>,
     /// Counted by the database at insert.
     pub appended: BookLine,
-    /// Booked by the settle that removed the rows.
+    /// Counted by the settle that removed the rows.
     pub delivered: BookLine,
-    /// Booked by the settle that moved them to the dead letters, plus rows marked `DEAD_LETTER`.
+    /// Counted by the settle that moved them to the dead letters, plus rows marked `DEAD_LETTER`.
     pub dead: BookLine,
     /// Live rows, counted in the table.
     pub pending: BookLine,
 }
 
 impl Books {
-    /// `appended = delivered + dead + pending`, in counts and in sums of ids.
+    /// Returns whether `appended = delivered + dead + pending`, in counts and in sums of ids.
     pub fn balanced(&self) -> bool {
         self.appended == self.delivered + self.dead + self.pending
     }
 }
 
-/// The state of one outbox, from the books; nothing counts the table.
+/// The state of one outbox, from the ledger; the table itself is not counted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Statistics {
-    /// Events appended since the outbox exists.
+    /// Events appended since the outbox was created.
     pub appended: i64,
     /// Events delivered.
     pub delivered: i64,
@@ -66,15 +66,15 @@ pub struct Statistics {
     pub dead: i64,
     /// `appended - delivered - dead`: PENDING, PROCESSING and FAILED.
     pub pending: i64,
-    /// Dead letters that nobody resolved yet.
+    /// Unresolved dead letters.
     pub unresolved: i64,
     /// Age of the oldest live event in seconds, on the database's clock.
     pub oldest_age_s: Option<i64>,
-    /// The same by event type: appended, delivered, dead.
+    /// The totals by event type.
     pub by_type: Vec<TypeStatistics>,
 }
 
-/// A line of [`Statistics`].
+/// The totals of one event type in [`Statistics`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct TypeStatistics {
     /// The event type.
@@ -88,7 +88,7 @@ pub struct TypeStatistics {
 }
 
 impl Statistics {
-    /// Totals from the lines by type.
+    /// Adds up the totals of the event types.
     pub(crate) fn from_types(by_type: Vec<TypeStatistics>, unresolved: i64) -> Self {
         let total = |of: fn(&TypeStatistics) -> i64| by_type.iter().map(of).sum::<i64>();
         let (appended, delivered, dead) =
@@ -105,7 +105,7 @@ impl Statistics {
     }
 }
 
-/// Puts the lines of each window, by kind, into their columns.
+/// Groups the lines of each window by kind into [`Books`].
 pub(crate) fn books_from_lines(
     lines: BTreeMap<DateTime<Utc>, Vec<(String, BookLine)>>,
 ) -> Vec<Books> {

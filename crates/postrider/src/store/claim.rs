@@ -1,4 +1,4 @@
-//! What a claim asks for and answers.
+//! The request and the result of a claim.
 
 use tokio::time::Instant;
 
@@ -9,69 +9,69 @@ use super::{LaneRow, Result, Share};
 use crate::StoreError;
 use crate::event::Event;
 
-/// Rows of a read while nothing is known about their weight.
+/// Maximum number of rows of a read while their average size is not known.
 const FIRST_ROWS_MAX: u64 = 1_000;
 
-/// How much one claim may take.
+/// The limits of one claim.
 #[derive(Debug, Clone, Copy)]
 pub struct ClaimLimit {
-    /// Rows.
+    /// Maximum number of rows.
     pub rows: u32,
-    /// Bytes of payload and headers. One event that is larger travels alone.
+    /// Maximum number of bytes of payload and headers. One larger event is claimed alone.
     pub bytes: u64,
-    /// Only rows of this share.
+    /// Share of the rows that the claim is limited to.
     pub share: Share,
 }
 
 impl ClaimLimit {
-    /// So many rows and bytes of the whole outbox.
+    /// Limits a claim by rows and bytes, on the whole outbox.
     pub fn new(rows: u32, bytes: u64) -> Self {
         Self { rows, bytes, share: Share::WHOLE }
     }
 }
 
-/// The answer to a claim.
+/// The result of a claim.
 #[derive(Debug, Default)]
 pub struct Claimed {
-    /// The events, ids ascending.
+    /// The events, by ascending id.
     pub events: Vec<Event>,
-    /// There may be more that is due right now.
+    /// There may be more events that are due now.
     pub full: bool,
 }
 
-/// What a caller of `claim` remembers between calls, per outbox.
+/// The state that a caller of `claim` keeps between calls, per outbox.
 ///
 /// A claim takes fresh rows (never tried, `next_retry_at` is NULL) by primary key from `low`, and
 /// waiting rows by the index on `next_retry_at`. Everything at or below `low` is settled, held, or
-/// waiting, so that neither a million waiting rows nor the dead tuples of delivered ones are read
-/// again. `low` never passes the [`Horizon`]: a transaction that took a smaller id may still commit.
+/// waiting, so neither a million waiting rows nor the dead tuples of delivered ones are read again.
+/// `low` never passes the [`Horizon`]: a transaction that took a smaller id may still commit.
 #[derive(Debug)]
 pub struct Cursor {
     /// Fresh rows are above this id.
     pub low: i64,
-    /// The id below which nothing can still commit.
+    /// The id up to which no transaction can still commit.
     pub horizon: Horizon,
-    /// When the horizon was last looked at.
+    /// When the horizon was last read.
     pub observed_at: Option<Instant>,
-    /// When `low` was last reset. A row that was skipped because another relay held its lock, and
-    /// whose holder then rolled back, is found by this sweep.
+    /// When `low` was last reset. The sweep that follows finds rows that were skipped because
+    /// another relay had locked them and then rolled back.
     pub swept_at: Instant,
     /// The last claim found no fresh rows, so waiting ones may fill the whole batch.
     pub fresh_was_empty: bool,
-    /// What a row of the last read weighed on average.
+    /// Average size of a row of the last read, in bytes.
     row_bytes: Option<u64>,
-    /// The last assigned id, as it was last observed.
+    /// The last assigned id that was observed.
     last_id: i64,
     /// The largest id that the caller may remember.
     seen_id: i64,
-    /// When the server started and its timeline, where the store can tell.
+    /// When the server started, and its timeline, if the store can tell.
     server: Option<(DateTime<Utc>, Option<String>)>,
-    /// What the ids are counted with, where the store can tell.
+    /// Identity of the counter that assigns ids, if the store can tell.
     counter: Option<i64>,
 }
 
 impl Cursor {
-    /// Starts with a full sweep.
+    /// Creates a cursor that starts with a full sweep.
     pub fn new() -> Self {
         Self {
             low: 0,
@@ -87,16 +87,17 @@ impl Cursor {
         }
     }
 
-    /// Takes note of the last assigned id. A store calls this with each one, before the horizon.
+    /// Notes the last assigned id. A store calls this with each one, before the horizon.
     ///
-    /// The id never goes back while the table is the same. Where it does, but not below what the
-    /// caller has seen, only ids that it does not know are given out again: a crash loses the end of
-    /// a sequence, and MariaDB forgets at a restart what a statement reserved and did not use. Then
-    /// the cursor goes back to what was seen, because rows may have come above it since.
+    /// The id never goes back while the table is the same. If it does go back, but not below what
+    /// the caller has seen, only ids that the caller does not know are assigned again: a crash
+    /// loses the end of a sequence, and MariaDB forgets at a restart the ids that a statement
+    /// reserved and did not use. Then the cursor goes back to the last id that was seen, because
+    /// new rows may have been inserted above it.
     ///
     /// # Errors
-    /// [`StoreError::HistoryChanged`] if ids that the caller may remember are given out again. The
-    /// cursor starts from nothing.
+    /// [`StoreError::HistoryChanged`] if ids that the caller may remember are assigned again. The
+    /// cursor is reset.
     pub fn notice_last_id(&mut self, last_id: i64) -> Result<()> {
         let before = std::mem::replace(&mut self.last_id, last_id);
         if last_id < self.seen_id.min(before) {
@@ -114,12 +115,13 @@ impl Cursor {
         Ok(())
     }
 
-    /// Takes note of what the ids are counted with. Another counter begins anew, and the last id
-    /// may be beyond the old one when it is looked at again: only the counter tells then.
+    /// Notes the identity of the counter that assigns ids. Another counter starts anew, and its
+    /// last id may have passed the old one by the next observation: then only the counter reveals
+    /// the change.
     ///
     /// # Errors
-    /// [`StoreError::HistoryChanged`] if ids that the caller may remember can be given out again.
-    /// The cursor starts from nothing.
+    /// [`StoreError::HistoryChanged`] if ids that the caller may remember can be assigned again.
+    /// The cursor is reset.
     pub fn notice_counter(&mut self, counter: i64) -> Result<()> {
         if self.counter.replace(counter).is_none_or(|before| before == counter) {
             return Ok(());
@@ -135,16 +137,16 @@ impl Cursor {
         }
     }
 
-    /// Whether the server is the one of the last call, by the time at which it started.
+    /// Returns whether the server is the one of the last call, by the time at which it started.
     pub fn knows_server(&self, started_at: DateTime<Utc>) -> bool {
         self.server.as_ref().is_some_and(|(known, _)| *known == started_at)
     }
 
-    /// Takes note of the server, where [`Cursor::knows_server`] says that it was not known. A server
-    /// that only restarted has the timeline that it had; `None` where that cannot be read.
+    /// Notes the server, if [`Cursor::knows_server`] returned that it was not known. A server that
+    /// only restarted keeps its timeline; `None` if the timeline cannot be read.
     ///
     /// # Errors
-    /// [`StoreError::HistoryChanged`] if it is on another timeline. The cursor starts from nothing.
+    /// [`StoreError::HistoryChanged`] if the server is on another timeline. The cursor is reset.
     pub fn notice_server(
         &mut self,
         started_at: DateTime<Utc>,
@@ -163,8 +165,8 @@ impl Cursor {
         }
     }
 
-    /// Takes note of what a read or a claim answers: the largest id among its rows. With `hidden`
-    /// keys there may have been others, which the caller knows of.
+    /// Notes the largest id among the rows that a read or a claim returned. With `hidden` keys
+    /// there may have been other rows, which the caller knows of.
     pub fn saw(&mut self, largest_id: Option<i64>, hidden: bool) {
         let hidden_to = if hidden { self.last_id } else { 0 };
         self.seen_id = self.seen_id.max(largest_id.unwrap_or(0)).max(hidden_to);
@@ -174,7 +176,7 @@ impl Cursor {
         *self = Self { row_bytes: self.row_bytes, ..Self::new() };
     }
 
-    /// Rows to ask for, so that they will hardly weigh more than the limit allows.
+    /// Returns how many rows to read so that they hardly exceed the limit of bytes.
     pub fn rows_within(&self, limit: ClaimLimit) -> u32 {
         let fitting = match self.row_bytes {
             None => FIRST_ROWS_MAX,
@@ -183,7 +185,7 @@ impl Cursor {
         u32::try_from(fitting).unwrap_or(u32::MAX).clamp(1, limit.rows.max(1))
     }
 
-    /// Remembers what rows weigh.
+    /// Notes the average size of rows.
     pub fn weigh(&mut self, rows: &[LaneRow]) {
         let bytes: u64 = rows.iter().map(|row| row.event.weight_bytes() as u64).sum();
         if let Some(average) = bytes.checked_div(rows.len() as u64) {
@@ -191,7 +193,7 @@ impl Cursor {
         }
     }
 
-    /// Starts from the beginning of the table where that is due.
+    /// Resets the cursor to the beginning of the table if a sweep is due.
     pub fn sweep_if_due(&mut self, every: std::time::Duration) {
         if self.swept_at.elapsed() >= every {
             self.low = 0;
@@ -199,13 +201,13 @@ impl Cursor {
         }
     }
 
-    /// Rows that the waiting half of a claim may take.
+    /// Returns how many rows the waiting half of a claim may take.
     pub fn waiting_limit(&self, rows: u32) -> u32 {
         if self.fresh_was_empty { rows } else { rows.div_ceil(2) }
     }
 
-    /// Moves on after a claim. `closed_until` was known *before* the claim read the table;
-    /// `scanned_to` is the last fresh id taken, or `None` when the scan reached the end.
+    /// Moves forward after a claim. `closed_until` was known *before* the claim read the table;
+    /// `scanned_to` is the last fresh id taken, or `None` if the scan reached the end.
     pub fn advance(&mut self, closed_until: i64, scanned_to: Option<i64>) {
         let reached = scanned_to.map_or(closed_until, |id| id.min(closed_until));
         self.low = self.low.max(reached);
@@ -232,7 +234,7 @@ mod tests {
         assert_eq!(weighing(Some(1 << 40)), 1, "one at least");
     }
 
-    /// A cursor that has read up to `seen`, of a table whose last id was `last`.
+    /// Creates a cursor that has read up to `seen`, of a table whose last id was `last`.
     fn at(last: i64, seen: i64) -> Cursor {
         let mut cursor = Cursor::new();
         cursor.notice_last_id(last).unwrap();

@@ -1,4 +1,4 @@
-//! Dead letters, and what an operator does with them.
+//! Dead letters, and the actions of an operator on them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use crate::error::refuses_values;
 use crate::event::limits;
 use crate::{AppendError, Appended, NewEvent, StoreError};
 
-/// Why an event was given up.
+/// The reason why an event was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeadReason {
     /// No attempts left.
     Exhausted,
-    /// The destination will never take it.
+    /// The destination will never accept it.
     Rejected,
-    /// The content does not fit its hash, or cannot be read.
+    /// The content does not match its hash, or cannot be read.
     Integrity,
-    /// Nothing is configured to take it.
+    /// No route is configured for it.
     NoRoute,
-    /// Older than it may be.
+    /// It passed its expiry time.
     Expired,
-    /// It killed the relay, alone in flight.
+    /// It crashed the relay while it was the only event in flight.
     Crash,
 }
 
@@ -41,7 +41,7 @@ impl DeadReason {
         Self::Crash,
     ];
 
-    /// The spelling in the tables, metrics and commands.
+    /// Returns the spelling in tables, metrics and commands.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Exhausted => "exhausted",
@@ -53,8 +53,8 @@ impl DeadReason {
         }
     }
 
-    /// The reason of a stored dead letter. One that no relay writes was put there by hand, which the
-    /// other dead letters must not suffer from: it says nothing true about the event.
+    /// Parses the reason of a stored dead letter. A reason that no relay writes was inserted by
+    /// hand. It must not fail the read of the other dead letters, so it becomes `Integrity`.
     pub(crate) fn stored(text: &str) -> Self {
         text.parse().unwrap_or(Self::Integrity)
     }
@@ -78,69 +78,69 @@ pub struct DeadLetter {
     pub id: i64,
     /// Row id that the event had in the outbox.
     pub original_id: i64,
-    /// Identity.
+    /// Identity of the event.
     pub event_id: String,
-    /// The producer's key against repeats.
+    /// Key of the producer, to detect repeats.
     pub request_id: Option<String>,
     /// First half of the ordering key.
     pub aggregate_type: String,
     /// Second half of the ordering key.
     pub aggregate_id: String,
-    /// What happened.
+    /// Type of the event.
     pub event_type: String,
-    /// The body; `None` in lists, where it could weigh gigabytes.
+    /// The body; `None` in lists, because it could add up to gigabytes there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
-    /// Its size.
+    /// Size of the payload in bytes.
     pub payload_bytes: i64,
     /// JSON object.
     pub headers: Option<String>,
     /// See [`content_hash`](crate::content_hash).
     pub content_hash: Option<String>,
-    /// Why it was given up.
+    /// Reason why it was given up.
     pub reason: DeadReason,
     /// The error in a sentence.
     pub error_message: String,
-    /// More about the error.
+    /// Details of the error.
     pub error_detail: Option<String>,
-    /// Errors of the same kind share it: see [`fingerprint`](crate::fingerprint). Empty until
-    /// upkeep has seen a row that an older program wrote.
+    /// Errors of the same kind share it: see [`fingerprint`](crate::fingerprint). Empty for a row
+    /// of an older program until maintenance has computed it.
     pub fingerprint: String,
     /// When the event was given up.
     pub failed_at: DateTime<Utc>,
     /// Attempts spent.
     pub retry_count: i32,
-    /// Attempts the event asked for.
+    /// Attempts that the event asked for.
     pub max_retries: Option<i32>,
-    /// Times it was sent again before.
+    /// How often it was retried before.
     pub redrive_count: i32,
     /// When the event was appended.
     pub event_created_at: DateTime<Utc>,
-    /// After this the event was not to be delivered.
+    /// When the event expires.
     pub expires_at: Option<DateTime<Utc>>,
-    /// Whether an operator dealt with it.
+    /// Whether it is resolved.
     pub resolved: bool,
-    /// When.
+    /// When it was resolved.
     pub resolved_at: Option<DateTime<Utc>>,
-    /// Who.
+    /// Who resolved it.
     pub resolved_by: Option<String>,
-    /// How.
+    /// How it was resolved.
     pub resolution_note: Option<String>,
-    /// Row id of the fresh event, where it was retried.
+    /// Row id of the new event, if it was retried.
     pub retried_as: Option<i64>,
-    /// Inserted at.
+    /// When the row was inserted.
     pub created_at: DateTime<Utc>,
-    /// Changed at.
+    /// When the row was last changed.
     pub updated_at: DateTime<Utc>,
 }
 
-/// Which dead letters to list or act on. What is `None` is not looked at.
+/// Filter of dead letters to list or to act on. A `None` matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DlqFilter {
-    /// Only this identity.
+    /// Only this event id.
     pub event_id: Option<String>,
-    /// Only errors of this [`fingerprint`](crate::fingerprint).
+    /// Only errors with this [`fingerprint`](crate::fingerprint).
     pub fingerprint: Option<String>,
     /// Only this event type.
     pub event_type: Option<String>,
@@ -154,33 +154,33 @@ pub struct DlqFilter {
     pub reason: Option<DeadReason>,
     /// Only resolved, or only unresolved.
     pub resolved: Option<bool>,
-    /// Given up at or after.
+    /// Given up at this time or later.
     pub since: Option<DateTime<Utc>>,
-    /// Given up before.
+    /// Given up before this time.
     pub until: Option<DateTime<Utc>>,
 }
 
 impl DlqFilter {
-    /// All unresolved ones, and nothing else is asked for.
+    /// Returns whether this filter matches all unresolved dead letters, without other conditions.
     pub(crate) fn is_open_only(&self) -> bool {
         *self == Self { resolved: Some(false), ..Self::default() }
     }
 }
 
-/// An event from a backup file, to be put into the dead-letter table.
+/// An event from a backup file, to be imported into the dead-letter table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportEntry {
     /// Row id that the event had in the outbox.
     pub original_id: i64,
-    /// Identity.
+    /// Identity of the event.
     pub event_id: String,
-    /// The producer's key against repeats.
+    /// Key of the producer, to detect repeats.
     pub request_id: Option<String>,
     /// First half of the ordering key.
     pub aggregate_type: String,
     /// Second half of the ordering key.
     pub aggregate_id: String,
-    /// What happened.
+    /// Type of the event.
     pub event_type: String,
     /// The body.
     pub payload: String,
@@ -188,23 +188,23 @@ pub struct ImportEntry {
     pub headers: Option<String>,
     /// See [`content_hash`](crate::content_hash).
     pub content_hash: Option<String>,
-    /// Why it was given up.
+    /// Reason why it was given up.
     pub reason: DeadReason,
     /// The error in a sentence.
     pub error_message: String,
-    /// More about the error.
+    /// Details of the error.
     pub error_detail: Option<String>,
     /// When it was given up, on the relay's clock.
     pub failed_at: DateTime<Utc>,
     /// Attempts spent.
     pub retry_count: i32,
-    /// Attempts the event asked for.
+    /// Attempts that the event asked for.
     pub max_retries: Option<i32>,
-    /// Times it was sent again before.
+    /// How often it was retried before.
     pub redrive_count: i32,
     /// When the event was appended.
     pub created_at: DateTime<Utc>,
-    /// After this the event was not to be delivered. Older files do not have it.
+    /// When the event expires. Older files do not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<DateTime<Utc>>,
 }
@@ -235,9 +235,10 @@ impl ImportEntry {
         })
     }
 
-    /// Refuses what the outbox of this store could not hold, and nothing else: a file may come from
-    /// anywhere, but what an outbox held must get back. Whether headers are JSON is for the database
-    /// to say, because each of them has its own limits of depth, numbers and escapes.
+    /// Refuses values that the outbox of this store could not hold, and nothing else: a file may
+    /// come from anywhere, but every event that an outbox held can be imported again. The database
+    /// checks whether headers are JSON, because each has its own limits of depth, numbers and
+    /// escapes.
     pub(crate) fn check(&self, store: StoreKind) -> Result<()> {
         use limits::*;
         let fields = [
@@ -267,7 +268,7 @@ impl ImportEntry {
         if !is_identity {
             return Err(self.refuse("event_id is not a UUID".to_owned()));
         }
-        // What the table of SQLite trims is less than what JSON has as white space.
+        // The table in SQLite trims fewer characters than JSON has as white space.
         let space = if store == StoreKind::Sqlite { &[' '][..] } else { &[' ', '\t', '\n', '\r'] };
         let is_object = |text: &String| text.trim_start_matches(space).starts_with('{');
         if !self.headers.as_ref().is_none_or(is_object) {
@@ -280,7 +281,8 @@ impl ImportEntry {
         }
     }
 
-    /// Why the table did not take it: its values, or anything that has nothing to do with them.
+    /// Returns the reason why the table did not accept the entry: its values, or an unrelated
+    /// error.
     pub(crate) fn refused_by(&self, error: sqlx::Error) -> StoreError {
         match refuses_values(&error) {
             true => self.refuse(format!("the database refuses its values: {error}")),
@@ -295,57 +297,58 @@ impl ImportEntry {
     }
 }
 
-/// Characters as the store counts them: SQLite ends a text at a NUL.
+/// Counts characters like the store: SQLite ends a text at a NUL.
 fn chars(text: &str, store: StoreKind) -> usize {
     let ended = text.split('\0').next().filter(|_| store == StoreKind::Sqlite);
     ended.unwrap_or(text).chars().count()
 }
 
-/// Characters of an identity.
+/// Number of characters of an event id.
 const EVENT_ID_CHARS: usize = 36;
-/// A SHA-256 in hex.
+/// Length of a SHA-256 in hex.
 const CONTENT_HASH_CHARS_MAX: usize = 64;
 
-/// What became of one entry of a backup file.
+/// The result for one entry of a backup file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Imported {
-    /// It is in the dead letters now.
+    /// It is now in the dead letters.
     Restored,
-    /// The outbox still has the row; upkeep moves it.
+    /// The row is still in the outbox; maintenance moves it.
     Live,
-    /// The dead letters have it, or had it until it was resolved and cleaned up; or the archive has
-    /// the event as delivered.
+    /// It is in the dead letters, or was there until it was resolved and cleaned up; or the event
+    /// is in the archive as delivered.
     Known,
 }
 
-/// Dead letters from the oldest on, without their payloads.
+/// A page of dead letters, oldest first, without their payloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OldestLetters {
-    /// Oldest first; none, where none of the rows looked at fits.
+    /// Oldest first; empty if none of the rows that were read matches.
     pub letters: Vec<LetterBrief>,
-    /// Where to go on; `None` at the end.
+    /// Id after which the next call continues; `None` at the end.
     pub next: Option<i64>,
 }
 
-/// What a rule wants to know of a dead letter.
+/// The part of a dead letter that a retry rule needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LetterBrief {
     /// Id of the dead letter.
     pub id: i64,
     /// The error in a sentence.
     pub error_message: String,
-    /// Times it was sent again before.
+    /// How often it was retried before.
     pub redrive_count: i32,
     /// Time since it was given up, on the database's clock.
     pub age: Duration,
 }
 
 impl OldestLetters {
-    /// Rows that one look passes at most, so that a filter that hardly anything fits stays cheap.
+    /// Maximum number of rows that one call reads, so that a filter with few matches stays cheap.
     pub(crate) const WINDOW_ROWS: i64 = 10_000;
 
-    /// Rows in the order of `dlq_oldest.sql`, of a window that ends with an id.
+    /// Builds a result from rows in the order of `dlq_oldest.sql`, of a window that ends with the
+    /// id `to`.
     pub(crate) fn found(rows: Vec<(i64, String, i32, i64)>, limit: u32, to: i64) -> Self {
         let full = rows.len() >= limit as usize;
         let next = rows.last().filter(|_| full).map_or(to, |(id, ..)| *id);
@@ -356,51 +359,51 @@ impl OldestLetters {
         Self { letters: rows.into_iter().map(brief).collect(), next: Some(next) }
     }
 
-    /// There is nothing after the id asked for.
+    /// The result if there are no rows after the given id.
     pub(crate) const END: Self = Self { letters: Vec::new(), next: None };
 }
 
 /// Dead letters whose errors are of the same kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeadLetterGroup {
-    /// What they share; goes into [`DlqFilter::fingerprint`].
+    /// Fingerprint that they share, for [`DlqFilter::fingerprint`].
     pub fingerprint: String,
-    /// Why they were given up.
+    /// Reason why they were given up.
     pub reason: DeadReason,
-    /// How many were found; at least so many where the search was cut off by its budget.
+    /// How many were found; a lower bound if the search ran out of its budget.
     pub count: Counted,
     /// The error of the newest one.
     pub sample: String,
     /// The newest dead letter.
     pub newest_id: i64,
-    /// First one given up, of those found.
+    /// When the first of them was given up.
     pub first_failed_at: DateTime<Utc>,
-    /// Last one given up.
+    /// When the last of them was given up.
     pub last_failed_at: DateTime<Utc>,
     /// Event types, most frequent first, at most [`GROUP_TYPES_MAX`].
     pub event_types: Vec<(String, i64)>,
-    /// Per hour (its start, in UTC), oldest first: at most [`GROUP_HOURS_MAX`], the newest.
+    /// Counts per hour (its start, in UTC), oldest first: at most the newest [`GROUP_HOURS_MAX`].
     pub by_hour: Vec<(DateTime<Utc>, i64)>,
 }
 
-/// Event types that a [`DeadLetterGroup`] names.
+/// Maximum number of event types that a [`DeadLetterGroup`] names.
 pub const GROUP_TYPES_MAX: usize = 10;
-/// Hours that a [`DeadLetterGroup`] counts.
+/// Maximum number of hours that a [`DeadLetterGroup`] counts.
 pub const GROUP_HOURS_MAX: usize = 48;
 
 /// The groups, the one with the newest dead letter first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeadLetterGroups {
-    /// At most as many as asked for.
+    /// At most as many as were requested.
     pub groups: Vec<DeadLetterGroup>,
-    /// Whether all dead letters were looked at. Otherwise those below `next` were not: counts are
-    /// lower bounds, and older groups may be missing.
+    /// Whether all dead letters were read. Otherwise those below `next` were not: counts are lower
+    /// bounds, and older groups may be missing.
     pub complete: bool,
-    /// Where the search was cut off.
+    /// Id at which the search stopped.
     pub next: Option<i64>,
 }
 
-/// What an operator changes before an event is sent again. What is `None` stays.
+/// An operator's changes to an event before it is sent again. A `None` keeps the value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Edit {
@@ -408,34 +411,34 @@ pub struct Edit {
     pub aggregate_type: Option<String>,
     /// Second half of the ordering key.
     pub aggregate_id: Option<String>,
-    /// What happened.
+    /// Type of the event.
     pub event_type: Option<String>,
     /// The body.
     pub payload: Option<String>,
-    /// Headers to set, or with `None` to remove; the others stay.
+    /// Headers to set, or to remove if `None`; the others stay.
     pub headers: BTreeMap<String, Option<String>>,
 }
 
 impl Edit {
-    /// Whether it changes nothing.
+    /// Returns whether it changes nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The header of a resent event that holds the identity of the dead letter it was made from.
+/// Header of a resent event that holds the event id of the original dead letter.
 pub const ORIGINAL_HEADER: &str = "postrider-original-event-id";
 
-/// The event that an edited dead letter became.
+/// The new event of an edited dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Resent {
     /// Row id in the outbox.
     pub id: i64,
-    /// Its identity, which is new.
+    /// Event id, which is new.
     pub event_id: String,
 }
 
-/// The new event that an edited dead letter becomes.
+/// Builds the new event from an edited dead letter.
 pub(crate) fn edited(letter: &DeadLetter, edit: &Edit) -> Result<NewEvent> {
     let refuse = |why: String| StoreError::Refused(format!("dead letter {}: {why}", letter.id));
     if edit.is_empty() {
@@ -459,18 +462,18 @@ pub(crate) fn edited(letter: &DeadLetter, edit: &Edit) -> Result<NewEvent> {
         };
     }
     event.headers.insert(ORIGINAL_HEADER.to_owned(), letter.event_id.clone());
-    // The old request id stands for the old content, but some outboxes ask for one.
+    // The old request id stands for the old content, but some outboxes require one.
     event.request_id = letter.request_id.as_ref().map(|_| event.event_id.to_string());
     event.max_retries = letter.max_retries;
     event.validate().map_err(|error| refuse(format!("it cannot be sent like this: {error}")))?;
     Ok(event)
 }
 
-/// What an append of an edited event answered.
+/// Converts the result of appending an edited event.
 pub(crate) fn resent(appended: Result<Appended, AppendError>) -> Result<Resent> {
     match appended {
         Ok(Appended::New { id, event_id }) => Ok(Resent { id, event_id }),
-        // Its request id is its own new identity.
+        // Its request id is its own new event id.
         Ok(Appended::Duplicate { id }) => {
             Err(StoreError::Refused(format!("the edited event is known already, as event {id}")))
         }

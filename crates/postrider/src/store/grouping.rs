@@ -1,4 +1,4 @@
-//! Dead letters by the kind of their error.
+//! Groups dead letters by the kind of their error.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::{
     Result,
 };
 
-/// Dead letters of one step that share fingerprint, event type and hour.
+/// The dead letters of one search step that share fingerprint, event type and hour.
 pub(crate) struct Bunch {
     pub(crate) fingerprint: String,
     pub(crate) event_type: String,
@@ -24,13 +24,13 @@ pub(crate) struct Bunch {
     pub(crate) last_failed_at: DateTime<Utc>,
 }
 
-/// A search that can also sum up.
+/// A search that can also count by group.
 #[async_trait]
 pub(crate) trait Grouped: Search {
-    /// The dead letters that fit, with these ids, by fingerprint, event type and hour.
+    /// Counts the matching dead letters with these ids by fingerprint, event type and hour.
     async fn bunches(&self, ids: Range<i64>) -> Result<Vec<Bunch>>;
 
-    /// Reason and error message of these dead letters.
+    /// Returns the reason and the error message of these dead letters.
     async fn samples(&self, ids: &[i64]) -> Result<Vec<(i64, DeadReason, String)>>;
 }
 
@@ -56,7 +56,7 @@ impl Sum {
     }
 }
 
-/// The newest groups, as far as the page's budget reaches.
+/// Finds the newest groups within the budget of the page.
 pub(crate) async fn groups<S: Grouped>(search: &S, page: Page) -> Result<DeadLetterGroups> {
     let mut walk = Walk::new(page.before_id, page.budget);
     let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
@@ -76,7 +76,7 @@ pub(crate) async fn groups<S: Grouped>(search: &S, page: Page) -> Result<DeadLet
     let ids: Vec<i64> = newest.iter().map(|(_, sum)| sum.newest_id).collect();
     let samples = search.samples(&ids).await?;
     let group = |(fingerprint, sum): (String, Sum)| {
-        // One that was cleaned up since is not shown.
+        // A group whose sample was cleaned up since is not shown.
         let (_, reason, sample) = samples.iter().find(|(id, ..)| *id == sum.newest_id)?;
         Some(DeadLetterGroup {
             fingerprint,

@@ -1,4 +1,4 @@
-//! Late commits: the id below which nothing can still commit.
+//! Late commits: tracks the id up to which no transaction can still commit.
 //!
 //! Ids are taken at insert and become visible at commit, so a smaller id can appear after a larger
 //! one was read. Reading the last assigned id `L` first and *then* the list of transactions that
@@ -10,34 +10,35 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How PostgreSQL names a prepared transaction (two-phase commit) that it has found in its files when
-/// it started: `-1/759`. Until then the same transaction has the name of the session that began it,
-/// such as `3/44`, prepared or not. MariaDB keeps the name (the id of the transaction) through
-/// disconnects and restarts.
+/// Prefix of PostgreSQL's name for a prepared transaction (two-phase commit) that the server
+/// recovered from its files at startup: `-1/759`. Before, the same transaction has the name of the
+/// session that began it, such as `3/44`, prepared or not. MariaDB keeps the name (the id of the
+/// transaction) through disconnects and restarts.
 const RECOVERED: &str = "-1/";
 
-/// Follows the horizon of one table.
+/// Tracks the horizon of one table.
 #[derive(Debug, Default)]
 pub struct Horizon {
     closed_until: i64,
-    /// `L` and the transactions of its list that have not ended yet.
+    /// `L`, and the transactions of its list that have not ended yet.
     watched: Option<(i64, BTreeSet<String>)>,
-    /// Recovered transactions of the last look.
+    /// Recovered transactions of the last observation.
     recovered: BTreeSet<String>,
-    /// Values of `L` that are too fresh to be used, where a store needs them to age.
+    /// Values of `L` that are too recent to be used, for stores that need them to age.
     aging: VecDeque<(Instant, i64)>,
 }
 
 impl Horizon {
-    /// Everything at or below this id is committed or rolled back.
+    /// Returns the horizon: every transaction with an id at or below it has committed or rolled
+    /// back.
     pub fn closed_until(&self) -> i64 {
         self.closed_until
     }
 
-    /// Takes a look: `last_id` was read first, `writers` after it.
+    /// Notes an observation: `last_id` was read first, `writers` after it.
     ///
-    /// A transaction that the server has recovered since the last look may be any of those that are
-    /// watched, under a new name. It is watched with them.
+    /// A transaction that the server has recovered since the last observation may be any of those
+    /// that are watched, under a new name. It is watched with them.
     pub fn observe(&mut self, last_id: i64, writers: BTreeSet<String>) {
         let recovered = writers.iter().filter(|writer| writer.starts_with(RECOVERED)).cloned();
         let recovered: BTreeSet<String> = recovered.collect();
@@ -58,7 +59,7 @@ impl Horizon {
         }
     }
 
-    /// Takes back what is known of ids above this one: they are given out again.
+    /// Discards what is known of ids above this one, because they are assigned again.
     pub fn go_back_to(&mut self, id: i64) {
         self.closed_until = self.closed_until.min(id);
         if let Some((upto, _)) = &mut self.watched {
@@ -69,7 +70,7 @@ impl Horizon {
         }
     }
 
-    /// As [`Horizon::observe`], for a database that lists a transaction only some time after it
+    /// Like [`Horizon::observe`], for a database that lists a transaction only some time after it
     /// took its id: `last_id` is used once it is `lag` old.
     pub fn observe_after(
         &mut self,

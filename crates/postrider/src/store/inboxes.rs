@@ -1,4 +1,4 @@
-//! The inboxes of a database, as operators and upkeep see them.
+//! The inboxes of a database, as operators and maintenance see them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,79 +10,81 @@ use serde::Serialize;
 use super::{Result, parse_stored};
 use crate::StoreError;
 
-/// The book of one consumer.
+/// The ledger of one consumer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConsumerBook {
-    /// Whose it is.
+    /// Name of the consumer.
     pub consumer: String,
-    /// Messages that arrived: counted as they came.
+    /// Messages that arrived, counted on arrival.
     pub received: i64,
-    /// Events whose effect is there: counted in the inbox itself, and as they left it.
+    /// Events that were processed, counted in the inbox itself and, once they are removed, on
+    /// removal.
     pub applied: i64,
-    /// Messages that had come before: counted as they came.
+    /// Repeated messages, counted on arrival.
     pub ignored: i64,
-    /// Messages that could not be handled: counted as `applied` is.
+    /// Messages that could not be processed, counted like `applied`.
     pub dead: i64,
-    /// Dead letters that nobody resolved yet.
+    /// Unresolved dead letters.
     pub unresolved: i64,
 }
 
 impl ConsumerBook {
-    /// `received = applied + ignored + dead`.
+    /// Returns whether `received = applied + ignored + dead`.
     pub fn balanced(&self) -> bool {
         self.received == self.applied + self.ignored + self.dead
     }
 }
 
-/// A message that a consumer could not handle.
+/// A message that a consumer could not process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InboxLetter {
     /// Row id.
     pub id: i64,
-    /// Whose it is.
+    /// Name of the consumer.
     pub consumer: String,
     /// Identity of the event.
     pub event_id: String,
-    /// Where the message came from.
+    /// Origin of the message.
     pub source: String,
-    /// Its key.
+    /// Key of the message.
     pub key: Option<Vec<u8>>,
     /// Its headers.
     pub headers: BTreeMap<String, String>,
     /// Its body.
     pub payload: Vec<u8>,
-    /// Why it could not be handled.
+    /// Reason why it could not be processed.
     pub error_message: String,
-    /// When that was.
+    /// When it failed.
     pub failed_at: DateTime<Utc>,
-    /// Since when an operator wants it handled again.
+    /// When an operator asked for a retry.
     pub retry_asked_at: Option<DateTime<Utc>>,
 }
 
-/// What a clean-up of the inboxes removed.
+/// The result of an inbox clean-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InboxCleaned {
-    /// Identities that are remembered no more.
+    /// Identities that were deleted.
     pub forgotten: u64,
     /// Resolved dead letters.
     pub letters: u64,
-    /// MariaDB: rows of locks that nobody used for a day.
+    /// MariaDB: rows of locks that had not been used for a day.
     pub locks: u64,
 }
 
-/// Everything about inboxes that is not in the consumer's own transaction. Safe to run from several
-/// programs at once.
+/// Everything about inboxes that is outside the consumer's own transaction. Several programs can
+/// run it at once.
 #[async_trait]
 pub trait Inboxes: Send + Sync {
-    /// The books of all consumers, with the inbox, in one snapshot. Reads the whole inbox: this is
-    /// the audit.
+    /// Returns the ledgers of all consumers, checked against the inbox in one snapshot. Reads the
+    /// whole inbox: this is the audit.
     async fn consumer_books(&self) -> Result<Vec<ConsumerBook>>;
 
-    /// Sums up entries of the books, `chunk` at a time. Answers how many.
+    /// Sums up ledger entries, `chunk` at a time, and returns how many.
     async fn fold_inbox_books(&self, chunk: u32) -> Result<u64>;
 
-    /// Forgets identities that one consumer, or any, received longer ago than the retention, `chunk`
-    /// at a time, and removes letters resolved longer ago. What a letter waits for stays known.
+    /// Deletes identities that one consumer, or any, received longer ago than the retention,
+    /// `chunk` at a time, and dead letters resolved longer ago. The identity of an unresolved dead
+    /// letter is kept.
     async fn clean_inbox(
         &self,
         consumer: Option<&str>,
@@ -90,7 +92,7 @@ pub trait Inboxes: Send + Sync {
         chunk: u32,
     ) -> Result<InboxCleaned>;
 
-    /// Unresolved dead letters, newest first, of one consumer or of all, below an id.
+    /// Lists unresolved dead letters, newest first, of one consumer or of all, below an id.
     async fn inbox_letters(
         &self,
         consumer: Option<&str>,
@@ -98,14 +100,15 @@ pub trait Inboxes: Send + Sync {
         limit: u32,
     ) -> Result<Vec<InboxLetter>>;
 
-    /// Closes a letter by hand.
+    /// Resolves a dead letter by hand.
     async fn resolve_inbox_letter(&self, id: i64, operator: &str, note: &str) -> Result<()>;
 
-    /// Asks the consumer to handle a letter again. Asking twice is asking once.
+    /// Asks the consumer to process a dead letter again. A second call has no further effect.
     async fn retry_inbox_letter(&self, id: i64, operator: &str, note: &str) -> Result<()>;
 }
 
-/// Whose letter it is, or why an operator's action does not apply: from what its row says.
+/// Returns the consumer of a dead letter, or the reason why an operator's action does not apply,
+/// given its row.
 pub(crate) fn open_letter(
     id: i64,
     found: Option<(bool, Option<String>, String)>,
@@ -132,7 +135,7 @@ pub(crate) fn leaving(rows: &[(String, String, String)]) -> BTreeMap<&str, (i64,
     counts
 }
 
-/// What a row of the letters holds, before its headers are read.
+/// A row of the inbox's dead letters before its headers are parsed.
 pub(crate) struct StoredLetter {
     pub(crate) id: i64,
     pub(crate) consumer: String,

@@ -1,5 +1,5 @@
-//! One step of a bulk job: what happens, in which order, the same on every store. The statements are
-//! each store's own.
+//! One step of a bulk job. The sequence is the same on every store; each store has its own
+//! statements.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,48 +13,49 @@ use super::{
 };
 use crate::{Status, StoreError};
 
-/// Rows that one step looks at. A filter that hardly anything fits is worked through in such steps.
+/// Maximum number of rows that one step reads. A filter with few matches is processed in such
+/// steps.
 const WINDOW_ROWS: i64 = 10_000;
 
-/// Bytes of payload that one step sends again; a larger one goes alone. A transaction of 500 entries
-/// of 4 MiB would hold up the server.
+/// Maximum number of bytes of payload that one step sends again; a single larger one is sent alone.
+/// A transaction with 500 entries of 4 MiB would block the server.
 const STEP_BYTES_MAX: i64 = 8 * 1024 * 1024;
 
-/// Archived events with the same id that one step takes: with a whole chunk before them they are
-/// still no more than MariaDB tells the ids of at once.
+/// Maximum number of archived events with the same id in one step. Together with a whole chunk
+/// before them, their number stays within the limit up to which MariaDB returns all ids.
 const TWINS_MAX: i64 = 400;
 
-/// An entry that a job acts on: its id, and the identity of the event.
+/// An entry that a job acts on: its row id and its event id.
 pub(crate) type Entry = (i64, String);
 
-/// Where the entries of a job are.
+/// The table with the entries of a job.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Source {
     DeadLetters,
     Archive,
 }
 
-/// A job whose row this transaction holds.
+/// A job whose row is locked by this transaction.
 pub(crate) struct LockedJob {
     pub(crate) job: Job,
     pub(crate) canary: CanaryNote,
-    /// The time for the canary is over.
+    /// The time for the canary has run out.
     pub(crate) overdue: bool,
 }
 
-/// What the job's row says of the first few.
+/// The canary events noted in the job's row.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CanaryNote {
-    /// Their row ids and identities. After ids were given out again, another event may have the id
-    /// of one of them. The row of an older program has no identities.
+    /// Their row ids and event ids. If ids were assigned again, another event may have the row id
+    /// of one of them. Rows of older programs have no event ids.
     pub(crate) events: Vec<(i64, Option<String>)>,
-    /// They were delivered, or an operator did not want to wait.
+    /// They were delivered, or an operator skipped the wait.
     pub(crate) passed: bool,
-    /// Their time begins with this step.
+    /// Their time starts with this step.
     pub(crate) starts: bool,
 }
 
-/// What became of the first few.
+/// The state of the canary events.
 pub(crate) struct CanaryLook {
     pub(crate) waiting: i64,
     pub(crate) dead: i64,
@@ -63,10 +64,10 @@ pub(crate) struct CanaryLook {
 /// The statements of a step, all in one transaction.
 #[async_trait]
 pub(crate) trait JobTransaction: Send {
-    /// Holds the job's row, if the job is open and that runner's.
+    /// Locks the job's row, if the job is open and belongs to this runner.
     async fn lock(&mut self, id: i64, runner: &str) -> Result<Option<LockedJob>>;
 
-    /// The last of the next `rows` ids after `after`, up to `max_id`.
+    /// Returns the last of the next `rows` ids after `after`, up to `max_id`.
     async fn window(
         &mut self,
         source: Source,
@@ -75,8 +76,8 @@ pub(crate) trait JobTransaction: Send {
         rows: i64,
     ) -> Result<Option<i64>>;
 
-    /// Unresolved dead letters that fit, after one id and up to another, oldest first, with the
-    /// sizes of their payloads.
+    /// Returns matching unresolved dead letters with ids above `after` and up to `to`, oldest
+    /// first, with the sizes of their payloads.
     async fn dead_letters(
         &mut self,
         filter: &DlqFilter,
@@ -85,11 +86,11 @@ pub(crate) trait JobTransaction: Send {
         limit: i64,
     ) -> Result<Vec<(i64, i64)>>;
 
-    /// Holds those that are still unresolved.
+    /// Locks those that are still unresolved.
     async fn lock_dead_letters(&mut self, ids: &[i64]) -> Result<Vec<Entry>>;
 
-    /// Archived events that fit, after one id and up to another, oldest first, with the sizes of
-    /// their payloads.
+    /// Returns matching archived events with ids above `after` and up to `to`, oldest first, with
+    /// the sizes of their payloads.
     async fn archived(
         &mut self,
         filter: &EventFilter,
@@ -98,13 +99,13 @@ pub(crate) trait JobTransaction: Send {
         limit: i64,
     ) -> Result<Vec<(Entry, i64)>>;
 
-    /// Fresh events of dead letters; answers their row ids with the identities.
+    /// Appends new events for dead letters; returns their row ids and event ids.
     async fn retry_all(&mut self, letters: &[Entry]) -> Result<Vec<Entry>>;
 
-    /// Fresh events of archived ones, in the outbox that the job names, marked with the job.
+    /// Appends copies of archived events to the outbox that the job names, marked with the job id.
     async fn replay_all(&mut self, job_id: i64, archived: &[Entry]) -> Result<Vec<Entry>>;
 
-    /// Resolves dead letters: id, and row id of the fresh event.
+    /// Resolves dead letters, given as dead-letter id and row id of the new event.
     async fn resolve_all(
         &mut self,
         letters: &[(i64, Option<i64>)],
@@ -112,7 +113,7 @@ pub(crate) trait JobTransaction: Send {
         note: &str,
     ) -> Result<()>;
 
-    /// Lines of the audit trail: target and detail.
+    /// Writes lines to the audit trail, given as target and detail.
     async fn audit_all(
         &mut self,
         operator: &str,
@@ -120,14 +121,14 @@ pub(crate) trait JobTransaction: Send {
         lines: &[(String, String)],
     ) -> Result<()>;
 
-    /// Where these events are now, by row id and, where it is known, identity.
+    /// Returns the current state of these events, found by row id and, if known, event id.
     async fn look_after(&mut self, events: &[(i64, Option<String>)]) -> Result<CanaryLook>;
 
-    /// Writes the job's row, as a sign of life too.
+    /// Writes the job's row, which also serves as a heartbeat.
     async fn save(&mut self, job: &Job, canary: &CanaryNote) -> Result<()>;
 }
 
-/// Works one step; the caller commits. `None` where the job is not the runner's.
+/// Runs one step; the caller commits. Returns `None` if the job does not belong to the runner.
 pub(crate) async fn step(
     tx: &mut dyn JobTransaction,
     id: i64,
@@ -201,9 +202,9 @@ async fn act(tx: &mut dyn JobTransaction, locked: &mut LockedJob, chunk: i64) ->
     Ok(())
 }
 
-/// What one step did.
+/// The result of one step.
 struct Acted {
-    /// The last entry that was looked at, where there may be more before the window's end.
+    /// The last entry that was read, if there may be more before the end of the window.
     last_id: Option<i64>,
     done: i64,
     skipped: i64,
@@ -249,9 +250,9 @@ async fn replay(
     to: i64,
     limit: i64,
 ) -> Result<Acted> {
-    // Nothing that was delivered after the job was made. But what was delivered in its millisecond
-    // belongs to it: some clocks do not tell them apart, and an event too many is better than one
-    // too few.
+    // Events that were delivered after the job was created are left out. Those delivered in the
+    // same millisecond are included: some clocks do not distinguish them, and one event too many is
+    // better than one too few.
     let made = job.created_at + TimeDelta::milliseconds(1);
     let until = filter.delivered_until.map_or(made, |until| until.min(made));
     let delivered_until = Some(until);
@@ -271,8 +272,8 @@ async fn replay(
     Ok(acted(found.len(), found.last().map(|(id, _)| *id).filter(|_| more), done, copies))
 }
 
-/// Completes the last id of a step that was cut, and names each event once. Ids come again after a
-/// `TRUNCATE` or a restore, so several archived events may have one; the cursor passes them
+/// Completes the last id of a step that was cut, and returns each event once. Ids are reused after
+/// a `TRUNCATE` or a restore, so several archived events may share one; the cursor passes them
 /// together.
 async fn whole_ids(
     tx: &mut dyn JobTransaction,
@@ -290,14 +291,14 @@ async fn whole_ids(
     Ok(found)
 }
 
-/// What a replay looks for: originals, unless it asks for copies of an earlier one.
+/// Returns the filter of a replay: original events, unless it asks for copies of an earlier replay.
 fn to_replay(filter: &EventFilter) -> EventFilter {
     let replayed = filter.replayed.or(Some(false));
     EventFilter { error: None, replayed, ..filter.clone() }
 }
 
-/// As many of the first entries as a step may weigh, at least one; and whether there may be more in
-/// the window.
+/// Takes as many of the first entries as the byte limit of a step allows, at least one. Also
+/// returns whether there may be more in the window.
 fn within_bytes<T>(found: Vec<(T, i64)>, limit: i64) -> (Vec<T>, bool) {
     let (count, mut bytes) = (found.len(), 0_i64);
     let fits = |(at, (_, size)): &(usize, (T, i64))| {
@@ -315,8 +316,8 @@ fn acted(found: usize, last_id: Option<i64>, done: usize, fresh: Vec<Entry>) -> 
     Acted { last_id, done: count(done), skipped: count(found - done.min(found)), fresh }
 }
 
-/// The fresh event of each entry. By identity: a statement does not promise the order of its
-/// answers. Entries that share an identity are the same event.
+/// Returns the new event of each entry. Matches by event id, because a statement does not guarantee
+/// the order of the rows that it returns. Entries that share an event id are the same event.
 fn pair(entries: &[Entry], fresh: Vec<Entry>) -> Result<Vec<i64>> {
     let mut by_event: HashMap<String, Vec<i64>> = HashMap::new();
     for (id, event) in fresh {
@@ -335,7 +336,7 @@ fn pair(entries: &[Entry], fresh: Vec<Entry>) -> Result<Vec<i64>> {
     }
 }
 
-/// Refuses what cannot be done as asked for, before a job is made.
+/// Refuses an invalid request before a job is created.
 pub(crate) fn check_job(job: &NewJob) -> Result<()> {
     let refuse = |why: &str| Err(StoreError::Refused(why.to_owned()));
     if job.request_key.as_ref().is_some_and(|key| key.chars().count() > REQUEST_KEY_MAX) {
@@ -359,7 +360,8 @@ pub(crate) fn check_job(job: &NewJob) -> Result<()> {
     }
 }
 
-/// What a failed insert of a job means: somebody was faster with the same request key.
+/// Converts the error of a failed insert of a job: another caller may have used the same request
+/// key first.
 pub(crate) fn not_made(job: &NewJob, error: sqlx::Error) -> StoreError {
     let known = error.as_database_error().is_some_and(|error| error.is_unique_violation());
     match (known, &job.request_key) {
@@ -370,7 +372,7 @@ pub(crate) fn not_made(job: &NewJob, error: sqlx::Error) -> StoreError {
     }
 }
 
-/// Why a job cannot be stopped or resumed as it is.
+/// Returns the reason why a job cannot be stopped or resumed in its current state.
 pub(crate) fn refuse_job(id: i64, found: Option<JobState>, open: bool) -> Result<()> {
     match found {
         None => Err(StoreError::Refused(format!(
@@ -388,13 +390,13 @@ pub(crate) fn refuse_job(id: i64, found: Option<JobState>, open: bool) -> Result
     }
 }
 
-/// What a dry run counts.
+/// The filter that a dry run counts.
 pub(crate) enum Preview {
     DeadLetters(DlqFilter),
     Archived(Box<EventFilter>),
 }
 
-/// The filter of a dry run.
+/// Returns the filter of a dry run.
 pub(crate) fn preview(work: &JobWork) -> Preview {
     match work.clone() {
         JobWork::DlqRetry { filter } | JobWork::DlqResolve { filter } => {
@@ -407,12 +409,12 @@ pub(crate) fn preview(work: &JobWork) -> Preview {
     }
 }
 
-/// What to do, as the job's row holds it.
+/// Serializes the work as stored in the job's row.
 pub(crate) fn work_json(work: &JobWork) -> Result<String> {
     serde_json::to_string(work).map_err(unreadable)
 }
 
-/// The columns of a job's row that are not taken as they are: work, state, rate, canary.
+/// Parses the encoded columns of a job's row: work, state, rate, canary.
 pub(crate) fn parse_job(
     work: &str,
     state: &str,
@@ -439,7 +441,7 @@ pub(crate) fn parse_canary(text: &str) -> Result<Vec<(i64, Option<String>)>> {
     #[serde(untagged)]
     enum Noted {
         Event(i64, Option<String>),
-        // By a program that did not note identities.
+        // Written by an older program, which did not store event ids.
         Id(i64),
     }
     let noted: Vec<Noted> = serde_json::from_str(text).map_err(unreadable)?;

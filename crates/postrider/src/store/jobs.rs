@@ -1,9 +1,9 @@
-//! Bulk jobs: an operator's action on everything that fits a filter, as a row in the store.
+//! Bulk jobs: an operator's action on all entries that match a filter, stored as a row.
 //!
-//! A job is worked on in steps, and a step is one transaction: it holds the job's row, acts on the
-//! next entries beyond the job's cursor, writes the audit trail, and moves the cursor. Whoever dies
-//! before a step's commit has done nothing; whoever dies after it, or never hears of it, finds the
-//! cursor moved. So no entry is acted on twice or left out.
+//! A job is processed in steps, and a step is one transaction: it locks the job's row, acts on the
+//! next entries after the job's cursor, writes the audit trail, and moves the cursor. A runner that
+//! dies before a step's commit has done nothing; one that dies after it, or does not receive the
+//! result, finds the cursor moved. So no entry is acted on twice or left out.
 //!
 //! ```text
 //! waiting ─ taken ─► running ──► done
@@ -23,33 +23,34 @@ use serde::{Deserialize, Serialize};
 use super::{CountLimit, Counted, DlqFilter, EventFilter, Result};
 use crate::Outbox;
 
-/// What a job does to which entries.
+/// The kind of a job and the entries that it acts on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum JobWork {
     /// Sends unresolved dead letters again, as [`OperatorStore::retry`](super::OperatorStore::retry) does.
     DlqRetry {
-        /// Which; `resolved` is not looked at.
+        /// The dead letters; `resolved` is ignored.
         filter: DlqFilter,
     },
     /// Resolves dead letters by hand.
     DlqResolve {
-        /// Which; `resolved` is not looked at.
+        /// The dead letters; `resolved` is ignored.
         filter: DlqFilter,
     },
-    /// Sends archived events again, with their identity and hash.
+    /// Sends archived events again, with their event id and hash.
     Replay {
-        /// Which; `status` and `error` are not looked at. Copies of an earlier replay are left out
+        /// The events; `status` and `error` are ignored. Copies of an earlier replay are left out
         /// unless `replayed` asks for them: a second replay of the same events must not send each
         /// twice.
         filter: EventFilter,
-        /// Into another outbox, such as one branch of a fan-out; `None` is the outbox itself.
+        /// Another outbox to send them to, such as one branch of a fan-out; `None` is the outbox
+        /// itself.
         into: Option<String>,
     },
 }
 
 impl JobWork {
-    /// The outbox that a replay goes into, if it is another one.
+    /// Returns the outbox that a replay appends to, if it is another one.
     pub fn target_outbox(&self) -> Option<&str> {
         match self {
             Self::Replay { into, .. } => into.as_deref(),
@@ -57,7 +58,7 @@ impl JobWork {
         }
     }
 
-    /// `dlq_retry`, `dlq_resolve` or `replay`.
+    /// Returns `dlq_retry`, `dlq_resolve` or `replay`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::DlqRetry { .. } => "dlq_retry",
@@ -67,53 +68,53 @@ impl JobWork {
     }
 }
 
-/// The header of a replayed event; its value is the id of the job.
+/// Header of a replayed event; its value is the id of the job.
 pub const REPLAY_HEADER: &str = "postrider-replay";
 
-/// The first few go alone, and the rest follows when these are delivered.
+/// A canary: the first few events are sent alone, and the rest follows once they are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Canary {
-    /// How many go first, 1 to [`CANARY_MAX`].
+    /// Number of events to send first, 1 to [`CANARY_MAX`].
     pub count: u32,
-    /// Time for them to be delivered, in seconds; then the job stops.
+    /// Time for them to be delivered, in seconds; after that the job stops.
     pub within_s: u32,
 }
 
-/// Events that may go first at most.
+/// Maximum number of canary events.
 pub const CANARY_MAX: u32 = 1_000;
 
-/// A job to be made.
+/// A job to be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewJob {
-    /// What to do.
+    /// The kind of the job and its entries.
     pub work: JobWork,
-    /// Who wants it; each event's line in the audit trail has this name.
+    /// Name of the operator, used in each event's line of the audit trail.
     pub operator: String,
-    /// Why.
+    /// Reason given by the operator.
     pub note: String,
-    /// Events per second at most.
+    /// Maximum number of events per second.
     pub rate: Option<u32>,
-    /// A few first. Not for `dlq_resolve`, which delivers nothing.
+    /// The canary, if any. Not for `dlq_resolve`, which delivers nothing.
     pub canary: Option<Canary>,
-    /// No second job has this key: whoever did not hear the answer may ask again. At most
+    /// Unique among jobs, so a caller who did not receive the result may ask again. At most
     /// [`REQUEST_KEY_MAX`] characters.
     pub request_key: Option<String>,
 }
 
-/// Characters of a job's request key.
+/// Maximum number of characters in a job's request key.
 pub const REQUEST_KEY_MAX: usize = 200;
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// Nobody works on it yet.
+    /// No runner works on it yet.
     Waiting,
-    /// Under way.
+    /// A runner works on it.
     Running,
-    /// The first few are sent, and their deliveries awaited.
+    /// The canary events have been sent, and the job waits for their deliveries.
     Canary,
-    /// Everything that fits is acted on.
+    /// All matching entries have been processed.
     Done,
     /// Ended by an operator or by its canary; can be resumed.
     Stopped,
@@ -126,7 +127,7 @@ impl JobState {
     pub const ALL: [Self; 6] =
         [Self::Waiting, Self::Running, Self::Canary, Self::Done, Self::Stopped, Self::Failed];
 
-    /// The spelling in the tables, metrics and commands.
+    /// Returns the spelling in tables, metrics and commands.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -138,7 +139,7 @@ impl JobState {
         }
     }
 
-    /// Whether somebody works on it, or should.
+    /// Returns whether it is waiting or in progress.
     pub fn is_open(self) -> bool {
         matches!(self, Self::Waiting | Self::Running | Self::Canary)
     }
@@ -155,47 +156,48 @@ impl std::str::FromStr for JobState {
     }
 }
 
-/// A job as the store has it.
+/// A job as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Job {
     /// Id of the job.
     pub id: i64,
     /// The outbox whose dead letters or archive it works on.
     pub outbox: String,
-    /// What it does.
+    /// The kind of the job and its entries.
     pub work: JobWork,
-    /// Who made it.
+    /// Name of the operator who created it.
     pub operator: String,
-    /// Why.
+    /// Reason given by the operator.
     pub note: String,
-    /// Events per second at most.
+    /// Maximum number of events per second.
     pub rate: Option<u32>,
-    /// A few first.
+    /// The canary, if any.
     pub canary: Option<Canary>,
-    /// Where it stands.
+    /// State of the job.
     pub state: JobState,
-    /// Why it stopped or failed.
+    /// Reason why it stopped or failed.
     pub reason: Option<String>,
-    /// Entries up to this id are dealt with.
+    /// Entries up to this id have been processed.
     pub cursor: i64,
-    /// Entries above this id came later than the job and are left alone.
+    /// Entries above this id were added after the job was created and are not touched.
     pub max_id: i64,
     /// Entries acted on.
     pub done_count: i64,
-    /// Entries that fitted, but could not be acted on: somebody was faster.
+    /// Entries that matched but could not be acted on, because someone else had acted on them
+    /// first.
     pub skipped_count: i64,
-    /// The process that works on it.
+    /// Name of the process that works on it.
     pub runner: Option<String>,
-    /// Milliseconds since that process showed that it lives, on the database's clock.
+    /// Milliseconds since the last heartbeat of that process, on the database's clock.
     pub beat_age_ms: Option<i64>,
-    /// Made at.
+    /// When it was created.
     pub created_at: DateTime<Utc>,
-    /// Changed at.
+    /// When it was last changed.
     pub updated_at: DateTime<Utc>,
 }
 
 impl Job {
-    /// How far it is, from the ids: 0 to 1.
+    /// Returns the progress, estimated from the ids: 0 to 1.
     pub fn progress(&self) -> f64 {
         match self.state {
             JobState::Done => 1.0,
@@ -205,28 +207,28 @@ impl Job {
     }
 }
 
-/// Which jobs to list.
+/// Filter of jobs to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobFilter {
     /// Only of this outbox.
     pub outbox: Option<String>,
     /// Only in this state.
     pub state: Option<JobState>,
-    /// Only those that somebody works on, or should.
+    /// Only those that are waiting or in progress.
     pub open: bool,
 }
 
-/// Bulk jobs of a store. [`JobRunner`](crate::JobRunner) works on them.
+/// Bulk jobs of a store. [`JobRunner`](crate::JobRunner) runs them.
 #[async_trait]
 pub trait Jobs: Send + Sync {
-    /// Makes a job; its entries are frozen by `max_id`. Audited. Refused where it cannot be done
-    /// as asked for, and where a job has its request key already.
+    /// Creates a job; `max_id` fixes its set of entries. Audited. Refused if the request is
+    /// invalid, or if another job has the same request key.
     async fn create_job(&self, outbox: &Outbox, job: &NewJob) -> Result<Job>;
 
-    /// The job that was made under this request key.
+    /// Returns the job that was created with this request key.
     async fn job_by_request_key(&self, request_key: &str) -> Result<Option<Job>>;
 
-    /// How many entries a job would act on now: the dry run.
+    /// Returns how many entries a job would act on now: the dry run.
     async fn preview_job(
         &self,
         outbox: &Outbox,
@@ -234,7 +236,7 @@ pub trait Jobs: Send + Sync {
         limit: CountLimit,
     ) -> Result<Counted>;
 
-    /// Jobs, newest first, below an id.
+    /// Lists jobs, newest first, below an id.
     async fn jobs(
         &self,
         filter: &JobFilter,
@@ -242,16 +244,17 @@ pub trait Jobs: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Job>>;
 
-    /// One job.
+    /// Returns one job.
     async fn job(&self, id: i64) -> Result<Option<Job>>;
 
-    /// Takes an open job, unless another runner gave a sign of life within `quiet`. Also the sign
-    /// of life of the runner that has it. `None` where the job is somebody else's, or not open.
+    /// Takes an open job, unless another runner has sent a heartbeat within `quiet`. Also serves as
+    /// the heartbeat of the runner that has the job. Returns `None` if the job belongs to another
+    /// runner or is not open.
     async fn take_job(&self, id: i64, runner: &str, quiet: Duration) -> Result<Option<Job>>;
 
-    /// One step, in one transaction: acts on at most `chunk` entries beyond the cursor, or looks
-    /// after the canary. `into` is the outbox that a replay names. Answers the job after it; `None`
-    /// where the runner does not have the job any more.
+    /// Runs one step in one transaction: acts on at most `chunk` entries after the cursor, or
+    /// checks the canary. `into` is the target outbox of a replay. Returns the job after the step;
+    /// `None` if the job no longer belongs to the runner.
     async fn step_job(
         &self,
         outbox: &Outbox,
@@ -261,14 +264,14 @@ pub trait Jobs: Send + Sync {
         chunk: u32,
     ) -> Result<Option<Job>>;
 
-    /// The runner gives an open job up: `Stopped` or `Failed`, with the reason. Answers whether the
-    /// job was its to give up.
+    /// Ends an open job of this runner as `Stopped` or `Failed`, with the reason. Returns whether
+    /// the job belonged to the runner.
     async fn end_job(&self, id: i64, runner: &str, state: JobState, reason: &str) -> Result<bool>;
 
-    /// Stops an open job: the runner notices at its next step. Refused for others.
+    /// Stops an open job; the runner notices at its next step. Refused in other states.
     async fn stop_job(&self, id: i64, operator: &str, note: &str) -> Result<Job>;
 
-    /// Has a stopped or failed job go on from its cursor; it waits for a runner. A canary that
-    /// was not awaited to its end is passed over. Refused for others.
+    /// Makes a stopped or failed job continue from its cursor; it waits for a runner. A canary
+    /// whose wait was interrupted is skipped. Refused in other states.
     async fn resume_job(&self, id: i64, operator: &str, note: &str) -> Result<Job>;
 }

@@ -1,11 +1,11 @@
-//! Steps that stores share which search first and read what they found after it.
+//! Helpers for stores that first search for ids and then read the rows they found.
 
 use super::ClaimLimit;
 #[cfg(feature = "mysql")]
 use super::{BlockedKey, Key};
 
-/// Of ids and bytes that a search found, those up to the first that reaches the limit of bytes, and
-/// whether there may be more.
+/// Of the ids and sizes that a search found, returns the ids up to the first one that reaches the
+/// byte limit, and whether there may be more.
 pub(crate) fn up_to_limit(found: &[(i64, u64)], limit: ClaimLimit) -> (Vec<i64>, bool) {
     let mut total = 0_u64;
     let ids: Vec<i64> = found
@@ -23,7 +23,7 @@ pub(crate) fn up_to_limit(found: &[(i64, u64)], limit: ClaimLimit) -> (Vec<i64>,
 
 #[cfg(feature = "mysql")]
 impl BlockedKey {
-    /// A key of which nothing more is known yet.
+    /// Creates an entry for a key of which nothing else is known yet.
     pub(crate) fn without_head(key: Key) -> Self {
         Self {
             key,

@@ -1,5 +1,5 @@
-//! Claim mode `lanes`: an outbox is cut into lanes by a hash of the key, and a relay that owns a
-//! lane reads it in id order without marking anything.
+//! Claim mode `lanes`: an outbox is divided into lanes by a hash of the key, and a relay that owns
+//! a lane reads it in id order without marking rows.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::{Outbox, StoreError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClaimMode {
-    /// They compete for rows; a claim marks each row. No order is promised.
+    /// Relays compete for rows; a claim marks each row. Order is not guaranteed.
     #[default]
     Rows,
-    /// They share lanes; events of one key arrive in order.
+    /// Relays share lanes; events of one key arrive in order.
     Lanes,
 }
 
 impl ClaimMode {
-    /// The spelling in tables, configuration and commands.
+    /// Returns the spelling in tables, configuration and commands.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Rows => "rows",
@@ -50,13 +50,13 @@ impl std::str::FromStr for ClaimMode {
     }
 }
 
-/// The claim mode of an outbox, as the database has it. `epoch` rises with every change; a relay
-/// works in a mode only when all relays that live have left the one before it.
+/// The claim mode of an outbox, as stored in the database. `epoch` increases with every change; a
+/// relay works in a mode only after all live relays have left the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Mode {
     /// The mode.
     pub claim: ClaimMode,
-    /// Counts the changes.
+    /// Number of changes so far.
     pub epoch: i64,
 }
 
@@ -65,7 +65,7 @@ pub struct Mode {
 pub struct Share {
     /// Number of shares.
     pub of: u32,
-    /// Which one, from 0.
+    /// Number of this share, from 0.
     pub index: u32,
 }
 
@@ -74,7 +74,7 @@ impl Share {
     pub const WHOLE: Self = Self { of: 1, index: 0 };
 }
 
-/// Lanes of an outbox.
+/// Number of lanes of an outbox.
 pub const LANES: u8 = 64;
 
 /// A set of lanes.
@@ -87,7 +87,7 @@ impl LaneSet {
     /// No lane.
     pub const NONE: Self = Self(0);
 
-    /// Whether it holds that lane.
+    /// Returns whether the set contains this lane.
     pub fn contains(self, lane: u8) -> bool {
         lane < LANES && self.0 >> lane & 1 == 1
     }
@@ -98,28 +98,28 @@ impl LaneSet {
         self.0 |= 1 << lane;
     }
 
-    /// The lanes that are in this set and not in the other.
+    /// Returns the lanes that are in this set and not in the other.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Number of lanes.
+    /// Returns the number of lanes.
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The lanes, ascending.
+    /// Iterates over the lanes in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u8> {
         (0..LANES).filter(move |lane| self.contains(*lane))
     }
 
-    /// One bit per lane, as statements test it.
+    /// Returns one bit per lane, for use in statements.
     pub(crate) fn bits(self) -> i64 {
         self.0.cast_signed()
     }
@@ -142,24 +142,24 @@ impl fmt::Debug for LaneSet {
 /// A lane that a relay owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lane {
-    /// Which one.
+    /// Number of the lane.
     pub lane: u8,
-    /// Rises with every take and release: a release that comes late finds another version.
+    /// Increases with every take and release, so that a late release finds another version.
     pub version: i64,
-    /// Owners that died in a row.
+    /// Number of consecutive owners that died.
     pub crash_count: i32,
-    /// The largest id that the last owner had in flight, where it kept a record of it.
+    /// The largest id that the last owner had in flight, if it recorded one.
     pub flight_to: Option<i64>,
 }
 
-/// Who owns a lane, as anybody may look at it.
+/// The owner of a lane, as read without locks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LaneOwner {
-    /// Which one.
+    /// Number of the lane.
     pub lane: u8,
-    /// The relay that took it; it may be dead by now.
+    /// The relay that took it; it may be dead already.
     pub relay_id: Option<String>,
-    /// Owners that died in a row.
+    /// Number of consecutive owners that died.
     pub crash_count: i32,
 }
 
@@ -168,26 +168,26 @@ pub struct LaneOwner {
 pub struct LaneRow {
     /// The event.
     pub event: Event,
-    /// Its lane; 0 where the store has no lanes.
+    /// Its lane; 0 if the store has no lanes.
     pub lane: u8,
     /// Time until it is due, on the database's clock.
     pub due_in: Duration,
-    /// A relay in mode `rows` still has it.
+    /// A relay in mode `rows` still holds it.
     pub busy: bool,
 }
 
-/// What a read of lanes found.
+/// The result of a read of lanes.
 #[derive(Debug, Default)]
 pub struct LaneRead {
-    /// Rows, ids ascending.
+    /// The rows, by ascending id.
     pub rows: Vec<LaneRow>,
-    /// There may be more.
+    /// There may be more rows.
     pub full: bool,
 }
 
 impl LaneRead {
-    /// Rows of a statement that ended at the limit: with so many rows, or with the first row that
-    /// reached so many bytes.
+    /// Builds the result of a statement that stopped at a limit: the maximum number of rows, or the
+    /// first row that reached the maximum number of bytes.
     #[cfg(feature = "postgres")]
     pub(crate) fn within(rows: Vec<LaneRow>, limit: ClaimLimit) -> Self {
         let bytes: u64 = rows.iter().map(|row| row.event.weight_bytes() as u64).sum();
@@ -199,9 +199,9 @@ impl LaneRead {
 /// An ordering key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Key {
-    /// First half.
+    /// First half of the key.
     pub aggregate_type: String,
-    /// Second half.
+    /// Second half of the key.
     pub aggregate_id: String,
 }
 
@@ -223,46 +223,47 @@ impl From<&Event> for Key {
     }
 }
 
-/// A key whose events wait behind one that does not get through.
+/// A key whose events wait behind one that cannot be delivered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BlockedKey {
     /// The key.
     #[serde(flatten)]
     pub key: Key,
-    /// The event in front; `None` where the key is parked with nothing live.
+    /// Row id of the head event; `None` if the key is parked and has no live events.
     pub head_id: Option<i64>,
-    /// Its last error.
+    /// Last error of the head event.
     pub last_error: Option<String>,
-    /// Attempts spent on it.
+    /// Attempts spent on the head event.
     pub retry_count: i32,
-    /// When it is tried again.
+    /// When the head event is tried again.
     pub next_retry_at: Option<chrono::DateTime<chrono::Utc>>,
-    /// Events that wait behind it.
+    /// Number of events that wait behind it.
     pub waiting: i64,
-    /// `waiting` is where the count was cut off.
+    /// The count in `waiting` was cut off.
     pub more: bool,
-    /// It stays where it is until an operator releases the key.
+    /// The key is stopped until an operator releases it.
     pub parked: bool,
 }
 
-/// What claim mode `lanes` needs of a store.
+/// The operations that claim mode `lanes` needs from a store.
 ///
-/// - **Ownership** hangs on the relay's lease: a lane is taken from nobody, or from an owner that is
-///   fenced or gone. So the fence of the lease is the fence of every lane.
-/// - **Reads** mark nothing. What was read is the owner's to remember.
-/// - **Order**: every read answers its rows with ids ascending, so the last row of a full read is where
-///   the next one goes on.
+/// - **Ownership** depends on the relay's lease: a lane can be taken if it has no owner, or if its
+///   owner is fenced or gone. So the fence of the lease is the fence of every lane.
+/// - **Reads** mark nothing. The owner remembers what it has read.
+/// - **Order**: every read returns its rows by ascending id, so the next read continues after the
+///   last row of a full one.
 #[async_trait]
 pub trait Lanes: Send + Sync {
-    /// The claim mode of each outbox, by name.
+    /// Returns the claim mode of each outbox, by name.
     async fn modes(&self) -> Result<Vec<(String, Mode)>>;
 
-    /// Changes the claim mode and records who did it. Relays follow one by one. Answers the mode
-    /// that holds now.
+    /// Changes the claim mode and records the operator. Relays follow one by one. Returns the mode
+    /// that is now in effect.
     async fn set_mode(&self, outbox: &Outbox, claim: ClaimMode, operator: &str) -> Result<Mode>;
 
-    /// Takes free lanes until the relay owns `lanes_max`, and answers all that it owns. A lane of
-    /// a dead owner counts the crash; the event that was alone in flight there is charged with it.
+    /// Takes free lanes until the relay owns `lanes_max`, and returns all lanes that it owns. For a
+    /// lane of a dead owner the crash is counted, and charged to the event that was alone in flight
+    /// there.
     async fn take_lanes(
         &self,
         outbox: &Outbox,
@@ -270,17 +271,17 @@ pub trait Lanes: Send + Sync {
         lanes_max: usize,
     ) -> Result<Vec<Lane>>;
 
-    /// Who owns which lane, ascending; nothing is locked or changed.
+    /// Returns the owner of each lane, by ascending lane. Locks and changes nothing.
     async fn lane_owners(&self, outbox: &Outbox) -> Result<Vec<LaneOwner>>;
 
-    /// Gives lanes back, with nothing of them in flight. Versions that are not current are passed
-    /// over.
+    /// Releases lanes that have nothing in flight. Versions that are not current are ignored.
     async fn release_lanes(&self, outbox: &Outbox, lease: &Lease, lanes: &[Lane]) -> Result<()>;
 
-    /// Reads rows of the lanes above the cursor, due or not, and moves the cursor on. It stays
-    /// behind where a smaller id may still be committed, so a row comes again unless it is among
-    /// the `known` ids or its key is `hidden`. [`StoreError::HistoryChanged`] where ids went back:
-    /// the rows that were read before may be other events by now.
+    /// Reads rows of the lanes above the cursor, due or not, and moves the cursor forward. The
+    /// cursor stays behind ids at which a smaller one may still be committed, so a row is returned
+    /// again unless its id is `known` or its key is `hidden`. Fails with
+    /// [`StoreError::HistoryChanged`] if ids went back: the rows that were read before may be other
+    /// events by now.
     async fn read_lanes(
         &self,
         outbox: &Outbox,
@@ -291,10 +292,10 @@ pub trait Lanes: Send + Sync {
         cursor: &mut Cursor,
     ) -> Result<LaneRead>;
 
-    /// Reads rows by id, in whichever order these are given; those that are gone are not answered.
+    /// Reads rows by id, given in any order; rows that are gone are left out.
     async fn read_ids(&self, outbox: &Outbox, ids: &[i64]) -> Result<Vec<LaneRow>>;
 
-    /// Reads rows of these keys with ids from `from` to `to`, both included.
+    /// Reads rows of these keys with ids from `from` to `to`, inclusive.
     async fn read_keys(
         &self,
         outbox: &Outbox,
@@ -313,8 +314,9 @@ pub trait Lanes: Send + Sync {
         flight_to: i64,
     ) -> Result<()>;
 
-    /// Records the one event of that lane that is sent next, with nothing else in flight; `None` when
-    /// its answer is there. If the owner dies in between, the event is charged with it.
+    /// Records the one event of that lane that is sent next, with nothing else in flight; `None`
+    /// once the destination has answered. If the owner dies in between, the crash is charged to the
+    /// event.
     async fn note_suspect(
         &self,
         outbox: &Outbox,
@@ -323,22 +325,22 @@ pub trait Lanes: Send + Sync {
         id: Option<i64>,
     ) -> Result<()>;
 
-    /// Forgets the crashes of these lanes.
+    /// Resets the crash counts of these lanes.
     async fn clear_crashes(&self, outbox: &Outbox, lease: &Lease, lanes: LaneSet) -> Result<()>;
 
-    /// Stops keys, until an operator releases them.
+    /// Parks keys until an operator releases them.
     async fn park_keys(&self, outbox: &Outbox, lease: &Lease, keys: &[Key]) -> Result<()>;
 
-    /// The keys that are stopped.
+    /// Returns the parked keys.
     async fn parked_keys(&self, outbox: &Outbox) -> Result<Vec<Key>>;
 
-    /// Lets a stopped key go on, and records who did it. [`StoreError::Refused`] if it is not
-    /// parked.
+    /// Releases a parked key, and records the operator. Fails with [`StoreError::Refused`] if it is
+    /// not parked.
     async fn release_key(&self, outbox: &Outbox, key: &Key, operator: &str) -> Result<()>;
 
-    /// Keys that do not get on, those with the oldest event first, at most `limit`. They are looked
-    /// for among the rows that are due next, and what waits behind them is counted, in at most
-    /// `rows_max` rows each.
+    /// Returns at most `limit` keys that are blocked, those with the oldest event first. They are
+    /// searched among the rows that are due next. The events that wait behind them are counted, in
+    /// at most `rows_max` rows each.
     async fn blocked_keys(
         &self,
         outbox: &Outbox,
@@ -347,7 +349,7 @@ pub trait Lanes: Send + Sync {
     ) -> Result<Vec<BlockedKey>>;
 }
 
-/// A lane as a taker finds it, locked.
+/// A lane that a relay may take, with its row locked.
 #[derive(Debug, Clone)]
 pub(crate) struct FoundLane {
     pub(crate) lane: Lane,
@@ -361,11 +363,11 @@ pub(crate) struct FoundLane {
 pub(crate) struct Take {
     pub(crate) lane: Lane,
     pub(crate) died: bool,
-    /// Was alone in flight when the owner died.
+    /// The event that was alone in flight when the owner died.
     pub(crate) suspect_id: Option<i64>,
 }
 
-/// The relay's own lanes, and free ones up to the limit.
+/// Chooses the relay's own lanes, and free ones up to the limit.
 pub(crate) fn choose_lanes(found: &[FoundLane], relay_id: &str, lanes_max: usize) -> Vec<Take> {
     let mine = |found: &FoundLane| found.owner.as_deref() == Some(relay_id);
     let room = lanes_max.saturating_sub(found.iter().filter(|found| mine(found)).count());

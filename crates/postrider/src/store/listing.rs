@@ -1,72 +1,72 @@
-//! Lists and counts that answer in time, however large the table is.
+//! Lists and counts with a time budget, so that they return in time however large the table is.
 //!
-//! A list is searched newest first in steps of ids. When the budget of time is used up, it answers
-//! what it has with `complete: false` and where to go on.
+//! A list is searched newest first in steps of ids. When the budget is used up, it returns the rows
+//! found so far with `complete: false` and the id at which to continue.
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-/// Time that a search takes by default.
+/// Default time budget of a search.
 pub const SEARCH_BUDGET: Duration = Duration::from_millis(30);
-/// Rows that are counted by default, before a count says "at least".
+/// Default number of rows up to which counts are exact; beyond it they are "at least".
 pub const COUNT_MAX: i64 = 10_000;
 
 /// One page of a list: newest first, below an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {
-    /// Rows below this id; `None` starts at the newest. [`Listed::next`] of the page before.
+    /// Rows below this id; `None` starts at the newest. Use [`Listed::next`] of the previous page.
     pub before_id: Option<i64>,
-    /// Rows at most.
+    /// Maximum number of rows.
     pub limit: u32,
-    /// Time for the search. One step is always made.
+    /// Time budget of the search. At least one step is made.
     pub budget: Duration,
 }
 
 impl Page {
-    /// The first page, with the default budget.
+    /// Returns the first page, with the default budget.
     pub const fn first(limit: u32) -> Self {
         Self { before_id: None, limit, budget: SEARCH_BUDGET }
     }
 
-    /// The page below an id.
+    /// Returns the page below an id.
     #[must_use]
     pub const fn below(self, before_id: Option<i64>) -> Self {
         Self { before_id, ..self }
     }
 
-    /// With another budget; [`Duration::MAX`] searches to the end.
+    /// Sets the budget; [`Duration::MAX`] searches to the end.
     #[must_use]
     pub const fn within(self, budget: Duration) -> Self {
         Self { budget, ..self }
     }
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Listed<T> {
-    /// Newest first.
+    /// The rows, newest first.
     pub rows: Vec<T>,
-    /// `false` where the budget ended before the page was full or the list at its end.
+    /// `false` if the budget ran out before the page was full or the end of the list was reached.
     pub complete: bool,
-    /// Where the next page begins ([`Page::before_id`]); `None` at the end of the list.
+    /// Start of the next page ([`Page::before_id`]); `None` at the end of the list.
     pub next: Option<i64>,
-    /// The database's clock during the search.
+    /// Time of the search, on the database's clock.
     pub as_of: DateTime<Utc>,
 }
 
-/// How far to count.
+/// The limits of a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CountLimit {
-    /// Beyond this, the answer is "at least".
+    /// Beyond this, the result is "at least".
     pub count_max: i64,
-    /// Time for counting.
+    /// Time budget of the count.
     pub budget: Duration,
 }
 
 impl CountLimit {
-    /// Counts to the end, however long that takes.
+    /// Counts to the end, however long it takes.
     pub const NONE: Self = Self { count_max: i64::MAX, budget: Duration::MAX };
 }
 
@@ -76,7 +76,7 @@ impl Default for CountLimit {
     }
 }
 
-/// A count, or the least that it can be.
+/// A count, or a lower bound of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counted {
     /// Rows counted.
@@ -86,12 +86,12 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// What a count says that went one further than asked.
+    /// Builds the result of a count that went up to one beyond the limit.
     pub(crate) fn up_to(found: i64, count_max: i64) -> Self {
         Self { count: found.min(count_max), at_least: found > count_max }
     }
 
-    /// Whether the count reaches a number; `None` where it was cut short below it.
+    /// Returns whether the count reaches a number; `None` if it was cut short below it.
     pub fn reaches(self, number: i64) -> Option<bool> {
         match self.count >= number {
             true => Some(true),

@@ -1,6 +1,6 @@
-//! What a database must do for Postrider: traits, one per user of them.
+//! The store: what a database does for Postrider, as one trait per user.
 //!
-//! | trait | used by | holds |
+//! | trait | used by | purpose |
 //! |---|---|---|
 //! | [`Schema`] | `migrate`, start-up | tables, versions |
 //! | [`Store`] | the relay's loop | leases, claim, settle, release |
@@ -13,15 +13,15 @@
 //! | [`Batches`] | workers of a buffer | batches, saved exactly once |
 //! | [`Adopt`] | `migrate`, `outbox adopt`, clean-up | tables of other programs |
 //!
-//! Rules that hold for every implementation, and that the conformance suite of
-//! `postrider-testkit` checks:
+//! Every implementation follows these rules, which the conformance suite of `postrider-testkit`
+//! checks:
 //!
 //! - **One call per batch.** A call is one transaction: it happens as a whole or not at all.
-//! - **Repeatable.** A call whose answer was lost may be repeated; it changes nothing twice.
-//!   `version` (per row) and `epoch` (per relay) make sure of that.
+//! - **Repeatable.** A call whose result was lost may be repeated; it changes nothing twice.
+//!   `version` (per row) and `epoch` (per relay) ensure this.
 //! - **The database's clock** is the only clock in the tables. Callers pass durations.
-//! - **Thread safety.** All methods take `&self` and may run at the same time. A [`Cursor`] belongs
-//!   to one caller.
+//! - **Thread safety.** All methods take `&self` and may run concurrently. A [`Cursor`] belongs to
+//!   one caller.
 
 mod adopt;
 mod batches;
@@ -131,7 +131,7 @@ pub enum StoreKind {
 }
 
 impl StoreKind {
-    /// The name in messages and metrics.
+    /// Returns the name in messages and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
@@ -141,23 +141,23 @@ impl StoreKind {
     }
 }
 
-/// What a store can and cannot do; the conformance suite reads this instead of skipping silently.
+/// The capabilities of a store. The conformance suite reads them instead of skipping silently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// Two transactions may append at the same time, so that ids can commit out of order.
     pub concurrent_writers: bool,
-    /// A repeated `request_id` in a plain `INSERT` is skipped; otherwise the statement fails (1062).
+    /// A plain `INSERT` with a repeated `request_id` is skipped; otherwise it fails (1062).
     pub skips_duplicates: bool,
-    /// A repeat that another transaction committed meanwhile fails with 40001 under
+    /// A repeat that another transaction committed in the meantime fails with 40001 under
     /// REPEATABLE READ and above.
     pub serialization_failures: bool,
-    /// An insert can send a wake-up hint to other processes.
+    /// An insert can notify other processes.
     pub notifies: bool,
     /// Several relays can share an outbox in lanes; otherwise one relay owns all of them.
     pub shares_lanes: bool,
 }
 
-/// Everything that a database does for Postrider.
+/// All traits that a database implements.
 pub trait Database:
     Schema + Store + Lanes + Upkeep + OperatorStore + Inboxes + Jobs + Pauses + Watch + Batches + Adopt
 {
@@ -177,37 +177,37 @@ impl<T> Database for T where
 {
 }
 
-/// The relay's side of a store.
+/// The operations of the relay's main loop.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Which family this is.
+    /// Returns the SQL family.
     fn kind(&self) -> StoreKind;
 
-    /// What it can do.
+    /// Returns the capabilities.
     fn capabilities(&self) -> Capabilities;
 
-    /// Announces a relay. Its rows are its own until the lease is lost.
+    /// Registers a relay. It owns the rows that it claims until its lease is lost.
     async fn register(&self, relay: &RelayIdentity) -> Result<Lease>;
 
-    /// Shows that the relay lives and what it works on, and answers how all relays look, this one
-    /// included.
-    /// [`StoreError::LeaseLost`] when another relay declared it dead.
+    /// Shows that the relay lives and what it works on, and returns the pulses of all relays,
+    /// including this one. Fails with [`StoreError::LeaseLost`] if another relay declared it dead.
     async fn heartbeat(&self, lease: &Lease, serving: &[Serving]) -> Result<Vec<RelayPulse>>;
 
-    /// The list of relays, as anybody may look at it.
+    /// Lists the relays, without a lease.
     async fn relays(&self) -> Result<Vec<RelayPulse>>;
 
-    /// Declares a relay dead, provided that its pulse is still the one observed. Waits for settles
-    /// of that relay that are under way; after it, none of its writes succeed. Answers whether it
-    /// is fenced now.
+    /// Declares a relay dead, provided that its pulse is still the one observed. Waits for running
+    /// settles of that relay; afterwards none of its writes succeed. Returns whether it is fenced
+    /// now.
     async fn fence(&self, pulse: &RelayPulse) -> Result<bool>;
 
-    /// Takes the relay off the list. Only for a relay that holds no rows any more.
+    /// Removes the relay from the list. Only for a relay that holds no rows any more.
     async fn retire(&self, lease: &Lease) -> Result<()>;
 
-    /// Claims due events for the relay: ids ascending, within the limit, none that another relay
-    /// holds, no suspects. [`StoreError::HistoryChanged`], with nothing claimed, where ids went back:
-    /// what the relay remembers of this outbox may be other events by now.
+    /// Claims due events for the relay: by ascending id, within the limit, without events that
+    /// another relay holds, and without suspects. Fails with [`StoreError::HistoryChanged`], with
+    /// nothing claimed, if ids went back: what the relay remembers of this outbox may be other
+    /// events by now.
     async fn claim(
         &self,
         outbox: &Outbox,
@@ -217,14 +217,14 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Claimed>;
 
     /// Claims one suspect: an event that a relay held at two or more crashes. The caller delivers
-    /// it with nothing else in flight. Fewest crashes first, so that innocent ones get through.
+    /// it with nothing else in flight. Fewest crashes first, so that innocent events get through.
     async fn claim_suspect(&self, outbox: &Outbox, lease: &Lease) -> Result<Option<Event>>;
 
-    /// Whether a suspect is due.
+    /// Returns whether a suspect is due.
     async fn has_suspect(&self, outbox: &Outbox) -> Result<bool>;
 
-    /// Removes delivered events from the outbox, to the archive where `on_success` says so, and
-    /// books them.
+    /// Removes delivered events from the outbox, to the archive if `on_success` says so, and counts
+    /// them in the ledger.
     async fn settle_delivered(
         &self,
         outbox: &Outbox,
@@ -233,8 +233,8 @@ pub trait Store: Send + Sync + 'static {
         on_success: OnSuccess,
     ) -> Result<Settled>;
 
-    /// Fan-out: settles as delivered and, in the same transaction, copies each event into those of
-    /// the `children` that its branches name, in id order and with its identity.
+    /// Fan-out: settles events as delivered and, in the same transaction, copies each into those
+    /// `children` that its branches name, in id order and with its event id.
     async fn fan_out(
         &self,
         outbox: &Outbox,
@@ -244,7 +244,7 @@ pub trait Store: Send + Sync + 'static {
         on_success: OnSuccess,
     ) -> Result<Settled>;
 
-    /// Spends an attempt of each event and has it wait (`FAILED`).
+    /// Spends an attempt of each event and schedules the next one (`FAILED`).
     async fn settle_failed(
         &self,
         outbox: &Outbox,
@@ -252,14 +252,14 @@ pub trait Store: Send + Sync + 'static {
         failed: &[Failure],
     ) -> Result<Settled>;
 
-    /// Moves events to the dead letters and books them, in one transaction.
+    /// Moves events to the dead letters and counts them in the ledger, in one transaction.
     async fn settle_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled>;
 
-    /// The second rung: the dead-letter table could not take the event, the backup file has it.
-    /// The row stays, marked `DEAD_LETTER` with its reason, for upkeep to move later.
+    /// The second safety net: the dead-letter table could not take the event, and the backup file
+    /// has it. The row stays, marked `DEAD_LETTER` with its reason, for maintenance to move later.
     async fn mark_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled>;
 
-    /// Gives events back (`PENDING`) without spending an attempt.
+    /// Releases events (`PENDING`) without spending an attempt.
     async fn release(
         &self,
         outbox: &Outbox,
@@ -267,11 +267,12 @@ pub trait Store: Send + Sync + 'static {
         deferred: &[Deferral],
     ) -> Result<Settled>;
 
-    /// Gives back what this relay holds in the table but not in `in_flight`: rows of a claim whose
-    /// answer was lost. The caller makes no claim meanwhile.
+    /// Releases rows that this relay holds in the table but that are not in `in_flight`: rows of a
+    /// claim whose result was lost. The caller must not claim while this runs.
     async fn release_lost(&self, outbox: &Outbox, lease: &Lease, in_flight: &[i64]) -> Result<u64>;
 
-    /// Names of tables that another process appended to: hints, never the only way to learn of an
-    /// event. `None` where the store cannot do it. Dropping the receiver ends it.
+    /// Returns a stream of the names of tables that other processes append to. These are hints,
+    /// never the only way to learn of an event. Returns `None` if the store does not support them.
+    /// Dropping the receiver ends the stream.
     async fn hints(&self, outboxes: &[Outbox]) -> Result<Option<mpsc::Receiver<String>>>;
 }

@@ -1,4 +1,4 @@
-//! Where to look for the oldest live row.
+//! Remembers where the oldest live row was found.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use super::Result;
 use crate::Outbox;
 
-/// A transaction that commits late may bring an older row than the one that is remembered: after this time all
-/// ids are looked at again.
+/// A transaction that commits late may insert an older row than the remembered one, so after this
+/// time all ids are searched again.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// The oldest row that each outbox had when it was last asked. While a transaction is held open anywhere, rows
-/// that are gone stay in the index: a look from the beginning passes all of them, a million in half a second.
+/// The oldest row that each outbox had at the last search. While a transaction is open anywhere,
+/// deleted rows stay in the index: a search from the beginning passes all of them, a million in
+/// half a second.
 #[derive(Debug, Default)]
 pub(crate) struct OldestRows(Mutex<HashMap<String, Remembered>>);
 
@@ -22,11 +23,11 @@ struct Remembered {
     swept_at: Instant,
 }
 
-/// Id and age in seconds of the first row from an id on.
+/// Id and age in seconds of the first row at or above an id.
 pub(crate) type Oldest = Option<(i64, i64)>;
 
 impl OldestRows {
-    /// The age of the oldest row, by as few looks as possible.
+    /// Returns the age of the oldest row, with as few searches as possible.
     pub(crate) async fn age_s<L>(
         &self,
         outbox: &Outbox,
@@ -39,7 +40,7 @@ impl OldestRows {
         let from = self.look_from(outbox, Instant::now());
         let mut oldest = look(from).await?;
         self.found(outbox, from, oldest, Instant::now());
-        // Only a row that was committed late can be meant, and it is the oldest one.
+        // Only a row that was committed late can be left, and it is the oldest one.
         if oldest.is_none() && from > 0 && pending > 0 {
             oldest = look(0).await?;
             self.found(outbox, 0, oldest, Instant::now());
@@ -47,7 +48,7 @@ impl OldestRows {
         Ok(oldest.map(|(_, age_s)| age_s))
     }
 
-    /// The id to look from; 0 for a look at all of them.
+    /// Returns the id to search from; 0 to search all ids.
     fn look_from(&self, outbox: &Outbox, now: Instant) -> i64 {
         let fresh = |row: &&Remembered| now.duration_since(row.swept_at) < SWEEP_EVERY;
         self.rows().get(outbox.table()).filter(fresh).map_or(0, |row| row.id)
@@ -57,7 +58,7 @@ impl OldestRows {
         let mut rows = self.rows();
         let known = rows.get(outbox.table()).copied();
         let swept_at = known.filter(|_| looked_from > 0).map_or(now, |row| row.swept_at);
-        // Where there is none, the next one will be above all that were.
+        // If there is no row, the next one will be above all previous ones.
         let id = oldest.map(|(id, _)| id).or(known.map(|row| row.id)).unwrap_or(0);
         rows.insert(outbox.table().to_owned(), Remembered { id, swept_at });
     }

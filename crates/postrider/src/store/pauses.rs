@@ -1,4 +1,4 @@
-//! Pauses: rows in the store that reach every relay with its next heartbeat and outlive restarts.
+//! Pauses: rows in the store. Every relay reads them at each heartbeat, and they survive restarts.
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use super::Result;
 
-/// What can be paused.
+/// The kinds of things that can be paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PauseKind {
-    /// One outbox: nothing of it is claimed or begun.
+    /// One outbox: its events are not claimed and no delivery starts.
     Outbox,
-    /// One sink: every outbox that leads to it.
+    /// One sink: every outbox that delivers to it.
     Sink,
 }
 
 impl PauseKind {
-    /// The spelling in the tables and in audited actions (`outbox.pause`).
+    /// Returns the spelling in the tables and in audited actions (`outbox.pause`).
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Outbox => "outbox",
@@ -25,7 +25,7 @@ impl PauseKind {
         }
     }
 
-    /// What a line of the audit trail about it has as its outbox.
+    /// Returns the outbox of the audit trail's line about a pause.
     pub(crate) fn outbox(self, name: &str) -> &str {
         match self {
             Self::Outbox => name,
@@ -45,32 +45,32 @@ impl std::str::FromStr for PauseKind {
     }
 }
 
-/// Something that is paused.
+/// A pause of an outbox or sink.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Pause {
-    /// What it is.
+    /// Kind of the paused thing.
     pub kind: PauseKind,
     /// Name of the outbox or sink.
     pub name: String,
-    /// Who paused it.
+    /// Name of the operator who paused it.
     pub operator: String,
-    /// Why.
+    /// Reason given by the operator.
     pub note: String,
-    /// Since when.
+    /// When it was paused.
     pub paused_at: DateTime<Utc>,
 }
 
-/// Pausing and resuming. Relays read the rows at each heartbeat: nothing new is claimed or begun
-/// while a pause holds, and what is in flight is finished.
+/// Pausing and resuming. Relays read the pauses at each heartbeat: while one is in effect, no event
+/// is claimed and no delivery starts; deliveries in flight are completed.
 #[async_trait]
 pub trait Pauses: Send + Sync {
-    /// All pauses, by kind and name.
+    /// Returns all pauses, by kind and name.
     async fn pauses(&self) -> Result<Vec<Pause>>;
 
-    /// Pauses. Answers `false`, and changes nothing, where it is paused already.
+    /// Pauses an outbox or sink. Returns `false`, and changes nothing, if it is paused already.
     async fn pause(&self, kind: PauseKind, name: &str, operator: &str, note: &str) -> Result<bool>;
 
-    /// Resumes. Answers `false` where it is not paused.
+    /// Resumes an outbox or sink. Returns `false` if it is not paused.
     async fn resume(&self, kind: PauseKind, name: &str, operator: &str, note: &str)
     -> Result<bool>;
 }

@@ -7,40 +7,40 @@ use async_trait::async_trait;
 use super::Result;
 use crate::{Outbox, OutboxSpec, StoreError};
 
-/// What a look at the database's tables shows.
+/// The state of the database's tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemaState {
-    /// The tables are there and of a version that this program may use.
+    /// The tables exist, in a version that this program can use.
     Ready,
-    /// Tables are missing or older than this program needs; says which.
+    /// Tables are missing or older than this program needs; the text says which.
     NeedsMigration(String),
-    /// The tables are made for newer programs.
+    /// The tables require a newer program.
     TooNew(String),
 }
 
-/// Migrations: expand first, contract a release later, so that the old and the new program can
+/// Migrations expand first and contract a release later, so that the old and the new program can
 /// run side by side during a deployment.
 #[async_trait]
 pub trait Schema: Send + Sync {
-    /// Brings the shared tables and those of the given outboxes to this program's version.
-    /// Runs any number of times, from several processes at once. Answers what was done.
+    /// Migrates the shared tables and those of the given outboxes to this program's version. Can
+    /// run any number of times, and from several processes at once. Returns the changes made.
     async fn migrate(&self, outboxes: &[OutboxSpec]) -> Result<Vec<String>>;
 
-    /// The SQL that `migrate` would run on an empty database, with the GRANTs for the application,
-    /// the relay and a viewer.
+    /// Returns the SQL that `migrate` would run on an empty database, with the GRANTs for the
+    /// application, the relay and a viewer.
     fn migration_sql(&self, outboxes: &[OutboxSpec]) -> String;
 
-    /// Whether this program can work with the tables as they are.
+    /// Checks whether this program can work with the existing tables.
     async fn schema_state(&self, outboxes: &[Outbox]) -> Result<SchemaState>;
 
-    /// Drops all tables of an outbox with everything in them.
+    /// Drops all tables of an outbox with their data.
     async fn drop_outbox(&self, outbox: &Outbox) -> Result<()>;
 
-    /// What the database is, and how safe its commits are.
+    /// Returns the product and version of the database, and its durability settings.
     async fn server_facts(&self) -> Result<ServerFacts>;
 }
 
-/// What the database says about itself.
+/// Facts that the database reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFacts {
     /// Product and version.
@@ -49,16 +49,16 @@ pub struct ServerFacts {
     pub durability: BTreeMap<String, String>,
 }
 
-/// The versions that this program knows.
+/// Schema versions of this program.
 pub mod versions {
-    /// The tables that this program makes and uses.
+    /// Version of the tables that this program creates and uses.
     pub const SCHEMA: i32 = 5;
-    /// Programs that know tables of this version or newer may use the tables made by this one.
+    /// Programs that know tables of this version or newer may use the tables created by this one.
     pub const OLDEST_RELAY: i32 = 1;
 }
 
-/// What a migration does with tables that are newer than this program: it leaves them alone, which
-/// is fine where they may be used as they are. Turning them back would break newer programs.
+/// Handles tables that are newer than this program: a migration leaves them alone, which is fine if
+/// this program may use them. Reverting them would break newer programs.
 pub(crate) fn leave_newer_tables(state: SchemaState) -> Result<Vec<String>> {
     match state {
         SchemaState::Ready => {
@@ -70,8 +70,8 @@ pub(crate) fn leave_newer_tables(state: SchemaState) -> Result<Vec<String>> {
     }
 }
 
-/// Judges what was found: `version` and `oldest_relay` of the shared tables, and name, table and
-/// version of each outbox.
+/// Returns the schema state, given `version` and `oldest_relay` of the shared tables, and name,
+/// table and version of each outbox.
 pub(crate) fn schema_verdict(
     found: Option<(i32, i32)>,
     known: &[(String, String, i32)],

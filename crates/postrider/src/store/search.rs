@@ -1,5 +1,5 @@
-//! How a table of any size is searched within a budget of time: newest first, in steps of rows whose
-//! number follows from how fast the last one went.
+//! Searches a table of any size within a time budget: newest first, in steps whose number of rows
+//! depends on how fast the previous step was.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -9,45 +9,45 @@ use chrono::{DateTime, Utc};
 
 use super::{CountLimit, Counted, DeadLetter, EventRecord, Identified, Listed, Page, Result};
 
-/// Rows of the first step, and of the smallest and the largest one.
+/// Number of rows of the first step, and of the smallest and the largest one.
 const ROWS: i64 = 1_000;
 const ROWS_MIN: i64 = 500;
 const ROWS_MAX: i64 = 100_000;
-/// With less than this part of the budget left, no other step is begun.
+/// No further step starts when less than this fraction of the budget is left.
 const LAST_PART: u32 = 8;
 
-/// What lies below an id.
+/// The range of the next step below an id.
 pub(crate) struct Below {
-    /// Id of the last row of the step, if there is a row at all.
+    /// Id of the last row of the step, if there is any row.
     pub(crate) from_id: Option<i64>,
-    /// The database's clock.
+    /// The time on the database's clock.
     pub(crate) now: DateTime<Utc>,
 }
 
-/// A table, with a filter.
+/// A table with a filter.
 #[async_trait]
 pub(crate) trait Search: Sync {
-    /// What the search finds.
+    /// Type of the rows that the search finds.
     type Row: Send;
 
-    /// The next `rows` rows below an id, fitting or not.
+    /// Finds the next `rows` rows below an id, whether they match or not.
     async fn below(&self, before_id: i64, rows: i64) -> Result<Below>;
 
-    /// Rows that fit, with these ids, newest first.
+    /// Returns matching rows with these ids, newest first.
     async fn rows(&self, ids: Range<i64>, limit: i64) -> Result<Vec<Self::Row>>;
 
-    /// The id of a row.
+    /// Returns the id of a row.
     fn id(row: &Self::Row) -> i64;
 }
 
 /// A search that can also count.
 #[async_trait]
 pub(crate) trait Counting: Search {
-    /// How many rows with these ids fit.
+    /// Counts the matching rows with these ids.
     async fn count(&self, ids: Range<i64>) -> Result<i64>;
 }
 
-/// The way of a search through its table.
+/// The progress of a search through its table.
 pub(crate) struct Walk {
     before_id: i64,
     started: Instant,
@@ -64,7 +64,7 @@ impl Walk {
         Self { before_id, started, step_started: started, budget, rows: ROWS, now: Utc::now() }
     }
 
-    /// The ids of the next step; `None` at the end of the table.
+    /// Returns the ids of the next step; `None` at the end of the table.
     pub(crate) async fn next<S: Search + ?Sized>(
         &mut self,
         search: &S,
@@ -79,8 +79,8 @@ impl Walk {
         }))
     }
 
-    /// Whether the budget is used up, after a step; otherwise the next one fits into half of what
-    /// is left.
+    /// Returns whether the budget is used up after a step. If not, sizes the next step to take half
+    /// of the remaining budget.
     pub(crate) fn is_over(&mut self) -> bool {
         let left = self.budget.saturating_sub(self.started.elapsed());
         let took = self.step_started.elapsed().max(Duration::from_micros(1));
@@ -89,13 +89,13 @@ impl Walk {
         left < self.budget / LAST_PART || left.is_zero()
     }
 
-    /// Rows below this id were not looked at yet.
+    /// Returns the id below which rows have not been searched yet.
     pub(crate) fn before_id(&self) -> i64 {
         self.before_id
     }
 }
 
-/// One page.
+/// Lists one page.
 pub(crate) async fn list<S: Search>(search: &S, page: Page) -> Result<Listed<S::Row>> {
     let mut walk = Walk::new(page.before_id, page.budget);
     let mut rows: Vec<S::Row> = Vec::new();
@@ -115,7 +115,7 @@ pub(crate) async fn list<S: Search>(search: &S, page: Page) -> Result<Listed<S::
     Ok(Listed { rows, complete: true, next: None, as_of: walk.now })
 }
 
-/// How many rows fit.
+/// Counts the matching rows.
 pub(crate) async fn count<S: Counting>(search: &S, limit: CountLimit) -> Result<Counted> {
     let mut walk = Walk::new(None, limit.budget);
     let mut count = 0;
@@ -131,10 +131,10 @@ pub(crate) async fn count<S: Counting>(search: &S, limit: CountLimit) -> Result<
     Ok(Counted { count, at_least: false })
 }
 
-/// Rows of one identity that are answered, of each kind.
+/// Maximum number of rows with one event id that are returned, of each kind.
 pub(crate) const IDENTICAL_MAX: u32 = 100;
 
-/// What has one identity, as far as the budget reaches: half of it for the live events.
+/// Finds the rows with one event id within the budget: half of it is for the live events.
 pub(crate) async fn identified<S: Search<Row = EventRecord>>(
     live: &S,
     archived: &S,

@@ -1,4 +1,4 @@
-//! What a relay tells with each heartbeat: what it works on, and how that goes.
+//! The report that a relay sends with each heartbeat: the outboxes it works on, and their traffic.
 
 use std::time::Duration;
 
@@ -6,45 +6,45 @@ use serde::{Deserialize, Serialize};
 
 use super::Share;
 
-/// Classes of ages: the upper end of class `n` is 2^(n/2) milliseconds, so the last one ends after
-/// twelve days.
+/// Number of age classes. The upper end of class `n` is 2^(n/2) milliseconds, so the last one ends
+/// after twelve days.
 const CLASSES: u8 = 61;
 
-/// An outbox that a relay works on, as its entry in the list of relays tells the others.
+/// An outbox that a relay works on, as reported to the other relays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serving {
     /// Name of the outbox.
     pub outbox: String,
-    /// Epoch of the claim mode that it works in; it holds nothing of an older one any more.
+    /// Epoch of the claim mode that it works in; it no longer holds rows of an older epoch.
     pub epoch: i64,
-    /// The share it takes.
+    /// The share that it claims.
     pub share: Share,
-    /// Destinations that are down, as this relay sees them; the first few.
+    /// The first few destinations that are down, as this relay sees them.
     #[serde(default)]
     pub down: Vec<DownDestination>,
-    /// What it has in flight, and what it did in the last minute.
+    /// Events in flight, and the counts of the last minute.
     #[serde(default)]
     pub traffic: Traffic,
-    /// Why its work does not get on, while it does not.
+    /// The reason why its work is stuck, while it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
 
-/// A destination to which a relay sends nothing but probes.
+/// A destination to which a relay sends only probes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DownDestination {
     /// The sink.
     pub sink: String,
-    /// Host, broker or the like.
+    /// Host, broker or similar.
     pub destination: String,
-    /// Since when, on the relay's clock.
+    /// When it went down, on the relay's clock.
     pub since: chrono::DateTime<chrono::Utc>,
-    /// What it said.
+    /// Last error of the destination.
     pub error: String,
 }
 
-/// Reads what a relay wrote about the outboxes it serves. Text of a newer program that this one
-/// cannot read is no reason to stop.
+/// Parses a relay's report about the outboxes that it serves. A text of a newer program that cannot
+/// be parsed counts as empty, so it does not stop this relay.
 pub(crate) fn parse_serving(text: &str) -> Vec<Serving> {
     serde_json::from_str(text).unwrap_or_default()
 }
@@ -53,20 +53,20 @@ pub(crate) fn serving_text(serving: &[Serving]) -> String {
     serde_json::to_string(serving).unwrap_or_default()
 }
 
-/// What a relay has in flight, and what it did in the last minute.
+/// Events in flight of a relay, and its counts of the last minute.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Traffic {
-    /// Events that were sent and not answered yet.
+    /// Events that were sent and have no answer yet.
     pub in_flight: u64,
-    /// Attempts spent without delivery, within the last minute.
+    /// Failed attempts within the last minute.
     pub failed_in_minute: u64,
-    /// How old events were when they were settled as delivered, within the last minute.
+    /// Ages of the events that were settled as delivered within the last minute.
     pub ages: Ages,
 }
 
 impl Traffic {
-    /// Adds what another relay tells.
+    /// Adds the report of another relay.
     pub fn add(&mut self, other: &Self) {
         self.in_flight += other.in_flight;
         self.failed_in_minute += other.failed_in_minute;
@@ -76,33 +76,33 @@ impl Traffic {
     }
 }
 
-/// Ages of events, counted in classes, each 1.4 times as wide as the one before. Those of several
-/// relays can be added up, which percentiles cannot.
+/// Ages of events, counted in classes, each 1.4 times as wide as the previous one. The counts of
+/// several relays can be added up; percentiles cannot.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ages(Vec<(u8, u64)>);
 
 impl Ages {
-    /// Counts one event.
+    /// Counts one event of this age.
     pub fn note(&mut self, age: Duration) {
         let ms = age.as_secs_f64() * 1_000.0;
         let class = (ms.max(1.0).log2() * 2.0).ceil().min(f64::from(CLASSES - 1));
         self.add_to(class as u8, 1);
     }
 
-    /// Adds those of others.
+    /// Adds the counts of another relay.
     pub fn add(&mut self, other: &Self) {
         for (class, count) in &other.0 {
             self.add_to(*class, *count);
         }
     }
 
-    /// How many were counted.
+    /// Returns the number of events.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|(_, count)| count).sum()
     }
 
-    /// The age that this share of the events (0 to 1) did not exceed, to within its class.
+    /// Returns the age that this share of the events (0 to 1) did not exceed, to within its class.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let wanted = self.count() as f64 * share.clamp(0.0, 1.0);
         let mut before = 0.0;
@@ -118,7 +118,8 @@ impl Ages {
         None
     }
 
-    /// The list is in the order of the classes. One that a newer program made up is passed over.
+    /// Adds to a class and keeps the list sorted by class. A class that only a newer program knows
+    /// is ignored.
     fn add_to(&mut self, class: u8, count: u64) {
         if class >= CLASSES {
             return;

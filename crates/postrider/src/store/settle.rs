@@ -1,9 +1,9 @@
-//! What a relay writes after a delivery.
+//! The writes of a relay after a delivery.
 //!
-//! A row is settled only if it has the id, the identity and the version that the relay read. Id and
-//! version alone do not name an event: in claim mode `lanes` no read changes the version, and ids
-//! come again after a fail-over that lost the last commits, a restore, or a `TRUNCATE` that restarts
-//! the sequence.
+//! A row is settled only if it still has the id, the event id and the version that the relay read.
+//! Id and version alone do not identify an event: in claim mode `lanes` reads do not change the
+//! version, and ids are reused after a fail-over that lost the last commits, a restore, or a
+//! `TRUNCATE` that restarts the sequence.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -19,26 +19,26 @@ use crate::{Outbox, StoreError};
 pub struct Delivery {
     /// Row id.
     pub id: i64,
-    /// [`Event::event_id`]: a row with this id and another identity is another event, and is left
-    /// as it is.
+    /// [`Event::event_id`]: a row with this id and another event id is another event, and is not
+    /// changed.
     pub event_id: String,
-    /// The version that the claim answered.
+    /// The version that the claim returned.
     pub version: i64,
     /// See [`Event::place`].
     pub place: Option<NonZeroU64>,
-    /// What happened: for the books.
+    /// Type of the event, for the ledger.
     pub event_type: String,
-    /// When it was appended: for the books, and for how long it took.
+    /// When it was appended, for the ledger and for the delivery time.
     pub created_at: DateTime<Utc>,
-    /// Fan-out: the branches that take it, a bit each.
+    /// Fan-out: the branches that take it, one bit each.
     pub branches: u64,
-    /// What the destination answered, where that is kept with the event: at most
-    /// [`RESPONSE_BYTES_MAX`](crate::limits::RESPONSE_BYTES_MAX) and no NUL.
+    /// The destination's answer, if it is kept with the event: at most
+    /// [`RESPONSE_BYTES_MAX`](crate::limits::RESPONSE_BYTES_MAX), without NUL.
     pub response: Option<String>,
 }
 
 impl Delivery {
-    /// Whether the branch of that number takes a copy.
+    /// Returns whether the branch with this number takes a copy.
     pub(crate) fn goes_to(&self, branch: usize) -> bool {
         branch < BRANCHES_MAX && self.branches >> branch & 1 == 1
     }
@@ -67,9 +67,9 @@ impl From<&Event> for Delivery {
     }
 }
 
-/// Refuses a fan-out that made fewer copies than it has events: a copy that the child passed over
-/// would be lost. A request id that two events of one batch share is told apart when the settle is
-/// repeated with fewer rows.
+/// Fails if a fan-out made fewer copies than it has events: a copy that the child skipped would be
+/// lost. If two events of one batch share a request id, repeating the settle with fewer rows
+/// separates them.
 pub(crate) fn check_copies(child: &Outbox, events: usize, copied: u64) -> Result<()> {
     if u64::try_from(events) == Ok(copied) {
         return Ok(());
@@ -81,7 +81,7 @@ pub(crate) fn check_copies(child: &Outbox, events: usize, copied: u64) -> Result
     )))
 }
 
-/// Branches of a fan-out at most.
+/// Maximum number of branches of a fan-out.
 pub const BRANCHES_MAX: usize = 64;
 
 /// An event whose attempt failed and that has attempts left.
@@ -89,57 +89,57 @@ pub const BRANCHES_MAX: usize = 64;
 pub struct Failure {
     /// Row id.
     pub id: i64,
-    /// [`Event::event_id`]: a row with this id and another identity is another event, and is left
-    /// as it is.
+    /// [`Event::event_id`]: a row with this id and another event id is another event, and is not
+    /// changed.
     pub event_id: String,
-    /// The version that the claim answered.
+    /// The version that the claim returned.
     pub version: i64,
     /// Time until the next attempt, added to the database's clock.
     pub delay: Duration,
-    /// What went wrong; cut to the column.
+    /// The error; cut to the column.
     pub error: String,
     /// How long the attempt took.
     pub took: Duration,
 }
 
-/// An event to give back without spending an attempt.
+/// An event to release without spending an attempt.
 #[derive(Debug, Clone)]
 pub struct Deferral {
     /// Row id.
     pub id: i64,
-    /// [`Event::event_id`]: a row with this id and another identity is another event, and is left
-    /// as it is.
+    /// [`Event::event_id`]: a row with this id and another event id is another event, and is not
+    /// changed.
     pub event_id: String,
-    /// The version that the claim answered.
+    /// The version that the claim returned.
     pub version: i64,
-    /// Time until it is due again; zero is at once.
+    /// Time until it is due again; zero means immediately.
     pub delay: Duration,
-    /// Why, where the destination answered (it is down); `None` where the event was not tried.
-    /// An answer shows that the event does not kill the process, so it clears `crash_count`.
+    /// The error, if the destination answered (it is down); `None` if the event was not tried. An
+    /// answer shows that the event does not crash the process, so it clears `crash_count`.
     pub error: Option<String>,
 }
 
-/// An event that is given up.
+/// An event to move to the dead letters.
 #[derive(Debug, Clone)]
 pub struct Death {
     /// Row id.
     pub id: i64,
-    /// [`Event::event_id`]: a row with this id and another identity is another event, and is left
-    /// as it is.
+    /// [`Event::event_id`]: a row with this id and another event id is another event, and is not
+    /// changed.
     pub event_id: String,
-    /// The version that the claim answered.
+    /// The version that the claim returned.
     pub version: i64,
-    /// Why it is given up.
+    /// Reason why it is given up.
     pub reason: DeadReason,
     /// The error in a sentence; cut to the column.
     pub message: String,
-    /// More about the error, such as the body of an answer.
+    /// Details of the error, such as the body of an answer.
     pub detail: Option<String>,
-    /// Whether the last attempt is to be counted.
+    /// Whether the last attempt counts.
     pub attempted: bool,
 }
 
-/// What becomes of a delivered row.
+/// The treatment of a delivered row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnSuccess {
     /// It is deleted.
@@ -148,10 +148,11 @@ pub enum OnSuccess {
     Archive,
 }
 
-/// The answer to a settle.
+/// The result of a settle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Settled {
-    /// Rows that were changed. Fewer than asked for: the rest was settled before (a repeated call),
-    /// is not this relay's any more, or is another event under an id that was used again.
+    /// Number of changed rows. If it is smaller than the number of events, the rest was settled
+    /// before (a repeated call), no longer belongs to this relay, or is another event under a
+    /// reused id.
     pub rows: u64,
 }

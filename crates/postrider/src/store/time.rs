@@ -1,5 +1,5 @@
-//! Times that every table, message and person can hold: the years 1 to 9999. What a database holds
-//! beyond them becomes the nearest one, so that one odd row never fails the read of its neighbours.
+//! Times that every table, message and display can hold: the years 1 to 9999. A time beyond them
+//! becomes the nearest valid one, so that one odd row does not fail the read of other rows.
 
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 use chrono::NaiveDate;
@@ -12,15 +12,15 @@ const FIRST_MICROS: i64 = -62_135_596_800_000_000;
 #[cfg(feature = "postgres")]
 const LAST_MICROS: i64 = 253_402_300_799_999_999;
 
-/// The time so many microseconds after 1970, or the nearest that is allowed.
+/// Returns the time this many microseconds after 1970, or the nearest valid time.
 #[cfg(feature = "postgres")]
 pub(crate) fn from_micros(micros: i64) -> DateTime<Utc> {
     let micros = micros.clamp(FIRST_MICROS, LAST_MICROS);
     DateTime::from_timestamp_micros(micros).unwrap_or_default()
 }
 
-/// The time with these parts, or the nearest that exists: databases hold days such as the 31st of
-/// February or the 0th of a 0th month.
+/// Returns the time with these parts, or the nearest that exists: databases hold days such as the
+/// 31st of February or the 0th of a 0th month.
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) fn from_parts(
     (year, month, day): (i32, u32, u32),

@@ -1,4 +1,4 @@
-//! House-keeping: what one relay at a time does for all.
+//! Maintenance, which one relay at a time does for all.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,43 +8,44 @@ use async_trait::async_trait;
 use super::{DlqFilter, OldestLetters, Result, parse_stored};
 use crate::{Dedupe, Outbox, fingerprint};
 
-/// Whose rows to recover.
+/// The rows to recover.
 #[derive(Debug, Clone)]
 pub struct Recovery<'a> {
-    /// Relays that are fenced: all of their rows.
+    /// Fenced relays: all of their rows.
     pub dead: &'a [String],
-    /// Relays that live: none of their rows.
+    /// Live relays: none of their rows.
     pub live: &'a [String],
-    /// Rows of anybody else (a relay that is on no list) when held for longer than this.
+    /// Rows of any other holder (a relay that is on no list) if held for longer than this.
     pub stalled_after: Duration,
 }
 
-/// How long things are kept.
+/// Retention times of rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
-    /// Archived events, counted from `delivered_at`.
+    /// Time for archived events, counted from `delivered_at`.
     pub archive: Duration,
-    /// Resolved dead letters, counted from `resolved_at`; unresolved ones are never removed. Also
-    /// jobs that are done, counted from their end; one that stopped or failed can be resumed.
+    /// Time for resolved dead letters, counted from `resolved_at`; unresolved ones are never
+    /// removed. Also for jobs that are done, counted from their end; a job that stopped or failed
+    /// is kept, because it can be resumed.
     pub resolved: Duration,
-    /// Remembered request ids.
+    /// Time for remembered request ids.
     pub dedupe: Dedupe,
-    /// Rows removed per statement.
+    /// Maximum number of rows removed per statement.
     pub chunk: u32,
 }
 
-/// How long a dead letter that was resolved and cleaned up is known to imports.
+/// How long imports remember a dead letter that was resolved and cleaned up.
 pub const CLOSED_LETTERS_KEPT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Marked rows that are moved one by one after a step that failed.
+/// Maximum number of marked rows that are moved one by one after a failed step.
 const ONE_BY_ONE_MAX: u32 = 1_000;
 
-/// A row that was marked `DEAD_LETTER`, and is in the dead-letter table now.
+/// A row that was marked `DEAD_LETTER` and is now in the dead-letter table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MovedLetter {
     /// Row id that the event had in the outbox.
     pub original_id: i64,
-    /// Identity.
+    /// Identity of the event.
     pub event_id: String,
 }
 
@@ -54,7 +55,7 @@ impl From<(i64, String)> for MovedLetter {
     }
 }
 
-/// What a clean-up removed.
+/// The result of a clean-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cleaned {
     /// Rows of the archive.
@@ -69,18 +70,18 @@ pub struct Cleaned {
     pub jobs: u64,
 }
 
-/// Safe to run from several relays at once; running it from one is only cheaper.
+/// Maintenance of an outbox. Several relays can run it at once; running it on one is only cheaper.
 #[async_trait]
 pub trait Upkeep: Send + Sync {
-    /// Returns `PROCESSING` rows that nobody works on any more to `PENDING`, and counts the crash
+    /// Returns `PROCESSING` rows that no relay works on any more to `PENDING`, and counts the crash
     /// on each. Walks the table in bounded steps.
     async fn recover(&self, outbox: &Outbox, recovery: &Recovery<'_>) -> Result<u64>;
 
-    /// Takes a fenced relay off the list, once its rows are recovered in all outboxes.
+    /// Removes a fenced relay from the list, once its rows are recovered in all outboxes.
     async fn bury(&self, relay_id: &str) -> Result<()>;
 
-    /// Moves rows that were marked `DEAD_LETTER` (second rung) into the dead-letter table.
-    /// Answers what was moved, by id. A row that the table refuses does not keep the others.
+    /// Moves rows that were marked `DEAD_LETTER` (second safety net) into the dead-letter table.
+    /// Returns the rows moved, by id. A row that the table refuses does not hold up the others.
     async fn move_marked(&self, outbox: &Outbox, chunk: u32) -> Result<Vec<MovedLetter>> {
         let failed = match self.move_marked_within(outbox, i64::MIN..=i64::MAX, chunk).await {
             Err(error) if !error.is_transient() => error,
@@ -103,7 +104,7 @@ pub trait Upkeep: Send + Sync {
         }
     }
 
-    /// Moves at most `chunk` marked rows with ids in that range, in one transaction.
+    /// Moves at most `chunk` marked rows with ids in this range, in one transaction.
     async fn move_marked_within(
         &self,
         outbox: &Outbox,
@@ -111,15 +112,15 @@ pub trait Upkeep: Send + Sync {
         chunk: u32,
     ) -> Result<Vec<MovedLetter>>;
 
-    /// Ids of marked rows, at most so many.
+    /// Returns the ids of at most `limit` marked rows.
     async fn marked_rows(&self, outbox: &Outbox, limit: u32) -> Result<Vec<i64>>;
 
     /// Computes the fingerprints of at most `chunk` dead letters that have none: those of
-    /// [`Upkeep::move_marked`], and those that an older program wrote. Answers how many.
+    /// [`Upkeep::move_marked`], and those that an older program wrote. Returns how many.
     async fn fingerprint_dead_letters(&self, outbox: &Outbox, chunk: u32) -> Result<u64>;
 
-    /// Unresolved dead letters that fit, oldest first after an id: at most `limit`, of a bounded
-    /// number of rows.
+    /// Returns matching unresolved dead letters after an id, oldest first: at most `limit`, from a
+    /// bounded number of rows.
     async fn oldest_dead_letters(
         &self,
         outbox: &Outbox,
@@ -128,17 +129,18 @@ pub trait Upkeep: Send + Sync {
         limit: u32,
     ) -> Result<OldestLetters>;
 
-    /// Sums up book entries, and minutes older than [`BOOKS_BY_MINUTE`](super::BOOKS_BY_MINUTE), so
-    /// that the books stay small however old the outbox is. Answers how many lines were folded.
+    /// Sums up ledger entries, and minutes older than [`BOOKS_BY_MINUTE`](super::BOOKS_BY_MINUTE),
+    /// so that the ledger stays small however old the outbox is. Returns how many lines were
+    /// folded.
     async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64>;
 
-    /// Removes what is older than its retention, in bounded chunks. Of a dead letter the store
-    /// remembers for [`CLOSED_LETTERS_KEPT`] that it was there, so that an import of an old backup
-    /// file does not bring it back.
+    /// Removes rows that are older than their retention, in bounded chunks. For
+    /// [`CLOSED_LETTERS_KEPT`] the store remembers each removed dead letter, so that an import of
+    /// an old backup file does not restore it.
     async fn clean_up(&self, outbox: &Outbox, retention: &Retention) -> Result<Cleaned>;
 }
 
-/// Fingerprints of dead letters that have none: id, reason and error message.
+/// Computes the fingerprints of dead letters that have none, given id, reason and error message.
 pub(crate) fn fingerprints(unseen: Vec<(i64, String, String)>) -> Result<Vec<(i64, String)>> {
     let of = |(id, reason, message): (i64, String, String)| {
         Ok((id, fingerprint(parse_stored("reason", &reason)?, &message)))

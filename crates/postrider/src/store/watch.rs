@@ -1,5 +1,5 @@
-//! Looks at tables and server that cost little however much is in them: for the monitor, and for
-//! `doctor`.
+//! Checks of tables and server that stay cheap however large the tables are, for the monitor and
+//! for `doctor`.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use serde::Serialize;
 use super::Result;
 use crate::{Outbox, OutboxSpec};
 
-/// A number that was counted only so far.
+/// A count up to a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct AtLeast {
-    /// What was counted.
+    /// Number of rows counted.
     pub count: i64,
-    /// Whether that is all.
+    /// Whether all rows were counted.
     pub exact: bool,
 }
 
@@ -26,20 +26,20 @@ pub struct StateCount {
     pub event_type: String,
     /// PENDING, PROCESSING, FAILED or DEAD_LETTER.
     pub status: String,
-    /// How many.
+    /// Number of events.
     pub count: i64,
 }
 
-/// What an outbox is made of, as far as it was looked at.
+/// The composition of an outbox, from a limited number of rows.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Composition {
     /// The oldest live events by type and state.
     pub live: Vec<StateCount>,
-    /// Whether that is all of them.
+    /// Whether these are all of them.
     pub live_exact: bool,
     /// The newest unresolved dead letters by type.
     pub dead_letters: Vec<(String, i64)>,
-    /// Whether that is all of them.
+    /// Whether these are all of them.
     pub dead_letters_exact: bool,
 }
 
@@ -63,39 +63,39 @@ impl Composition {
     }
 }
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// It works, and somebody should look at it.
+    /// It works, but an operator should look at it.
     Warning,
-    /// Events do not get through, or are not safe.
+    /// Events are not delivered, or are not safe.
     Wrong,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// Severity of the finding.
     pub verdict: Verdict,
-    /// What was looked at.
+    /// Subject of the check.
     pub subject: String,
-    /// What was found.
+    /// Result of the check.
     pub finding: String,
-    /// What to do about it.
+    /// What the operator can do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cure: Option<String>,
 }
 
 impl Finding {
-    /// As it should be.
+    /// Creates a finding without a problem.
     pub fn ok(subject: impl Into<String>, finding: impl Into<String>) -> Self {
         Self { verdict: Verdict::Ok, subject: subject.into(), finding: finding.into(), cure: None }
     }
 
-    /// It works, and somebody should look at it.
+    /// Creates a finding that an operator should look at.
     pub fn warning(
         subject: impl Into<String>,
         finding: impl Into<String>,
@@ -104,7 +104,7 @@ impl Finding {
         Self { verdict: Verdict::Warning, cure: Some(cure.into()), ..Self::ok(subject, finding) }
     }
 
-    /// Events do not get through, or are not safe.
+    /// Creates a finding of an outbox whose events are not delivered or not safe.
     pub fn wrong(
         subject: impl Into<String>,
         finding: impl Into<String>,
@@ -114,28 +114,29 @@ impl Finding {
     }
 }
 
-/// Bounded looks.
+/// Checks with bounded cost.
 #[async_trait]
 pub trait Watch: Send + Sync {
-    /// Events in FAILED, among the first `rows_max` that wait for their time.
+    /// Counts events in FAILED, among the first `rows_max` events that wait to be due.
     async fn failed_rows(&self, outbox: &Outbox, rows_max: u32) -> Result<AtLeast>;
 
-    /// Types and states of the oldest `rows_max` live events and of as many dead letters.
+    /// Counts the oldest `rows_max` live events by type and state, and as many dead letters by
+    /// type.
     async fn composition(&self, outbox: &Outbox, rows_max: u32) -> Result<Composition>;
 
-    /// The database's clock.
+    /// Returns the time on the database's clock.
     async fn clock(&self) -> Result<DateTime<Utc>>;
 
-    /// Whether what lies between here and the database gives a session to others between two
-    /// transactions. Asked first: with such a one, other calls may fail.
+    /// Checks whether a pooler between this program and the database shares a session among clients
+    /// between two transactions. Called first, because other calls may fail behind one.
     async fn find_pooler(&self) -> Result<Finding>;
 
-    /// What else stands in the way: an old server, settings that lose commits, missing indexes,
-    /// triggers and rights, and whatever has held back vacuum or purge for longer than `long`.
+    /// Finds other obstacles: an old server, settings that lose commits, missing indexes, triggers
+    /// and grants, and anything that has held back vacuum or purge for longer than `long`.
     async fn diagnose(&self, outboxes: &[OutboxSpec], long: Duration) -> Result<Vec<Finding>>;
 }
 
-/// A kind of thing that a migration makes.
+/// Kinds of objects that a migration creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Made {
     Table,
@@ -143,19 +144,19 @@ pub(crate) enum Made {
     Trigger,
 }
 
-/// One thing that a migration makes.
+/// One object that a migration creates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) made: Made,
     pub(crate) name: String,
-    /// The table that is being made, for an index inside of it.
+    /// The table being created, for an index inside of it.
     pub(crate) table: String,
-    /// The line that makes it.
+    /// The line that creates it.
     pub(crate) line: String,
 }
 
-/// What the SQL of a migration makes, so that what is missing can be named. By the text itself: a
-/// list beside it would be forgotten at the next change.
+/// Lists the objects that the SQL of a migration creates, so that missing ones can be named. Parses
+/// the SQL itself: a separate list would be forgotten at the next change.
 pub(crate) fn parts(migration: &str) -> Vec<Part> {
     let (mut parts, mut table) = (Vec::new(), String::new());
     for line in migration.lines() {
@@ -184,7 +185,8 @@ pub(crate) fn parts(migration: &str) -> Vec<Part> {
     parts
 }
 
-/// A finding for each part that is not there, or one for all that are. `cure` is for what is missing.
+/// Returns a finding for each missing part, or one finding if none is missing. `cure` returns the
+/// fix for a missing part.
 pub(crate) fn missing_parts(
     parts: &[Part],
     there: impl Fn(&Part) -> bool,
@@ -206,7 +208,7 @@ pub(crate) fn missing_parts(
     missing.iter().map(tell).collect()
 }
 
-/// `10.11.6-MariaDB` as `(10, 11)`.
+/// Parses `10.11.6-MariaDB` as `(10, 11)`.
 pub(crate) fn major_minor(version: &str) -> (u32, u32) {
     let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))

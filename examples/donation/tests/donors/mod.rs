@@ -18,13 +18,13 @@ const ADMINS: usize = 4;
 /// Of ten requests, this many repeat an earlier one.
 const REPEATED_OF_TEN: usize = 3;
 
-/// How the requests ended.
+/// The outcomes of the requests.
 pub(crate) struct Tally {
     /// Distinct request ids that were answered with a receipt.
     pub(crate) successful: Vec<String>,
     /// Requests refused because the guest had too few points.
     pub(crate) refused: usize,
-    /// Answers that were those of an earlier request.
+    /// Answers that belong to an earlier request.
     pub(crate) replayed: usize,
 }
 
@@ -36,12 +36,12 @@ pub(crate) struct Donors {
 }
 
 impl Donors {
-    /// So many requests.
+    /// Creates clients for this number of requests.
     pub(crate) fn new(requests: usize) -> Self {
         Self { requests, answered: Arc::default(), address: watch::Sender::new(None) }
     }
 
-    /// Makes the members. Guests have fewer points than will be asked of them.
+    /// Creates the members. Guests have fewer points than the requests will need.
     pub(crate) async fn join(&self, service: &Daemon) {
         let points = self.requests * 5 / GUESTS / 2;
         for guest in 0..GUESTS {
@@ -56,19 +56,19 @@ impl Donors {
         }
     }
 
-    /// Waits until this part of the requests is answered.
+    /// Waits until this part of the requests has been answered.
     pub(crate) async fn progress(&self, part: usize, of: usize) {
         let wanted = self.requests * part / of;
         let reached = async || (self.answered.load(Ordering::Relaxed) >= wanted).then_some(());
         patiently("the clients get answers", reached).await;
     }
 
-    /// The service is here now.
+    /// Sets the new address of the service.
     pub(crate) fn turn_to(&self, address: SocketAddr) {
         self.address.send_replace(Some(address));
     }
 
-    /// Sends all requests, and answers how they ended.
+    /// Sends all requests, and returns their outcomes.
     pub(crate) fn give(&self, address: SocketAddr) -> JoinHandle<Tally> {
         self.turn_to(address);
         let clients: Vec<_> = (0..CLIENTS)
@@ -116,7 +116,8 @@ impl Client {
     async fn run(mut self) -> Vec<(String, Answer)> {
         let mut answers = Vec::with_capacity(self.requests.len());
         for number in std::mem::take(&mut self.requests) {
-            // A repeat is a request of another client, a few before: often it is still under way.
+            // A repeat belongs to another client's request, a few before: often that is still in
+            // progress.
             let number = match number % 10 < REPEATED_OF_TEN && number >= 20 {
                 true => number - 13,
                 false => number,
@@ -129,7 +130,7 @@ impl Client {
         answers
     }
 
-    /// Until there is an answer: a killed service may have donated, and never said so.
+    /// Repeats until there is an answer: a killed service may have donated without answering.
     async fn ask(&mut self, body: &str) -> Answer {
         loop {
             let address = self.address.borrow_and_update().expect("the service was started");
@@ -143,7 +144,7 @@ impl Client {
                 Ok(answer) if answer.status == 422 => return Answer::Refused,
                 Ok(answer) if answer.status == 503 => tokio::task::yield_now().await,
                 Ok(answer) => panic!("{answer:?}\nto {body}"),
-                // Gone: the next one is announced.
+                // The service is gone; the address of the next one will be announced.
                 Err(_) => {
                     let moved = self.address.wait_for(|now| *now != Some(address));
                     drop(tokio::time::timeout(Duration::from_secs(1), moved).await);
@@ -153,7 +154,7 @@ impl Client {
     }
 }
 
-/// The request of a number is always the same.
+/// Builds the request of a number, always the same.
 fn request(number: usize) -> (String, String) {
     let request_id = format!("r-{number}");
     let body = json!({
@@ -165,7 +166,7 @@ fn request(number: usize) -> (String, String) {
     (request_id, body.to_string())
 }
 
-/// As [`eventually`], for a run whose length is chosen from outside.
+/// Like [`eventually`], for a run whose length is set from outside.
 pub(crate) async fn patiently<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(600) {

@@ -1,7 +1,7 @@
--- Takes a batch over from an owner that is gone, and answers its fields.
--- KEYS: list of batches, batch. ARGV: batch id, owner that it has, owner that it gets.
--- Answers 'taken' if it is somebody else's by now, 'done' if it is on the list no more, 'lost' if it
--- is on the list but its key is gone. The owner that it gets may have it already.
+-- Takes a batch over from an owner that is gone, and returns its fields.
+-- KEYS: list of batches, batch. ARGV: batch id, current owner, new owner.
+-- Returns 'taken' if the batch belongs to another owner by now, 'done' if it is no longer in the
+-- list, 'lost' if it is in the list but its key is gone. The new owner may own it already.
 for i = 1, 2 do
     local kind = redis.call('TYPE', KEYS[i]).ok
     if kind ~= 'none' and kind ~= 'hash' then

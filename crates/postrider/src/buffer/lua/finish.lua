@@ -1,6 +1,7 @@
--- Ends a batch: its key is deleted and its entries are booked.
--- KEYS: list of batches, book, batch. ARGV: batch id, how it ended. Answers its entries; 0 if it is on
--- the list no more. A batch that was lost is booked as nothing, so that the books show it.
+-- Ends a batch: deletes its key and counts its entries in the ledger.
+-- KEYS: list of batches, ledger, batch. ARGV: batch id, how it ended.
+-- Returns the number of entries; 0 if it is no longer in the list. A batch that was lost is not
+-- counted as any outcome, so that the ledger shows the loss.
 for i = 1, 3 do
     local kind = redis.call('TYPE', KEYS[i]).ok
     if kind ~= 'none' and kind ~= 'hash' then

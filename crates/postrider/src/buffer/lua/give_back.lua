@@ -1,6 +1,7 @@
 -- Compensation: adds the counts of a cancelled batch to the buffer again, and ends the batch.
--- KEYS: buffer, list of batches, book, batch. ARGV: batch id, owner. Answers its entries; 0 if it is on
--- the list no more, or somebody else's by now.
+-- KEYS: buffer, list of batches, ledger, batch. ARGV: batch id, owner.
+-- Returns the number of entries; 0 if it is no longer in the list or belongs to another owner by
+-- now.
 for i = 1, 4 do
     local kind = redis.call('TYPE', KEYS[i]).ok
     if kind ~= 'none' and kind ~= 'hash' then
@@ -21,8 +22,9 @@ local batch = redis.call('HGETALL', KEYS[4])
 if #batch == 0 then
     return redis.error_reply('BUFFERLOST ' .. KEYS[4] .. ' is gone')
 end
--- Up to here Lua adds without rounding, so a sum below it fits into 64 bits for sure. And only what
--- HINCRBY reads is a number: were 01 taken for one, it would fail below, with some counts added.
+-- Up to this value Lua adds without rounding, so a sum below it fits into 64 bits. Only texts that
+-- HINCRBY accepts count as numbers: if 01 did, HINCRBY would fail below, after some counts were
+-- added.
 local exact = 4503599627370496
 local function counts(text)
     return text == '0' or string.match(text, '^-?[1-9]%d*$')
@@ -41,7 +43,7 @@ for first = 1, #batch, 2000 do
     local present = redis.call('HMGET', KEYS[1], unpack(fields))
     for i, value in ipairs(present) do
         local given = batch[first + 2 * i - 1]
-        -- A field that is not there takes any text as it is.
+        -- A field that does not exist takes any text unchanged.
         if value and not (counts(value) and counts(given)) then
             return refusal('BUFFERCOUNT', fields[i], value, given)
         end

@@ -1,14 +1,14 @@
--- Adds to several counts: all of them or none. KEYS: buffer. ARGV: field and amount of each.
+-- Adds to several counts: to all of them or to none. KEYS: buffer. ARGV: field and amount of each.
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind ~= 'none' and kind ~= 'hash' then
     return redis.error_reply('BUFFERTYPE ' .. KEYS[1] .. ' is a ' .. kind .. ', not a hash')
 end
--- Up to here Lua adds without rounding.
+-- Up to this value Lua adds without rounding.
 local exact, sums = 4503599627370496, {}
 for i = 1, #ARGV, 2 do
     local field = ARGV[i]
     local count = sums[field] or redis.call('HGET', KEYS[1], field) or '0'
-    -- What HINCRBY would refuse below, after others were added.
+    -- Refuses what HINCRBY would refuse below, after other counts were added.
     if count ~= '0' and not string.match(count, '^-?[1-9]%d*$') then
         return redis.error_reply('BUFFERCOUNT field ' .. field .. ' holds ' .. count)
     end

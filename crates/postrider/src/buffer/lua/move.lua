@@ -1,7 +1,7 @@
--- Moves up to N fields of the buffer into a batch, and answers them.
--- KEYS: buffer, list of batches, book, batch. ARGV: batch id, owner, N.
--- A repeat, because the answer was lost, changes nothing and answers the same; it writes, so that a
--- WAIT behind it covers what was written before.
+-- Moves up to N fields of the buffer into a batch, and returns them.
+-- KEYS: buffer, list of batches, ledger, batch. ARGV: batch id, owner, N.
+-- A repeat after a lost reply changes nothing and returns the same; it writes, so that a WAIT after
+-- it covers the earlier writes.
 for i = 1, 4 do
     local kind = redis.call('TYPE', KEYS[i]).ok
     if kind ~= 'none' and kind ~= 'hash' then
@@ -29,13 +29,13 @@ end
 local moved
 if count <= limit then
     redis.call('RENAMENX', KEYS[1], KEYS[4])
-    -- Somebody may have put a time to live on the buffer; the batch lives until it is saved.
+    -- A program may have set a time to live on the buffer; the batch must live until it is saved.
     redis.call('PERSIST', KEYS[4])
     moved = redis.call('HGETALL', KEYS[4])
 else
     count = limit
     moved = redis.call('HRANDFIELD', KEYS[1], limit, 'WITHVALUES')
-    -- In pieces: Lua's stack holds some thousand arguments.
+    -- In chunks, because Lua's stack holds only some thousand arguments.
     for first = 1, #moved, 1000 do
         local last = math.min(first + 999, #moved)
         redis.call('HSET', KEYS[4], unpack(moved, first, last))

@@ -1,7 +1,8 @@
 -- Compensation: turns a cancelled batch into two others, so that one bad entry does not hold up the
--- rest. KEYS: list of batches, book, batch, first new batch, second new batch.
+-- rest.
+-- KEYS: list of batches, ledger, batch, first new batch, second new batch.
 -- ARGV: batch id, first new id, second new id, owner, then the fields of the first new batch.
--- Answers 1; 0 if the batch is on the list no more, or somebody else's by now.
+-- Returns 1; 0 if the batch is no longer in the list or belongs to another owner by now.
 for i = 1, 5 do
     local kind = redis.call('TYPE', KEYS[i]).ok
     if kind ~= 'none' and kind ~= 'hash' then
@@ -16,7 +17,7 @@ for _, kind in ipairs({'moved', 'moved_batches', 'given_back'}) do
 end
 local listed = redis.call('HGET', KEYS[1], ARGV[1])
 if not listed then
-    -- A repeat, because the answer was lost. It writes, so that a WAIT behind it covers the first.
+    -- A repeat after a lost reply. It writes, so that a WAIT after it covers the first run.
     local again = redis.call('HGET', KEYS[1], ARGV[2])
     if again then
         redis.call('HSET', KEYS[1], ARGV[2], again)

@@ -1,4 +1,4 @@
--- Age in ms, rows.
+-- Parameters: age in ms, maximum rows.
 DELETE a FROM (
     SELECT f.{id} AS id FROM `{adopted}` AS f
     WHERE {delivered} AND {at} < UTC_TIMESTAMP(6) - INTERVAL ? * 1000 MICROSECOND

@@ -1,4 +1,5 @@
--- The columns of a table, as far as a mapping must know them. No row: no such table.
+-- The columns of a table, with the properties that a mapping needs. No rows: the table does not
+-- exist.
 SELECT c.COLUMN_NAME AS name, c.DATA_TYPE AS base, c.COLUMN_TYPE AS type_name,
     CAST(CASE WHEN c.DATA_TYPE IN ('char', 'varchar') THEN c.CHARACTER_MAXIMUM_LENGTH END AS SIGNED)
         AS chars_max,

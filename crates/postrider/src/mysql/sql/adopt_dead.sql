@@ -1,5 +1,5 @@
--- A dead letter, shown where the adopted table keeps its own. One that is imported from there is not
--- written back.
+-- Copies a dead letter to the adopted table's own dead letters. A dead letter that was imported
+-- from there is not written back.
 SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR
 CREATE OR REPLACE TRIGGER `{outbox}_adopt_dead` AFTER INSERT ON `{outbox}_dlq` FOR EACH ROW
 BEGIN

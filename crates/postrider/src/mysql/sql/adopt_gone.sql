@@ -1,4 +1,4 @@
--- An event that left the outbox was delivered, unless it left together with its dead letter.
+-- An event that leaves the outbox was delivered, unless it leaves together with its dead letter.
 SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR
 CREATE OR REPLACE TRIGGER `{outbox}_adopt_gone` AFTER DELETE ON `{outbox}` FOR EACH ROW
 BEGIN

@@ -1,4 +1,4 @@
--- Rights for the adopted table. Its writers need nothing new. The triggers run with the rights of the
--- user that migrates:
+-- Grants for the adopted table. The application needs no new ones. The triggers run with the grants
+-- of the user that migrates:
 --   GRANT TRIGGER, SELECT, UPDATE, DELETE ON `{adopted}` TO owner;{letters}
 --   GRANT SELECT, DELETE ON `{adopted}` TO relay;                 -- deletes delivered rows, by age

@@ -1,5 +1,5 @@
--- How far the import of an adopted dead-letter table has come. Letters up to letters_until were there
--- before the adoption; later ones are copies of the outbox's own, until it has ended.
+-- Progress of the import of an adopted dead-letter table. Dead letters up to letters_until are from
+-- before the adoption; later ones are copies of the outbox's own, until the import has ended.
 CREATE TABLE IF NOT EXISTS postrider_adoptions (
     outbox        VARCHAR(40) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     letters_table VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS postrider_adoptions (
     PRIMARY KEY (outbox, letters_table)
 ) ENGINE = InnoDB;
 
--- The first part of the identities that come from integer ids, made at the first adoption.
+-- Prefix of the event ids that are made from integer ids, generated at the first adoption.
 CREATE TABLE IF NOT EXISTS postrider_adopted_ids (
     outbox VARCHAR(40) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
     prefix VARCHAR(13) CHARACTER SET ascii COLLATE ascii_bin NOT NULL

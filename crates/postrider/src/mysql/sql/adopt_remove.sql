@@ -1,5 +1,5 @@
--- The adopted table stays as it is. The index is made first and goes last: it tells whether there is
--- anything of an adoption, be it half-made.
+-- The adopted table is not changed. The index is created first and dropped last, so it shows
+-- whether anything of an adoption exists, even if it is incomplete.
 DROP TRIGGER IF EXISTS `{outbox}_adopt_append`;
 DROP TRIGGER IF EXISTS `{outbox}_adopt_state`;
 DROP TRIGGER IF EXISTS `{outbox}_adopt_dead`;

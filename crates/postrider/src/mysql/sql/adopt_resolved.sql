@@ -1,4 +1,4 @@
--- What an operator does with a dead letter, shown in the adopted tables.
+-- Writes an operator's action on a dead letter to the adopted tables.
 SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR
 CREATE OR REPLACE TRIGGER `{outbox}_adopt_resolved` AFTER UPDATE ON `{outbox}_dlq` FOR EACH ROW
 BEGIN

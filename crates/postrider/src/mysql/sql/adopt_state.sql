@@ -1,5 +1,5 @@
--- The state of an event, shown in its row. A claim leaves a row alone that somebody else holds: the
--- wait for it would stop the claims of all others. The row is brought up to date by what follows.
+-- Writes the state of an event to its row. A claim skips a row that another session has locked:
+-- waiting for it would stop the claims of all others. The next change updates the row.
 SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR
 CREATE OR REPLACE TRIGGER `{outbox}_adopt_state` AFTER UPDATE ON `{outbox}` FOR EACH ROW
 BEGIN

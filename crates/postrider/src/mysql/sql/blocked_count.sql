@@ -1,5 +1,6 @@
--- What waits behind keys: keys (JSON, with the id in front or 0), from, to, keys again. The first look at
--- the keys is a hash, which drops the rows of all others before they are compared one by one.
+-- Counts the events that wait behind keys: keys (JSON, with the head's id or 0), from, to, keys
+-- again. The first condition on the keys is a hash lookup, which drops the rows of all other keys
+-- before they are compared one by one.
 SELECT CAST(k.position AS SIGNED) AS position, COUNT(*) AS waiting, MIN(o.id) AS first_id
 FROM `{outbox}` AS o FORCE INDEX (PRIMARY)
 STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (

@@ -1,5 +1,5 @@
--- Rows that were tried and wait, by their index: rows to look at (millions may wait for their time
--- without having been tried), rows. The oldest one of a key is in front of it.
+-- Rows that were tried and wait, by their index: maximum rows to read (millions may wait without
+-- having been tried), maximum rows to return. The oldest row of a key is its head.
 SELECT id, aggregate_type, aggregate_id, last_error, retry_count, next_retry_at
 FROM (
     SELECT id, aggregate_type, aggregate_id, last_error, retry_count, next_retry_at, status, queue

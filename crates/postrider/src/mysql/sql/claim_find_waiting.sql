@@ -1,4 +1,4 @@
--- Rows of a share whose time has come: shares, share, rows. A plain read: see claim_find_fresh.
+-- Rows of a share that are due: shares, share, maximum rows. A plain read: see claim_find_fresh.
 SELECT id FROM `{outbox}` FORCE INDEX (`{outbox}_waiting`)
 WHERE queue = 0 AND next_retry_at <= UTC_TIMESTAMP(6) AND status IN ('PENDING', 'FAILED')
   AND id % ? = ?

@@ -1,4 +1,4 @@
--- Retention in ms, rows. The derived table is what can skip locked rows; a DELETE cannot.
+-- Retention in ms, maximum rows. Only the derived table can skip locked rows; a DELETE cannot.
 DELETE a FROM (
     SELECT id, delivered_at FROM `{outbox}_archive` FORCE INDEX (`{outbox}_archive_age`)
     WHERE delivered_at < UTC_TIMESTAMP(6) - INTERVAL ? * 1000 MICROSECOND

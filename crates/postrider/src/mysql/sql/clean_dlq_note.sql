@@ -1,5 +1,5 @@
--- Ids (JSON), locked by clean_dlq_find. What they were stays known, so that a backup file does not
--- bring them back.
+-- Remembers the dead letters that clean_dlq_find locked (ids as JSON), so that importing a backup
+-- file does not restore them.
 INSERT INTO `{outbox}_closed` (original_id, event_id)
 SELECT a.original_id, a.event_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d

@@ -1,5 +1,5 @@
--- ? rows at most. By the index of waiting rows, soonest due first: failed rows are among them, and
--- so are deferred ones, of which an outage makes millions.
+-- Maximum rows. By the index of waiting rows, soonest due first: it has failed rows and also
+-- deferred ones, of which an outage creates millions.
 SELECT CAST(COALESCE(SUM(status = 'FAILED'), 0) AS SIGNED) AS failed, COUNT(*) AS seen
 FROM (
     SELECT status FROM `{outbox}` FORCE INDEX (`{outbox}_waiting`)

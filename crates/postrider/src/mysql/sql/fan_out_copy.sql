@@ -1,5 +1,5 @@
--- Ids (JSON, ascending), locked, each with 1 where fan_out_known.sql found it, else 0. A copy has the
--- identity and the time of its original, and a life of its own.
+-- Ids (JSON, ascending), locked, each with 1 if fan_out_known.sql found it, else 0. A copy keeps
+-- the event id and the time of its original; its state is its own.
 INSERT INTO `{child}` (
     event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers, content_hash,
     redrive_count, max_retries, expires_at, created_at

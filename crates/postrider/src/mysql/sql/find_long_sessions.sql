@@ -1,5 +1,5 @@
--- ? seconds. Transactions that keep purge from removing what was delivered since. The list is in the
--- server's own time zone.
+-- Age in seconds. Transactions that keep purge from removing rows delivered since. The times in the
+-- list are in the server's own time zone.
 SELECT trx_mysql_thread_id, COALESCE(p.USER, ''), TIMESTAMPDIFF(SECOND, trx_started, NOW())
 FROM information_schema.INNODB_TRX LEFT JOIN information_schema.PROCESSLIST AS p
     ON p.ID = trx_mysql_thread_id

@@ -1,4 +1,4 @@
--- Entries (ids as JSON, locked by fold_books_find) into sums.
+-- Sums up entries (ids as JSON, locked by fold_books_find).
 INSERT INTO `{outbox}_books` (minute, event_type, kind, count, id_sum)
 SELECT * FROM (
     SELECT e.minute, e.event_type, e.kind, SUM(e.count) AS added, SUM(e.id_sum) AS id_sum_added

@@ -1,4 +1,4 @@
--- Lines (as JSON, locked by fold_old_books_find) into one sum per type and kind.
+-- Sums up lines (as JSON, locked by fold_old_books_find) by type and kind.
 INSERT INTO `{outbox}_books` (minute, event_type, kind, count, id_sum)
 SELECT * FROM (
     SELECT CAST('1970-01-01' AS DATETIME) AS minute, b.event_type, b.kind, SUM(b.count) AS added,

@@ -1,4 +1,5 @@
--- In the transaction of fold_old_books, so that a reader's snapshot has each line exactly once.
+-- In the same transaction as fold_old_books, so that a reader's snapshot has each line exactly
+-- once.
 DELETE b FROM JSON_TABLE(?, '$[*]' COLUMNS (
     minute DATETIME PATH '$[0]',
     event_type VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]',

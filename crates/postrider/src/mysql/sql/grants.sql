@@ -1,7 +1,8 @@
--- Rights, for users that you create yourself. The application appends; the relay moves; a viewer
--- reads. Replace the user names, then run as an administrator. The triggers run with the rights of
--- the user that migrates. With a binary log, creating them needs log_bin_trust_function_creators.
--- An older version granted INSERT on the whole table: REVOKE INSERT ON `{outbox}` FROM app; first.
+-- Grants, for users that you create yourself. The application appends, the relay moves events, and
+-- a viewer reads. Replace the user names, then run as an administrator. The triggers run with the
+-- grants of the user that migrates. With a binary log, creating them needs
+-- log_bin_trust_function_creators. An older version granted INSERT on the whole table: first run
+-- REVOKE INSERT ON `{outbox}` FROM app;
 --   GRANT INSERT (event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
 --       content_hash, max_retries, next_retry_at, expires_at) ON `{outbox}` TO app;
 --   GRANT SELECT (request_id, id) ON `{outbox}_keys` TO app;      -- the library's duplicate answer

@@ -1,4 +1,4 @@
--- Rights of a consumer with an inbox, and of the relay and the viewer on it.
+-- Grants for a consumer with an inbox, and for the relay and the viewer on it.
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON postrider_inbox TO app, relay;  -- and on each of:
 --       postrider_inbox_books, postrider_inbox_dlq, postrider_locks
 --   GRANT SELECT ON postrider_inbox TO viewer;                    -- and the same on each of:

@@ -1,5 +1,5 @@
--- Transactions that may have taken an id and not committed, of the whole server; an INSERT gets its
--- transaction id and locks its table microseconds after it took its row id. The own connection is
+-- Transactions of the whole server that may have taken an id and not committed. An INSERT gets its
+-- transaction id and locks its table microseconds after it took its row id. This connection is
 -- listed with the text of its query, which shows how old the list is: see writers.rs.
 SELECT CAST(trx_id AS CHAR) AS writer,
     CASE WHEN trx_mysql_thread_id = CONNECTION_ID() THEN trx_query END AS own_query

@@ -1,5 +1,5 @@
--- Which rows of some keys to read: from, to (both included), keys (JSON), rows. IS TRUE keeps the
--- planner from a join, which would compare each row with each key.
+-- The rows of some keys to read: from, to (inclusive), keys (JSON), maximum rows. IS TRUE keeps the
+-- planner from using a join, which would compare each row with each key.
 SELECT id, weight_bytes FROM `{outbox}` FORCE INDEX (PRIMARY)
 WHERE id >= ? AND id <= ? AND dead_reason IS NULL
   AND ((aggregate_type, aggregate_id) IN (

@@ -1,6 +1,6 @@
--- As lanes_find, without rows that the owner knows (ids) and those of keys that wait anyway, both as
--- JSON: after, lanes as bits, keys, ids, rows. The session has NOT IN make a hash of each list, once;
--- 100,000 rows behind two keys are passed in 100 ms.
+-- Like lanes_find, without rows that the owner knows (ids) and rows of keys that wait anyway, both
+-- as JSON: after, lanes as bits, keys, ids, maximum rows. A session setting makes NOT IN build a
+-- hash of each list once; 100,000 rows behind two keys are skipped in 100 ms.
 SELECT id, weight_bytes FROM `{outbox}` FORCE INDEX (PRIMARY)
 WHERE id > ? AND (? >> lane) & 1 = 1 AND dead_reason IS NULL
   AND (aggregate_type, aggregate_id) NOT IN (

@@ -1,4 +1,4 @@
--- The lanes of an outbox, locked: one relay takes at a time. Whether their owners live is asked
--- after this, so that the answer is not older than the lock.
+-- Locks the lanes of an outbox: one relay at a time takes lanes. A later statement reads which
+-- owners live, so that its result is not older than the lock.
 SELECT lane, owner, version, crash_count, flight_to, suspect_id
 FROM postrider_lanes WHERE outbox = ? ORDER BY lane FOR UPDATE

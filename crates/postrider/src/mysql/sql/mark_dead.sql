@@ -1,4 +1,4 @@
--- The dead-letter table could not take the event. The row stays where upkeep finds it.
+-- The dead-letter table could not take the event. The row stays until maintenance moves it.
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]',
     reason VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[2]',

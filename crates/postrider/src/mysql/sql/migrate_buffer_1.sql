@@ -1,6 +1,6 @@
--- For write-behind buffers. Every statement can run again.
+-- Tables of write-behind buffers. Every statement can be run again.
 
--- Batches that were decided: the proof that each is saved once.
+-- Decided batches: they ensure that each batch is saved once.
 CREATE TABLE IF NOT EXISTS postrider_buffer_batches (
     id          BINARY(16)  NOT NULL PRIMARY KEY,
     buffer      VARCHAR(40) NOT NULL,
@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS postrider_buffer_batches (
     KEY postrider_buffer_batches_age (buffer, recorded_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
--- Entries by what became of their batch, for good.
+-- Entries by the outcome of their batch, kept forever.
 CREATE TABLE IF NOT EXISTS postrider_buffer_books (
     buffer  VARCHAR(40) NOT NULL,
     kind    VARCHAR(10) NOT NULL,

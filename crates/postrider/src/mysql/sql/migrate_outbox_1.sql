@@ -1,7 +1,7 @@
--- The tables of one outbox. Every statement can run again, so that a dropped table is repaired.
+-- The tables of one outbox. Every statement can be run again, which restores a dropped table.
 
 -- Live events only. Required in an INSERT: aggregate_type, aggregate_id, event_type, payload.
--- Times are UTC whatever the session's time zone; a TIMESTAMP or NOW() would shift them by hours.
+-- Times are UTC in any time zone of the session; a TIMESTAMP or NOW() would shift them by hours.
 CREATE TABLE IF NOT EXISTS `{outbox}` (
     id             BIGINT       NOT NULL AUTO_INCREMENT PRIMARY KEY,
     event_id       CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT (UUID()),
@@ -26,25 +26,26 @@ CREATE TABLE IF NOT EXISTS `{outbox}` (
     last_error     VARCHAR(500),
     dead_reason    VARCHAR(20),
     lane           TINYINT AS (CRC32(CONCAT(aggregate_type, '/', aggregate_id)) & 63) VIRTUAL,
-    -- As Event::weight_bytes. A claim reads this, not payloads that lie outside of the row.
+    -- Like Event::weight_bytes. A claim reads this instead of payloads, which are stored outside of
+    -- the row.
     weight_bytes   INT AS (LENGTH(payload) + COALESCE(LENGTH(headers), 0) + 256) STORED,
-    -- Emptied by the claim, which writes the owner: a row that grew would split its page, and a
+    -- A claim empties this when it writes the owner: a row that grew would split its page, and a
     -- claim of 1,000 rows took 17 ms instead of 7.
     room           VARCHAR(64) CHARACTER SET ascii NOT NULL
                    DEFAULT '----------------------------------------------------------------',
-    -- -1: marked dead; 0: ordinary; from 2 on: a suspect, with its crashes.
+    -- -1: marked dead; 0: ordinary; 2 or more: a suspect, with its number of crashes.
     queue          INT AS (
         CASE WHEN dead_reason IS NOT NULL THEN -1 WHEN crash_count < 2 THEN 0 ELSE crash_count END
     ) VIRTUAL,
     created_at     DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     updated_at     DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    -- Fresh rows (NULL, by id), rows that wait for their time, suspects and rows marked dead, in
-    -- one index, because each index costs every insert and delete. No claim changes its columns.
+    -- Fresh rows (NULL, by id), waiting rows, suspects and rows marked dead are in one index,
+    -- because each index slows down every insert and delete. No claim changes its columns.
     KEY `{outbox}_waiting` (queue, next_retry_at, id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
 -- Request ids outlive their event, so they are not a unique index of the outbox. The key is not
--- called PRIMARY because its name is all that error 1062 tells a writer.
+-- called PRIMARY because its name is all that error 1062 reports to the application.
 CREATE TABLE IF NOT EXISTS `{outbox}_keys` (
     request_id VARCHAR(255) NOT NULL,
     id         BIGINT       NOT NULL,
@@ -68,7 +69,7 @@ CREATE TABLE IF NOT EXISTS `{outbox}_archive` (
     redrive_count  INT          NOT NULL,
     created_at     DATETIME(6)  NOT NULL,
     delivered_at   DATETIME(6)  NOT NULL,
-    -- Not the id alone: after a TRUNCATE or a restore, ids come again.
+    -- Not the id alone: ids are reused after a TRUNCATE or a restore.
     PRIMARY KEY (id, delivered_at),
     KEY `{outbox}_archive_age` (delivered_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
@@ -104,7 +105,8 @@ CREATE TABLE IF NOT EXISTS `{outbox}_dlq` (
     KEY `{outbox}_dlq_failed_at` (failed_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
--- Failed attempts, the last 20 of an event, by identity: they stay readable after the event moved.
+-- The last 20 failed attempts of an event, by event id: they stay readable after the event has
+-- moved.
 CREATE TABLE IF NOT EXISTS `{outbox}_attempts` (
     id        BIGINT       NOT NULL AUTO_INCREMENT PRIMARY KEY,
     event_id  CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -117,8 +119,8 @@ CREATE TABLE IF NOT EXISTS `{outbox}_attempts` (
     KEY `{outbox}_attempts_age` (failed_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
--- The books. Entries are only ever appended (a counter row would make writers queue up); upkeep
--- folds them into one row per minute, type and kind.
+-- The ledger. Entries are only ever appended, because writers would wait for each other at a
+-- counter row. Maintenance folds the entries into one row per minute, type and kind.
 CREATE TABLE IF NOT EXISTS `{outbox}_book_entries` (
     id         BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
     minute     DATETIME       NOT NULL,

@@ -1,4 +1,4 @@
--- What the destination answered, for events whose answer is kept. Run only where it is missing: an
--- ALTER waits for every open transaction on the table.
+-- The destination's answer, for events whose answer is kept. Runs only if it is missing: an ALTER
+-- waits for every open transaction on the table.
 ALTER TABLE `{outbox}` ADD COLUMN IF NOT EXISTS response MEDIUMTEXT;
 ALTER TABLE `{outbox}_archive` ADD COLUMN IF NOT EXISTS response MEDIUMTEXT;

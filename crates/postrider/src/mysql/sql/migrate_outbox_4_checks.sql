@@ -1,7 +1,7 @@
--- Values that the relay and operators could not work with are refused, in updates too: a zero date cannot
--- be read back, and a FAILED row without a time would never be due. Run only where they are missing: an
--- ALTER waits for every open transaction on the table. Rows that are there are not read by it (the
--- ALTER would copy the table), but corrected after it.
+-- Refuses values that the relay and operators could not handle, also in updates: a zero date cannot
+-- be read back, and a FAILED row without a time would never be due. Runs only if the checks are
+-- missing: an ALTER waits for every open transaction on the table. The ALTER does not check
+-- existing rows (it would copy the table); they are corrected after it.
 SET SESSION check_constraint_checks = 0;
 ALTER TABLE `{outbox}`
     ADD CONSTRAINT `{outbox}_ck_times` CHECK (

@@ -1,4 +1,5 @@
--- Rows from before the checks. The state goes first: assignments see those to their left.
+-- Corrects rows from before the checks. The state comes first: an assignment sees those to its
+-- left.
 UPDATE `{outbox}` SET
     dead_reason = CASE WHEN status <> 'DEAD_LETTER' OR dead_reason IS NULL THEN NULL
         WHEN dead_reason IN ('exhausted', 'rejected', 'integrity', 'no_route', 'expired', 'crash')

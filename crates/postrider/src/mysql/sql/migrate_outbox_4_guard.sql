@@ -1,5 +1,6 @@
--- The relay's columns belong to the relay: what an INSERT puts there is set back. The two other counts
--- come with retries of dead letters, fan-out and adopted tables; the GRANTs keep applications from them.
+-- The relay's columns belong to the relay: values that an INSERT sets there are reset. The two
+-- other counts are set by retries of dead letters, fan-out and adopted tables; the GRANTs keep
+-- applications from setting them.
 CREATE TRIGGER IF NOT EXISTS `{outbox}_guard` BEFORE INSERT ON `{outbox}` FOR EACH ROW
 BEGIN
     IF NEW.status <> 'PENDING' OR NEW.crash_count <> 0 OR NEW.version <> 0

@@ -1,3 +1,3 @@
--- Older archives have one row per id, but after a TRUNCATE or a restore ids come again. Run only where that is
--- so: the table is written anew.
+-- Older archives have one row per id, but ids are reused after a TRUNCATE or a restore. Runs only
+-- for those archives, because it rewrites the table.
 ALTER TABLE `{outbox}_archive` DROP PRIMARY KEY, ADD PRIMARY KEY (id, delivered_at);

@@ -1,7 +1,7 @@
--- An identity that a plain INSERT leaves out is a random UUID (version 4). UUID() makes version 1,
--- which shows the server's clock and network address; UUID_v4() came with MariaDB 11.7 and
--- RANDOM_BYTES() with 10.10. Run only where the default is another one: an ALTER waits for every
--- open transaction on the table.
+-- A plain INSERT without an event id gets a random UUID (version 4). UUID() generates version 1,
+-- which reveals the server's clock and network address; UUID_v4() came with MariaDB 11.7 and
+-- RANDOM_BYTES() with 10.10. Runs only if the default is another one: an ALTER waits for every open
+-- transaction on the table.
 ALTER TABLE `{outbox}` ALTER COLUMN event_id SET DEFAULT (CONCAT(
     LEFT(SHA2(CONCAT(UUID(), RAND()), 256), 8), '-',
     LEFT(SHA2(CONCAT(UUID(), RAND()), 256), 4), '-4',

@@ -1,8 +1,8 @@
--- Tables shared by all outboxes of a database. Every statement can run again.
--- utf8mb4_nopad_bin: other collations take 'a', 'A' and 'a ' for the same id. MySQL 8 has no such
--- name; its equal is utf8mb4_0900_bin.
+-- Tables shared by all outboxes of a database. Every statement can be run again. utf8mb4_nopad_bin:
+-- other collations treat 'a', 'A' and 'a ' as the same id. MySQL 8 has no collation of this name;
+-- its equivalent is utf8mb4_0900_bin.
 
--- One row: what the tables are, and the oldest program that may still use them.
+-- One row: the version of the tables, and the oldest program that may still use them.
 CREATE TABLE IF NOT EXISTS postrider_schema (
     version      INT         NOT NULL PRIMARY KEY,
     oldest_relay INT         NOT NULL,
@@ -13,13 +13,13 @@ CREATE TABLE IF NOT EXISTS postrider_outboxes (
     name       VARCHAR(40) NOT NULL PRIMARY KEY,
     table_name VARCHAR(40) NOT NULL UNIQUE,
     version    INT         NOT NULL,
-    -- How relays share the work, and how often that was changed.
+    -- How relays share the work, and the number of changes to it.
     claim      VARCHAR(10) NOT NULL CHECK (claim IN ('rows', 'lanes')),
     mode_epoch BIGINT      NOT NULL DEFAULT 1,
     created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
--- The one liveness record.
+-- The relays and their heartbeats.
 CREATE TABLE IF NOT EXISTS postrider_relays (
     id         VARCHAR(100) NOT NULL PRIMARY KEY,
     epoch      BIGINT       NOT NULL DEFAULT 1,
@@ -32,20 +32,21 @@ CREATE TABLE IF NOT EXISTS postrider_relays (
     started_at DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6))
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
--- Claim mode `lanes`: who owns which lane. An owner that is fenced or not on the list owns nothing.
+-- Claim mode `lanes`: the owner of each lane. An owner that is fenced or not in postrider_relays
+-- owns nothing.
 CREATE TABLE IF NOT EXISTS postrider_lanes (
     outbox      VARCHAR(40) NOT NULL,
     lane        TINYINT     NOT NULL,
     owner       VARCHAR(100),
     version     BIGINT      NOT NULL DEFAULT 0,
-    -- Owners that died in a row; then also what they had in flight.
+    -- Number of consecutive owners that died, and the events that they had in flight.
     crash_count INT         NOT NULL DEFAULT 0,
     flight_to   BIGINT,
     suspect_id  BIGINT,
     PRIMARY KEY (outbox, lane)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
--- Keys that stay where they are until an operator releases them.
+-- Keys that are stopped until an operator releases them.
 CREATE TABLE IF NOT EXISTS postrider_parked_keys (
     outbox         VARCHAR(40)  NOT NULL,
     aggregate_type VARCHAR(100) NOT NULL,
@@ -54,7 +55,7 @@ CREATE TABLE IF NOT EXISTS postrider_parked_keys (
     PRIMARY KEY (outbox, aggregate_type, aggregate_id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
--- Who did what to which event.
+-- The audit trail of operators' actions.
 CREATE TABLE IF NOT EXISTS postrider_audit (
     id       BIGINT       NOT NULL AUTO_INCREMENT PRIMARY KEY,
     at       DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),

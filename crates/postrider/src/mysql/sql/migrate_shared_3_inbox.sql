@@ -1,7 +1,7 @@
--- For consumers. Every statement can run again.
+-- Tables for consumers. Every statement can be run again.
 
--- Which consumer received which event. Written in the consumer's own transaction, together with what
--- the event changed there.
+-- The events that each consumer received, inserted in the same transaction as the consumer's own
+-- changes.
 CREATE TABLE IF NOT EXISTS postrider_inbox (
     consumer    VARCHAR(100) NOT NULL,
     event_id    VARCHAR(100) NOT NULL,
@@ -11,8 +11,9 @@ CREATE TABLE IF NOT EXISTS postrider_inbox (
     KEY postrider_inbox_age (received_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
--- The consumers' books: an entry for each statement that received something, summed up by upkeep.
--- What was applied and what is dead is counted in the inbox; here are only the rows that left it.
+-- The consumers' ledger: one entry for each statement that received messages, summed up by
+-- maintenance. Applied and dead messages are counted in the inbox; here are only those removed from
+-- it.
 CREATE TABLE IF NOT EXISTS postrider_inbox_books (
     id             BIGINT       NOT NULL AUTO_INCREMENT PRIMARY KEY,
     consumer       VARCHAR(100) NOT NULL,
@@ -22,19 +23,19 @@ CREATE TABLE IF NOT EXISTS postrider_inbox_books (
     dead_count     BIGINT       NOT NULL DEFAULT 0
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
--- Messages that a consumer could not handle.
+-- Messages that a consumer could not process.
 CREATE TABLE IF NOT EXISTS postrider_inbox_dlq (
     id              BIGINT        NOT NULL AUTO_INCREMENT PRIMARY KEY,
     consumer        VARCHAR(100)  NOT NULL,
     event_id        VARCHAR(100)  NOT NULL,
-    -- Where it came from, such as topic/partition@offset.
+    -- Origin of the message, such as topic/partition@offset.
     source          VARCHAR(300)  NOT NULL,
     message_key     MEDIUMBLOB,
     headers         MEDIUMTEXT    NOT NULL,
     payload         LONGBLOB      NOT NULL,
     error_message   VARCHAR(1000) NOT NULL,
     failed_at       DATETIME(6)   NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    -- Since when an operator wants it handled again.
+    -- When an operator asked for a retry.
     retry_asked_at  DATETIME(6),
     resolved_at     DATETIME(6),
     resolved_by     VARCHAR(100),
@@ -43,8 +44,9 @@ CREATE TABLE IF NOT EXISTS postrider_inbox_dlq (
     KEY postrider_inbox_dlq_retry (consumer, retry_asked_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
--- Named locks that end with the transaction: whoever writes the row has it. A row that nobody used for
--- days is removed by upkeep, which must not be asked to rewrite an index at every lock: hence a date.
+-- Named locks that end with the transaction: the transaction that has written the row holds the
+-- lock. Maintenance removes rows that have not been used for days. A date, so that not every lock
+-- has to update the index.
 CREATE TABLE IF NOT EXISTS postrider_locks (
     name    VARCHAR(200) NOT NULL PRIMARY KEY,
     used_on DATE         NOT NULL,

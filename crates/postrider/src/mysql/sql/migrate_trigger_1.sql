@@ -1,7 +1,7 @@
--- Three things that happen to every new row, whoever inserts it; the definer's rights do them.
--- A repeated request id fails with 1062, which names `{outbox}_keys`. A retry of a dead letter
--- keeps its request id, and is not a repeat. The books get an entry. And where append_all has set
--- the variable to a text, the ids are told: those of a multi-row INSERT need not be consecutive.
+-- Does three things for every new row, with the definer's grants, whichever program inserts it. A
+-- repeated request id fails with 1062, which names `{outbox}_keys`. A retry of a dead letter keeps
+-- its request id, and is not a repeat. The ledger gets an entry. And if append_all has set the
+-- variable to a text, the id is added to it: the ids of a multi-row INSERT need not be consecutive.
 CREATE TRIGGER IF NOT EXISTS `{outbox}_appended` AFTER INSERT ON `{outbox}` FOR EACH ROW
 BEGIN
     IF NEW.request_id IS NOT NULL THEN

@@ -1,6 +1,6 @@
--- Rows marked DEAD_LETTER (ids as JSON, locked by move_marked_find), into the dead letters. An
--- import from the backup file may have been faster: then the dead letter is known, and stays as it
--- is (the update changes nothing; INSERT IGNORE would swallow other errors too).
+-- Moves rows marked DEAD_LETTER (ids as JSON, locked by move_marked_find) to the dead letters. If
+-- an import from the backup file was faster, the dead letter exists and is not changed (the update
+-- changes nothing; INSERT IGNORE would hide other errors too).
 INSERT INTO `{outbox}_dlq` (
     original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
     headers, content_hash, reason, error_message, failed_at, retry_count, max_retries,

@@ -1,6 +1,6 @@
 -- One step of a walk over the table: from (excluded), to (included), dead relays, live relays (both
--- JSON), stall time in ms. A plain read: a locking one would lock every row for a moment, and a
--- claim would skip fresh rows and pass them until its next sweep.
+-- JSON), stall time in ms. A plain read: a locking read would briefly lock every row, and a claim
+-- would skip fresh rows until its next sweep.
 SELECT id, version FROM `{outbox}` FORCE INDEX (PRIMARY)
 WHERE id > ? AND id <= ? AND status = 'PROCESSING'
   AND (JSON_CONTAINS(?, JSON_QUOTE(locked_by))

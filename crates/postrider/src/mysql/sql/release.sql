@@ -1,5 +1,5 @@
 -- Ids, versions, delays in ms, errors (NULL: not tried), as JSON; the rows are locked.
--- next_retry_at is set in any case: the scan for fresh rows has passed this id already.
+-- next_retry_at is always set, because the scan for fresh rows has passed this id already.
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]', delay_ms BIGINT PATH '$[2]',
     error VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[3]'

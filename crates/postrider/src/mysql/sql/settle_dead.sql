@@ -1,7 +1,7 @@
--- Ids, versions, reasons, messages, details, attempted (0 or 1), fingerprints, as JSON;
--- the rows are locked.
--- A row leaves the outbox only together with its dead letter. One that is known stays as it is.
--- A time to expire that no program can read (a zero date) is none.
+-- Ids, versions, reasons, messages, details, attempted (0 or 1), fingerprints, as JSON; the rows
+-- are locked.
+-- A row leaves the outbox only together with its dead letter. A dead letter that exists already is
+-- not changed. An expiry time that no program can read (a zero date) becomes NULL.
 INSERT INTO `{outbox}_dlq` (
     original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
     headers, content_hash, reason, error_message, error_detail, failed_at, retry_count,

@@ -1,4 +1,4 @@
--- Ids (JSON), locked; `remove` takes them out of the outbox in the same transaction.
+-- Ids (JSON), locked; `remove` deletes them from the outbox in the same transaction.
 INSERT INTO `{outbox}_archive` (
     id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
     content_hash, retry_count, redrive_count, created_at, delivered_at, response

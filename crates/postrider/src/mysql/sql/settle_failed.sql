@@ -1,5 +1,5 @@
--- Ids, versions, delays in ms, errors, durations in ms, relay, as JSON; the rows are
--- locked. The next attempt is due on the database's clock.
+-- Ids, versions, delays in ms, errors, durations in ms, relay, as JSON; the rows are locked. The
+-- next attempt is due on the database's clock.
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]', delay_ms BIGINT PATH '$[2]',
     error VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[3]'

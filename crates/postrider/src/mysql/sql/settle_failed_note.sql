@@ -1,5 +1,5 @@
--- Before settle_failed, which counts the attempt. The relay is in the JSON: in mode `lanes` no row
--- names it.
+-- Runs before settle_failed, which counts the attempt. The relay is in the JSON, because in mode
+-- `lanes` no row names it.
 INSERT INTO `{outbox}_attempts` (event_id, attempt, error, took_ms, relay_id)
 SELECT o.event_id, o.retry_count + 1, d.error, d.took_ms, d.relay_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (

@@ -1,4 +1,5 @@
--- The columns of a table ($1), as far as a mapping must know them. No row: no such table.
+-- The columns of a table ($1), with the properties that a mapping needs. No rows: the table does
+-- not exist.
 SELECT a.attname::text AS name, t.typname::text AS base, t.typtype::text AS class,
     format_type(a.atttypid, a.atttypmod) AS type_name,
     CASE WHEN t.typname IN ('varchar', 'bpchar') AND a.atttypmod > 4

@@ -1,5 +1,5 @@
--- A dead letter, shown where the adopted table keeps its own. One that is imported from there is not
--- written back.
+-- Copies a dead letter to the adopted table's own dead letters. A dead letter that was imported
+-- from there is not written back.
 CREATE OR REPLACE FUNCTION "{outbox}_adopt_dead"() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN

@@ -1,4 +1,4 @@
--- An event that left the outbox was delivered, unless it left together with its dead letter.
+-- An event that leaves the outbox was delivered, unless it leaves together with its dead letter.
 CREATE OR REPLACE FUNCTION "{outbox}_adopt_gone"() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN

@@ -1,5 +1,5 @@
--- Whatever a column of text holds: what is no JSON object becomes the header `headers`, because
--- neither losing it nor refusing the writer's insert would do.
+-- Converts any text of a column. A text that is not a JSON object becomes the header `headers`: it
+-- must neither be lost nor make the application's insert fail.
 CREATE OR REPLACE FUNCTION "{outbox}_adopt_headers"(stored text) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path FROM CURRENT AS $$
 DECLARE

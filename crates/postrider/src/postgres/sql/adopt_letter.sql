@@ -1,5 +1,5 @@
--- One letter ($1) that was there before the adoption, unless its event is known, or was sent again
--- since. One statement each: a table without `resolved` may have several of one event.
+-- Imports one dead letter ($1) from before the adoption, unless its event is known or was retried
+-- since. One per statement: a table without `resolved` may have several dead letters of one event.
 INSERT INTO "{outbox}_dlq" ({columns})
 SELECT {values}
 FROM "{letters}" AS f

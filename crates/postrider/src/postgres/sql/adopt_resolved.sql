@@ -1,4 +1,4 @@
--- What an operator does with a dead letter, shown in the adopted tables.
+-- Writes an operator's action on a dead letter to the adopted tables.
 CREATE OR REPLACE FUNCTION "{outbox}_adopt_resolved"() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN

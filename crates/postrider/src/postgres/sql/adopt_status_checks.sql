@@ -1,4 +1,4 @@
--- Checks of a table ($1) that are about one column ($2) alone, as expressions.
+-- Checks of a table ($1) that only concern one column ($2), as expressions.
 SELECT c.conname::text, pg_get_expr(c.conbin, c.conrelid)
 FROM pg_constraint AS c JOIN pg_attribute AS a
     ON a.attrelid = c.conrelid AND c.conkey = ARRAY[a.attnum]

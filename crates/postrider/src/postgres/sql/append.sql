@@ -1,4 +1,4 @@
--- One event. No row comes back when the trigger skipped a repeated request id.
+-- Appends one event. Returns no row if the trigger skipped a repeated request id.
 INSERT INTO "{outbox}" (
     event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
     content_hash, max_retries, next_retry_at, expires_at

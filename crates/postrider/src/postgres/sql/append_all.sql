@@ -1,4 +1,4 @@
--- Many events in one statement, in the order given (see insert_order): ids ascend with it.
+-- Appends many events in one statement, in the given order (see insert_order): ids ascend with it.
 INSERT INTO "{outbox}" (
     event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
     content_hash, max_retries, next_retry_at, expires_at

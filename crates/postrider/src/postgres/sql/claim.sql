@@ -1,7 +1,7 @@
--- Fresh rows by primary key above the remembered low id ($3), waiting rows by their index: 2 ms
--- with 1,000,000 rows not yet due, against 250 ms for "all that is due, in id order".
--- $1 relay, $2 epoch, $4 rows, $5 rows for waiting ones, $6 bytes, weighed as Event::weight_bytes,
--- $7 shares, $8 the share.
+-- Reads fresh rows by primary key above the remembered low id ($3), and waiting rows by their
+-- index: 2 ms with 1,000,000 rows not yet due, against 250 ms for "all due rows by id".
+-- $1 relay, $2 epoch, $4 maximum rows, $5 maximum waiting rows, $6 maximum bytes, measured like
+-- Event::weight_bytes, $7 shares, $8 the share.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),
@@ -25,7 +25,7 @@ candidates AS (
     SELECT id, bytes, sum(bytes) OVER (ORDER BY id) AS total
     FROM (SELECT * FROM waiting UNION ALL SELECT * FROM fresh) AS found
 ),
--- Within the limit of bytes; the first one in any case.
+-- Within the byte limit; the first row in any case.
 taken AS MATERIALIZED (
     SELECT id FROM candidates
     WHERE (total <= $6 OR total = bytes) AND EXISTS (SELECT 1 FROM relay)

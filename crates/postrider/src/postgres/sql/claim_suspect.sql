@@ -1,5 +1,5 @@
--- One at a time, fewest crashes first: an innocent one that was held next to the killer gets its
--- turn, is delivered, and is out of the way.
+-- One at a time, fewest crashes first, so that an innocent event that was in flight next to the one
+-- that crashes the relay is delivered first.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),

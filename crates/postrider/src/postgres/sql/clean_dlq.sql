@@ -1,5 +1,5 @@
--- Resolved ones only: an unresolved dead letter is never cleaned up. What it was stays known, so that
--- a backup file does not bring it back.
+-- Resolved dead letters only: unresolved ones are never cleaned up. Deleted ones are remembered, so
+-- that importing a backup file does not restore them.
 WITH gone AS (
     DELETE FROM "{outbox}_dlq" WHERE id IN (
         SELECT id FROM "{outbox}_dlq"

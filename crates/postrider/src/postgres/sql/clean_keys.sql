@@ -1,4 +1,4 @@
--- Request ids past their window, unless the event is still in the outbox: $1 window in ms.
+-- Request ids past their window whose event has left the outbox: $1 window in ms.
 DELETE FROM "{outbox}_keys" WHERE request_id IN (
     SELECT k.request_id FROM "{outbox}_keys" AS k
     WHERE k.created_at < now() - $1 * interval '1 millisecond'

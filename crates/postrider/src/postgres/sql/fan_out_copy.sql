@@ -1,6 +1,7 @@
--- $1 ids ascending, locked. A copy has the identity and the time of its original, and a life of its own.
--- A request id that the child remembers belongs to another event: of another parent, or of a time that
--- the parent has forgotten. The copy must not be passed over as its repeat, so it counts as sent again.
+-- $1 ids ascending, locked. A copy keeps the event id and the time of its original; its state is
+-- its own. A request id that the child remembers belongs to another event: one of another parent,
+-- or one so old that the parent has forgotten it. The copy must not be skipped as a repeat, so it
+-- counts as retried.
 INSERT INTO "{child}" (
     event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers, content_hash,
     redrive_count, max_retries, expires_at, created_at

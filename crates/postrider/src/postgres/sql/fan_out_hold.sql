@@ -1,5 +1,5 @@
--- Locks the rows that are as they were claimed or read: $1 relay, $2 ids ascending, $3 versions,
--- $4 identities.
+-- Locks the rows that are unchanged since they were claimed or read: $1 relay, $2 ids ascending, $3
+-- versions, $4 event ids.
 SELECT o.id FROM unnest($2::bigint[], $3::bigint[], $4::uuid[]) AS d (id, version, event_id)
 JOIN "{outbox}" AS o ON o.id = d.id
 WHERE o.version = d.version AND o.event_id = d.event_id

@@ -1,5 +1,5 @@
--- $1 milliseconds. Sessions whose snapshot or transaction keeps vacuum from removing what was
--- delivered since, here and on standbys that report back.
+-- $1 age in ms. Sessions whose snapshot or transaction keeps vacuum from removing rows delivered
+-- since, here and on standbys with feedback.
 SELECT pid, coalesce(usename, '')::text, coalesce(nullif(application_name, ''), backend_type)::text,
     coalesce(state, '')::text, extract(epoch FROM now() - xact_start)::bigint AS seconds
 FROM pg_stat_activity

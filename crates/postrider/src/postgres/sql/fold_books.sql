@@ -1,4 +1,4 @@
--- Entries into sums, in one transaction, so that a reader's snapshot has each exactly once.
+-- Sums up entries in one transaction, so that a reader's snapshot has each exactly once.
 WITH taken AS (
     DELETE FROM "{outbox}_book_entries" WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM "{outbox}_book_entries" LIMIT $1 FOR UPDATE SKIP LOCKED

@@ -1,4 +1,4 @@
--- Minutes older than $1 ms into one sum per type and kind, at most $2 lines of them.
+-- Sums up minutes older than $1 ms by type and kind, at most $2 lines.
 WITH taken AS (
     DELETE FROM "{outbox}_books" WHERE (minute, event_type, kind) IN (
         SELECT minute, event_type, kind FROM "{outbox}_books"

@@ -1,6 +1,6 @@
--- Rights, for roles that you create yourself. The application appends; the relay moves; a viewer
--- reads. Replace the role names, then run as the owner of the tables.
--- An older version granted INSERT on the whole table: REVOKE INSERT ON "{outbox}" FROM app; first.
+-- Grants, for roles that you create yourself. The application appends, the relay moves events, and
+-- a viewer reads. Replace the role names, then run as the owner of the tables. An older version
+-- granted INSERT on the whole table: first run REVOKE INSERT ON "{outbox}" FROM app;
 --   GRANT INSERT (event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
 --       content_hash, max_retries, next_retry_at, expires_at),
 --       SELECT (id, event_id, request_id) ON "{outbox}" TO app;           -- SELECT: the answer
@@ -17,5 +17,5 @@
 --       postrider_parked_keys, postrider_audit, postrider_jobs, postrider_pauses, postrider_schema,
 --       postrider_buffer_batches, postrider_buffer_books,
 --       postrider_outboxes TO viewer;
--- Making and dropping archive partitions needs ownership: a relay without it keeps archived rows in
--- the catch-all partition and deletes them in chunks instead.
+-- Creating and dropping archive partitions needs ownership: a relay without it keeps archived rows
+-- in the default partition and deletes them in chunks instead.

@@ -1,4 +1,4 @@
--- Rights of a consumer with an inbox, and of the relay and the viewer on it.
+-- Grants for a consumer with an inbox, and for the relay and the viewer on it.
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON postrider_inbox, postrider_inbox_books,
 --       postrider_inbox_dlq TO app;
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON postrider_inbox, postrider_inbox_books,

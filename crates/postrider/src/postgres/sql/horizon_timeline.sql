@@ -1,3 +1,3 @@
--- The history that the server is on: each promotion of a standby and each restore to a point in time
--- begins another one.
+-- The timeline of the server: each promotion of a standby and each point-in-time restore starts a
+-- new one.
 SELECT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)

@@ -1,7 +1,7 @@
--- Rows of the lanes, due or not: $1 after, $2 lanes as bits, $3 rows. Left out are rows that the owner
--- knows ($4 ids) and those of keys that wait anyway (from $5 on, a line each): few of both, compared one
--- by one. `<> 0` because of `= 1` the planner expects one row in 200, and has parallel workers read a large
--- table for them.
+-- Reads rows of the lanes, due or not: $1 after, $2 lanes as bits, $3 maximum rows. Leaves out rows
+-- that the owner knows ($4 ids) and rows of keys that wait anyway (from $5 on, one line each).
+-- There are few of both, so they are compared one by one. `<> 0`, because with `= 1` the planner
+-- expects one row in 200 and uses parallel workers to read a large table.
 SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
     headers::text AS headers, content_hash, created_at, expires_at, retry_count, max_retries,
     redrive_count, crash_count, CASE WHEN last_error IS NOT NULL THEN updated_at END AS last_failed_at,

@@ -1,6 +1,7 @@
--- Rows of some keys: $1 from, $2 to (both included), $3 rows, $4 bytes, $5 and $6 the keys. IS TRUE
--- keeps the planner from a join, which would compare each row with each key. In no order: a join
--- promises none, and the caller sorts the few rows that this answers.
+-- Reads rows of some keys: $1 from, $2 to (inclusive), $3 maximum rows, $4 maximum bytes, $5 and $6
+-- the keys. IS TRUE keeps the planner from using a join, which would compare each row with each
+-- key. Unordered: a join does not guarantee an order, and the caller sorts the few rows that this
+-- returns.
 WITH weighed AS MATERIALIZED (
     SELECT id, weight, sum(weight) OVER (ORDER BY id) AS total FROM (
         SELECT id, octet_length(payload) + coalesce(octet_length(headers::text), 0) + 256 AS weight

@@ -1,5 +1,5 @@
--- As lanes_read, for many rows and keys ($5, $6): NOT IN makes a hash of each list once. For few it passes
--- 100,000 rows in 41 ms instead of 26.
+-- Like lanes_read, for many rows and keys ($5, $6): NOT IN builds a hash of each list once. With
+-- few of them, it skips 100,000 rows in 41 ms instead of 26.
 SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
     headers::text AS headers, content_hash, created_at, expires_at, retry_count, max_retries,
     redrive_count, crash_count, CASE WHEN last_error IS NOT NULL THEN updated_at END AS last_failed_at,

@@ -1,4 +1,4 @@
--- The dead-letter table could not take the event. The row stays where upkeep finds it.
+-- The dead-letter table could not take the event. The row stays until maintenance moves it.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),

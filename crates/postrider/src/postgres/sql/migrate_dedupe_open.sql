@@ -1,4 +1,4 @@
--- dedupe = "open": a request id is forgotten when its event leaves the outbox, whoever removes it.
+-- dedupe = "open": a request id is deleted when its event leaves the outbox for any reason.
 CREATE OR REPLACE FUNCTION "{outbox}_forget"() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN

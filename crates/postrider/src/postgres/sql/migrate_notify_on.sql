@@ -1,4 +1,5 @@
--- notify = true: a wake-up hint per INSERT statement. NOTIFY takes a database-wide lock at commit.
+-- notify = true: one notification per INSERT statement wakes relays. NOTIFY takes a database-wide
+-- lock at commit.
 CREATE OR REPLACE FUNCTION "{outbox}_notify"() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_notify('{outbox}', '');

@@ -1,4 +1,4 @@
--- The tables of one outbox. Every statement can run again, so that a dropped table is repaired.
+-- The tables of one outbox. Every statement can be run again, which restores a dropped table.
 
 -- Live events only. Required in an INSERT: aggregate_type, aggregate_id, event_type, payload.
 -- No index holds a column that a claim changes, and half of each page is left free: a claim then
@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS "{outbox}" (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- Rows that wait for their time: failed, deferred, given back, recovered or appended for later.
+-- Rows that wait to be due: failed, deferred, released, recovered or appended for later.
 CREATE INDEX IF NOT EXISTS "{outbox}_waiting"
     ON "{outbox}" (next_retry_at, id) WHERE next_retry_at IS NOT NULL;
 
@@ -58,7 +58,7 @@ CREATE TABLE IF NOT EXISTS "{outbox}_keys" (
 );
 CREATE INDEX IF NOT EXISTS "{outbox}_keys_age" ON "{outbox}_keys" (created_at);
 
--- Delivered events, by day, so that retention is a DROP.
+-- Delivered events, partitioned by day, so that retention is a DROP.
 CREATE TABLE IF NOT EXISTS "{outbox}_archive" (
     id             bigint       NOT NULL,
     event_id       uuid         NOT NULL,
@@ -108,7 +108,8 @@ CREATE INDEX IF NOT EXISTS "{outbox}_dlq_open" ON "{outbox}_dlq" (id) WHERE NOT 
 CREATE INDEX IF NOT EXISTS "{outbox}_dlq_type" ON "{outbox}_dlq" (event_type, id);
 CREATE INDEX IF NOT EXISTS "{outbox}_dlq_failed_at" ON "{outbox}_dlq" (failed_at);
 
--- Failed attempts, the last 20 of an event, by identity: they stay readable after the event moved.
+-- The last 20 failed attempts of an event, by event id: they stay readable after the event has
+-- moved.
 CREATE TABLE IF NOT EXISTS "{outbox}_attempts" (
     event_id  uuid         NOT NULL,
     attempt   integer      NOT NULL,
@@ -120,8 +121,9 @@ CREATE TABLE IF NOT EXISTS "{outbox}_attempts" (
 CREATE INDEX IF NOT EXISTS "{outbox}_attempts_event" ON "{outbox}_attempts" (event_id, attempt);
 CREATE INDEX IF NOT EXISTS "{outbox}_attempts_age" ON "{outbox}_attempts" (failed_at);
 
--- The books. Entries are only ever appended (a counter row would make writers queue up: 8,300
--- transactions/s became 2,200); upkeep folds them into one row per minute, type and kind.
+-- The ledger. Entries are only ever appended, because writers would wait for each other at a
+-- counter row (8,300 transactions/s became 2,200). Maintenance folds the entries into one row per
+-- minute, type and kind.
 CREATE TABLE IF NOT EXISTS "{outbox}_book_entries" (
     minute     timestamptz  NOT NULL,
     event_type varchar(200) NOT NULL,
@@ -138,7 +140,7 @@ CREATE TABLE IF NOT EXISTS "{outbox}_books" (
     PRIMARY KEY (minute, event_type, kind)
 ) WITH (fillfactor = 50);
 
--- A repeated request id skips the row. SECURITY DEFINER: the application needs no right but INSERT.
+-- A repeated request id skips the row. SECURITY DEFINER: the application needs no grant but INSERT.
 -- A retry of a dead letter keeps its request id, and is not a repeat.
 CREATE OR REPLACE FUNCTION "{outbox}_remember"() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$

@@ -1,5 +1,5 @@
--- What the destination answered, for events whose answer is kept. Only where the column is missing: an
--- ALTER waits for every open transaction on the table, and all others wait behind it.
+-- The destination's answer, for events whose answer is kept. Only if the column is missing: an
+-- ALTER waits for every open transaction on the table, and all other sessions wait behind it.
 DO $$
 BEGIN
     IF NOT EXISTS (SELECT 1 FROM pg_attribute

@@ -1,4 +1,4 @@
--- Dead letters that were resolved and cleaned up, so that a backup file does not bring them back.
+-- Dead letters that were resolved and cleaned up. Importing a backup file does not restore them.
 CREATE TABLE IF NOT EXISTS "{outbox}_closed" (
     original_id bigint      NOT NULL,
     event_id    uuid        NOT NULL,

@@ -1,7 +1,7 @@
--- One row must not stop the others. The relay's columns belong to the relay: what an INSERT puts
--- there is set back. Only the condition is evaluated for each row; the function is hardly ever called.
--- Whoever may UPDATE the table may also insert the two counts: retries of dead letters, fan-out and
--- adopted tables bring them along.
+-- One bad row must not stop the others. The relay's columns belong to the relay: values that an
+-- INSERT sets there are reset. Only the condition is evaluated for each row; the function is hardly
+-- ever called. A role with UPDATE on the table may also insert the two counts: retries of dead
+-- letters, fan-out and adopted tables set them.
 CREATE OR REPLACE FUNCTION "{outbox}_guard"() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NEW.id NOT BETWEEN 1 AND 4611686018427387904 THEN
@@ -25,7 +25,7 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- Before the other triggers: they fire in the order of their names.
+-- Runs before the other triggers: they fire in the order of their names.
 CREATE OR REPLACE TRIGGER "{outbox}_guard" BEFORE INSERT ON "{outbox}" FOR EACH ROW
     WHEN (NEW.id NOT BETWEEN 1 AND 4611686018427387904
         OR octet_length(NEW.payload) > 16777215 OR pg_column_size(NEW.headers) > 16777215
@@ -35,16 +35,17 @@ CREATE OR REPLACE TRIGGER "{outbox}_guard" BEFORE INSERT ON "{outbox}" FOR EACH 
         OR NEW.dead_reason IS NOT NULL OR NEW.response IS NOT NULL)
     EXECUTE FUNCTION "{outbox}_guard"();
 
--- Values that the relay and operators could not work with are refused, in updates too: 'infinity'
--- cannot be read back, and a FAILED row without a time would never be due. Only where the checks are
--- missing: an ALTER waits for every open transaction on the table, and all others wait behind it.
+-- Refuses values that the relay and operators could not handle, also in updates: 'infinity' cannot
+-- be read back, and a FAILED row without a time would never be due. Only if the checks are missing:
+-- an ALTER waits for every open transaction on the table, and all other sessions wait behind it.
 DO $$
 BEGIN
     IF EXISTS (SELECT 1 FROM pg_constraint
                WHERE conrelid = '"{outbox}"'::regclass AND conname = '{outbox}_ck_state') THEN
         RETURN;
     END IF;
-    -- NOT VALID: old rows are corrected below, under the same lock, instead of ending the migration.
+    -- NOT VALID: old rows are corrected below, under the same lock, instead of failing the
+    -- migration.
     ALTER TABLE "{outbox}"
         ADD CONSTRAINT "{outbox}_ck_times" CHECK (
             created_at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
@@ -70,7 +71,7 @@ BEGIN
             '9999-12-31 23:59:59.999999+00'),
         updated_at = least(greatest(updated_at, '0001-01-01 00:00:00+00'),
             '9999-12-31 23:59:59.999999+00'),
-        -- After the last year means never.
+        -- A time after the last year means never.
         expires_at = CASE WHEN expires_at <= '9999-12-31 23:59:59.999999+00'
             THEN greatest(expires_at, '0001-01-01 00:00:00+00') END,
         next_retry_at = CASE WHEN next_retry_at IS NOT NULL

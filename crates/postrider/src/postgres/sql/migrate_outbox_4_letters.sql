@@ -1,5 +1,5 @@
--- A dead letter keeps the time at which its event expires, as every other field of it. Only where the
--- column is missing: an ALTER waits for every open transaction on the table.
+-- A dead letter keeps the expiry time of its event, like every other field. Only if the column is
+-- missing: an ALTER waits for every open transaction on the table.
 DO $$
 BEGIN
     IF NOT EXISTS (SELECT 1 FROM pg_attribute

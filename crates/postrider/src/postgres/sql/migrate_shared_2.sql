@@ -1,12 +1,12 @@
--- For operators. Every statement can run again.
+-- Tables for operators. Every statement can be run again.
 
--- Bulk jobs: an operator's action on everything that fits a filter.
+-- Bulk jobs: an operator's action on all entries that match a filter.
 CREATE TABLE IF NOT EXISTS postrider_jobs (
     id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     outbox          varchar(40)  NOT NULL,
-    -- Of somebody who may ask again without having heard the answer.
+    -- Lets a caller that did not receive the answer send the request again.
     request_key     varchar(200) UNIQUE,
-    -- What to do and the filter, as JSON.
+    -- The kind of the job and its filter, as JSON.
     work            text         NOT NULL,
     operator        varchar(100) NOT NULL,
     note            text         NOT NULL,
@@ -14,25 +14,25 @@ CREATE TABLE IF NOT EXISTS postrider_jobs (
     state           varchar(10)  NOT NULL DEFAULT 'waiting'
                     CHECK (state IN ('waiting', 'running', 'canary', 'done', 'stopped', 'failed')),
     reason          text,
-    -- Entries up to the cursor are dealt with; those above max_id came later than the job.
+    -- Entries up to the cursor have been processed; those above max_id are newer than the job.
     cursor_id       bigint       NOT NULL DEFAULT 0,
     max_id          bigint       NOT NULL,
     done_count      bigint       NOT NULL DEFAULT 0,
     skipped_count   bigint       NOT NULL DEFAULT 0,
-    -- The first few that go alone: how many, for how long, and which rows they are.
+    -- The canary: number of events, time limit, and row ids.
     canary_count    bigint,
     canary_within_s bigint,
     canary_ids      text         NOT NULL DEFAULT '[]',
     canary_until    timestamptz,
     canary_passed   boolean      NOT NULL DEFAULT false,
-    -- Who works on it, and when it last showed that it lives.
+    -- The process that works on it, and its last heartbeat.
     runner          varchar(100),
     beat_at         timestamptz,
     created_at      timestamptz  NOT NULL DEFAULT now(),
     updated_at      timestamptz  NOT NULL DEFAULT now()
 ) WITH (fillfactor = 50);
 
--- What operators paused. Relays read it at each heartbeat.
+-- Pauses set by operators. Relays read them at each heartbeat.
 CREATE TABLE IF NOT EXISTS postrider_pauses (
     kind      varchar(10)  NOT NULL CHECK (kind IN ('outbox', 'sink')),
     name      varchar(100) NOT NULL,

@@ -1,7 +1,7 @@
--- For consumers. Every statement can run again.
+-- Tables for consumers. Every statement can be run again.
 
--- Which consumer received which event. Written in the consumer's own transaction, together with what
--- the event changed there. Identities are compared byte by byte, whatever the database's collation.
+-- The events that each consumer received, inserted in the same transaction as the consumer's own
+-- changes. Event ids are compared byte by byte, whatever the database's collation.
 CREATE TABLE IF NOT EXISTS postrider_inbox (
     consumer    varchar(100) COLLATE "C" NOT NULL,
     event_id    varchar(100) COLLATE "C" NOT NULL,
@@ -11,8 +11,9 @@ CREATE TABLE IF NOT EXISTS postrider_inbox (
 );
 CREATE INDEX IF NOT EXISTS postrider_inbox_age ON postrider_inbox (received_at);
 
--- The consumers' books: an entry for each statement that received something, summed up by upkeep.
--- What was applied and what is dead is counted in the inbox; here are only the rows that left it.
+-- The consumers' ledger: one entry for each statement that received messages, summed up by
+-- maintenance. Applied and dead messages are counted in the inbox; here are only those removed from
+-- it.
 CREATE TABLE IF NOT EXISTS postrider_inbox_books (
     id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     consumer       varchar(100) COLLATE "C" NOT NULL,
@@ -22,19 +23,19 @@ CREATE TABLE IF NOT EXISTS postrider_inbox_books (
     dead_count     bigint       NOT NULL DEFAULT 0
 );
 
--- Messages that a consumer could not handle.
+-- Messages that a consumer could not process.
 CREATE TABLE IF NOT EXISTS postrider_inbox_dlq (
     id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     consumer        varchar(100) COLLATE "C" NOT NULL,
     event_id        varchar(100) COLLATE "C" NOT NULL,
-    -- Where it came from, such as topic/partition@offset.
+    -- Origin of the message, such as topic/partition@offset.
     source          varchar(300)  NOT NULL,
     message_key     bytea,
     headers         text          NOT NULL,
     payload         bytea         NOT NULL,
     error_message   varchar(1000) NOT NULL,
     failed_at       timestamptz   NOT NULL DEFAULT now(),
-    -- Since when an operator wants it handled again.
+    -- When an operator asked for a retry.
     retry_asked_at  timestamptz,
     resolved_at     timestamptz,
     resolved_by     varchar(100),

@@ -1,5 +1,5 @@
--- At most $1 rows marked DEAD_LETTER, from id $2 to $3, into the dead letters. An import from the backup file may have been
--- faster: then the dead letter is known, and the row only leaves.
+-- Moves at most $1 rows marked DEAD_LETTER, with ids from $2 to $3, to the dead letters. If an
+-- import from the backup file was faster, the dead letter exists and the row is only deleted.
 WITH marked AS (
     SELECT id FROM "{outbox}" WHERE dead_reason IS NOT NULL AND status = 'DEAD_LETTER'
       AND id BETWEEN $2 AND $3

@@ -1,5 +1,5 @@
--- $1 consumer, $2 identities (sorted, each once), $3 how many messages they came in. The identities
--- that are new; a repeat waits for the end of whoever received it first.
+-- $1 consumer, $2 event ids (sorted, each once), $3 number of messages. Returns the event ids that
+-- are new; a repeat waits until the first receiver's transaction ends.
 WITH fresh AS (
     INSERT INTO postrider_inbox (consumer, event_id)
     SELECT $1, e.event_id FROM unnest($2::text[]) AS e (event_id)

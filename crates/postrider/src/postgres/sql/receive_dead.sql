@@ -1,5 +1,5 @@
--- $1 consumer, $2 identity, $3 source, $4 key, $5 headers, $6 payload, $7 error. Whether it is new: a
--- message that was received before, as whatever, makes no second letter.
+-- $1 consumer, $2 event id, $3 source, $4 key, $5 headers, $6 payload, $7 error. Returns whether it
+-- is new: a message that was received before, with any outcome, does not get a second dead letter.
 WITH fresh AS (
     INSERT INTO postrider_inbox (consumer, event_id, outcome) VALUES ($1, $2, 'dead')
     ON CONFLICT DO NOTHING

@@ -1,5 +1,5 @@
 -- One step of a walk over the table: $1 from (excluded), $2 to (included), $3 dead relays, $4 live
--- relays, $5 stall time in ms. SKIP LOCKED: a row that its owner settles right now is not stalled.
+-- relays, $5 stall time in ms. SKIP LOCKED: a row that its owner is settling is not stalled.
 WITH stalled AS (
     SELECT id FROM "{outbox}"
     WHERE id > $1 AND id <= $2 AND status = 'PROCESSING'

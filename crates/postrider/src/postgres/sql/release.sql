@@ -1,6 +1,5 @@
--- $1 relay, $2 epoch, $3 ids, $4 versions, $5 delays in ms, $6 errors (NULL: not tried),
--- $7 identities.
--- next_retry_at is set in any case: the scan for fresh rows has passed this id already.
+-- $1 relay, $2 epoch, $3 ids, $4 versions, $5 delays in ms, $6 errors (NULL: not tried), $7 event
+-- ids. next_retry_at is always set, because the scan for fresh rows has passed this id already.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),

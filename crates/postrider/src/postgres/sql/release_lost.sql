@@ -1,5 +1,5 @@
--- One step of a walk over the table: $1 relay, $2 epoch, $3 from (excluded), $4 to (included),
--- $5 in flight. Fenced like a settle: after a take-over the rows are the recovery's.
+-- One step of a walk over the table: $1 relay, $2 epoch, $3 from (excluded), $4 to (included), $5
+-- in flight. Fenced like a settle: after a take-over only recovery may change the rows.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),

@@ -1,7 +1,7 @@
--- $1 relay, $2 epoch, $3 ids, $4 versions, $5 reasons, $6 messages, $7 details, $8 attempted,
--- $9 fingerprints, $10 identities.
--- A row leaves the outbox only together with its dead letter. A time to expire that no program can
--- read (infinity) is none.
+-- $1 relay, $2 epoch, $3 ids, $4 versions, $5 reasons, $6 messages, $7 details, $8 attempted, $9
+-- fingerprints, $10 event ids.
+-- A row leaves the outbox only together with its dead letter. An expiry time that no program can
+-- read (infinity) becomes NULL.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),

@@ -1,4 +1,4 @@
--- As settle_delivered_delete, with the rows kept in the archive.
+-- Like settle_delivered_delete, but keeps the rows in the archive.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),

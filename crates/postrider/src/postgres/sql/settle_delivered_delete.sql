@@ -1,7 +1,8 @@
--- $1 relay, $2 epoch, $3 ids ascending, $4 versions, $5 identities. The share lock on the relay's row is
--- what fences: a bare check of the epoch would still write after a take-over that commits meanwhile. The
--- version tells whether the row is as it was claimed or read; nobody's in mode `lanes`, ours in `rows`.
--- The identity tells whether it is the same event: ids may come again, and most versions are 0.
+-- $1 relay, $2 epoch, $3 ids ascending, $4 versions, $5 event ids. The share lock on the relay's
+-- row does the fencing: with a mere check of the epoch, a settle would still write after a
+-- take-over that commits in between. The version shows whether the row is unchanged since it was
+-- claimed or read; in mode `rows` this relay holds it, in `lanes` no relay does. The event id shows
+-- whether it is the same event: ids may be reused, and most versions are 0.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),

@@ -1,9 +1,11 @@
--- Rows by the places where they lay when they were read: looking up each by its id took twice as long. What
--- lies in a place may be another row by now, so its identity must be the one that is meant for its id. (Looking
--- for the id in a sorted array took 1 µs a row more.) The books come from the relay, which has read these
--- rows; its caller takes all of it back unless exactly the rows that were asked for are gone.
--- $1 relay, $2 epoch, $3 places, $4 first id, $5 last id, $6 identities from the first id to the last,
--- $7 version of all of them; for the books $8 minutes, $9 event types, $10 counts, $11 sums of ids.
+-- Deletes rows by their physical positions when they were read: looking up each by its id took
+-- twice as long. A position may hold another row by now, so the row's event id must be the one
+-- expected for its id. (Searching for the id in a sorted array took 1 µs more per row.) The relay
+-- passes the ledger's lines, because it has read these rows; its caller rolls back unless exactly
+-- the requested rows are gone.
+-- $1 relay, $2 epoch, $3 positions, $4 first id, $5 last id, $6 event ids from the first id to the
+-- last, $7 version of all of them; for the ledger $8 minutes, $9 event types, $10 counts, $11 sums
+-- of ids.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),
@@ -15,7 +17,7 @@ booked AS (
 )
 DELETE FROM "{outbox}"
 WHERE ctid = ANY ($3) AND version = $7 AND (locked_by = $1 OR locked_by IS NULL)
-  -- A subscript must fit an integer, and the order of conditions is the planner's.
+  -- A subscript must fit an integer, and the planner chooses the order of conditions.
   AND CASE WHEN id BETWEEN $4 AND $5
       THEN event_id = ($6::uuid[])[(id - $4)::integer + 1] END
   AND EXISTS (SELECT 1 FROM relay)

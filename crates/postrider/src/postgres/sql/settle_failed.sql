@@ -1,6 +1,5 @@
--- $1 relay, $2 epoch, $3 ids, $4 versions, $5 delays in ms, $6 errors, $7 durations in ms,
--- $8 identities. The next attempt is due on the database's clock. Of each event the last 20 attempts
--- are kept.
+-- $1 relay, $2 epoch, $3 ids, $4 versions, $5 delays in ms, $6 errors, $7 durations in ms, $8 event
+-- ids. The next attempt is due on the database's clock. Keeps the last 20 attempts of each event.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),

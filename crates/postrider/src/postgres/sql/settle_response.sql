@@ -1,5 +1,5 @@
--- Before the rows leave, in the same transaction: what the destination answered goes with them.
--- $1 relay, $2 epoch, $3 ids, $4 versions, $5 answers, $6 identities.
+-- Runs before the rows are removed, in the same transaction, so that the destination's answer is
+-- archived with the row. $1 relay, $2 epoch, $3 ids, $4 versions, $5 answers, $6 event ids.
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 )

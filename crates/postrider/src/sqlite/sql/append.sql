@@ -1,5 +1,5 @@
--- One event. No row comes back when the trigger skipped a repeated request id. A wait that is NULL
--- makes strftime answer NULL.
+-- Appends one event. Returns no row if the trigger skipped a repeated request id. strftime returns
+-- NULL for a delay that is NULL.
 INSERT INTO "{outbox}" (
     event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
     content_hash, max_retries, next_retry_at, expires_at

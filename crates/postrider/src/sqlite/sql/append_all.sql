@@ -1,6 +1,6 @@
--- Many events in one statement, in the order given (see insert_order): ids ascend with it. One JSON
--- array of arrays instead of 11 variables a row: the statement's text stays the same and is
--- prepared once.
+-- Appends many events in one statement, in the given order (see insert_order): ids ascend with it.
+-- One JSON array of arrays instead of 11 variables per row: the statement's text stays the same and
+-- is prepared once.
 INSERT INTO "{outbox}" (
     event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
     content_hash, max_retries, next_retry_at, expires_at

@@ -1,9 +1,10 @@
--- $1 outbox, $2 keys, $3 rows that the search and the count may look at. The event in front of a key is the oldest
--- of those that were tried and wait; what waits behind it is counted in one pass over the table.
+-- $1 outbox, $2 maximum keys, $3 maximum rows of the search and of the count. The head of a key is
+-- its oldest event that was tried and waits; the events behind it are counted in one pass over the
+-- table.
 WITH waiting AS MATERIALIZED (
     SELECT id, aggregate_type, aggregate_id, last_error, retry_count, next_retry_at
     FROM (
-        -- Millions may wait for their time without having been tried.
+        -- Millions of rows may wait without having been tried.
         SELECT id, aggregate_type, aggregate_id, last_error, retry_count, next_retry_at, status
         FROM "{outbox}" INDEXED BY "{outbox}_waiting"
         WHERE next_retry_at IS NOT NULL AND dead_reason IS NULL

@@ -1,9 +1,9 @@
--- Fresh rows by primary key above the remembered low id ($3), waiting rows by their index; ids and
--- bytes of both (weighed as Event::weight_bytes), so that payloads are read after the write lock
--- is given back.
--- $1 relay, $2 epoch, $4 rows, $5 rows for waiting ones, $6 ids that the scan may pass, $7 shares,
--- $8 the share.
--- No row: the relay was fenced. INDEXED BY: better an error than a scan of a million rows.
+-- Reads fresh rows by primary key above the remembered low id ($3), and waiting rows by their
+-- index. Returns ids and bytes of both (measured like Event::weight_bytes), so that payloads are
+-- read after the write lock is released.
+-- $1 relay, $2 epoch, $4 maximum rows, $5 maximum waiting rows, $6 maximum ids that the scan may
+-- pass, $7 shares, $8 the share.
+-- No row: the relay was fenced. INDEXED BY: an error is better than a scan of a million rows.
 WITH waiting AS MATERIALIZED (
     SELECT id, octet_length(payload) + coalesce(octet_length(headers), 0) + 256 AS bytes
     FROM "{outbox}" INDEXED BY "{outbox}_waiting"

@@ -1,5 +1,5 @@
--- The rows of a claim, after its commit: $1 relay, $2 ids ascending. One that recovery took away
--- meanwhile is not answered.
+-- The rows of a claim, after its commit: $1 relay, $2 ids ascending. Does not return rows that
+-- recovery has taken away since.
 SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type,
     o.payload, o.headers, o.content_hash, o.created_at, o.expires_at, o.retry_count,
     o.max_retries, o.redrive_count, o.crash_count,

@@ -1,5 +1,5 @@
--- One at a time, fewest crashes first: an innocent one that was held next to the killer gets its
--- turn, is delivered, and is out of the way.
+-- One at a time, fewest crashes first, so that an innocent event that was in flight next to the one
+-- that crashes the relay is delivered first.
 UPDATE "{outbox}"
 SET status = 'PROCESSING', locked_by = $1, locked_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
     version = (version + 1) & 9007199254740991

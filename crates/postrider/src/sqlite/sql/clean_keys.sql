@@ -1,4 +1,4 @@
--- Request ids past their window, unless the event is still in the outbox: $1 window.
+-- Request ids past their window whose event has left the outbox: $1 window.
 DELETE FROM "{outbox}_keys" WHERE request_id IN (
     SELECT k.request_id FROM "{outbox}_keys" AS k
     WHERE k.created_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', $1)

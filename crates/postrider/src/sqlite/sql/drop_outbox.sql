@@ -1,4 +1,4 @@
--- Everything of one outbox; its indexes and triggers go with their tables.
+-- Drops all tables of one outbox; its indexes and triggers are dropped with their tables.
 DROP TABLE IF EXISTS "{outbox}";
 DROP TABLE IF EXISTS "{outbox}_keys";
 DROP TABLE IF EXISTS "{outbox}_archive";

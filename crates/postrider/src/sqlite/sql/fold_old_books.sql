@@ -1,4 +1,4 @@
--- Minutes up to $1 into one sum per type and kind; the write lock is held.
+-- Sums up minutes up to $1 by type and kind; the write lock is held.
 INSERT INTO "{outbox}_books" (minute, event_type, kind, count, id_sum)
 SELECT '1970-01-01T00:00:00.000Z', event_type, kind, sum(count), sum(id_sum) FROM "{outbox}_books"
 WHERE minute > '1970-01-01T00:00:00.000Z' AND minute <= $1 GROUP BY 2, 3

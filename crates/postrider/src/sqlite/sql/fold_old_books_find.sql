@@ -1,4 +1,4 @@
--- The last minute of the next $2 lines that are older than $1, and how many they are.
+-- The last minute of the next $2 lines that are older than $1, and the number of these lines.
 SELECT max(minute), count(*) FROM (
     SELECT minute FROM "{outbox}_books"
     WHERE minute > '1970-01-01T00:00:00.000Z'

@@ -1,4 +1,4 @@
--- Which rows of some keys to read: $1 from, $2 to (both included), $3 rows, $4 keys.
+-- The rows of some keys to read: $1 from, $2 to (inclusive), $3 maximum rows, $4 keys.
 SELECT json_group_array(json_array(id, bytes)) AS found FROM (
     SELECT id, octet_length(payload) + coalesce(octet_length(headers), 0) + 256 AS bytes
     FROM "{outbox}" NOT INDEXED

@@ -1,5 +1,5 @@
--- Rows by id, due or not: $1 ids ascending. No lane: the store has none. The
--- time is a query of its own, which is asked once and not for each row.
+-- Rows by id, due or not: $1 ids ascending. No lane, because this store has none. The time is a
+-- subquery of its own, which is evaluated once instead of once per row.
 SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type,
     o.payload, o.headers, o.content_hash, o.created_at, o.expires_at, o.retry_count,
     o.max_retries, o.redrive_count, o.crash_count,

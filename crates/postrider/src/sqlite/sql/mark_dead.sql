@@ -1,5 +1,5 @@
--- The dead-letter table could not take the event. The row stays where upkeep finds it.
--- $1 relay, $2 a JSON array of deaths.
+-- The dead-letter table could not take the event. The row stays until maintenance moves it. $1
+-- relay, $2 a JSON array of deaths.
 UPDATE "{outbox}" AS o
 SET status = 'DEAD_LETTER', dead_reason = d.value ->> 'reason',
     last_error = substr(d.value ->> 'message', 1, 500),

@@ -1,6 +1,6 @@
--- For write-behind buffers. Every statement can run again.
+-- Tables of write-behind buffers. Every statement can be run again.
 
--- Batches that were decided: the proof that each is saved once.
+-- Decided batches: they ensure that each batch is saved once.
 CREATE TABLE IF NOT EXISTS postrider_buffer_batches (
     id          BLOB    NOT NULL PRIMARY KEY,
     buffer      TEXT    NOT NULL,
@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS postrider_buffer_batches (
 CREATE INDEX IF NOT EXISTS postrider_buffer_batches_age
     ON postrider_buffer_batches (buffer, recorded_at);
 
--- Entries by what became of their batch, for good.
+-- Entries by the outcome of their batch, kept forever.
 CREATE TABLE IF NOT EXISTS postrider_buffer_books (
     buffer  TEXT    NOT NULL,
     kind    TEXT    NOT NULL,

@@ -1,4 +1,4 @@
--- dedupe = "open": a request id is forgotten when its event leaves the outbox, whoever removes it.
+-- dedupe = "open": a request id is deleted when its event leaves the outbox for any reason.
 DROP TRIGGER IF EXISTS "{outbox}_forget";
 CREATE TRIGGER "{outbox}_forget" AFTER DELETE ON "{outbox}" WHEN OLD.request_id IS NOT NULL
 BEGIN

@@ -1,2 +1,2 @@
--- dedupe = a time: upkeep forgets request ids by age.
+-- dedupe = a duration: maintenance deletes request ids by age.
 DROP TRIGGER IF EXISTS "{outbox}_forget";

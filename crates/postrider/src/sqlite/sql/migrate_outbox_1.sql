@@ -1,12 +1,12 @@
--- The tables of one outbox. Every statement can run again, so that a dropped table is repaired.
+-- The tables of one outbox. Every statement can be run again, which restores a dropped table.
 -- Defaults, checks and triggers run in the application's own SQLite, which may be older than the
--- relay's: they use nothing that came after 3.24.
+-- relay's: they use no feature newer than 3.24.
 
 -- Live events only. Required in an INSERT: aggregate_type, aggregate_id, event_type, payload.
--- AUTOINCREMENT: an id is never given twice, even after the newest row was delivered and deleted.
--- The checks refuse what other stores refuse by type. A time in another form would not sort; a
--- payload that is no text could not be read back and would stop every claim that meets it.
--- headers and payload come last: a scan that skips a row then reads none of its overflow pages.
+-- AUTOINCREMENT: an id is never assigned twice, even after the newest row was delivered and
+-- deleted. The checks refuse what other stores refuse by type. A time in another format would not
+-- sort; a payload that is not text could not be read back and would stop every claim that reads it.
+-- headers and payload come last, so that a scan that skips a row reads none of its overflow pages.
 CREATE TABLE IF NOT EXISTS "{outbox}" (
     id             INTEGER PRIMARY KEY AUTOINCREMENT,
     event_id       TEXT    NOT NULL DEFAULT (
@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS "{outbox}" (
     payload        TEXT    NOT NULL CHECK (typeof(payload) = 'text')
 );
 
--- Rows that wait for their time: failed, deferred, given back, recovered or appended for later.
+-- Rows that wait to be due: failed, deferred, released, recovered or appended for later.
 CREATE INDEX IF NOT EXISTS "{outbox}_waiting"
     ON "{outbox}" (next_retry_at, id) WHERE next_retry_at IS NOT NULL;
 
@@ -86,7 +86,7 @@ CREATE TABLE IF NOT EXISTS "{outbox}_archive" (
     delivered_at   TEXT    NOT NULL,
     headers        TEXT,
     payload        TEXT    NOT NULL,
-    -- Not the id alone: after a restore, ids come again.
+    -- Not the id alone: ids are reused after a restore.
     PRIMARY KEY (id, delivered_at)
 );
 CREATE INDEX IF NOT EXISTS "{outbox}_archive_age" ON "{outbox}_archive" (delivered_at);
@@ -122,7 +122,8 @@ CREATE INDEX IF NOT EXISTS "{outbox}_dlq_open" ON "{outbox}_dlq" (id) WHERE NOT 
 CREATE INDEX IF NOT EXISTS "{outbox}_dlq_type" ON "{outbox}_dlq" (event_type, id);
 CREATE INDEX IF NOT EXISTS "{outbox}_dlq_failed_at" ON "{outbox}_dlq" (failed_at);
 
--- Failed attempts, the last 20 of an event, by identity: they stay readable after the event moved.
+-- The last 20 failed attempts of an event, by event id: they stay readable after the event has
+-- moved.
 CREATE TABLE IF NOT EXISTS "{outbox}_attempts" (
     event_id  TEXT    NOT NULL,
     attempt   INTEGER NOT NULL,
@@ -134,7 +135,8 @@ CREATE TABLE IF NOT EXISTS "{outbox}_attempts" (
 CREATE INDEX IF NOT EXISTS "{outbox}_attempts_event" ON "{outbox}_attempts" (event_id, attempt);
 CREATE INDEX IF NOT EXISTS "{outbox}_attempts_age" ON "{outbox}_attempts" (failed_at);
 
--- The books. Writers are serial, so a counter row makes nobody wait who would not wait anyway.
+-- The ledger. SQLite has one writer at a time anyway, so a counter row does not make writers wait
+-- longer.
 CREATE TABLE IF NOT EXISTS "{outbox}_books" (
     minute     TEXT    NOT NULL,
     event_type TEXT    NOT NULL,
@@ -144,7 +146,7 @@ CREATE TABLE IF NOT EXISTS "{outbox}_books" (
     PRIMARY KEY (minute, event_type, kind)
 ) WITHOUT ROWID;
 
--- A repeated request id skips the row, and the statement goes on with the next one. A retry of a
+-- A repeated request id skips the row, and the statement continues with the next one. A retry of a
 -- dead letter keeps its request id, and is not a repeat.
 DROP TRIGGER IF EXISTS "{outbox}_repeat";
 CREATE TRIGGER "{outbox}_repeat" BEFORE INSERT ON "{outbox}"
@@ -153,7 +155,7 @@ BEGIN
     SELECT RAISE(IGNORE) FROM "{outbox}_keys" WHERE request_id = NEW.request_id;
 END;
 
--- After the insert: before it, the row has no id yet.
+-- After the insert, because before it the row has no id yet.
 DROP TRIGGER IF EXISTS "{outbox}_remember";
 CREATE TRIGGER "{outbox}_remember" AFTER INSERT ON "{outbox}" WHEN NEW.request_id IS NOT NULL
 BEGIN

@@ -1,8 +1,8 @@
--- Dead letters that upkeep has not seen yet. Nearly always empty.
+-- Dead letters without a fingerprint yet. Nearly always empty.
 CREATE INDEX IF NOT EXISTS "{outbox}_dlq_unseen" ON "{outbox}_dlq" (id) WHERE fingerprint = '';
--- A row id alone says nothing: letters of another database, imported here, may have the same ones.
+-- A row id alone is not unique: dead letters imported from another database may have the same ones.
 CREATE UNIQUE INDEX IF NOT EXISTS "{outbox}_dlq_identity" ON "{outbox}_dlq" (original_id, event_id);
 CREATE INDEX IF NOT EXISTS "{outbox}_dlq_event" ON "{outbox}_dlq" (event_id);
--- All that the groups of unresolved ones need.
+-- Covers all columns that the groups of unresolved dead letters need.
 CREATE INDEX IF NOT EXISTS "{outbox}_dlq_groups"
     ON "{outbox}_dlq" (id, fingerprint, event_type, failed_at) WHERE NOT resolved;

@@ -1,4 +1,5 @@
--- Rows from before the guard, once. See migrate_outbox_4_guard.sql for what is refused since.
+-- Corrects rows from before the guard, once. See migrate_outbox_4_guard.sql for the values refused
+-- since.
 UPDATE "{outbox}" SET
     next_retry_at = CASE WHEN next_retry_at IS NULL AND status IN ('FAILED', 'DEAD_LETTER')
         THEN strftime('%Y-%m-%dT%H:%M:%fZ', 'now') ELSE next_retry_at END,

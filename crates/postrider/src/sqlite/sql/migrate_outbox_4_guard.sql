@@ -1,8 +1,8 @@
--- One row must not stop the others. SQLite takes any value in any column, and a CHECK cannot be added
--- to a table; triggers whose conditions hardly ever hold do the same.
+-- One bad row must not stop the others. SQLite accepts any value in any column, and a CHECK cannot
+-- be added to an existing table; triggers whose conditions hardly ever hold do the same.
 
--- After the largest id there is none, and the ledger adds ids up. Before the insert: here an id that SQLite
--- assigns is not known yet, and one that somebody chose is.
+-- No id can follow the largest one, and the ledger adds up ids. Before the insert, an id assigned
+-- by SQLite is not known yet, but one set by the program is.
 DROP TRIGGER IF EXISTS "{outbox}_refuse_id";
 CREATE TRIGGER "{outbox}_refuse_id" BEFORE INSERT ON "{outbox}"
 WHEN NEW.id > 0 AND NEW.id > 1000000 + coalesce(
@@ -21,9 +21,9 @@ BEGIN
     SELECT RAISE(ABORT, 'outbox: id, retry_count, redrive_count or max_retries is out of range');
 END;
 
--- The CHECK of the table takes any year and day that SQLite can calculate with: year 0, and 30 February
--- for 1 March. With a modifier, strftime calculates the date anew in every version of SQLite.
--- length() of a text counts characters, of a BLOB bytes.
+-- The CHECK of the table accepts any year and day that SQLite can compute with: year 0, and 30
+-- February for 1 March. With a modifier, strftime normalizes the date in every version of SQLite.
+-- length() counts characters of a text, and bytes of a BLOB.
 DROP TRIGGER IF EXISTS "{outbox}_refuse_value";
 CREATE TRIGGER "{outbox}_refuse_value" AFTER INSERT ON "{outbox}"
 WHEN length(CAST(NEW.payload AS BLOB)) > 16777215 OR length(CAST(NEW.headers AS BLOB)) > 16777215
@@ -38,7 +38,7 @@ BEGIN
     SELECT RAISE(ABORT, 'outbox: a time is not in the calendar, or payload or headers have 16 MiB');
 END;
 
--- A row that was there before keeps its values, or nobody could settle it.
+-- A row from before this check keeps its values, or no relay could settle it.
 DROP TRIGGER IF EXISTS "{outbox}_refuse_new_value";
 CREATE TRIGGER "{outbox}_refuse_new_value"
 AFTER UPDATE OF payload, headers, created_at, next_retry_at, expires_at ON "{outbox}"
@@ -57,8 +57,8 @@ BEGIN
     SELECT RAISE(ABORT, 'outbox: a time is not in the calendar, or payload or headers have 16 MiB');
 END;
 
--- The relay's columns belong to the relay: what an INSERT puts there is set back. The two other counts
--- come with retries of dead letters and fan-out.
+-- The relay's columns belong to the relay: values that an INSERT sets there are reset. The two
+-- other counts are set by retries of dead letters and fan-out.
 DROP TRIGGER IF EXISTS "{outbox}_guard";
 CREATE TRIGGER "{outbox}_guard" AFTER INSERT ON "{outbox}"
 WHEN NEW.status <> 'PENDING' OR NEW.crash_count IS NOT 0 OR NEW.version IS NOT 0

@@ -1,5 +1,5 @@
--- Older archives have one row per id, but after a restore ids come again. SQLite cannot change a primary key, so
--- the rows move to a new table.
+-- Older archives have one row per id, but ids are reused after a restore. SQLite cannot change a
+-- primary key, so the rows move to a new table.
 ALTER TABLE "{outbox}_archive" RENAME TO "{outbox}_archive_old";
 DROP INDEX IF EXISTS "{outbox}_archive_age";
 CREATE TABLE "{outbox}_archive" (

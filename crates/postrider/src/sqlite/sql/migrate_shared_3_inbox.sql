@@ -1,7 +1,7 @@
--- For consumers. Every statement can run again.
+-- Tables for consumers. Every statement can be run again.
 
--- Which consumer received which event. Written in the consumer's own transaction, together with what
--- the event changed there.
+-- The events that each consumer received, inserted in the same transaction as the consumer's own
+-- changes.
 CREATE TABLE IF NOT EXISTS postrider_inbox (
     consumer    TEXT NOT NULL,
     event_id    TEXT NOT NULL,
@@ -11,8 +11,8 @@ CREATE TABLE IF NOT EXISTS postrider_inbox (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS postrider_inbox_age ON postrider_inbox (received_at);
 
--- The consumers' books, added to at once: writers are serial. What was applied and what is dead is
--- counted in the inbox; here are only the rows that left it.
+-- The consumers' ledger, updated at once, because SQLite has one writer at a time. Applied and dead
+-- messages are counted in the inbox; here are only those removed from it.
 CREATE TABLE IF NOT EXISTS postrider_inbox_books (
     consumer       TEXT    NOT NULL PRIMARY KEY,
     received_count INTEGER NOT NULL,
@@ -21,19 +21,19 @@ CREATE TABLE IF NOT EXISTS postrider_inbox_books (
     dead_count     INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 
--- Messages that a consumer could not handle.
+-- Messages that a consumer could not process.
 CREATE TABLE IF NOT EXISTS postrider_inbox_dlq (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     consumer        TEXT NOT NULL,
     event_id        TEXT NOT NULL,
-    -- Where it came from, such as topic/partition@offset.
+    -- Origin of the message, such as topic/partition@offset.
     source          TEXT NOT NULL,
     message_key     BLOB,
     headers         TEXT NOT NULL,
     payload         BLOB NOT NULL,
     error_message   TEXT NOT NULL,
     failed_at       TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
-    -- Since when an operator wants it handled again.
+    -- When an operator asked for a retry.
     retry_asked_at  TEXT,
     resolved_at     TEXT,
     resolved_by     TEXT,

@@ -1,5 +1,5 @@
--- $1 ids that move_marked_find.sql found. An import from the backup file may have been faster: then
--- the dead letter is known, and the row only leaves.
+-- $1 ids that move_marked_find.sql found. If an import from the backup file was faster, the dead
+-- letter exists and the row is only deleted.
 INSERT INTO "{outbox}_dlq" (
     original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
     headers, content_hash, reason, error_message, failed_at, retry_count,

@@ -1,5 +1,5 @@
--- $1 relay, $2 a JSON array of deferrals (error NULL: not tried).
--- next_retry_at is set in any case: the scan for fresh rows has passed this id already.
+-- $1 relay, $2 a JSON array of deferrals (error NULL: not tried). next_retry_at is always set,
+-- because the scan for fresh rows has passed this id already.
 UPDATE "{outbox}" AS o
 SET status = 'PENDING',
     next_retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', d.value ->> 'delay'),

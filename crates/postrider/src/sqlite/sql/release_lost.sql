@@ -1,5 +1,5 @@
--- One step of a walk over the table: $1 relay, $2 ids of the step, $3 in flight.
--- Fenced like a settle: after a take-over the rows are the recovery's.
+-- One step of a walk over the table: $1 relay, $2 ids of the step, $3 in flight. Fenced like a
+-- settle: after a take-over only recovery may change the rows.
 UPDATE "{outbox}"
 SET status = 'PENDING', next_retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
     locked_by = NULL, locked_at = NULL, version = (version + 1) & 9007199254740991

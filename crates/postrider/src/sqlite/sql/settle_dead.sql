@@ -1,5 +1,5 @@
 -- $1 ids that settle_find.sql found, $2 a JSON array of deaths. A row leaves the outbox only
--- together with its dead letter. A time to expire that is no time is none.
+-- together with its dead letter. An invalid expiry time becomes NULL.
 INSERT INTO "{outbox}_dlq" (
     original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
     headers, content_hash, reason, error_message, error_detail, failed_at, retry_count,

@@ -1,4 +1,4 @@
--- Of each event the last 20 attempts are kept. $1 a JSON array of failures.
+-- Keeps the last 20 attempts of each event. $1 a JSON array of failures.
 DELETE FROM "{outbox}_attempts" WHERE rowid IN (
     SELECT a.rowid
     FROM json_each($1) AS f
