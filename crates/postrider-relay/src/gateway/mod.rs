@@ -97,11 +97,10 @@ impl Gateway {
         for (name, value) in self.upstream.forwarded(headers) {
             call = call.header(name, value);
         }
-        match headers.get("idempotency-key").map(|value| value.to_str()) {
-            None => {}
-            Some(Ok(key)) if !key.is_empty() => call = call.idempotency_key(key),
-            Some(_) => {
-                let detail = "the header Idempotency-Key must be visible ASCII, and not empty";
+        match idempotency_key(headers) {
+            Ok(None) => {}
+            Ok(Some(key)) => call = call.idempotency_key(key),
+            Err(detail) => {
                 return Reply::Problem(Problem::new(StatusCode::BAD_REQUEST, detail));
             }
         }
@@ -270,4 +269,15 @@ impl Gateway {
         let retry_after = Some(upstream.settings.retry_after);
         Reply::Problem(Problem { saved: Some(saved), retry_after, ..problem })
     }
+}
+
+/// Returns the idempotency key that a caller sent.
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, &'static str> {
+    let mut keys = headers.get_all("idempotency-key").iter();
+    let Some(key) = keys.next() else { return Ok(None) };
+    if keys.next().is_some() {
+        return Err("the header Idempotency-Key must be sent once");
+    }
+    let key = key.to_str().ok().filter(|key| !key.is_empty());
+    key.map(Some).ok_or("the header Idempotency-Key must be visible ASCII, and not empty")
 }
