@@ -105,7 +105,6 @@ impl NatsSink {
         let fail = |message: String| SinkError { sink: settings.name.clone(), message };
         let router = Router::new("subject", settings.subject.as_deref(), &settings.routes);
         let router = router.map_err(&fail)?;
-        telemetry::start_nats(&settings.name);
         let (mut fixed_subjects, mut realms) = (Vec::new(), Vec::new());
         for (setting, template) in router.templates() {
             check_subject(&template.outline("x"))
@@ -135,6 +134,8 @@ impl NatsSink {
         }
         *place = None;
         let link = Arc::new(self.server.connect(deadline).await?);
+        // Not in `new`: a daemon builds its sinks before it records metrics.
+        telemetry::start_nats(&self.name);
         *place = Some(Arc::clone(&link));
         Ok(link)
     }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use metrics_exporter_prometheus::PrometheusBuilder;
 use postrider::store::{EventFilter, JobWork, NewJob, OnSuccess, StoreKind};
 use postrider::{Dedupe, Event, Outbox};
 use postrider_relay::sinks::{NatsSettings, NatsSink};
-use postrider_relay::{BranchSettings, FanOut, OutboxConfig, Outcome, Preset, Relay};
+use postrider_relay::{BranchSettings, FanOut, OutboxConfig, Outcome, Preset, Relay, telemetry};
 use postrider_testkit::relay::{RunningRelay, held_event, quick_config, quick_preset};
 use postrider_testkit::sinks::{Destination, NatsDestination, deliver};
 use postrider_testkit::{TempFolder, TestDb, eventually};
@@ -104,10 +105,14 @@ async fn another_try_of_the_same_row_is_dropped() {
     let Some(stream) = stream("another_try_of_the_same_row_is_dropped").await else { return };
     let first = held_event(1);
     let again = Event { retry_count: 3, crash_count: 2, version: 9, ..first.clone() };
-    for event in [first, again] {
-        // Another relay: its sink is new.
-        let sink = sink(&stream, "orders");
-        assert_eq!(deliver(&*sink, &[event], false).await, [Outcome::Delivered]);
+    let settings = NatsSettings { name: "repeats".to_owned(), ..stream.settings() };
+    // Another relay: its sink is new. Both are built before anything is recorded, as in a daemon.
+    let sinks = [(); 2].map(|()| NatsSink::new(settings.clone()).unwrap());
+    let metrics = PrometheusBuilder::new().install_recorder().unwrap();
+    for (repeats, (sink, event)) in sinks.iter().zip([first, again]).enumerate() {
+        assert_eq!(deliver(sink, &[event], false).await, [Outcome::Delivered]);
+        let counted = format!("{}{{sink=\"repeats\"}} {repeats}", telemetry::NATS_REPEATS);
+        assert!(metrics.render().contains(&counted), "{counted}: {}", metrics.render());
     }
     assert_eq!(copies(&stream).await, [1]);
     stream.remove().await;
