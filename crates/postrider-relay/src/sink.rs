@@ -34,6 +34,7 @@ pub struct Batch<'a> {
     /// (see [`Event::key`]). After the first event of a key that is not `Delivered`, the later ones
     /// must not be sent (`Untried`).
     pub keep_order: bool,
+    outbox: Option<&'a str>,
     ours: Option<&'a (dyn Fn() -> bool + Send + Sync)>,
     gate: Option<&'a dyn Gate>,
     answers: Option<&'a Answers>,
@@ -52,13 +53,26 @@ impl Answers {
 impl<'a> Batch<'a> {
     /// Creates a batch without order and without a lease to check.
     pub fn new(events: &'a [Event], deadline: Instant) -> Self {
-        Self { events, deadline, keep_order: false, ours: None, gate: None, answers: None }
+        let (keep_order, outbox, ours, gate, answers) = (false, None, None, None, None);
+        Self { events, deadline, keep_order, outbox, ours, gate, answers }
     }
 
     /// Sets whether the order of each key is kept.
     #[must_use]
     pub fn in_order(self, keep_order: bool) -> Self {
         Self { keep_order, ..self }
+    }
+
+    /// Names the outbox that the events are from.
+    #[must_use]
+    pub fn of_outbox(self, outbox: &'a str) -> Self {
+        Self { outbox: Some(outbox), ..self }
+    }
+
+    /// Returns the name of the outbox that the events are from, if the caller knows it. Row ids
+    /// and events are unique in an outbox, not beyond: a fan-out and a replay copy events.
+    pub fn outbox(&self) -> Option<&'a str> {
+        self.outbox
     }
 
     /// Makes `may_start` return false once the events no longer belong to this relay.

@@ -121,6 +121,8 @@ pub const BUFFER_CRITICAL: &str = "postrider_buffer_critical_failure_total";
 /// Time from moving a batch until it is finished (seconds).
 pub const BUFFER_FLUSH_SECONDS: &str = "postrider_buffer_flush_seconds";
 
+/// Messages that a NATS stream had already: repeats whose first answer was lost.
+pub const NATS_REPEATS: &str = "postrider_nats_repeats_total";
 /// Spans that the collector accepted.
 pub const SPANS: &str = "postrider_spans_total";
 /// Spans that were dropped: too many at once, or the collector was unreachable.
@@ -235,6 +237,12 @@ pub(crate) fn start_channel(channel: &str) {
     metrics::gauge!(ALERTS_WAITING, label::CHANNEL => channel.to_owned()).set(0.0);
 }
 
+/// The same as [`start`], for what is counted per NATS sink.
+#[cfg(feature = "nats")]
+pub(crate) fn start_nats(sink: &str) {
+    metrics::counter!(NATS_REPEATS, label::SINK => sink.to_owned()).absolute(0);
+}
+
 /// The same as [`start`], for what is counted per buffer.
 #[cfg(feature = "buffer")]
 pub(crate) fn start_buffer(buffer: &str) {
@@ -305,6 +313,7 @@ pub fn describe() {
     describe_counter!(ALERTS_FAILED, "Tries of a message that failed");
     describe_counter!(ALERTS_DROPPED, "Messages given up");
     describe_gauge!(ALERTS_WAITING, "Messages that wait for their channel");
+    describe_counter!(NATS_REPEATS, "Messages that their stream had already");
     describe_counter!(SPANS, "Spans that the collector took");
     describe_counter!(SPANS_DROPPED, "Spans that were dropped");
     describe_gauge!(BUFFER_FIELDS, "Fields that wait in the buffer");

@@ -117,9 +117,13 @@ pub struct Message {
 }
 
 impl Message {
-    /// Creates a message about an alert, dated now.
+    /// Creates a message about an alert, dated now. Its texts are single lines: values come from
+    /// events, and a line break in one could forge other fields. The event itself is unchanged.
     pub fn new(state: MessageState, alert: Alert, count: u64) -> Self {
         let Alert { severity, kind, title, fields, event } = alert;
+        let (kind, title) = (text::single_line(kind), text::single_line(title));
+        let fields = fields.into_iter().map(|(name, value)| (name, text::single_line(value)));
+        let fields = fields.collect();
         let (id, at) = (uuid::Uuid::new_v4().to_string(), Utc::now());
         Self { id, at, state, severity, kind, title, count, fields, event }
     }

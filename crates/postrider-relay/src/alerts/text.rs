@@ -21,6 +21,22 @@ pub(super) fn headline(message: &Message) -> String {
     }
 }
 
+/// Escapes control characters and the line separators of Unicode.
+pub(super) fn single_line(text: String) -> String {
+    let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    if !text.contains(breaks) {
+        return text;
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match breaks(c) {
+            true => escaped.extend(c.escape_default()),
+            false => escaped.push(c),
+        }
+    }
+    escaped
+}
+
 /// Formats fields as `name=value name=value`.
 pub(super) fn one_line(fields: &[(&'static str, String)]) -> String {
     fields.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")

@@ -17,6 +17,7 @@ mod call;
 mod changes;
 mod endpoints;
 mod flights;
+mod last_changes;
 mod reply;
 mod saver;
 mod settings;
@@ -96,11 +97,10 @@ impl Gateway {
         for (name, value) in self.upstream.forwarded(headers) {
             call = call.header(name, value);
         }
-        match headers.get("idempotency-key").map(|value| value.to_str()) {
-            None => {}
-            Some(Ok(key)) if !key.is_empty() => call = call.idempotency_key(key),
-            Some(_) => {
-                let detail = "the header Idempotency-Key must be visible ASCII, and not empty";
+        match idempotency_key(headers) {
+            Ok(None) => {}
+            Ok(Some(key)) => call = call.idempotency_key(key),
+            Err(detail) => {
                 return Reply::Problem(Problem::new(StatusCode::BAD_REQUEST, detail));
             }
         }
@@ -128,7 +128,7 @@ impl Gateway {
             return self.reply(record, None, Saved::No);
         }
         let (key, asked_at_ms) = (call.key(), now_ms());
-        let kept = self.upstream.cache.get(key).await;
+        let kept = self.upstream.cached(&call, key).await;
         let stale = match kept {
             Some(Kept { answer, is_fresh: true }) => {
                 self.upstream.count(telemetry::GATEWAY_HITS);
@@ -138,7 +138,7 @@ impl Gateway {
             None => None,
         };
         self.upstream.count(telemetry::GATEWAY_MISSES);
-        let record = self.ask(&call, key).await;
+        let record = self.ask_after_changes(&call, key, asked_at_ms).await;
         let saved = match (&record, &stale) {
             (Heard::Down { .. }, None) => self.save(&call, key, asked_at_ms).await,
             // A caller that gets a stale answer does not have to wait for the save.
@@ -149,6 +149,25 @@ impl Gateway {
             _ => Saved::No,
         };
         self.reply(record, stale, saved)
+    }
+
+    /// Asks the upstream; once more if the answer is of a call that was already under way when the
+    /// target was changed, and this caller came after that.
+    async fn ask_after_changes(&self, call: &Call, key: Key, came_at_ms: u64) -> Heard {
+        let record = self.ask(call, key).await;
+        let asked_at_ms = match &record {
+            Heard::Answer(answer, Source::Upstream) if call.is_safe() => answer.asked_at_ms,
+            _ => return record,
+        };
+        // A call that began later than its caller came is the caller's own, or as good.
+        if asked_at_ms >= came_at_ms {
+            return record;
+        }
+        let changed_at_ms = self.upstream.changed_at(call).await;
+        match asked_at_ms <= changed_at_ms && changed_at_ms <= came_at_ms {
+            true => self.ask(call, key).await,
+            false => record,
+        }
     }
 
     /// Asks the upstream. All callers of the same call share the answer.
@@ -250,4 +269,15 @@ impl Gateway {
         let retry_after = Some(upstream.settings.retry_after);
         Reply::Problem(Problem { saved: Some(saved), retry_after, ..problem })
     }
+}
+
+/// Returns the idempotency key that a caller sent.
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, &'static str> {
+    let mut keys = headers.get_all("idempotency-key").iter();
+    let Some(key) = keys.next() else { return Ok(None) };
+    if keys.next().is_some() {
+        return Err("the header Idempotency-Key must be sent once");
+    }
+    let key = key.to_str().ok().filter(|key| !key.is_empty());
+    key.map(Some).ok_or("the header Idempotency-Key must be visible ASCII, and not empty")
 }

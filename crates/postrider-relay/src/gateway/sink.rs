@@ -58,7 +58,7 @@ impl GatewaySink {
         };
         let key = call.key();
         // A fresh answer was requested after this call was saved: at that time there was none.
-        if let Some(answer) = upstream.fresh(key).await {
+        if let Some(answer) = upstream.fresh(&call, key).await {
             keep(&answer, batch, event);
             return self.needless();
         }
@@ -83,7 +83,7 @@ impl GatewaySink {
                 batch.deadline.min(tokio::time::Instant::now() + upstream.settings.timeout);
             async move {
                 let _turn = turn;
-                if let Some(answer) = upstream.fresh(key).await {
+                if let Some(answer) = upstream.fresh(&call, key).await {
                     return Heard::Answer(answer, Source::Cache);
                 }
                 upstream.count(telemetry::GATEWAY_REPLAYS);

@@ -12,11 +12,12 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::answer::{Answer, may_be_shared, named_by_connection, now_ms, passed_on};
-use super::cache::{Cache, Times};
+use super::cache::{Cache, Kept, Times};
 use super::call::{self, Call, Key};
 use super::changes::{Change, Changes, Precedence};
 use super::endpoints::Endpoints;
 use super::flights::Flights;
+use super::last_changes::LastChanges;
 use super::settings::GatewaySettings;
 use super::{GatewayError, Source};
 use crate::destination::health::{Entry, Health};
@@ -41,6 +42,7 @@ pub struct Upstream {
     pub(super) cache: Cache,
     times: Times,
     changes: Changes,
+    last_changes: LastChanges,
     health: Arc<Health>,
     pub(super) calls: Arc<Flights<Heard>>,
 }
@@ -63,6 +65,18 @@ impl Heard {
 
     pub(super) fn not_asked(error: &str) -> Self {
         Self::Down { error: error.into(), retry_after: None, credentials: false, asked: false }
+    }
+
+    /// Returns whether the answer to a change ends what the cache has of its target: one that is
+    /// not an error (RFC 9111, 4.4), or too large to be read.
+    fn may_have_changed(&self) -> bool {
+        match self {
+            Self::Answer(answer, Source::Upstream) => {
+                answer.status.is_success() || answer.status.is_redirection()
+            }
+            Self::TooLarge => true,
+            Self::Answer(..) | Self::Down { .. } => false,
+        }
     }
 
     /// Returns what the result says about the upstream.
@@ -120,6 +134,7 @@ impl Upstream {
             cache: Cache::new(&settings)?,
             times: Times::new(&settings),
             changes: Changes::default(),
+            last_changes: LastChanges::default(),
             health: Arc::new(Health::of_calls(endpoints.only(), preset, call::number_of)),
             calls: Arc::default(),
             settings,
@@ -187,7 +202,7 @@ impl Upstream {
     pub(super) async fn call_live(self: Arc<Self>, call: Call, key: Option<Key>) -> Heard {
         // Another call may have stored the answer since the caller looked.
         if let Some(key) = key
-            && let Some(answer) = self.fresh(key).await
+            && let Some(answer) = self.fresh(&call, key).await
         {
             return Heard::Answer(answer, Source::Cache);
         }
@@ -212,10 +227,27 @@ impl Upstream {
         record
     }
 
+    /// Returns the answer in the cache, unless its target was changed since it was requested.
+    /// The answer to a change itself stays: it belongs to its idempotency key.
+    pub(super) async fn cached(&self, call: &Call, key: Key) -> Option<Kept> {
+        if !call.is_safe() {
+            return self.cache.get(key).await;
+        }
+        let (kept, changed_at_ms) = tokio::join!(self.cache.get(key), self.changed_at(call));
+        kept.filter(|kept| kept.answer.asked_at_ms > changed_at_ms)
+    }
+
     /// Returns the answer in the cache, if it is fresh.
-    pub(super) async fn fresh(&self, key: Key) -> Option<Arc<Answer>> {
-        let kept = self.cache.get(key).await?;
+    pub(super) async fn fresh(&self, call: &Call, key: Key) -> Option<Arc<Answer>> {
+        let kept = self.cached(call, key).await?;
         kept.is_fresh.then_some(kept.answer)
+    }
+
+    /// Returns when the target of a call was last changed, by this process or one that shares its
+    /// cache; 0 if it was not.
+    pub(super) async fn changed_at(&self, call: &Call) -> u64 {
+        let target = call.target_key();
+        self.last_changes.of(target).max(self.cache.changed_at(target).await)
     }
 
     /// Stores an answer that may be shared in the cache. Any other definite answer removes the
@@ -238,8 +270,15 @@ impl Upstream {
         tokio::time::timeout_at(deadline, turn).await.ok().map(Some)
     }
 
-    /// Records a change that the upstream made, so that no older one overwrites it.
+    /// Records a change that the upstream made, so that no older one overwrites it, and no answer
+    /// that was requested before it is given from the cache.
     pub(super) async fn note_change(&self, call: &Call, asked_at_ms: u64, record: &Heard) {
+        if !call.is_safe() && record.may_have_changed() {
+            // The time of the answer: what was requested up to now may be from before the change.
+            let (target, changed_at_ms) = (call.target_key(), now_ms());
+            self.last_changes.note(target, changed_at_ms);
+            self.cache.note_changed(target, changed_at_ms).await;
+        }
         let is_made = matches!(record, Heard::Answer(answer, Source::Upstream)
             if answer.status.is_success());
         if is_made && call.overwrites() {

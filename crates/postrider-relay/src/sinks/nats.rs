@@ -1,9 +1,11 @@
 //! Messages to NATS JetStream, each acknowledged by its stream.
 //!
-//! The event id is the `Nats-Msg-Id`: a stream drops a duplicate within its window. If order is
-//! kept, a key's next message is published when the previous one is acknowledged.
+//! The `Nats-Msg-Id` names the delivery: a stream drops its repeat within a window, and no other
+//! delivery of the same event. If order is kept, a key's next message is published when the
+//! previous one is acknowledged.
 
 mod link;
+mod message_id;
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -19,6 +21,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use self::link::{Answer as Word, Link, Lost, Server};
+use self::message_id::message_id;
 use super::waves::{Answer, Publish, down, in_waves};
 use crate::message::envelope::{Envelope, EnvelopeSettings, Message};
 use crate::message::routes::{RouteSettings, Router};
@@ -26,6 +29,7 @@ use crate::message::template::{Template, percent_encoded, verbatim};
 use crate::message::view::EventView;
 use crate::outcome::Outcome;
 use crate::sink::{Batch, Sink, SinkError};
+use crate::telemetry::{self, label};
 
 /// Prefix of CloudEvents attributes in NATS headers.
 const ATTRIBUTE_PREFIX: &str = "ce-";
@@ -130,6 +134,8 @@ impl NatsSink {
         }
         *place = None;
         let link = Arc::new(self.server.connect(deadline).await?);
+        // Not in `new`: a daemon builds its sinks before it records metrics.
+        telemetry::start_nats(&self.name);
         *place = Some(Arc::clone(&link));
         Ok(link)
     }
@@ -145,18 +151,21 @@ impl NatsSink {
 
     /// Builds the message of an event and its subject, or returns the outcome of an event that has
     /// none.
-    fn letter<'a>(&'a self, view: &'a EventView<'a>) -> Result<Letter<'a>, Outcome> {
+    fn letter<'a>(
+        &'a self,
+        outbox: Option<&str>,
+        view: &'a EventView<'a>,
+    ) -> Result<Letter<'a>, Outcome> {
         let unfit = |error: String| Outcome::CannotEncode { error };
         let subject = self.router.resolve(view, verbatim)?;
         check_subject(&subject)
             .map_err(|error| unfit(format!("the event makes subject `{subject}`: {error}")))?;
         let payload = Cow::Borrowed(view.event.payload.as_str());
         let message = self.envelope.message(view, payload, ATTRIBUTE_PREFIX).map_err(unfit)?;
-        Ok(Letter {
-            subject: Subject::from(subject.as_ref()),
-            headers: headers(view.event, &message).map_err(unfit)?,
-            body: message.body,
-        })
+        let mut headers = headers(&message).map_err(unfit)?;
+        let id = message_id(outbox, view, &subject).map_err(unfit)?;
+        headers.insert("Nats-Msg-Id", header_value(&id));
+        Ok(Letter { subject: Subject::from(subject.as_ref()), headers, body: message.body })
     }
 
     async fn send(&self, link: &Link, letter: &Letter<'_>) -> Answer {
@@ -164,6 +173,11 @@ impl NatsSink {
         let word = link.publish(letter.subject.clone(), letter.headers.clone(), body).await;
         Answer::Known(match word {
             Word::Stored => Outcome::Delivered,
+            Word::Repeat => {
+                metrics::counter!(telemetry::NATS_REPEATS, label::SINK => self.name.clone())
+                    .increment(1);
+                Outcome::Delivered
+            }
             Word::Refused(error) => Outcome::Rejected { error, detail: None },
             Word::Unready(error) => down(error),
             Word::Lost(lost) => return Answer::Missing(lost.outcome()),
@@ -217,7 +231,7 @@ impl Sink for NatsSink {
             return vec![Outcome::Untried; batch.events.len()];
         }
         let views: Vec<EventView<'_>> = batch.events.iter().map(EventView::new).collect();
-        let letters = views.iter().map(|view| self.letter(view)).collect();
+        let letters = views.iter().map(|view| self.letter(batch.outbox(), view)).collect();
         in_waves(&batch, &Call { sink: self, letters, deadline: batch.deadline }).await
     }
 
@@ -280,7 +294,7 @@ struct Letter<'a> {
     body: Cow<'a, str>,
 }
 
-fn headers(event: &Event, message: &Message<'_>) -> Result<HeaderMap, String> {
+fn headers(message: &Message<'_>) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     let content_type = [("content-type", message.content_type.as_ref())];
     let named = message.headers.iter().map(|(name, value)| (&**name, &**value));
@@ -303,7 +317,6 @@ fn headers(event: &Event, message: &Message<'_>) -> Result<HeaderMap, String> {
     if message.headers.iter().any(|(name, _)| name == "ce-specversion") {
         headers.insert("ce-datacontenttype", header_value(&attribute_value(&message.content_type)));
     }
-    headers.insert("Nats-Msg-Id", header_value(&event.event_id));
     Ok(headers)
 }
 

@@ -199,6 +199,35 @@ async fn a_webhook_gets_the_message_as_json_with_a_signature_that_fits() {
     assert_eq!(request.header("webhook-signature"), [format!("v1,{signature}")]);
 }
 
+/// A value comes from an event, whose appender could forge fields of the alert with line breaks.
+#[tokio::test]
+async fn a_line_break_in_a_value_begins_no_line() {
+    let forged = "Order\r\nseverity: info\u{2028}x\u{1b}[2K\u{85}y";
+    let alert = Alert {
+        severity: Severity::Critical,
+        kind: format!("dead-letter/{forged}"),
+        title: format!("Dead letter of {forged}"),
+        fields: vec![("event_type", forged.to_owned())],
+        event: None,
+    };
+    let message = Message::new(MessageState::Raised, alert, 1);
+    let shown = r"Order\r\nseverity: info\u{2028}x\u{1b}[2K\u{85}y";
+    let server = MailServer::start().await;
+    let mail = EmailChannel::new(mail_to(&server, "oncall@example.com")).unwrap();
+    mail.send(&message).await.unwrap();
+    let mail = server.mails()[0].text.clone();
+    assert!(mail.contains(&format!("event_type: {shown}")), "{mail}");
+    assert!(!mail.contains("\nseverity: info"), "{mail}");
+
+    let receiver = Receiver::start(|_| Reply::Status(202)).await;
+    let hook = WebhookChannel::new("ops", &receiver.url("/alerts"), &[]).unwrap();
+    hook.send(&message).await.unwrap();
+    let body: Value = serde_json::from_str(&receiver.received().requests[0].body).unwrap();
+    assert_eq!(body["title"], format!("Dead letter of {shown}"));
+    assert_eq!(body["kind"], format!("dead-letter/{shown}"));
+    assert_eq!(body["fields"]["event_type"], shown);
+}
+
 #[tokio::test]
 async fn a_refused_message_is_told_apart_from_a_receiver_that_is_down() {
     for (status, refused) in [(400, true), (413, true), (404, false), (429, false), (503, false)] {

@@ -83,7 +83,10 @@ async fn retry_after_is_read_in_both_forms() {
     assert!((80..=90).contains(&wait.as_secs()), "{wait:?}");
     assert_eq!(asked("soon".to_owned()).await, None);
     assert_eq!(asked("-5".to_owned()).await, None);
-    assert_eq!(asked("99999999999999999999999".to_owned()).await, None);
+    assert_eq!(asked("+5".to_owned()).await, None);
+    assert_eq!(asked("99999999999999999999999x".to_owned()).await, None);
+    let longest = Some(Duration::from_secs(u64::MAX));
+    assert_eq!(asked("99999999999999999999999".to_owned()).await, longest, "the policy limits it");
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ on_each_store!(
     events_that_always_time_out_die_once_the_outage_lasts_too_long,
     one_of_twenty_destinations_is_down_and_the_others_go_on,
     one_of_twenty_destinations_is_down_and_the_others_go_on_in_lanes,
+    in_lanes_a_queue_that_is_full_for_one_key_holds_back_no_other_key,
     a_probe_that_waits_for_its_timeout_keeps_nobody_waiting,
     while_a_probe_is_under_way_others_are_served,
     while_a_probe_is_under_way_others_are_served_in_lanes,
@@ -122,6 +123,27 @@ async fn one_of_twenty_destinations_is_down_and_the_others_go_on(db: TestDb) {
 async fn one_of_twenty_destinations_is_down_and_the_others_go_on_in_lanes(db: TestDb) {
     use_lanes(&db).await;
     one_of_twenty_destinations_is_down_and_the_others_go_on(db).await;
+}
+
+/// A template with `{aggregate_id}` is one destination, and only the head of each key is tried.
+async fn in_lanes_a_queue_that_is_full_for_one_key_holds_back_no_other_key(db: TestDb) {
+    use_lanes(&db).await;
+    let script = |event: &Event, _| match event.aggregate_id.as_str() {
+        "full" => Act::down("the queue is full"),
+        _ => Act::DELIVER,
+    };
+    let folder = TempFolder::new();
+    let sink = ScriptedSink::scripted(script).to_one_destination().shared();
+    for key in std::iter::once("full".to_owned()).chain((0..20).map(|n| format!("key-{n}"))) {
+        let event = |_| NewEvent::new("order", key.as_str(), "OrderPlaced", "{}");
+        db.append(&(0..50).map(event).collect::<Vec<_>>()).await;
+    }
+    // While it counted as down, each of the others would wait a minute for the next probe.
+    let idle_poll = Duration::from_secs(60);
+    let preset = Preset { batch: 100, idle_poll, ..quick_preset() };
+    let relay = RunningRelay::with_preset(&db, &folder, &sink, preset);
+    sink.until_delivered(20 * 50).await;
+    relay.stop().await;
 }
 
 /// One batch at a time, in which every second event is for a host that does not answer.

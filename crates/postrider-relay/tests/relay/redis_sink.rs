@@ -344,6 +344,37 @@ async fn refused_credentials_are_told_apart_from_an_outage() {
     }
 }
 
+/// By the version of the server, the transaction is still open then, and the server would only
+/// queue what is sent next.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_exec_is_refused_credentials_and_the_connection_is_not_used_again() {
+    let test = "redis_sink::a_refused_exec";
+    let Some(place) = Place::find("REDIS_URL", test) else { return };
+    let user = format!("user-{}", place.prefix);
+    let url = place.url.replace("redis://", &format!("redis://{user}:right@"));
+    let sink = sink(RedisSettings { url, ..place.settings("s") });
+    let set = async |rights: &[&str]| {
+        let words = [&["ACL", "SETUSER", &user][..], rights].concat();
+        let _: () = place.ask(&words).await;
+    };
+    set(&["on", ">right", "~*", "+@all", "-exec"]).await;
+    let events = [of_key(1, "k", "A"), of_key(2, "k", "A"), of_key(3, "k", "A")];
+    let refused = deliver(&sink, &events[..2], true).await;
+    // One event needs no transaction.
+    let single = deliver(&sink, &events[2..], true).await;
+    set(&["+exec"]).await;
+    let allowed = deliver(&sink, &events[..2], true).await;
+    let _: () = place.ask(&["ACL", "DELUSER", &user]).await;
+    for outcome in &refused {
+        let Outcome::Down { credentials: true, error, .. } = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert!(error.contains("exec"), "{error}");
+    }
+    assert_eq!((single, allowed), (vec![Outcome::Delivered], vec![Outcome::Delivered; 2]));
+    assert_eq!(place.ids("s").await, [3, 1, 2]);
+}
+
 /// Sends a command to one node of a cluster.
 async fn ask_node<T: redis::FromRedisValue>(node: &str, words: &str) -> T {
     let client = redis::Client::open(format!("redis://{node}")).unwrap();

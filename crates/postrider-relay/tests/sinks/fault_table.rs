@@ -189,7 +189,7 @@ const TABLE: [(&str, Faults); 7] = [
 ];
 
 /// Modules of the sinks that have no server.
-const WITHOUT_SERVER: [&str; 3] = ["handler", "log", "null"];
+const WITHOUT_SERVER: [&str; 4] = ["fan_out", "handler", "log", "null"];
 /// Modules that sinks share.
 const SHARED: [&str; 1] = ["waves"];
 

@@ -9,6 +9,7 @@ mod fault_table;
 mod kafka_leaders;
 mod kafka_own;
 mod nats_cloudevents;
+mod nats_deliveries;
 mod nats_own;
 mod partial_outage;
 mod poison;

@@ -178,7 +178,8 @@ fn read_message(message: &jetstream::Message) -> Arrived {
         .iter()
         .map(|(name, values)| (name.to_string().to_lowercase(), values[0].as_str().to_owned()))
         .collect();
-    assert_eq!(headers["nats-msg-id"], headers["postrider-event-id"]);
+    let (event_id, delivery) = headers["nats-msg-id"].rsplit_once('.').unwrap();
+    assert_eq!((event_id, delivery.len()), (headers["postrider-event-id"].as_str(), 16));
     Arrived {
         event_id: headers["postrider-event-id"].clone(),
         headers,

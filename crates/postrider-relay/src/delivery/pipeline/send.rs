@@ -166,6 +166,7 @@ impl Pipeline {
     ) -> Result<Vec<Outcome>, String> {
         let ours = || self.lease_keeper.holds(&context.held.lease);
         let batch = Batch::new(events, context.deadline).in_order(context.keep_order);
+        let batch = batch.of_outbox(self.config.outbox.name());
         let batch = batch.while_ours(&ours).through(gate).answered_in(context.answers);
         let call = self.config.sink.deliver(batch);
         let all = |outcome: Outcome| Ok(vec![outcome; events.len()]);

@@ -10,7 +10,7 @@ use http::StatusCode;
 
 use super::answer::Answer;
 use super::call::Key;
-use super::changes::Change;
+use super::changes::{self, Change};
 use super::settings::GatewaySettings;
 pub(super) use memory::Memory;
 pub(super) use redis::Redis;
@@ -75,12 +75,20 @@ pub(super) struct Times {
     ttl: Duration,
     negative_ttl: Duration,
     stale_ttl: Duration,
+    timeout: Duration,
 }
 
 impl Times {
     pub(super) fn new(settings: &GatewaySettings) -> Self {
-        let GatewaySettings { ttl, negative_ttl, stale_ttl, .. } = *settings;
-        Self { ttl, negative_ttl, stale_ttl }
+        let GatewaySettings { ttl, negative_ttl, stale_ttl, timeout, .. } = *settings;
+        Self { ttl, negative_ttl, stale_ttl, timeout }
+    }
+
+    /// Returns how long a change must be remembered: longer than any answer that was requested
+    /// before it can be in the cache.
+    fn of_change(&self) -> Duration {
+        let kept = self.ttl.max(self.negative_ttl).saturating_add(self.stale_ttl);
+        kept.saturating_add(self.timeout).max(changes::REMEMBERED_FOR)
     }
 
     /// Returns how long an answer with this status is kept; `None` if it is not kept. Only a
@@ -155,6 +163,22 @@ impl Cache {
         match self {
             Self::Memory(_) => {}
             Self::Redis(redis) => redis.note_change(target, change).await,
+        }
+    }
+
+    /// Returns when a target was last changed, if processes share this cache; 0 if it was not.
+    pub(super) async fn changed_at(&self, target: Key) -> u64 {
+        match self {
+            Self::Memory(_) => 0,
+            Self::Redis(redis) => redis.changed_at(target).await,
+        }
+    }
+
+    /// Tells other processes that a target was changed.
+    pub(super) async fn note_changed(&self, target: Key, changed_at_ms: u64) {
+        match self {
+            Self::Memory(_) => {}
+            Self::Redis(redis) => redis.note_changed(target, changed_at_ms).await,
         }
     }
 

@@ -79,7 +79,7 @@ impl Redis {
     }
 
     pub(crate) async fn put(&self, key: Key, answer: &Answer, keep: Keep) {
-        self.put_newer(key, &answer.to_bytes(keep.total()), keep.total()).await;
+        self.put_newer(&self.name(key), &answer.to_bytes(keep.total()), keep.total()).await;
     }
 
     pub(crate) async fn remove(&self, key: Key, asked_at_ms: u64) {
@@ -100,15 +100,30 @@ impl Redis {
     }
 
     pub(crate) async fn note_change(&self, target: Key, change: &Change) {
-        self.put_newer(target, change.to_text().as_bytes(), changes::REMEMBERED_FOR).await;
+        let name = self.name(target);
+        self.put_newer(&name, change.to_text().as_bytes(), changes::REMEMBERED_FOR).await;
     }
 
-    async fn put_newer(&self, key: Key, bytes: &[u8], kept_for: Duration) {
+    pub(crate) async fn changed_at(&self, target: Key) -> u64 {
+        let (mut commands, name) = (Pipeline::new(), self.name_of_last_change(target));
+        commands.cmd("GET").arg(&name);
+        let answer = self.run(&name, &commands).await.and_then(|mut answers| answers.pop());
+        let Some(Value::BulkString(text)) = answer else { return 0 };
+        std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).unwrap_or_default()
+    }
+
+    pub(crate) async fn note_changed(&self, target: Key, changed_at_ms: u64) {
+        let (name, at) =
+            (self.name_of_last_change(target), format!("{changed_at_ms:0TIME_DIGITS$}"));
+        self.put_newer(&name, at.as_bytes(), self.times.of_change()).await;
+    }
+
+    async fn put_newer(&self, name: &str, bytes: &[u8], kept_for: Duration) {
         let kept_for_ms = u64::try_from(kept_for.as_millis()).unwrap_or(u64::MAX).max(1);
-        let (mut commands, name) = (Pipeline::new(), self.name(key));
-        commands.cmd("EVAL").arg(PUT).arg(1).arg(&name);
+        let mut commands = Pipeline::new();
+        commands.cmd("EVAL").arg(PUT).arg(1).arg(name);
         commands.arg(bytes).arg(kept_for_ms).arg(TIME_DIGITS);
-        self.run(&name, &commands).await;
+        self.run(name, &commands).await;
     }
 
     pub(crate) async fn check(&self) -> Result<(), String> {
@@ -117,6 +132,10 @@ impl Redis {
 
     fn name(&self, key: Key) -> String {
         format!("postrider:gateway:{}:{}", self.gateway, key.hex())
+    }
+
+    fn name_of_last_change(&self, target: Key) -> String {
+        format!("{}:changed", self.name(target))
     }
 
     async fn run(&self, name: &str, commands: &Pipeline) -> Option<Vec<Value>> {

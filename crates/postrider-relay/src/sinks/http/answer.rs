@@ -123,12 +123,14 @@ async fn skip_body(answer: &mut Response, bytes_max: usize) {
     }
 }
 
-/// Parses seconds or a date.
+/// Parses seconds or a date. Seconds beyond what a number holds are the longest wait: whoever
+/// obeys one limits it anyway.
 fn retry_after(text: &str, now: DateTime<Utc>) -> Option<Duration> {
-    if let Ok(seconds) = text.trim().parse() {
-        return Some(Duration::from_secs(seconds));
+    let text = text.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
     }
-    let at = http_date(text.trim(), now)?;
+    let at = http_date(text, now)?;
     Some((at - now).to_std().unwrap_or(Duration::ZERO))
 }
 
@@ -210,7 +212,10 @@ mod tests {
         }
         let far = "Thursday, 01-Jan-70 00:00:00 GMT";
         assert_eq!(retry_after(far, now), Some(Duration::from_secs(1_388_534_400)), "2070");
-        assert_eq!(retry_after("soon", now), None);
+        assert_eq!(retry_after(&"9".repeat(40), now), Some(Duration::from_secs(u64::MAX)));
+        for wrong in ["soon", "", "+5", "-5", "5s", "٥"] {
+            assert_eq!(retry_after(wrong, now), None, "{wrong}");
+        }
         assert_eq!(retry_after("Thursday, soon", now), None);
     }
 

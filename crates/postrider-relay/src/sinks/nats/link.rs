@@ -130,6 +130,8 @@ impl Lost {
 /// The result of a message.
 pub(super) enum Answer {
     Stored,
+    /// The stream had it already: its first acknowledgement was lost.
+    Repeat,
     /// Its stream will never accept it.
     Refused(String),
     NoStream,
@@ -160,7 +162,7 @@ impl Link {
             let sent =
                 self.jetstream.publish_with_headers(subject.clone(), headers, body.into()).await;
             match sent {
-                Ok(acknowledgement) => acknowledgement.await.map(|_| ()),
+                Ok(acknowledgement) => acknowledgement.await,
                 Err(error) => Err(error),
             }
         };
@@ -172,7 +174,8 @@ impl Link {
             }
         };
         match answer {
-            Ok(()) => Answer::Stored,
+            Ok(acknowledged) if acknowledged.duplicate => Answer::Repeat,
+            Ok(_) => Answer::Stored,
             Err(error) => self.meaning(&subject, &error).await,
         }
     }

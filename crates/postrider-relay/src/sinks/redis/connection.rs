@@ -87,7 +87,7 @@ impl Server {
             Kind::Single { access, node } => {
                 node.run(access, pipeline, deadline).await.map_err(|failure| match failure {
                     Failure::Unreached(error) => unreachable(refused(&error)),
-                    Failure::Unanswered(error) => meaning(&error),
+                    Failure::Unanswered(error) | Failure::NotExecuted(error) => meaning(&error),
                 })
             }
             Kind::Cluster(cluster) => cluster.run(key, pipeline, deadline).await,

@@ -207,7 +207,9 @@ impl RedisSink {
             Ok(answers) if answers.len() == entries.len() => {
                 let answers = answers.into_iter().map(|answer| match answer {
                     Value::ServerError(error) => meaning(&error.into()),
-                    _ => Outcome::Delivered,
+                    // The id of the entry.
+                    Value::BulkString(_) => Outcome::Delivered,
+                    other => down(format!("not the id of an entry: {other:?}")),
                 });
                 entries.iter().map(|entry| entry.number).zip(answers).collect()
             }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Pipeline, RedisError, RedisResult, TlsCertificates, Value,
+    AsyncConnectionConfig, Client, ErrorKind, Pipeline, RedisError, RedisResult, TlsCertificates,
+    Value,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -83,16 +84,19 @@ pub(super) enum Failure {
     Unreached(RedisError),
     /// The commands were sent.
     Unanswered(RedisError),
+    /// The server took the commands of a transaction and refused to execute it. By its version, the
+    /// transaction may still be open.
+    NotExecuted(RedisError),
 }
 
 impl Failure {
     pub(super) fn error(&self) -> &RedisError {
-        let (Self::Unreached(error) | Self::Unanswered(error)) = self;
+        let (Self::Unreached(error) | Self::Unanswered(error) | Self::NotExecuted(error)) = self;
         error
     }
 
     pub(super) fn into_error(self) -> RedisError {
-        let (Self::Unreached(error) | Self::Unanswered(error)) = self;
+        let (Self::Unreached(error) | Self::Unanswered(error) | Self::NotExecuted(error)) = self;
         error
     }
 }
@@ -127,10 +131,16 @@ impl Node {
             .unwrap_or_else(|_| Err(silence()))
             .map_err(Failure::Unreached)?;
         let ran = ask(pipeline, &mut connection, access.until(deadline)).await;
-        if let Err(Failure::Unanswered(error)) = &ran
-            && (error.is_io_error() || error.is_unrecoverable_error())
-        {
+        let is_unusable = match &ran {
             // A connection that is silent may stay silent forever.
+            Err(Failure::Unanswered(error)) => {
+                error.is_io_error() || error.is_unrecoverable_error()
+            }
+            // The server may only queue what is sent next.
+            Err(Failure::NotExecuted(_)) => true,
+            Ok(_) | Err(Failure::Unreached(_)) => false,
+        };
+        if is_unusable {
             self.drop_connection(number).await;
         }
         ran
@@ -165,9 +175,52 @@ async fn ask(
     connection: &mut MultiplexedConnection,
     until: Instant,
 ) -> Result<Vec<Value>, Failure> {
-    let answered = timeout_at(until, pipeline.query_async(connection)).await;
-    let answers: RedisResult<Vec<Value>> = answered.unwrap_or_else(|_| Err(silence()));
-    answers.map_err(|error| Failure::Unanswered(first_cause(error)))
+    let answers = async {
+        match pipeline.is_transaction() {
+            true => {
+                // `MULTI` and `EXEC` are answered, too. The library's own way of running a
+                // transaction replaces an error of `EXEC` by one of its own.
+                let answers = connection.send_packed_commands(pipeline, 0, pipeline.len() + 2);
+                executed(answers.await.map_err(Failure::Unanswered)?)
+            }
+            false => pipeline.query_async(connection).await.map_err(Failure::Unanswered),
+        }
+    };
+    timeout_at(until, answers).await.unwrap_or_else(|_| Err(Failure::Unanswered(silence())))
+}
+
+/// Returns the answers to the commands of a transaction, from those to `MULTI`, to each command
+/// (`QUEUED`) and to `EXEC`.
+fn executed(mut answers: Vec<Value>) -> Result<Vec<Value>, Failure> {
+    let error = match answers.pop() {
+        Some(Value::Array(answers)) => return Ok(answers),
+        Some(Value::ServerError(error)) => RedisError::from(error),
+        _ => RedisError::from((ErrorKind::UnexpectedReturnType, "EXEC returned no answers")),
+    };
+    // The error of the command that made it abort says more.
+    let cause = answers.into_iter().find_map(server_error);
+    match cause.filter(|_| error.code() == Some("EXECABORT")) {
+        Some(cause) => Err(Failure::Unanswered(cause)),
+        None => Err(Failure::NotExecuted(refusal(&error).unwrap_or(error))),
+    }
+}
+
+/// Returns why the server refused `EXEC` itself, which it reports as an aborted transaction:
+/// `EXECABORT Transaction discarded because of: NOPERM …`.
+fn refusal(error: &RedisError) -> Option<RedisError> {
+    let (_, reason) = error.detail()?.split_once("because of: ")?;
+    let code = reason.split(' ').next()?;
+    if code.is_empty() || !code.bytes().all(|byte| byte.is_ascii_uppercase()) {
+        return None;
+    }
+    redis::parse_redis_value(format!("-{reason}\r\n").as_bytes()).ok().and_then(server_error)
+}
+
+fn server_error(answer: Value) -> Option<RedisError> {
+    match answer {
+        Value::ServerError(error) => Some(RedisError::from(error)),
+        _ => None,
+    }
 }
 
 /// Splits a URL into scheme, login, the address of each node, and the rest.
@@ -194,17 +247,31 @@ fn trusted(ca: &Path, scheme: &str) -> Result<TlsCertificates, String> {
     Ok(TlsCertificates { client_tls: None, root_cert: Some(pem) })
 }
 
-/// Returns the error of the command that made a transaction abort.
-fn first_cause(error: RedisError) -> RedisError {
-    let aborted = error.code() == Some("EXECABORT");
-    let cause = aborted.then(|| error.clone().into_server_errors()).flatten();
-    let cause = cause.and_then(|errors| errors.first().map(|(_, cause)| cause.clone()));
-    cause.map_or(error, RedisError::from)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn refused_exec(queued: &str, exec: &str) -> Failure {
+        let parse = |text: &str| redis::parse_redis_value(text.as_bytes()).unwrap();
+        executed(vec![parse("+OK\r\n"), parse(queued), parse(exec)]).unwrap_err()
+    }
+
+    #[test]
+    fn an_exec_that_is_refused_has_the_servers_reason() {
+        let aborted = "-EXECABORT Transaction discarded because of: NOPERM no permission\r\n";
+        // Servers differ in how they say it, and whether the transaction is still open then.
+        for exec in [aborted, "-NOPERM no permission\r\n"] {
+            let failure = refused_exec("+QUEUED\r\n", exec);
+            assert!(matches!(failure, Failure::NotExecuted(_)), "{failure:?}");
+            assert_eq!(failure.error().code(), Some("NOPERM"), "{failure:?}");
+        }
+        let previous = "-EXECABORT Transaction discarded because of previous errors.\r\n";
+        let failure = refused_exec("-MOVED 7 127.0.0.1:1\r\n", previous);
+        assert!(matches!(failure, Failure::Unanswered(_)), "{failure:?}");
+        assert_eq!(failure.error().code(), Some("MOVED"));
+        let failure = refused_exec("+QUEUED\r\n", previous);
+        assert_eq!(failure.error().code(), Some("EXECABORT"));
+    }
 
     #[test]
     fn a_url_of_a_cluster_is_taken_apart() {

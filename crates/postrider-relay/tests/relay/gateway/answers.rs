@@ -127,8 +127,12 @@ async fn what_is_no_call_of_this_upstream_is_refused_without_asking_it(db: TestD
         assert_eq!(refused.status(), 400, "{target}");
         assert!(text(&refused).contains("malformed path"), "{target}: {}", text(&refused));
     }
-    let refused = scene.send(Method::GET, "/a", &[("idempotency-key", "")]).await;
-    assert_eq!(refused.status(), 400);
+    let key = |value| ("idempotency-key", value);
+    for keys in [&[key("")][..], &[key("a"), key("b")], &[key("a"), key("a")]] {
+        let refused = scene.send(Method::GET, "/a", keys).await;
+        assert_eq!(refused.status(), 400, "{keys:?}");
+        assert!(text(&refused).contains("Idempotency-Key"), "{}", text(&refused));
+    }
     assert!(scene.asked().is_empty());
 }
 

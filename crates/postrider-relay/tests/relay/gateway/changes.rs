@@ -34,7 +34,7 @@ fn changing(settings: GatewaySettings) -> GatewaySettings {
 }
 
 /// Waits for the next millisecond, because times are compared in milliseconds.
-async fn next_millisecond() {
+pub(super) async fn next_millisecond() {
     let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis();
     let before = now();
     while now() == before {

@@ -6,6 +6,7 @@ mod cache;
 mod changes;
 mod faults;
 mod hostile;
+mod invalidation;
 mod outages;
 mod replays;
 mod standards;
