@@ -131,7 +131,7 @@ impl Pipeline {
     async fn send(
         &self,
         held: &Held,
-        events: &mut Vec<Event>,
+        events: &mut [Event],
         mode: DeliveryMode,
         started: Instant,
     ) -> Sent {
