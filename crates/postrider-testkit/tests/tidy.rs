@@ -88,10 +88,10 @@ fn rust_files(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(root().join(&folder)).unwrap() {
-            let entry = entry.unwrap();
-            let path = format!("{folder}/{}", entry.file_name().to_str().unwrap());
-            if entry.file_type().unwrap().is_dir() {
+        for entry in fs::read_dir(root().join(&folder)).expect("the folder is there") {
+            let entry = entry.expect("its entries can be listed");
+            let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+            if entry.path().is_dir() {
                 folders.push(path);
             } else if path.ends_with(".rs") {
                 found.push(path);
