@@ -202,7 +202,7 @@ async fn a_step_in_redis_whose_answer_was_lost_is_done_once(db: TestDb) {
     let relay = RunningRelay::start(relay);
     // Bytes that only one command contains: the move, the time to live, the end, the look.
     let mut sum = 0;
-    for marker in ["HRANDFIELD", "PEXPIRE", "how it ended", "How the buffer"] {
+    for marker in ["HRANDFIELD", "PEXPIRE", "how it ended", "Reads the state"] {
         let lost = proxy.answers_lost();
         proxy.lose_answer_to(marker.as_bytes());
         test.buffer.increment_all(&[("a", 1), ("b", 2)]).await.unwrap();
