@@ -59,8 +59,8 @@ pub enum Cause {
     Unknown,
     /// The destination, independent of the event: a full queue, a refused connection.
     Destination,
-    /// The server through which all destinations of the sink are reached ([`Sink::server`]),
-    /// independent of the event.
+    /// The server through which all destinations of the sink are reached
+    /// ([`Sink::server`](crate::Sink::server)), independent of the event.
     Server,
 }
 

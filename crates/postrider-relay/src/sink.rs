@@ -213,7 +213,7 @@ pub trait Sink: Send + Sync + 'static {
     }
 
     /// Returns the server through which all destinations are reached, such as a broker, if the sink
-    /// has several. While it is down ([`Cause::Server`]), so are they.
+    /// has several. While it is down ([`Cause::Server`](crate::Cause::Server)), so are they.
     fn server(&self) -> Option<&str> {
         None
     }
