@@ -60,9 +60,18 @@ pub struct Alerts {
     /// For alerts that may be the only copy of an event, so that a flood of others cannot displace
     /// them.
     last_copies: mpsc::Sender<Notice>,
+    /// See [`in_turn`](Self::in_turn).
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Alerts {
+    /// Waits for the turn to read a count and report what follows from it. Hold the guard until
+    /// then: of two tasks that count the same at once, the one with the older count must not report
+    /// last.
+    pub(crate) async fn in_turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
     /// Reports that something happened.
     pub fn raise(&self, alert: Alert) {
         self.raise_many(alert, 1);
@@ -155,7 +164,7 @@ impl Dispatcher {
             kinds: HashMap::new(),
             conditions: HashMap::new(),
         };
-        (Alerts { sender, last_copies: copies_sender }, dispatcher)
+        (Alerts { sender, last_copies: copies_sender, turn: Arc::default() }, dispatcher)
     }
 
     /// Records alerts in this list.

@@ -234,6 +234,7 @@ impl SafetyNet {
             self.thresholds(outbox).unresolved_at.map(|at| i64::try_from(at).unwrap_or(i64::MAX));
         let mut limit = CountLimit::default();
         limit.count_max = limit.count_max.max(at.unwrap_or(0));
+        let _turn = self.alerts.in_turn().await;
         match self.store.dead_letter_count(outbox, &filter, limit).await {
             // A count that was cut short below the threshold does not prove that there are few.
             Ok(counted) if at.is_some_and(|at| counted.reaches(at).is_none()) => {}

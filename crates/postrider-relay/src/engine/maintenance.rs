@@ -237,12 +237,14 @@ impl Maintenance {
         // Fills in fingerprints of dead letters that a relay of an older version wrote; there are
         // rarely any.
         self.store.fingerprint_dead_letters(outbox, self.config.chunk).await?;
+        let turn = self.safety_net.alerts.in_turn().await;
         let statistics = self.store.statistics(outbox).await?;
+        self.safety_net.tell_unresolved(outbox, statistics.unresolved);
+        drop(turn);
         let gauge = |metric, value: i64| {
             metrics::gauge!(metric, telemetry::label::OUTBOX => outbox.name().to_owned())
                 .set(value as f64);
         };
-        self.safety_net.tell_unresolved(outbox, statistics.unresolved);
         gauge(telemetry::PENDING, statistics.pending);
         gauge(telemetry::DLQ_UNRESOLVED, statistics.unresolved);
         gauge(telemetry::OLDEST_AGE, statistics.oldest_age_s.unwrap_or(0));

@@ -121,6 +121,7 @@ impl Monitor {
         memory: &mut Memory,
     ) -> Result<(), StoreError> {
         let outbox = config.outbox.name();
+        let _turn = self.alerts.in_turn().await;
         let statistics = self.store.statistics(&config.outbox).await?;
         let failed = self.store.failed_rows(&config.outbox, ROWS_MAX).await?;
         metrics::gauge!(telemetry::FAILED_ROWS, label::OUTBOX => outbox.to_owned())
