@@ -35,6 +35,8 @@ async fn until_moved(db: &TestDb, rows: i64) {
 /// Starts a relay that is older than any other, and only sends heartbeats with what it serves.
 async fn elder(db: &TestDb, serving: Vec<Serving>) -> (Lease, JoinHandle<()>) {
     let elder = db.relay("0-elder").await;
+    // Before the relay under test starts: it must never see the elder without what it serves.
+    db.store.heartbeat(&elder, &serving).await.unwrap();
     let (store, lease) = (Arc::clone(&db.store), elder.clone());
     let beating = tokio::spawn(async move {
         while store.heartbeat(&lease, &serving).await.is_ok() {
