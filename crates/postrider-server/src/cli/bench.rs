@@ -444,6 +444,9 @@ pub(crate) struct ProducersArgs {
     /// Seconds to measure, or until the backlog is gone
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub(crate) seconds: u32,
+    /// Transactions that must be measured in each run for its figures to count
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) transactions_min: u32,
     /// Connections that append
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) writers: u32,

@@ -25,8 +25,6 @@ use crate::output::number;
 
 /// Interval between checks whether the backlog is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Minimum number of transactions for a meaningful p99.
-const TRANSACTIONS_MIN: usize = 100;
 
 #[derive(Debug, Serialize)]
 struct Details {
@@ -106,6 +104,7 @@ struct Producers {
     writers: u32,
     rate: u32,
     time: Duration,
+    transactions_min: u32,
     /// The next event number; those of the backlog come first.
     next: Arc<AtomicU64>,
 }
@@ -118,6 +117,7 @@ impl Producers {
             writers: args.writers,
             rate: args.rate,
             time: Duration::from_secs(args.seconds.into()),
+            transactions_min: args.transactions_min,
             next: Arc::new(AtomicU64::new(args.events)),
         })
     }
@@ -155,11 +155,12 @@ impl Producers {
             let failed = |error| Err(Failure::Partly(format!("a writer: {error}")));
             times_ms.extend(ended.unwrap_or_else(failed)?);
         }
-        if times_ms.len() < TRANSACTIONS_MIN {
+        if times_ms.len() < self.transactions_min as usize {
             return Err(Failure::Usage(format!(
-                "only {} transactions were measured, and {TRANSACTIONS_MIN} are needed; use a larger \
-                 --rate, more --seconds, or more --events of backlog",
-                times_ms.len()
+                "only {} transactions were measured, and {} are needed; use a larger --rate, more \
+                 --seconds, or more --events of backlog",
+                times_ms.len(),
+                self.transactions_min
             )));
         }
         times_ms.sort_by(f64::total_cmp);
