@@ -115,8 +115,7 @@ impl<D: Dialect> Clauses<'_, D> {
             letter.push(("request_id".to_owned(), d.as_text(&self.of(row, column), column)));
         }
         if let Some(column) = self.fitted.columns.get(&Field::ContentHash) {
-            // The hash of the row that was given up, because a dead letter is verified when it is
-            // retried.
+            // The hash of the row that was given up: a retry verifies it.
             let hash = format!(
                 "(SELECT {} FROM {} AS a WHERE a.{} = {})",
                 d.as_text(&self.of("a.", column), column),
