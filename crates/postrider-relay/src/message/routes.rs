@@ -32,7 +32,8 @@ pub(crate) struct Route {
 /// The routes of a sink. The first matching route wins; the sink's own setting comes last.
 ///
 /// ```
-/// # use postrider_relay::{EventView, RouteSettings, Router, template};
+/// # use postrider_relay::message::template;
+/// # use postrider_relay::{EventView, RouteSettings, Router};
 /// # fn check(event: &postrider::Event) -> Result<(), String> {
 /// let refunds = RouteSettings {
 ///     event_type: Some("Refund*".to_owned()),
