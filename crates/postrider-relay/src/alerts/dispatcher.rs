@@ -1,7 +1,7 @@
 //! Decides which alerts are sent, and how often.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -60,18 +60,12 @@ pub struct Alerts {
     /// For alerts that may be the only copy of an event, so that a flood of others cannot displace
     /// them.
     last_copies: mpsc::Sender<Notice>,
-    /// See [`in_turn`](Self::in_turn).
-    turn: Arc<tokio::sync::Mutex<()>>,
+    /// When the count behind the last report of a kind was read, for kinds that several tasks
+    /// report. One kind per outbox and threshold.
+    newest: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
 impl Alerts {
-    /// Waits for the turn to read a count and report what follows from it. Hold the guard until
-    /// then: of two tasks that count the same at once, the one with the older count must not report
-    /// last.
-    pub(crate) async fn in_turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.turn.lock().await
-    }
-
     /// Reports that something happened.
     pub fn raise(&self, alert: Alert) {
         self.raise_many(alert, 1);
@@ -91,6 +85,27 @@ impl Alerts {
     /// condition held.
     pub fn end(&self, kind: impl Into<String>, title: impl Into<String>) {
         self.put(Notice::Over { kind: kind.into(), title: title.into() });
+    }
+
+    /// Same as [`begin`](Self::begin), from what was read at `read_at` or later. Of two tasks that
+    /// read the same at once, the one with the older state may report last; it is ignored then.
+    pub(crate) fn begin_as_of(&self, read_at: Instant, alert: Alert) {
+        self.put_as_of(read_at, alert.kind.clone(), Notice::Holds(alert));
+    }
+
+    /// Same as [`end`](Self::end), from what was read at `read_at` or later.
+    pub(crate) fn end_as_of(&self, read_at: Instant, kind: String, title: String) {
+        self.put_as_of(read_at, kind.clone(), Notice::Over { kind, title });
+    }
+
+    fn put_as_of(&self, read_at: Instant, kind: String, notice: Notice) {
+        // Held while the notice is queued, which never waits, so that the order is the same there.
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = newest.entry(kind).or_insert(read_at);
+        if read_at >= *known {
+            *known = read_at;
+            self.put(notice);
+        }
     }
 
     /// Hands a condition over to another relay; whether it holds is no longer known here.
@@ -164,7 +179,7 @@ impl Dispatcher {
             kinds: HashMap::new(),
             conditions: HashMap::new(),
         };
-        (Alerts { sender, last_copies: copies_sender, turn: Arc::default() }, dispatcher)
+        (Alerts { sender, last_copies: copies_sender, newest: Arc::default() }, dispatcher)
     }
 
     /// Records alerts in this list.
@@ -340,5 +355,33 @@ fn times(count: u64) -> String {
     match count {
         1 => "once".to_owned(),
         count => format!("{count} times"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alerts::Severity;
+
+    fn piled_up() -> Alert {
+        let (kind, title) = ("unresolved/orders".to_owned(), "11 unresolved".to_owned());
+        Alert { severity: Severity::Critical, kind, title, fields: Vec::new(), event: None }
+    }
+
+    /// A task read 11 unresolved dead letters, an operator resolved some, another task read 9 and
+    /// reported first.
+    #[test]
+    fn an_older_state_that_is_reported_later_is_ignored() {
+        let (alerts, mut dispatcher) = Dispatcher::new(Vec::new(), AlertSettings::default());
+        let earlier = Instant::now();
+        let later = earlier + Duration::from_millis(1);
+        let alert = piled_up();
+        alerts.end_as_of(later, alert.kind.clone(), "9 unresolved".to_owned());
+        alerts.begin_as_of(earlier, alert);
+        assert!(matches!(dispatcher.receiver.try_recv(), Ok(Notice::Over { .. })));
+        assert!(dispatcher.receiver.try_recv().is_err(), "the older count begins nothing");
+
+        alerts.begin_as_of(later, piled_up());
+        assert!(matches!(dispatcher.receiver.try_recv(), Ok(Notice::Holds(_))));
     }
 }

@@ -234,23 +234,26 @@ impl SafetyNet {
             self.thresholds(outbox).unresolved_at.map(|at| i64::try_from(at).unwrap_or(i64::MAX));
         let mut limit = CountLimit::default();
         limit.count_max = limit.count_max.max(at.unwrap_or(0));
-        let _turn = self.alerts.in_turn().await;
+        let read_at = Instant::now();
         match self.store.dead_letter_count(outbox, &filter, limit).await {
             // A count that was cut short below the threshold does not prove that there are few.
             Ok(counted) if at.is_some_and(|at| counted.reaches(at).is_none()) => {}
-            Ok(counted) => self.tell_unresolved(outbox, counted.count),
+            Ok(counted) => self.report_unresolved(outbox, read_at, counted.count),
             // The next fold counts again.
             Err(error) => tracing::debug!(outbox = outbox.name(), %error, "not counted"),
         }
     }
 
     /// Begins or ends the alert about too many unresolved dead letters. Called after every count.
-    pub(crate) fn tell_unresolved(&self, outbox: &Outbox, count: i64) {
+    pub(crate) fn report_unresolved(&self, outbox: &Outbox, read_at: Instant, count: i64) {
         let name = outbox.name();
         let verdict = judge_unresolved(name, count, self.thresholds(outbox).unresolved_at);
         match verdict.holds {
-            true => self.alerts.begin(verdict.alert(name)),
-            false => self.alerts.end(Watched::Unresolved.kind(name), verdict.title),
+            true => self.alerts.begin_as_of(read_at, verdict.alert(name)),
+            false => {
+                let kind = Watched::Unresolved.kind(name);
+                self.alerts.end_as_of(read_at, kind, verdict.title);
+            }
         }
     }
 

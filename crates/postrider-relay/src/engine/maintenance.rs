@@ -237,10 +237,9 @@ impl Maintenance {
         // Fills in fingerprints of dead letters that a relay of an older version wrote; there are
         // rarely any.
         self.store.fingerprint_dead_letters(outbox, self.config.chunk).await?;
-        let turn = self.safety_net.alerts.in_turn().await;
+        let read_at = Instant::now();
         let statistics = self.store.statistics(outbox).await?;
-        self.safety_net.tell_unresolved(outbox, statistics.unresolved);
-        drop(turn);
+        self.safety_net.report_unresolved(outbox, read_at, statistics.unresolved);
         let gauge = |metric, value: i64| {
             metrics::gauge!(metric, telemetry::label::OUTBOX => outbox.name().to_owned())
                 .set(value as f64);

@@ -112,7 +112,7 @@ impl Monitor {
         let (outbox, sample) = (config.outbox.name(), sample(observations));
         let held = |watched: Watched| memory.held.contains(&watched.kind(outbox));
         let verdicts = judge_attempts(outbox, &sample, &config.preset.alerts, held);
-        self.tell(outbox, verdicts, memory);
+        self.report_verdicts(outbox, Instant::now(), verdicts, memory);
     }
 
     async fn look_at_store(
@@ -121,7 +121,7 @@ impl Monitor {
         memory: &mut Memory,
     ) -> Result<(), StoreError> {
         let outbox = config.outbox.name();
-        let _turn = self.alerts.in_turn().await;
+        let read_at = Instant::now();
         let statistics = self.store.statistics(&config.outbox).await?;
         let failed = self.store.failed_rows(&config.outbox, ROWS_MAX).await?;
         metrics::gauge!(telemetry::FAILED_ROWS, label::OUTBOX => outbox.to_owned())
@@ -131,22 +131,29 @@ impl Monitor {
             failed_rows: failed.count,
             unresolved: statistics.unresolved,
         };
-        self.tell(outbox, judge_store(outbox, &sample, &config.preset.alerts), memory);
+        let verdicts = judge_store(outbox, &sample, &config.preset.alerts);
+        self.report_verdicts(outbox, read_at, verdicts, memory);
         Ok(())
     }
 
     /// Reports every verdict at each check: the dispatcher knows which ones are new.
-    fn tell(&self, outbox: &str, verdicts: Vec<Verdict>, memory: &mut Memory) {
+    fn report_verdicts(
+        &self,
+        outbox: &str,
+        read_at: Instant,
+        verdicts: Vec<Verdict>,
+        memory: &mut Memory,
+    ) {
         for verdict in verdicts {
             let kind = verdict.watched.kind(outbox);
             match verdict.holds {
                 true => {
                     memory.held.insert(kind);
-                    self.alerts.begin(verdict.alert(outbox));
+                    self.alerts.begin_as_of(read_at, verdict.alert(outbox));
                 }
                 false => {
                     memory.held.remove(&kind);
-                    self.alerts.end(kind, verdict.title);
+                    self.alerts.end_as_of(read_at, kind, verdict.title);
                 }
             }
         }
