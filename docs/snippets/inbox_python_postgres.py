@@ -13,7 +13,7 @@ def receive(cursor, consumer, event_id):
     )
     new = cursor.rowcount == 1
     cursor.execute(
-        """INSERT INTO postrider_inbox_books (consumer, received_count, ignored_count)
+        """INSERT INTO postrider_inbox_ledger (consumer, received_count, ignored_count)
            VALUES (%s, 1, %s)""",
         (consumer, 0 if new else 1),
     )

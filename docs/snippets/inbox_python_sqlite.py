@@ -12,7 +12,7 @@ def receive(connection, consumer, event_id):
     )
     new = cursor.rowcount == 1
     connection.execute(
-        """INSERT INTO postrider_inbox_books (consumer, received_count, ignored_count)
+        """INSERT INTO postrider_inbox_ledger (consumer, received_count, ignored_count)
            VALUES (?, 1, ?)
            ON CONFLICT (consumer) DO UPDATE
            SET received_count = received_count + excluded.received_count,

@@ -46,7 +46,7 @@ pub use config::{AutoRetry, ErrorPattern, FailingKey, LaneLimits, OutboxConfig, 
 pub use delivery::trace::TraceSettings;
 pub use delivery::trouble::TROUBLE_KIND;
 pub use destination::{
-    BreakerState, DestinationBook, Health, HealthView, KnownDestination, RateLimit, Turn,
+    BreakerState, DestinationRegistry, Health, HealthView, KnownDestination, RateLimit, Turn,
 };
 pub use engine::Relay;
 pub use error::RelayError;

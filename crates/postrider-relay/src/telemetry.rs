@@ -281,7 +281,7 @@ pub(crate) fn start_gateway(gateway: &str) {
 
 /// Describes all metrics to the installed recorder.
 pub fn describe() {
-    describe_gauge!(PENDING, "Events that are PENDING, PROCESSING or FAILED, from the books");
+    describe_gauge!(PENDING, "Events that are PENDING, PROCESSING or FAILED, from the ledger");
     describe_gauge!(FAILED_ROWS, "Events that failed and wait for another attempt, at least");
     describe_gauge!(OLDEST_AGE, "Age of the oldest live event in seconds");
     describe_gauge!(DLQ_UNRESOLVED, "Dead letters that nobody resolved");

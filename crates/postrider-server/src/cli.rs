@@ -101,7 +101,7 @@ pub(crate) enum Command {
     Inbox(InboxCommand),
     /// Who did what to which event
     Audit(AuditArgs),
-    /// Check the books: appended = delivered + dead + pending, those of consumers: received =
+    /// Check the ledger: appended = delivered + dead + pending, that of consumers: received =
     /// applied + ignored + dead, and those of buffers. Exits with 3 if they do not balance
     Reconcile(ReconcileArgs),
     /// Look for what keeps events from being delivered, and say what to do about it
@@ -214,7 +214,7 @@ pub(crate) struct ReadArgs {
 pub(crate) struct ReconcileArgs {
     #[command(flatten)]
     pub(crate) read: ReadArgs,
-    /// Only the books of consumers, also in a database without an outbox
+    /// Only the ledgers of consumers, also in a database without an outbox
     #[arg(long, conflicts_with_all = ["outbox", "watch"])]
     pub(crate) consumers: bool,
     /// Check again and again, a line per round; ends with 3 when a difference stays for two rounds

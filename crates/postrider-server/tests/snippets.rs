@@ -165,9 +165,9 @@ async fn run_inbox(test: &str, kind: StoreKind, interpreter: &Interpreter) {
     let new: Vec<_> = answers.iter().map(|answer| answer["new"].as_bool().unwrap()).collect();
     assert_eq!(new, [true, false]);
     assert_eq!(db.integer("SELECT count(*) FROM mails").await, 1, "one effect");
-    let books = db.store.consumer_books().await.unwrap();
-    assert!(books[0].consumer == "mailer" && books[0].balanced(), "{books:?}");
-    assert_eq!((books[0].received, books[0].ignored), (2, 1));
+    let ledgers = db.store.consumer_ledgers().await.unwrap();
+    assert!(ledgers[0].consumer == "mailer" && ledgers[0].balanced(), "{ledgers:?}");
+    assert_eq!((ledgers[0].received, ledgers[0].ignored), (2, 1));
 }
 
 /// Runs a snippet, which calls its business function twice with the same request id, and looks at

@@ -81,7 +81,7 @@ impl Upkeep for SimulatedStore {
         refused()
     }
 
-    async fn fold_books(&self, _: &Outbox, _: u32) -> Result<u64> {
+    async fn fold_ledger(&self, _: &Outbox, _: u32) -> Result<u64> {
         Ok(0)
     }
 
@@ -92,7 +92,7 @@ impl Upkeep for SimulatedStore {
 
 #[async_trait]
 impl OperatorStore for SimulatedStore {
-    async fn books(&self, _: &Outbox) -> Result<Vec<Books>> {
+    async fn ledger(&self, _: &Outbox) -> Result<Vec<LedgerWindow>> {
         refused()
     }
 
@@ -172,11 +172,11 @@ impl OperatorStore for SimulatedStore {
 
 #[async_trait]
 impl Inboxes for SimulatedStore {
-    async fn consumer_books(&self) -> Result<Vec<ConsumerBook>> {
+    async fn consumer_ledgers(&self) -> Result<Vec<ConsumerLedger>> {
         refused()
     }
 
-    async fn fold_inbox_books(&self, _: u32) -> Result<u64> {
+    async fn fold_inbox_ledger(&self, _: u32) -> Result<u64> {
         Ok(0)
     }
 
@@ -316,7 +316,7 @@ impl Batches for SimulatedStore {
         refused()
     }
 
-    async fn batch_book(&self, _: &str) -> Result<BatchBook> {
+    async fn batch_ledger(&self, _: &str) -> Result<BatchLedger> {
         refused()
     }
 

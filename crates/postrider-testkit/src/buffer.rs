@@ -86,13 +86,18 @@ impl TestBuffer {
     /// Asserts that every entry that was moved has ended, and that the database agrees.
     pub async fn assert_balanced(&self, db: &TestDb) {
         let look = self.buffer.look().await.unwrap();
-        let book = look.book;
-        let ended = book.applied + book.ignored + book.given_back + book.dead + look.waiting();
-        assert_eq!(book.moved, ended, "{look:?}");
-        let recorded = db.store.batch_book(self.buffer.name()).await.unwrap();
+        let ledger = look.ledger;
+        let ended =
+            ledger.applied + ledger.ignored + ledger.given_back + ledger.dead + look.waiting();
+        assert_eq!(ledger.moved, ended, "{look:?}");
+        let recorded = db.store.batch_ledger(self.buffer.name()).await.unwrap();
         let signed = |count: u64| i64::try_from(count).unwrap();
-        assert_eq!(recorded.applied, signed(book.applied + book.ignored), "{recorded:?} {look:?}");
-        let cancelled = signed(book.given_back + book.dead);
+        assert_eq!(
+            recorded.applied,
+            signed(ledger.applied + ledger.ignored),
+            "{recorded:?} {look:?}"
+        );
+        let cancelled = signed(ledger.given_back + ledger.dead);
         assert_eq!(recorded.cancelled, cancelled, "{recorded:?} {look:?}");
     }
 }

@@ -10,7 +10,7 @@ use postrider::kafka_consumer::{
     ConsumerPool, HandleError, Handler, KafkaConsumer, KafkaConsumerSettings, KafkaError,
     KafkaMessage,
 };
-use postrider::store::{ConsumerBook, StoreKind};
+use postrider::store::{ConsumerLedger, StoreKind};
 use postrider::{Event, Inbox};
 use postrider_testkit::sinks::{Destination, KafkaDestination, deliver_all, events_of_keys};
 use postrider_testkit::{FaultProxy, PATIENCE, TestDb, eventually};
@@ -170,20 +170,20 @@ impl Place {
         eventually(&format!("{count} events are applied"), look).await;
     }
 
-    async fn book(&self) -> ConsumerBook {
-        let books = self.db.store.consumer_books().await.unwrap();
-        let [book] = books.as_slice() else { panic!("{books:?}") };
-        assert!(book.balanced(), "{book:?}");
-        book.clone()
+    async fn ledger(&self) -> ConsumerLedger {
+        let ledgers = self.db.store.consumer_ledgers().await.unwrap();
+        let [ledger] = ledgers.as_slice() else { panic!("{ledgers:?}") };
+        assert!(ledger.balanced(), "{ledger:?}");
+        ledger.clone()
     }
 
-    /// Each event once, in the table and in the book.
+    /// Each event once, in the table and in the ledger.
     async fn each_once(&self, count: i64) {
         assert_eq!(self.count().await, count);
         let distinct = "SELECT count(DISTINCT event_id) FROM effects";
         assert_eq!(self.db.integer(distinct).await, count, "none twice");
-        let book = self.book().await;
-        assert_eq!((book.applied, book.dead), (count, 0), "{book:?}");
+        let ledger = self.ledger().await;
+        assert_eq!((ledger.applied, ledger.dead), (count, 0), "{ledger:?}");
     }
 }
 
@@ -243,18 +243,18 @@ async fn events_that_come_twice_are_applied_once_and_counted_as_ignored(place: P
     place.send(&events[..50]).await;
     let consumer = place.consume().await;
     place.applied(250).await;
-    let all = async || (place.book().await.received == 300).then_some(());
+    let all = async || (place.ledger().await.received == 300).then_some(());
     eventually("the repeats are counted", all).await;
     consumer.stop().await;
     place.each_once(250).await;
-    assert_eq!(place.book().await.ignored, 50);
+    assert_eq!(place.ledger().await.ignored, 50);
     // What was stopped in order has told the broker: nothing comes again.
     let consumer = place.consume().await;
     let late = events_of_keys(1_000, 1, 1);
     place.send(&late).await;
     place.applied(251).await;
     consumer.stop().await;
-    assert_eq!(place.book().await.received, 301);
+    assert_eq!(place.ledger().await.received, 301);
     place.topic.remove().await;
 }
 
@@ -273,13 +273,13 @@ async fn identities_that_are_not_text_are_told_apart(place: Place) {
     producer.flush(PATIENCE).unwrap();
     let consumer = place.consume().await;
     let all = async || {
-        let books = place.db.store.consumer_books().await.unwrap();
-        books.first().is_some_and(|book| book.received == 129).then_some(())
+        let ledgers = place.db.store.consumer_ledgers().await.unwrap();
+        ledgers.first().is_some_and(|ledger| ledger.received == 129).then_some(())
     };
     eventually("all messages are received", all).await;
     consumer.stop().await;
     place.each_once(128).await;
-    assert_eq!(place.book().await.ignored, 1, "the one that came twice");
+    assert_eq!(place.ledger().await.ignored, 1, "the one that came twice");
     place.topic.remove().await;
 }
 
@@ -291,10 +291,10 @@ async fn a_poison_message_is_a_letter_and_is_handled_when_an_operator_asks(place
     place.send(&events).await;
     let consumer = place.consume().await;
     place.applied(38).await;
-    let two = async || (place.book().await.unresolved == 2).then_some(());
+    let two = async || (place.ledger().await.unresolved == 2).then_some(());
     eventually("both are letters", two).await;
-    let book = place.book().await;
-    assert_eq!((book.received, book.applied, book.ignored, book.dead), (40, 38, 0, 2));
+    let ledger = place.ledger().await;
+    assert_eq!((ledger.received, ledger.applied, ledger.ignored, ledger.dead), (40, 38, 0, 2));
     let letters = place.db.store.inbox_letters(Some("effects"), None, 10).await.unwrap();
     let mut errors: Vec<&str> = letters.iter().map(|l| l.error_message.as_str()).collect();
     errors.sort_unstable();
@@ -319,7 +319,7 @@ async fn a_poison_message_is_a_letter_and_is_handled_when_an_operator_asks(place
     place.applied(40).await;
     consumer.stop().await;
     place.each_once(40).await;
-    assert_eq!(place.book().await.unresolved, 0);
+    assert_eq!(place.ledger().await.unresolved, 0);
     place.topic.remove().await;
 }
 
@@ -336,11 +336,11 @@ async fn a_handler_that_passes_over_the_end_of_its_transaction_loses_no_message(
     place.send(&events).await;
     let consumer = place.consume().await;
     place.applied(20 - lost).await;
-    let letters = async || (place.book().await.unresolved == lost).then_some(());
+    let letters = async || (place.ledger().await.unresolved == lost).then_some(());
     eventually("nothing is lost", letters).await;
     consumer.stop().await;
-    let book = place.book().await;
-    assert_eq!((book.received, book.applied, book.dead), (20, 20 - lost, lost));
+    let ledger = place.ledger().await;
+    assert_eq!((ledger.received, ledger.applied, ledger.dead), (20, 20 - lost, lost));
     place.topic.remove().await;
 }
 

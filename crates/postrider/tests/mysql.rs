@@ -60,7 +60,7 @@ async fn times_are_utc_whatever_the_session() {
         .fetch_one(
             "SELECT ABS(TIMESTAMPDIFF(SECOND, o.created_at, UTC_TIMESTAMP(6))),
                 ABS(TIMESTAMPDIFF(SECOND, b.minute, UTC_TIMESTAMP(6)))
-             FROM orders_outbox o, orders_outbox_book_entries b",
+             FROM orders_outbox o, orders_outbox_ledger_entries b",
         )
         .await
         .unwrap();

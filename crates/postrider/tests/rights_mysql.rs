@@ -176,7 +176,7 @@ async fn the_relay_does_its_work(db: TestDb, url: String) {
     assert_eq!(moved.iter().map(|letter| letter.original_id).collect::<Vec<_>>(), [claimed[3].id]);
     let recovery = Recovery { dead: &[], live: &[], stalled_after: Duration::from_secs(300) };
     store.recover(&outbox, &recovery).await.unwrap();
-    store.fold_books(&outbox, 100).await.unwrap();
+    store.fold_ledger(&outbox, 100).await.unwrap();
     let page = Page::first(10);
     let letters = store.dead_letters(&outbox, &Default::default(), page).await.unwrap().rows;
     store.retry(&outbox, letters[0].id, "ann", "").await.unwrap();
@@ -203,7 +203,7 @@ async fn the_rights_are_complete(store: &dyn Database, outbox: &postrider::Outbo
 async fn a_viewer_reads_and_changes_nothing(db: TestDb, url: String) {
     let store = connect(&url, &ConnectOptions::default()).await.unwrap();
     let page = Page::first(10);
-    assert!(store.books(&db.outbox).await.unwrap().iter().all(|window| window.balanced()));
+    assert!(store.ledger(&db.outbox).await.unwrap().iter().all(|window| window.balanced()));
     assert!(!store.events(&db.outbox, &Default::default(), page).await.unwrap().rows.is_empty());
     let letters = store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap().rows;
     store.retry(&db.outbox, letters[0].id, "eve", "").await.expect_err("a viewer only looks");

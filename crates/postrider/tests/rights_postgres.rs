@@ -185,7 +185,7 @@ async fn the_relay_does_its_work(db: TestDb, url: String) {
     assert_eq!(originals(&store.move_marked(&outbox, 10).await.unwrap()), [claimed[3].id]);
     let recovery = Recovery { dead: &[], live: &[], stalled_after: Duration::from_secs(300) };
     store.recover(&outbox, &recovery).await.unwrap();
-    store.fold_books(&outbox, 100).await.unwrap();
+    store.fold_ledger(&outbox, 100).await.unwrap();
     let day = Duration::from_secs(24 * 3600);
     let retention =
         Retention { archive: day, resolved: day, dedupe: Dedupe::Window(day), chunk: 100 };
@@ -225,7 +225,7 @@ async fn the_relay_works_in_lanes(store: &dyn Database, outbox: &Outbox, lease: 
 async fn a_viewer_reads_and_changes_nothing(db: TestDb, url: String) {
     let store = connect(&url, &ConnectOptions::default()).await.unwrap();
     let page = Page::first(10);
-    assert!(store.books(&db.outbox).await.unwrap().iter().all(|window| window.balanced()));
+    assert!(store.ledger(&db.outbox).await.unwrap().iter().all(|window| window.balanced()));
     assert_eq!(store.statistics(&db.outbox).await.unwrap().delivered, 1);
     assert!(!store.events(&db.outbox, &Default::default(), page).await.unwrap().rows.is_empty());
     let letters = store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap().rows;

@@ -245,9 +245,9 @@ async fn five_kills_under_load_lose_and_double_nothing(site: Site) {
     assert_eq!(site.db.integer("SELECT sum(points) FROM members").await, total, "to the unit");
     assert_eq!(site.db.integer("SELECT count(*) FROM members WHERE points < 0").await, 0);
     assert_eq!(site.count("donations").await, distinct, "history = distinct successful requests");
-    let books = site.db.store.statistics(&postrider::Outbox::new("donations").unwrap()).await;
-    let books = books.unwrap();
-    assert_eq!((books.appended, delivered, books.dead), (distinct, distinct, 0));
+    let ledger = site.db.store.statistics(&postrider::Outbox::new("donations").unwrap()).await;
+    let ledger = ledger.unwrap();
+    assert_eq!((ledger.appended, delivered, ledger.dead), (distinct, distinct, 0));
     let named = |message: Received| {
         let (_, rest) = message.body.split_once('(')?;
         Some(rest.split_once(')')?.0.to_owned())

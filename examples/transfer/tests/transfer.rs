@@ -267,14 +267,14 @@ async fn all_is_well(site: &Site, made: i64) {
         arrived.iter().map(|message| (message.event_id.as_str(), 1)).collect();
     assert_eq!(distinct.len(), usize::try_from(made).unwrap(), "each transfer is in the topic");
     let repeats = i64::try_from(arrived.len() - distinct.len()).unwrap();
-    let book = eventually("the detector has read the whole topic", async || {
-        let books = site.fraud.store.consumer_books().await.unwrap();
-        books.into_iter().find(|book| book.applied == made && book.ignored >= repeats)
+    let ledger = eventually("the detector has read the whole topic", async || {
+        let ledgers = site.fraud.store.consumer_ledgers().await.unwrap();
+        ledgers.into_iter().find(|ledger| ledger.applied == made && ledger.ignored >= repeats)
     })
     .await;
-    assert!(book.balanced(), "{book:?}");
-    assert_eq!(book.dead, 0, "{book:?}");
-    println!("{made} transfers, {repeats} repeats in the topic, {} ignored", book.ignored);
+    assert!(ledger.balanced(), "{ledger:?}");
+    assert_eq!(ledger.dead, 0, "{ledger:?}");
+    println!("{made} transfers, {repeats} repeats in the topic, {} ignored", ledger.ignored);
 
     let log = &site.fraud;
     assert_eq!(log.integer("SELECT count(*) FROM risk_log").await, made, "exactly once");

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::queue::{Queue, Sending, queue};
-use super::{Alert, AlertBook, Message, MessageState, Subscription};
+use super::{Alert, AlertRegistry, Message, MessageState, Subscription};
 use crate::preset::Backoff;
 use crate::telemetry;
 
@@ -137,7 +137,7 @@ pub struct Dispatcher {
     last_copies: mpsc::Receiver<Notice>,
     queues: Vec<Queue>,
     sendings: Vec<Sending>,
-    book: Arc<AlertBook>,
+    registry: Arc<AlertRegistry>,
     cool_down: Duration,
     kinds: HashMap<String, Kind>,
     conditions: HashMap<String, Condition>,
@@ -174,7 +174,7 @@ impl Dispatcher {
             last_copies,
             queues,
             sendings,
-            book: Arc::default(),
+            registry: Arc::default(),
             cool_down: settings.cool_down,
             kinds: HashMap::new(),
             conditions: HashMap::new(),
@@ -184,8 +184,8 @@ impl Dispatcher {
 
     /// Records alerts in this list.
     #[must_use]
-    pub fn into_book(self, book: Arc<AlertBook>) -> Self {
-        Self { book, ..self }
+    pub fn into_registry(self, registry: Arc<AlertRegistry>) -> Self {
+        Self { registry, ..self }
     }
 
     /// Runs until stopped, then tries to send the remaining messages once more.
@@ -224,7 +224,7 @@ impl Dispatcher {
             Notice::Over { kind, title } => self.over(&kind, title),
             Notice::Handed { kind } => {
                 self.conditions.remove(&kind);
-                self.book.release(&kind);
+                self.registry.release(&kind);
             }
             Notice::Report(report) => self.tell(MessageState::Report, report, 1),
         }
@@ -232,7 +232,7 @@ impl Dispatcher {
 
     /// Sends the first alert of a kind at once; further ones within the cool-down are counted.
     fn happened(&mut self, alert: Alert, count: u64) {
-        self.book.note(&alert, count, self.cool_down);
+        self.registry.note(&alert, count, self.cool_down);
         let cool_down = self.cool_down;
         match self.kinds.get_mut(&alert.kind) {
             // This also covers a cool-down that has just ended: the next tick sends all of them
@@ -257,7 +257,7 @@ impl Dispatcher {
 
     /// Sends a beginning at once, unless it follows the last one within the cool-down.
     fn holds(&mut self, alert: Alert) {
-        self.book.hold(&alert);
+        self.registry.hold(&alert);
         let now = Instant::now();
         match self.conditions.get_mut(&alert.kind) {
             Some(condition) if condition.holds => condition.alert = alert,
@@ -279,7 +279,7 @@ impl Dispatcher {
 
     /// Sends the end of a condition, if its beginning was sent.
     fn over(&mut self, kind: &str, title: String) {
-        self.book.release(kind);
+        self.registry.release(kind);
         let Some(condition) = self.conditions.get_mut(kind) else { return };
         condition.holds = false;
         if std::mem::take(&mut condition.told) {

@@ -5,7 +5,6 @@
 //! called at every check; only changes are sent. The [`Dispatcher`] combines repeated alerts, and
 //! each channel has a queue of its own that retries until the message is sent.
 
-mod book;
 #[cfg(feature = "http")]
 mod discord;
 mod dispatcher;
@@ -14,6 +13,7 @@ mod email;
 mod log;
 mod queue;
 pub(crate) mod reachability;
+mod registry;
 #[cfg(feature = "http")]
 mod slack;
 mod text;
@@ -25,13 +25,13 @@ use chrono::{DateTime, Utc};
 use postrider::Event;
 use serde::{Deserialize, Serialize, Serializer};
 
-pub use book::{AlertBook, AlertEntry, AlertLists};
 #[cfg(feature = "http")]
 pub use discord::DiscordChannel;
 pub use dispatcher::{AlertSettings, Alerts, Dispatcher};
 #[cfg(feature = "email")]
 pub use email::{EmailChannel, EmailSettings, MailSecurity};
 pub use log::LogChannel;
+pub use registry::{AlertEntry, AlertLists, AlertRegistry};
 #[cfg(feature = "http")]
 pub use slack::SlackChannel;
 #[cfg(feature = "http")]

@@ -77,19 +77,19 @@ impl Reachability {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::alerts::{AlertBook, AlertSettings, Dispatcher};
+    use crate::alerts::{AlertRegistry, AlertSettings, Dispatcher};
     use std::sync::Arc;
 
     #[tokio::test(start_paused = true)]
     async fn silence_is_told_after_its_limit_and_its_end_once() {
         let (alerts, dispatcher) = Dispatcher::new(Vec::new(), AlertSettings::default());
-        let book = Arc::new(AlertBook::default());
-        tokio::spawn(dispatcher.into_book(Arc::clone(&book)).run(Default::default()));
+        let registry = Arc::new(AlertRegistry::default());
+        tokio::spawn(dispatcher.into_registry(Arc::clone(&registry)).run(Default::default()));
         let limit = Duration::from_secs(30);
         let mut store = Reachability::of_store(limit, alerts);
         let active = async || {
             tokio::time::sleep(Duration::from_millis(1)).await;
-            book.lists().active.into_iter().map(|entry| entry.kind).collect::<Vec<_>>()
+            registry.lists().active.into_iter().map(|entry| entry.kind).collect::<Vec<_>>()
         };
         let began = Instant::now();
 
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(active().await, ["store-unreachable"]);
         store.answered();
         assert!(active().await.is_empty());
-        assert_eq!(book.lists().past.len(), 1);
+        assert_eq!(registry.lists().past.len(), 1);
         store.failed(Instant::now(), "refused");
         assert!(active().await.is_empty(), "counted anew after an answer");
     }

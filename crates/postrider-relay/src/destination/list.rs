@@ -33,9 +33,9 @@ pub struct KnownDestination {
 
 /// The destinations of all outboxes that this process serves.
 #[derive(Debug, Default)]
-pub struct DestinationBook(Mutex<BTreeMap<String, Weak<Health>>>);
+pub struct DestinationRegistry(Mutex<BTreeMap<String, Weak<Health>>>);
 
-impl DestinationBook {
+impl DestinationRegistry {
     /// Returns at most `count_max` destinations of an outbox: those that are down first, then those
     /// with a limit. Returns none for an outbox that is paused or served by another process.
     pub fn of(&self, outbox: &str, count_max: usize) -> Vec<KnownDestination> {

@@ -9,5 +9,5 @@ mod rate;
 mod window;
 
 pub use health::{Health, HealthView, Turn};
-pub use list::{BreakerState, DestinationBook, KnownDestination};
+pub use list::{BreakerState, DestinationRegistry, KnownDestination};
 pub use rate::RateLimit;

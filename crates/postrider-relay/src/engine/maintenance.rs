@@ -88,9 +88,9 @@ impl Maintenance {
             let led = |config: &&OutboxConfig| membership.leads(config.outbox.name());
             let led: Vec<&OutboxConfig> = self.outboxes.iter().filter(led).collect();
             if fold.due() {
-                self.log("folding the books", self.fold(&led).await);
+                self.log("folding the ledger", self.fold(&led).await);
                 if membership.leader {
-                    self.log("folding the consumers' books", self.fold_inbox().await);
+                    self.log("folding the consumers' ledgers", self.fold_inbox().await);
                 }
             }
             if marked.due() {
@@ -233,7 +233,7 @@ impl Maintenance {
 
     async fn fold_one(&self, config: &OutboxConfig) -> Result<(), StoreError> {
         let outbox = &config.outbox;
-        self.store.fold_books(outbox, self.config.chunk).await?;
+        self.store.fold_ledger(outbox, self.config.chunk).await?;
         // Fills in fingerprints of dead letters that a relay of an older version wrote; there are
         // rarely any.
         self.store.fingerprint_dead_letters(outbox, self.config.chunk).await?;
@@ -251,7 +251,7 @@ impl Maintenance {
     }
 
     async fn fold_inbox(&self) -> Result<(), StoreError> {
-        self.store.fold_inbox_books(self.config.chunk).await.map(|_| ())
+        self.store.fold_inbox_ledger(self.config.chunk).await.map(|_| ())
     }
 
     /// Cleans up the inboxes. They do not belong to any outbox, so the leader of all relays does

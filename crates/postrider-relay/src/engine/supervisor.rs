@@ -22,7 +22,7 @@ use crate::config::OutboxConfig;
 use crate::delivery::pipeline::Pipeline;
 use crate::delivery::settle::Settler;
 use crate::delivery::trace::Tracer;
-use crate::destination::DestinationBook;
+use crate::destination::DestinationRegistry;
 use crate::destination::health::Health;
 use crate::engine::lanes::Lanes;
 use crate::engine::rows::Rows;
@@ -40,7 +40,7 @@ pub(crate) struct Supervisor {
     pub(crate) lease_keeper: Arc<LeaseKeeper>,
     pub(crate) alerts: Alerts,
     pub(crate) observations: Arc<Observations>,
-    pub(crate) destinations: Arc<DestinationBook>,
+    pub(crate) destinations: Arc<DestinationRegistry>,
     pub(crate) tracer: Option<Tracer>,
     pub(crate) waker: Waker,
     pub(crate) alone: Arc<RwLock<()>>,

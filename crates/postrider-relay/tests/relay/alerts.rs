@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use postrider_relay::Backoff;
 use postrider_relay::alerts::{
-    Alert, AlertBook, AlertSettings, Alerts, Dispatcher, MessageState, Severity,
+    Alert, AlertRegistry, AlertSettings, Alerts, Dispatcher, MessageState, Severity,
 };
 use postrider_testkit::eventually;
 use postrider_testkit::relay::{RecordedAlerts, held_event};
@@ -27,7 +27,7 @@ fn alert(kind: &str, title: &str) -> Alert {
 
 struct Running {
     alerts: Alerts,
-    book: Arc<AlertBook>,
+    registry: Arc<AlertRegistry>,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -38,9 +38,9 @@ impl Running {
         let wait = Duration::from_millis(5);
         let retry = Backoff { first: wait, factor: 1.0, max: wait, jitter: 0.0 };
         let (alerts, dispatcher) = Dispatcher::new(channels, AlertSettings { cool_down, retry });
-        let (stop, book) = (CancellationToken::new(), Arc::<AlertBook>::default());
-        let dispatcher = dispatcher.into_book(Arc::clone(&book));
-        Self { alerts, book, task: tokio::spawn(dispatcher.run(stop.clone())), stop }
+        let (stop, registry) = (CancellationToken::new(), Arc::<AlertRegistry>::default());
+        let dispatcher = dispatcher.into_registry(Arc::clone(&registry));
+        Self { alerts, registry, task: tokio::spawn(dispatcher.run(stop.clone())), stop }
     }
 
     async fn stop(self) {
@@ -159,17 +159,17 @@ async fn a_condition_is_told_when_it_begins_and_when_it_is_over() {
     }
     channel.until("1 wait").await;
     let latest = async || {
-        let lists = running.book.lists();
+        let lists = running.registry.lists();
         lists.active.iter().any(|entry| entry.title == "5 wait").then_some(lists)
     };
-    let lists = eventually("the book has the latest", latest).await;
+    let lists = eventually("the registry has the latest", latest).await;
     assert_eq!((lists.active.len(), lists.past.len()), (1, 0));
     for _ in 0..3 {
         running.alerts.end("pending/a", "none wait");
     }
     let over = channel.until_resolved("none wait").await;
     assert_eq!(over.severity, Severity::Critical, "whoever was told of it is told that it is over");
-    let lists = running.book.lists();
+    let lists = running.registry.lists();
     assert_eq!((lists.active.len(), lists.past.len()), (0, 1));
     assert!(lists.past[0].ended_at.is_some_and(|end| end >= lists.past[0].since));
     running.stop().await;
@@ -223,16 +223,16 @@ async fn a_channel_gets_nothing_below_its_severity_and_reports_only_if_it_asks()
 }
 
 #[tokio::test]
-async fn the_book_keeps_the_last_two_hundred_and_counts_repeats() {
+async fn the_registry_keeps_the_last_two_hundred_and_counts_repeats() {
     let channel = RecordedAlerts::new(true);
     let running = Running::start(&[&channel], LONG);
-    let book = Arc::clone(&running.book);
+    let registry = Arc::clone(&running.registry);
     for number in 0..250 {
         running.alerts.raise(alert(&format!("kind {number}"), &format!("alert {number}")));
     }
     running.alerts.raise(alert("kind 249", "once more"));
     running.stop().await;
-    let lists = book.lists();
+    let lists = registry.lists();
     assert_eq!((lists.active.len(), lists.past.len()), (0, 200));
     let newest = &lists.past[0];
     assert_eq!((newest.title.as_str(), newest.count), ("once more", 2));
@@ -278,8 +278,8 @@ async fn what_happened_many_times_at_once_is_one_message_that_says_how_often() {
     let told = channel.until("dead letter (and 1499 more like it)").await;
     assert_eq!(told.count, 1_500);
     running.alerts.raise_many(alert("kind", "dead letter"), 20);
-    let counted = async || (running.book.lists().past[0].count == 1_520).then_some(());
-    eventually("the book counts all of them", counted).await;
+    let counted = async || (running.registry.lists().past[0].count == 1_520).then_some(());
+    eventually("the registry counts all of them", counted).await;
     running.stop().await;
     assert_eq!(titles(&channel)[1], "dead letter (and 19 more like it)");
 }
@@ -302,7 +302,7 @@ async fn a_flood_of_alerts_never_pushes_out_the_only_copy_of_an_event() {
         flood(round);
         running.alerts.raise(alert(&format!("critical/{round}"), &format!("copy {round}")));
         let noted = async || {
-            let past = running.book.lists().past;
+            let past = running.registry.lists().past;
             past.iter().any(|entry| entry.kind.starts_with(&format!("kind {round} "))).then_some(())
         };
         eventually("the dispatcher is at work", noted).await;

@@ -47,7 +47,7 @@ async fn a_buffer_larger_than_a_batch_is_saved_in_several(db: TestDb) {
     let relay = Relay::new(db.store.clone(), quick_config(&folder)).buffer(config);
     let relay = RunningRelay::start(relay);
     let look = test.until_empty().await;
-    assert_eq!((saved(&db).await, look.book.moved), (6_000, 2_000));
+    assert_eq!((saved(&db).await, look.ledger.moved), (6_000, 2_000));
     assert_eq!(db.integer("SELECT count(*) FROM postrider_buffer_batches").await, 7);
     relay.stop().await;
     test.assert_balanced(&db).await;

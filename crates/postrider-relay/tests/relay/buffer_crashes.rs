@@ -102,7 +102,7 @@ impl Scene {
 async fn a_worker_that_died_after_the_move_loses_nothing(db: TestDb) {
     let Some(scene) = moved(db).await else { return };
     let (_, test, _) = scene.take_over(8).await;
-    assert_eq!(test.buffer.look().await.unwrap().book.applied, 3);
+    assert_eq!(test.buffer.look().await.unwrap().ledger.applied, 3);
 }
 
 async fn a_worker_that_died_after_the_commit_counts_nothing_twice(db: TestDb) {
@@ -111,7 +111,7 @@ async fn a_worker_that_died_after_the_commit_counts_nothing_twice(db: TestDb) {
     let ttl: i64 = scene.test.ask(&["PTTL", &scene.key()]).await;
     assert_eq!(ttl, -1, "no time to live before the commit is known");
     let (_, test, _) = scene.take_over(8).await;
-    assert_eq!(test.buffer.look().await.unwrap().book.ignored, 2);
+    assert_eq!(test.buffer.look().await.unwrap().ledger.ignored, 2);
 }
 
 impl Scene {
@@ -136,7 +136,7 @@ async fn a_batch_that_the_leak_guard_dropped_after_the_commit_is_only_taken_off_
     scene.apply().await;
     let _: i64 = scene.test.ask(&["DEL", &scene.key()]).await;
     let (_, test, _) = scene.take_over(8).await;
-    assert_eq!(test.buffer.look().await.unwrap().book.ignored, 2);
+    assert_eq!(test.buffer.look().await.unwrap().ledger.ignored, 2);
 }
 
 async fn a_worker_that_died_after_cancelling_gives_the_counts_back(db: TestDb) {
@@ -144,8 +144,8 @@ async fn a_worker_that_died_after_cancelling_gives_the_counts_back(db: TestDb) {
     scene.cancel().await;
     let file = scene.backup().path();
     let (db, test, _folder) = scene.take_over(8).await;
-    assert_eq!(test.buffer.look().await.unwrap().book.given_back, 2);
-    assert_eq!(db.store.batch_book(test.buffer.name()).await.unwrap().dead, 0);
+    assert_eq!(test.buffer.look().await.unwrap().ledger.given_back, 2);
+    assert_eq!(db.store.batch_ledger(test.buffer.name()).await.unwrap().dead, 0);
     assert!(!file.exists(), "nothing is dead");
 }
 
@@ -181,7 +181,7 @@ async fn a_worker_that_died_after_recording_a_dead_batch_leaves_it_to_the_import
     scene.db.store.bury_batch(&scene.dead, &name, scene.batch.id).await.unwrap();
     let file = scene.backup().path();
     let (db, test, _folder) = scene.take_over(1).await;
-    assert_eq!(test.buffer.look().await.unwrap().book.dead, 2);
+    assert_eq!(test.buffer.look().await.unwrap().ledger.dead, 2);
     let dead = read(&file).unwrap().batches.remove(0).batch().unwrap();
     for expected in [8, 8] {
         db.store.import_batch(&dead, &test.target, "ann").await.unwrap();
@@ -239,7 +239,7 @@ async fn the_answer_to_commit_was_lost_and_nothing_is_counted_twice(db: TestDb) 
         sum += 3;
         eventually("an answer is lost", async || (proxy.answers_lost() > lost).then_some(())).await;
         test.until_empty().await;
-        ignored = test.buffer.look().await.unwrap().book.ignored;
+        ignored = test.buffer.look().await.unwrap().ledger.ignored;
     }
     relay.stop().await;
     assert_eq!(saved(&db).await, sum);

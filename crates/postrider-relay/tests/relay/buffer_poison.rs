@@ -14,7 +14,7 @@ on_each_store!(
     a_compensation_that_fails_lands_in_the_file_and_can_be_imported,
     without_a_backup_file_the_batch_stays_where_it_is,
     a_table_that_is_missing_is_waited_for,
-    a_batch_that_redis_lost_is_told_and_shows_in_the_books,
+    a_batch_that_redis_lost_is_told_and_shows_in_the_ledger,
 );
 
 struct Scene {
@@ -61,7 +61,7 @@ async fn a_field_that_holds_no_count_is_dead_lettered_alone(db: TestDb) {
     }
     let relay = scene.start(&db);
     let look = scene.test.until_empty().await;
-    assert_eq!((saved(&db).await, look.book.dead), (100, 4));
+    assert_eq!((saved(&db).await, look.ledger.dead), (100, 4));
     scene.until_told("Dead letter of buffer").await;
     let mut fields: Vec<_> = scene.dead().iter().map(|dead| dead.fields.clone()).collect();
     fields.sort_by_key(|fields| format!("{fields:?}"));
@@ -81,7 +81,7 @@ async fn a_count_that_the_table_refuses_is_dead_lettered_alone_and_can_be_import
     scene.test.buffer.increment_all(&counts).await.unwrap();
     let relay = scene.start(&db);
     let look = scene.test.until_empty().await;
-    assert_eq!(look.book.dead, 1);
+    assert_eq!(look.ledger.dead, 1);
     assert_eq!(db.integer("SELECT SUM(total) FROM likes WHERE post <> 'full'").await, 100);
     relay.stop().await;
     scene.test.assert_balanced(&db).await;
@@ -132,7 +132,7 @@ async fn without_a_backup_file_the_batch_stays_where_it_is(db: TestDb) {
     scene.until_told("cannot be saved").await;
     eventually("the other count is saved", async || (saved(&db).await == 2).then_some(())).await;
     let look = scene.test.buffer.look().await.unwrap();
-    assert_eq!((look.book.dead, look.fields + look.waiting()), (0, 1), "{look:?}");
+    assert_eq!((look.ledger.dead, look.fields + look.waiting()), (0, 1), "{look:?}");
     std::fs::remove_file(&folder).unwrap();
     scene.test.until_empty().await;
     assert_eq!(scene.dead().len(), 1);
@@ -151,14 +151,14 @@ async fn a_table_that_is_missing_is_waited_for(db: TestDb) {
     scene.until_told("cannot be saved").await;
     db.execute("ALTER TABLE hidden RENAME TO likes").await;
     let look = scene.test.until_empty().await;
-    assert_eq!((saved(&db).await, look.book.dead), (3, 0));
+    assert_eq!((saved(&db).await, look.ledger.dead), (3, 0));
     scene.until_told("is saved again").await;
     relay.stop().await;
     scene.test.assert_balanced(&db).await;
 }
 
 /// The key was deleted: nothing can bring it back, but operators are alerted.
-async fn a_batch_that_redis_lost_is_told_and_shows_in_the_books(db: TestDb) {
+async fn a_batch_that_redis_lost_is_told_and_shows_in_the_ledger(db: TestDb) {
     let Some(scene) = Scene::open(&db).await else { return };
     let (buffer, dead) = (&scene.test.buffer, db.relay("dead").await);
     buffer.increment("a", 3).await.unwrap();
@@ -169,6 +169,6 @@ async fn a_batch_that_redis_lost_is_told_and_shows_in_the_books(db: TestDb) {
     let relay = scene.start(&db);
     scene.until_told("lost a batch").await;
     let look = scene.test.until_empty().await;
-    assert_eq!((look.book.moved, look.book.applied), (1, 0), "the books differ by one entry");
+    assert_eq!((look.ledger.moved, look.ledger.applied), (1, 0), "the ledger differs by one entry");
     relay.stop().await;
 }

@@ -94,7 +94,7 @@ impl Drop for Killable {
 
 async fn until_moved(test: &TestBuffer, entries: u64) {
     eventually("batches are moved", async || {
-        (test.buffer.look().await.ok()?.book.moved >= entries).then_some(())
+        (test.buffer.look().await.ok()?.ledger.moved >= entries).then_some(())
     })
     .await;
 }
@@ -117,7 +117,7 @@ async fn storm(kind: StoreKind, variable: &str, name: &str, moves_slot: bool) {
         // Killed at any point, in turn, three times each.
         for round in 0..6 {
             workers[round % 2].kill();
-            let moved = test.buffer.look().await.unwrap().book.moved;
+            let moved = test.buffer.look().await.unwrap().ledger.moved;
             workers[round % 2] = Killable::start(&test, &url, &folder);
             until_moved(&test, moved + 200).await;
         }

@@ -83,7 +83,7 @@ async fn a_frozen_relay_is_fenced_and_comes_back_under_another_name(db: TestDb) 
     db.append_orders(5).await;
     frozen_sink.until_delivered(15).await;
     frozen.stop().await;
-    assert_eq!(db.store.statistics(&db.outbox).await.unwrap().delivered, 15, "each booked once");
+    assert_eq!(db.store.statistics(&db.outbox).await.unwrap().delivered, 15, "each counted once");
     assert_eq!((db.count("").await, db.integer(HELD).await), (0, 0));
     db.assert_balanced().await;
 }

@@ -45,17 +45,17 @@ async fn too_much_that_waits_is_told_and_so_is_its_end(db: TestDb) {
     db.append_orders(6).await;
     let alerts = Thresholds { pending_max: Some(5), ..Thresholds::BROKER };
     let relay = relay(&db, quick_config(&folder), preset(alerts), &sink, &people);
-    let book = relay.alert_book();
+    let registry = relay.alert_registry();
     let relay = RunningRelay::start(relay);
     let raised = people.until("Outbox orders has 6 events waiting").await;
     assert_eq!(raised.severity, Severity::Warning);
     assert!(raised.fields.contains(&("threshold", "5".to_owned())), "{raised:?}");
-    assert_eq!(book.lists().active[0].kind, "pending/orders");
+    assert_eq!(registry.lists().active[0].kind, "pending/orders");
     sink.open();
     people.until_resolved("Outbox orders has 0 events waiting").await;
     relay.stop().await;
     assert_eq!(people.sent().len(), 2, "told once each");
-    assert!(book.lists().active.is_empty());
+    assert!(registry.lists().active.is_empty());
 }
 
 async fn failed_rows_are_counted_among_rows_that_wait(db: TestDb) {

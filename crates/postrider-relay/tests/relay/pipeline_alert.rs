@@ -24,7 +24,7 @@ struct Watched {
     relay: RunningRelay,
     sink: std::sync::Arc<ScriptedSink>,
     alerts: RecordedAlerts,
-    book: std::sync::Arc<postrider_relay::alerts::AlertBook>,
+    registry: std::sync::Arc<postrider_relay::alerts::AlertRegistry>,
     _folder: TempFolder,
 }
 
@@ -35,9 +35,9 @@ async fn watched(db: &TestDb, claim: ClaimMode, change: impl Fn(&mut OutboxConfi
     let mut outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone());
     change(&mut outbox);
     let relay = Relay::new(db.store.clone(), quick_config(&folder)).outbox(outbox);
-    let book = relay.alert_book();
+    let registry = relay.alert_registry();
     let relay = RunningRelay::start(relay.alert_channel(alerts.subscribed()));
-    Watched { relay, sink, alerts, book, _folder: folder }
+    Watched { relay, sink, alerts, registry, _folder: folder }
 }
 
 async fn reads_that_fail_again_and_again_are_an_alert_until_one_succeeds(db: TestDb) {
@@ -49,7 +49,7 @@ async fn reads_that_fail_again_and_again_are_an_alert_until_one_succeeds(db: Tes
         // An error that no repetition fixes.
         db.execute("ALTER TABLE orders_outbox RENAME TO orders_mislaid").await;
         watched.alerts.until(BEGUN).await;
-        let mut active = watched.book.lists().active.into_iter();
+        let mut active = watched.registry.lists().active.into_iter();
         let kind = format!("{}orders", postrider_relay::TROUBLE_KIND);
         assert!(active.any(|alert| alert.kind == kind));
         let reported = async || {

@@ -132,7 +132,7 @@ impl Drain {
         assert_eq!(seen, self.appended.len(), "nothing is lost");
         self.db.assert_balanced().await;
         let (mut delivered, mut dead) = (0, 0);
-        for window in self.db.books().await {
+        for window in self.db.ledger().await {
             delivered += window.delivered.count;
             dead += window.dead.count;
         }

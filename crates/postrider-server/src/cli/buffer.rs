@@ -8,7 +8,7 @@ use super::operator::{operator, operator_name};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BufferCommand {
-    /// Show what waits in Redis, which batches are on their way, and the books
+    /// Show what waits in Redis, which batches are on their way, and the ledger
     Status {
         /// Only this buffer
         #[arg(long, short)]

@@ -38,7 +38,7 @@ pub(crate) enum InboxCommand {
         #[command(flatten)]
         by: By,
     },
-    /// Forget old events and sum up the books. A relay of this database does it by itself
+    /// Forget old events and sum up the ledger. A relay of this database does it by itself
     CleanUp {
         /// Only of this consumer
         #[arg(long)]

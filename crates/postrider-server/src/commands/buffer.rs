@@ -10,7 +10,7 @@ use postrider_relay::delivery::backup;
 use postrider_relay::{BufferConfig, recover_buffers};
 use serde::Serialize;
 
-use super::buffer_books::BufferReconciliation;
+use super::buffer_ledger::BufferReconciliation;
 use crate::cli::BufferCommand;
 use crate::commands::{Context, Failure, Opened};
 use crate::output::{self, Table, number};
@@ -78,14 +78,14 @@ async fn status(opened: &Opened, name: Option<&str>, json: bool) -> Result<(), F
         "BATCHES",
     ]);
     for Status { buffer, look, live } in &found {
-        let book = look.book;
+        let ledger = look.ledger;
         let counts = [
             look.fields,
-            book.moved,
-            book.applied,
-            book.ignored,
-            book.given_back,
-            book.dead,
+            ledger.moved,
+            ledger.applied,
+            ledger.ignored,
+            ledger.given_back,
+            ledger.dead,
             look.waiting(),
         ];
         let mut cells = vec![buffer.clone()];
@@ -184,7 +184,7 @@ async fn import_one(
 }
 
 /// Reconciles the ledgers of all buffers, for `reconcile`.
-pub(crate) async fn books(opened: &Opened) -> Result<Vec<BufferReconciliation>, Failure> {
+pub(crate) async fn ledgers(opened: &Opened) -> Result<Vec<BufferReconciliation>, Failure> {
     let mut found = Vec::new();
     for config in &opened.built.buffers {
         found.push(BufferReconciliation::look(opened.store.as_ref(), &config.buffer).await?);

@@ -35,7 +35,7 @@ pub(crate) async fn inbox(context: &Context, command: &InboxCommand) -> Result<(
         InboxCommand::CleanUp { consumer, retention } => {
             let relay = context.load()?.build()?.relay;
             let retention = retention.unwrap_or(relay.inbox_retention);
-            store.fold_inbox_books(relay.chunk).await?;
+            store.fold_inbox_ledger(relay.chunk).await?;
             let cleaned = store.clean_inbox(consumer.as_deref(), retention, relay.chunk).await?;
             output::print(&format!(
                 "{} events forgotten, {} resolved messages removed\n",

@@ -6,7 +6,7 @@ pub(crate) mod append;
 pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod buffer;
-pub(crate) mod buffer_books;
+pub(crate) mod buffer_ledger;
 pub(crate) mod chaos;
 pub(crate) mod demo;
 pub(crate) mod dlq;
@@ -69,7 +69,7 @@ pub(crate) enum Failure {
     NotFound(String),
     #[error("{0}")]
     Partly(String),
-    #[error("the books do not balance: {0}")]
+    #[error("the ledger does not balance: {0}")]
     Unbalanced(String),
     #[error("cannot write the output: {0}")]
     Output(std::io::Error),

@@ -1,12 +1,12 @@
 //! `postrider reconcile`
 
 use chrono::{DateTime, Utc};
-use postrider::store::{BookLine, Books, ConsumerBook, Database};
+use postrider::store::{ConsumerLedger, Database, LedgerLine, LedgerWindow};
 use postrider::{Outbox, StoreError};
 use serde::Serialize;
 
 use crate::cli::ReconcileArgs;
-use crate::commands::buffer_books::{self, BufferReconciliation};
+use crate::commands::buffer_ledger::{self, BufferReconciliation};
 use crate::commands::{Context, Failure, buffer, inbox};
 use crate::output::{self, Table, number};
 
@@ -15,18 +15,18 @@ use crate::output::{self, Table, number};
 pub(crate) struct Reconciliation {
     pub(crate) outbox: String,
     pub(crate) balanced: bool,
-    pub(crate) appended: BookLine,
-    pub(crate) delivered: BookLine,
-    pub(crate) dead: BookLine,
-    pub(crate) pending: BookLine,
+    pub(crate) appended: LedgerLine,
+    pub(crate) delivered: LedgerLine,
+    pub(crate) dead: LedgerLine,
+    pub(crate) pending: LedgerLine,
     /// Windows of `created_at` that do not balance.
-    pub(crate) unbalanced: Vec<Books>,
+    pub(crate) unbalanced: Vec<LedgerWindow>,
 }
 
 impl Reconciliation {
-    pub(crate) fn new(outbox: &str, books: Vec<Books>) -> Self {
-        let sum = |of: fn(&Books) -> BookLine| {
-            books.iter().fold(BookLine::default(), |sum, window| sum + of(window))
+    pub(crate) fn new(outbox: &str, ledger: Vec<LedgerWindow>) -> Self {
+        let sum = |of: fn(&LedgerWindow) -> LedgerLine| {
+            ledger.iter().fold(LedgerLine::default(), |sum, window| sum + of(window))
         };
         Self {
             outbox: outbox.to_owned(),
@@ -34,18 +34,23 @@ impl Reconciliation {
             delivered: sum(|b| b.delivered),
             dead: sum(|b| b.dead),
             pending: sum(|b| b.pending),
-            balanced: books.iter().all(Books::balanced),
-            unbalanced: books.into_iter().filter(|window| !window.balanced()).collect(),
+            balanced: ledger.iter().all(LedgerWindow::balanced),
+            unbalanced: ledger.into_iter().filter(|window| !window.balanced()).collect(),
         }
     }
 
     /// Returns whether some window has the same difference as in an earlier round.
     fn is_as_wrong(&self, then: &Self) -> bool {
-        let missing = |books: &Books| {
-            let rest = books.delivered + books.dead + books.pending;
-            (books.window, books.appended.count - rest.count, books.appended.id_sum - rest.id_sum)
+        let missing = |ledger: &LedgerWindow| {
+            let rest = ledger.delivered + ledger.dead + ledger.pending;
+            (
+                ledger.window,
+                ledger.appended.count - rest.count,
+                ledger.appended.id_sum - rest.id_sum,
+            )
         };
-        let same = |now: &Books| then.unbalanced.iter().any(|old| missing(old) == missing(now));
+        let same =
+            |now: &LedgerWindow| then.unbalanced.iter().any(|old| missing(old) == missing(now));
         self.outbox == then.outbox && self.unbalanced.iter().any(same)
     }
 }
@@ -53,11 +58,11 @@ impl Reconciliation {
 /// An entry of the JSON output: outboxes, then consumers, then buffers.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Book<'a> {
+enum Ledger<'a> {
     Outbox(&'a Reconciliation),
     Consumer {
         #[serde(flatten)]
-        book: &'a ConsumerBook,
+        ledger: &'a ConsumerLedger,
         balanced: bool,
     },
     Buffer(&'a BufferReconciliation),
@@ -65,7 +70,7 @@ enum Book<'a> {
 
 pub(crate) async fn reconcile(context: &Context, args: &ReconcileArgs) -> Result<(), Failure> {
     if args.consumers {
-        let consumers = inbox::open(context).await?.consumer_books().await?;
+        let consumers = inbox::open(context).await?.consumer_ledgers().await?;
         return conclude(&[], &consumers, &[], args.read.json);
     }
     let opened = context.open().await?;
@@ -77,28 +82,29 @@ pub(crate) async fn reconcile(context: &Context, args: &ReconcileArgs) -> Result
     // If one outbox is requested, only that one is reconciled.
     let (consumers, buffers) = match args.read.outbox {
         Some(_) => Default::default(),
-        None => (opened.store.consumer_books().await?, buffer::books(&opened).await?),
+        None => (opened.store.consumer_ledgers().await?, buffer::ledgers(&opened).await?),
     };
     conclude(&found, &consumers, &buffers, args.read.json)
 }
 
 fn conclude(
     outboxes: &[Reconciliation],
-    consumers: &[ConsumerBook],
+    consumers: &[ConsumerLedger],
     buffers: &[BufferReconciliation],
     json: bool,
 ) -> Result<(), Failure> {
     if json {
-        let consumer = |book| Book::Consumer { book, balanced: ConsumerBook::balanced(book) };
-        let books = outboxes.iter().map(Book::Outbox).chain(consumers.iter().map(consumer));
-        let books = books.chain(buffers.iter().map(Book::Buffer));
-        output::print_json(&books.collect::<Vec<_>>())?;
+        let consumer =
+            |ledger| Ledger::Consumer { ledger, balanced: ConsumerLedger::balanced(ledger) };
+        let ledger = outboxes.iter().map(Ledger::Outbox).chain(consumers.iter().map(consumer));
+        let ledger = ledger.chain(buffers.iter().map(Ledger::Buffer));
+        output::print_json(&ledger.collect::<Vec<_>>())?;
     } else {
         if !outboxes.is_empty() {
             print(outboxes)?;
         }
         print_consumers(consumers, outboxes.is_empty() && buffers.is_empty())?;
-        buffer_books::print(buffers)?;
+        buffer_ledger::print(buffers)?;
     }
     let outbox = outboxes.iter().filter(|r| !r.balanced).map(|r| format!("outbox {}", r.outbox));
     let consumer =
@@ -111,17 +117,18 @@ fn conclude(
     }
 }
 
-fn print_consumers(consumers: &[ConsumerBook], alone: bool) -> Result<(), Failure> {
+fn print_consumers(consumers: &[ConsumerLedger], alone: bool) -> Result<(), Failure> {
     if consumers.is_empty() {
         return output::print(if alone { "no consumer has received anything\n" } else { "" });
     }
     let mut table =
-        Table::new(&["CONSUMER", "RECEIVED", "APPLIED", "IGNORED", "DEAD", "UNRESOLVED", "BOOKS"]);
-    for book in consumers {
-        let mut cells = vec![book.consumer.clone()];
-        let counts = [book.received, book.applied, book.ignored, book.dead, book.unresolved];
+        Table::new(&["CONSUMER", "RECEIVED", "APPLIED", "IGNORED", "DEAD", "UNRESOLVED", "LEDGER"]);
+    for ledger in consumers {
+        let mut cells = vec![ledger.consumer.clone()];
+        let counts =
+            [ledger.received, ledger.applied, ledger.ignored, ledger.dead, ledger.unresolved];
         cells.extend(counts.map(number));
-        let difference = book.received - book.applied - book.ignored - book.dead;
+        let difference = ledger.received - ledger.applied - ledger.ignored - ledger.dead;
         cells.push(match difference {
             0 => "balanced".to_owned(),
             _ => format!("DIFFER by {difference} messages"),
@@ -138,8 +145,8 @@ async fn look(
 ) -> Result<Vec<Reconciliation>, StoreError> {
     let mut found = Vec::new();
     for outbox in outboxes {
-        let books = store.books(outbox).await?;
-        found.push(Reconciliation::new(outbox.name(), books));
+        let ledger = store.ledger(outbox).await?;
+        found.push(Reconciliation::new(outbox.name(), ledger));
     }
     Ok(found)
 }
@@ -191,9 +198,9 @@ fn tell_round(found: &[Reconciliation], json: bool) -> Result<(), Failure> {
         return output::print(&format!("{round}\n"));
     }
     let of_outbox = |r: &Reconciliation| {
-        let books = if r.balanced { "balanced" } else { "DIFFER" };
+        let ledger = if r.balanced { "balanced" } else { "DIFFER" };
         format!(
-            "{} {books} ({} appended, {} delivered, {} dead, {} pending)",
+            "{} {ledger} ({} appended, {} delivered, {} dead, {} pending)",
             r.outbox,
             number(r.appended.count),
             number(r.delivered.count),
@@ -207,7 +214,7 @@ fn tell_round(found: &[Reconciliation], json: bool) -> Result<(), Failure> {
 
 pub(crate) fn print(found: &[Reconciliation]) -> Result<(), Failure> {
     let mut table =
-        Table::new(&["OUTBOX", "WINDOW", "APPENDED", "DELIVERED", "DEAD", "PENDING", "BOOKS"]);
+        Table::new(&["OUTBOX", "WINDOW", "APPENDED", "DELIVERED", "DEAD", "PENDING", "LEDGER"]);
     for r in found {
         let lines = [r.appended, r.delivered, r.dead, r.pending];
         table.row(line(&r.outbox, "all", lines, r.balanced));
@@ -219,7 +226,7 @@ pub(crate) fn print(found: &[Reconciliation]) -> Result<(), Failure> {
     table.print()
 }
 
-fn line(outbox: &str, window: &str, lines: [BookLine; 4], balanced: bool) -> Vec<String> {
+fn line(outbox: &str, window: &str, lines: [LedgerLine; 4], balanced: bool) -> Vec<String> {
     let [appended, delivered, dead, pending] = lines;
     let rest = delivered + dead + pending;
     let verdict = match balanced {

@@ -26,9 +26,9 @@ use axum::routing::get;
 use metrics_exporter_prometheus::PrometheusHandle;
 use postrider::store::Database;
 use postrider::{Appender, Outbox};
-use postrider_relay::alerts::AlertBook;
+use postrider_relay::alerts::AlertRegistry;
 use postrider_relay::gateway::Gateway;
-use postrider_relay::{DestinationBook, RateLimit, Waker};
+use postrider_relay::{DestinationRegistry, RateLimit, Waker};
 use tokio_util::sync::CancellationToken;
 
 use access::{Access, Role};
@@ -56,8 +56,8 @@ pub(crate) struct Parts {
     pub(crate) waker: Waker,
     pub(crate) metrics: PrometheusHandle,
     pub(crate) access: Access,
-    pub(crate) alerts: Arc<AlertBook>,
-    pub(crate) destinations: Arc<DestinationBook>,
+    pub(crate) alerts: Arc<AlertRegistry>,
+    pub(crate) destinations: Arc<DestinationRegistry>,
     /// Whether the relay of this process failed to write its last heartbeat.
     pub(crate) heartbeat_fails: Arc<AtomicBool>,
     pub(crate) feed: Feed,

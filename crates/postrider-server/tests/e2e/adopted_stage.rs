@@ -240,13 +240,13 @@ impl Scene {
         self.target.taken().len()
     }
 
-    /// The end of every test: appended, delivered and dead as counted by the books.
+    /// The end of every test: appended, delivered and dead as counted by the ledger.
     pub(crate) async fn balances(&self, delivered: usize, dead: usize) {
-        let books = self.reconcile().await;
-        assert_eq!(books["outbox"], OUTBOX);
-        assert_eq!(books["delivered"]["count"], delivered, "{books:#}");
-        assert_eq!(books["dead"]["count"], dead, "{books:#}");
-        assert_eq!(books["pending"]["count"], 0, "{books:#}");
+        let ledger = self.reconcile().await;
+        assert_eq!(ledger["outbox"], OUTBOX);
+        assert_eq!(ledger["delivered"]["count"], delivered, "{ledger:#}");
+        assert_eq!(ledger["dead"]["count"], dead, "{ledger:#}");
+        assert_eq!(ledger["pending"]["count"], 0, "{ledger:#}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Requests as no honest client sends them: each is refused by the book, and none costs much.
+//! Requests as no honest client sends them: each is refused by the ledger, and none costs much.
 
 use std::net::SocketAddr;
 

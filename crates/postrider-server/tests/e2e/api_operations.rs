@@ -14,7 +14,7 @@ crate::on_stores!(postgres, mysql, sqlite: {
     events_are_found_page_by_page_and_shown_with_their_story,
     an_outbox_and_a_sink_are_paused_and_resumed,
     relays_lanes_and_parked_keys_are_shown_and_released,
-    the_books_are_read_beside_the_requests,
+    the_ledger_is_read_beside_the_requests,
     what_is_exported_can_be_imported,
 });
 
@@ -391,7 +391,7 @@ async fn relays_lanes_and_parked_keys_are_shown_and_released(place: Place) {
     scene.settle_up(&[&events[1..], &more].concat(), 1).await;
 }
 
-async fn the_books_are_read_beside_the_requests(place: Place) {
+async fn the_ledger_is_read_beside_the_requests(place: Place) {
     let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
     let daemon = scene.site.start().await;
     let me = Caller::nobody(&daemon);
@@ -404,7 +404,7 @@ async fn the_books_are_read_beside_the_requests(place: Place) {
     heartbeats(&me).await;
     let look = async |number: u32| {
         me.expect("POST", "/api/v1/reconcile", "", 202).await;
-        eventually(&format!("look {number} at the books has ended"), async || {
+        eventually(&format!("check {number} of the ledger has ended"), async || {
             let state = me.get("/api/v1/reconcile").await;
             state["running_since"].is_null().then(|| state["last"].clone())
         })

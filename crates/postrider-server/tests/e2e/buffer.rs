@@ -62,17 +62,17 @@ async fn a_killed_daemon_loses_no_count_and_reconcile_shows_it(place: Place) {
     daemon.shows("postrider_buffer_dead_letters_total", &labels, 0.0).await;
     let status = scene.only(&["buffer", "status", "--json"]).await;
     assert_eq!((&status["buffer"], &status["fields"]), (&name.into(), &0.into()));
-    let books = scene.only(&["reconcile", "--json"]).await;
-    assert_eq!(books["balanced"], true, "{books}");
+    let ledger = scene.only(&["reconcile", "--json"]).await;
+    assert_eq!(ledger["balanced"], true, "{ledger}");
     daemon.stop().await;
     let _: i64 = scene
         .test
-        .ask(&["HINCRBY", &format!("{}:book", scene.test.buffer.key()), "moved", "1"])
+        .ask(&["HINCRBY", &format!("{}:ledger", scene.test.buffer.key()), "moved", "1"])
         .await;
     scene.site.run(&["reconcile"]).await.exits(3).says(&[name, "do not balance"]);
 }
 
-/// The metric and the book in Redis count the same: what has left the buffer, saved or not.
+/// The metric and the ledger in Redis count the same: what has left the buffer, saved or not.
 async fn a_batch_moved_while_the_one_before_fails_is_counted_as_moved(place: Place) {
     let Some(scene) = Scene::open(place).await else { return };
     let daemon = scene.site.start().await;
@@ -84,14 +84,14 @@ async fn a_batch_moved_while_the_one_before_fails_is_counted_as_moved(place: Pla
     scene.test.buffer.increment_all(&counts).await.unwrap();
     let both = async || {
         let look = scene.test.buffer.look().await.unwrap();
-        (look.batches.len() == 2).then_some(look.book.moved)
+        (look.batches.len() == 2).then_some(look.ledger.moved)
     };
     assert_eq!(eventually("two batches wait", both).await, 5);
     let labels = [("buffer", scene.test.buffer.name())];
     daemon.shows("postrider_buffer_moved_total", &labels, 5.0).await;
     scene.db.execute("ALTER TABLE hidden RENAME TO likes").await;
     let look = scene.test.until_empty().await;
-    assert_eq!((saved(&scene.db).await, look.book.moved), (8, 8));
+    assert_eq!((saved(&scene.db).await, look.ledger.moved), (8, 8));
     daemon.shows("postrider_buffer_moved_total", &labels, 8.0).await;
     daemon.shows("postrider_buffer_applied_total", &labels, 8.0).await;
     daemon.stop().await;

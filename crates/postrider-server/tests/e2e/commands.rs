@@ -67,8 +67,8 @@ async fn a_fresh_database_is_migrated_and_the_commands_show_what_is_in_it(place:
     assert_eq!(stats[0]["by_type"][0]["event_type"], "OrderPlaced");
     let plain = site.run(&["stats"]).await.exits(0);
     assert!(plain.stdout.contains("orders") && plain.stdout.contains("OLDEST"), "{plain:?}");
-    let books = scene.reconcile().await;
-    assert_eq!((&books["appended"]["count"], &books["pending"]["count"]), (&2.into(), &1.into()));
+    let ledger = scene.reconcile().await;
+    assert_eq!((&ledger["appended"]["count"], &ledger["pending"]["count"]), (&2.into(), &1.into()));
     let plain = site.run(&["reconcile"]).await.exits(0);
     assert!(plain.stdout.contains("balanced"), "{plain:?}");
     let _ = site.run(&["run", "--check"]).await.exits(0);

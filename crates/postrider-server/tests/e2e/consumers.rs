@@ -1,4 +1,4 @@
-//! What operators do for consumers: their tables, their books, what they could not handle.
+//! What operators do for consumers: their tables, their ledgers, what they could not handle.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -58,8 +58,8 @@ async fn a_consumers_database_is_made_watched_and_cleaned_without_an_outbox(plac
     receive(&db, &["e-1", "e-2", "e-1"]).await;
     let shown = run(&["reconcile", "--consumers"]).await.exits(0);
     let _ = shown.shows(&["fraud", "balanced"]);
-    let books = run(&["reconcile", "--consumers", "--json"]).await.exits(0).json();
-    let counts = ["received", "applied", "ignored", "dead"].map(|key| books[0][key].as_i64());
+    let ledger = run(&["reconcile", "--consumers", "--json"]).await.exits(0).json();
+    let counts = ["received", "applied", "ignored", "dead"].map(|key| ledger[0][key].as_i64());
     assert_eq!(counts, [Some(3), Some(2), Some(1), Some(0)]);
 
     let long = INBOX_RETENTION + Duration::from_secs(3600);
@@ -106,14 +106,14 @@ async fn reconcile_shows_consumers_beside_outboxes(place: Place) {
     }
     let daemon = scene.site.start().await;
     scene.drained().await;
-    let entries = "SELECT count(*) FROM postrider_inbox_books";
+    let entries = "SELECT count(*) FROM postrider_inbox_ledger";
     let folded = async || (scene.db.integer(entries).await == 1).then_some(());
-    eventually("the relay sums up the consumers' book", folded).await;
+    eventually("the relay sums up the consumers' ledger", folded).await;
     daemon.stop().await;
     let shown = scene.site.run(&["reconcile"]).await.exits(0);
     let _ = shown.shows(&["orders", "DELIVERED", "fraud", "IGNORED"]);
-    let books = scene.site.run(&["reconcile", "--json"]).await.exits(0).json();
-    assert_eq!((&books[0]["outbox"], &books[1]["consumer"]), (&"orders".into(), &"fraud".into()));
+    let ledger = scene.site.run(&["reconcile", "--json"]).await.exits(0).json();
+    assert_eq!((&ledger[0]["outbox"], &ledger[1]["consumer"]), (&"orders".into(), &"fraud".into()));
     scene.settle_up(&events, 0).await;
     scene.db.execute("DELETE FROM postrider_inbox WHERE event_id = 'e-1'").await;
     let _ = scene.site.run(&["reconcile"]).await.exits(3).says(&["consumer fraud"]);

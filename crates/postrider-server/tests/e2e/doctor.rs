@@ -48,10 +48,10 @@ async fn a_missing_index_and_a_missing_trigger_are_found_and_cured(place: Place)
     let (index, trigger, drops) = match place.kind {
         StoreKind::Postgres => (
             "orders_outbox_waiting",
-            "orders_outbox_book",
+            "orders_outbox_record",
             [
                 "DROP INDEX orders_outbox_waiting",
-                "DROP TRIGGER orders_outbox_book ON orders_outbox",
+                "DROP TRIGGER orders_outbox_record ON orders_outbox",
             ],
         ),
         StoreKind::Mysql => (
@@ -64,8 +64,8 @@ async fn a_missing_index_and_a_missing_trigger_are_found_and_cured(place: Place)
         ),
         StoreKind::Sqlite => (
             "orders_outbox_waiting",
-            "orders_outbox_book",
-            ["DROP INDEX orders_outbox_waiting", "DROP TRIGGER orders_outbox_book"],
+            "orders_outbox_record",
+            ["DROP INDEX orders_outbox_waiting", "DROP TRIGGER orders_outbox_record"],
         ),
     };
     for statement in drops {
@@ -85,9 +85,9 @@ async fn a_missing_index_and_a_missing_trigger_are_found_and_cured(place: Place)
     }
     let _ = doctor(&scene, &[]).await.exits(0);
     if place.kind == StoreKind::Postgres {
-        scene.db.execute("ALTER TABLE orders_outbox DISABLE TRIGGER orders_outbox_book").await;
+        scene.db.execute("ALTER TABLE orders_outbox DISABLE TRIGGER orders_outbox_record").await;
         let found = doctor(&scene, &[]).await.exits(1);
-        assert_eq!(about(&found, "trigger orders_outbox_book").len(), 1, "{found:?}");
+        assert_eq!(about(&found, "trigger orders_outbox_record").len(), 1, "{found:?}");
     }
 }
 
@@ -236,7 +236,7 @@ async fn reconcile_watches_until_a_difference_stays(place: Place) {
         scene.db.execute(&format!("DELETE FROM orders_outbox WHERE id = {first}")).await;
     };
     let (ran, ()) = tokio::join!(watching, meddling);
-    let ran = ran.exits(3).says(&["the books do not balance: outbox orders"]);
+    let ran = ran.exits(3).says(&["the ledger does not balance: outbox orders"]);
     let rounds = ran.stdout.lines().filter(|line| line.contains("orders DIFFER")).count();
     assert_eq!(rounds, 2, "once may be chance: {}", ran.stdout);
     assert!(ran.stdout.contains("DIFFER by 1 events"), "{}", ran.stdout);

@@ -18,7 +18,7 @@ mod on_one_store {
         standard_webhooks_and_cloudevents_kits_take_deliveries,
         a_client_made_from_the_document_understands_every_answer,
         promtool_finds_no_fault_in_rules_and_metrics,
-        curl_is_answered_by_the_book,
+        curl_gets_standard_responses,
         curl_is_answered_by_the_gateway_as_by_its_upstream,
     });
 }
@@ -162,7 +162,7 @@ fn has_curl(place: Place) -> bool {
     there
 }
 
-async fn curl_is_answered_by_the_book(place: Place) {
+async fn curl_gets_standard_responses(place: Place) {
     if !has_curl(place) {
         return;
     }

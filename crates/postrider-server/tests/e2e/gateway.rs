@@ -106,8 +106,8 @@ async fn a_daemon_killed_between_save_and_answer_has_the_call_once_and_repeats_i
     assert_eq!((answer.status, answer.body.as_str()), (200, "hello /v1/character/1"));
     assert_eq!(answer.headers["postrider-cache"], "hit");
     daemon.stop().await;
-    let books = stage.site.run(&["reconcile", "--json"]).await.exits(0).json();
-    assert_eq!(books[0]["delivered"]["count"], 1, "{books:#}");
+    let ledger = stage.site.run(&["reconcile", "--json"]).await.exits(0).json();
+    assert_eq!(ledger[0]["delivered"]["count"], 1, "{ledger:#}");
 }
 
 /// A cache that the daemon reaches through a proxy, and settings that make it wait for it.

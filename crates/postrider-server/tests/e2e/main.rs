@@ -3,7 +3,7 @@
 //!
 //! Every test has a database, a receiver, a configuration file and daemons of its own, so all of
 //! them run side by side. They wait for what they can see (rows, requests, metrics, exit codes),
-//! with a deadline, and end with the books.
+//! with a deadline, and end with the ledger.
 
 // A test fails by panicking: here an unwrap is the assertion that the step before it worked.
 #![allow(clippy::unwrap_used)]

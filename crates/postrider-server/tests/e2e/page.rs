@@ -124,7 +124,7 @@ async fn a_viewer_sees_no_button_that_he_may_not_press_and_an_operator_his_own(p
     }
 
     let operators = [
-        "Read the books",
+        "Read the ledger",
         "Retry all…",
         "Resolve all…",
         "Pick these",

@@ -79,15 +79,15 @@ async fn an_outage_an_alert_the_recovery_poison_a_group_a_retry_and_all_is_well(
     browser.says("main", "the product is back").await;
     browser.press("header", "Overview").await;
     browser.says(".verdict", "All is well").await;
-    browser.press("section[aria-label='The books']", "Read the books").await;
-    browser.says("section[aria-label='The books']", "Balanced").await;
+    browser.press("section[aria-label='The ledger']", "Read the ledger").await;
+    browser.says("section[aria-label='The ledger']", "Balanced").await;
     assert_quiet(&browser, &daemon).await;
     browser.close().await;
     daemon.stop().await;
     scene.drained().await;
-    let books = scene.reconcile().await;
-    assert_eq!(books["dead"]["count"], 3, "they died, and were appended again: {books:#}");
-    assert_eq!(books["delivered"]["count"], 73, "{books:#}");
+    let ledger = scene.reconcile().await;
+    assert_eq!(ledger["dead"]["count"], 3, "they died, and were appended again: {ledger:#}");
+    assert_eq!(ledger["delivered"]["count"], 73, "{ledger:#}");
 }
 
 async fn letter(daemon: &Daemon, id: i64) -> Value {

@@ -85,8 +85,8 @@ async fn without_its_table_a_dead_letter_is_in_the_file_and_comes_back(place: Pl
     let alert = alert_about(&scene, "event is in the backup file").await;
     assert!(!alert.body.contains(SECRET), "{}", alert.body);
     assert!(!daemon.log().contains(SECRET), "payloads are not logged");
-    let books = scene.reconcile().await;
-    assert_eq!(books["dead"]["count"], 2, "marked rows count as dead: {books:#}");
+    let ledger = scene.reconcile().await;
+    assert_eq!(ledger["dead"]["count"], 2, "marked rows count as dead: {ledger:#}");
     daemon.stop().await;
 
     let file = file.to_str().unwrap();

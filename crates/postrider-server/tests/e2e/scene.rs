@@ -245,7 +245,7 @@ impl Scene {
         .await;
     }
 
-    /// The end of every test: what was committed was received, nothing else was, and the books
+    /// The end of every test: what was committed was received, nothing else was, and the ledger
     /// balance.
     pub(crate) async fn settle_up(&self, delivered: &[Committed], dead: usize) {
         let taken: HashSet<String> = self.target.taken().into_keys().collect();
@@ -254,18 +254,18 @@ impl Scene {
         assert!(lost.is_empty(), "{} of {} are lost: {lost:?}", lost.len(), committed.len());
         let invented: Vec<_> = taken.difference(&committed).collect();
         assert!(invented.is_empty(), "received, but never committed: {invented:?}");
-        let books = self.reconcile().await;
-        assert_eq!(books["delivered"]["count"], committed.len(), "{books:#}");
-        assert_eq!(books["dead"]["count"], dead, "{books:#}");
-        assert_eq!(books["pending"]["count"], 0, "{books:#}");
+        let ledger = self.reconcile().await;
+        assert_eq!(ledger["delivered"]["count"], committed.len(), "{ledger:#}");
+        assert_eq!(ledger["dead"]["count"], dead, "{ledger:#}");
+        assert_eq!(ledger["pending"]["count"], 0, "{ledger:#}");
     }
 
-    /// The balanced books of the outbox, from the command.
+    /// The balanced ledger of the outbox, from the command.
     pub(crate) async fn reconcile(&self) -> Value {
-        let books = self.site.run(&["reconcile", "--json"]).await.exits(0).json();
-        assert_eq!(books[0]["outbox"], OUTBOX);
-        assert_eq!(books[0]["balanced"], true, "{books:#}");
-        books[0].clone()
+        let ledger = self.site.run(&["reconcile", "--json"]).await.exits(0).json();
+        assert_eq!(ledger[0]["outbox"], OUTBOX);
+        assert_eq!(ledger[0]["balanced"], true, "{ledger:#}");
+        ledger[0].clone()
     }
 
     /// A command on the scene's outbox that ends well, and what it prints.

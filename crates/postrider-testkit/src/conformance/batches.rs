@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use postrider::store::{
-    Application, BATCHES_KEPT, Batch, BatchBook, BatchEntry, BatchState, BatchTarget, EventTarget,
-    StoreKind, TableTarget,
+    Application, BATCHES_KEPT, Batch, BatchEntry, BatchLedger, BatchState, BatchTarget,
+    EventTarget, StoreKind, TableTarget,
 };
 use postrider::{Event, StoreError};
 use uuid::Uuid;
@@ -41,8 +41,8 @@ pub async fn a_batch_is_added_to_the_rows_once_however_often_it_is_applied(db: T
     assert_eq!(apply(&batch(&[("a", 10)])).await, Application::Applied);
     assert_eq!((total(&db, "a").await, total(&db, "b").await), (11, 2));
     assert_eq!(db.integer("SELECT count(*) FROM likes").await, 3);
-    let book = db.store.batch_book("likes").await.unwrap();
-    assert_eq!(book, BatchBook { applied: 4, ..BatchBook::default() });
+    let ledger = db.store.batch_ledger("likes").await.unwrap();
+    assert_eq!(ledger, BatchLedger { applied: 4, ..BatchLedger::default() });
     let states = db.store.batch_states(&[first.id, Uuid::new_v4()]).await.unwrap();
     assert_eq!(states, [(first.id, BatchState::Applied)]);
 }
@@ -109,8 +109,8 @@ pub async fn a_cancelled_batch_is_never_saved_and_a_saved_one_never_cancelled(db
     let state = db.store.cancel_batch("likes", saved.id, 1).await.unwrap();
     assert_eq!(state, BatchState::Applied);
     assert_eq!(total(&db, "a").await, 2);
-    let book = db.store.batch_book("likes").await.unwrap();
-    assert_eq!((book.applied, book.cancelled), (1, 1));
+    let ledger = db.store.batch_ledger("likes").await.unwrap();
+    assert_eq!((ledger.applied, ledger.cancelled), (1, 1));
 }
 
 /// An import from the backup file accepts dead batches only.
@@ -130,8 +130,8 @@ pub async fn only_a_dead_batch_is_imported_and_only_once(db: TestDb) {
     assert_eq!(total(&db, "a").await, 5);
     let trail: Vec<_> = db.trail().await.into_iter().map(|e| (e.operator, e.action)).collect();
     assert_eq!(trail, [("ann".to_owned(), "buffer.import".to_owned())]);
-    let book = db.store.batch_book("likes").await.unwrap();
-    assert_eq!(book, BatchBook { applied: 0, cancelled: 1, dead: 1, imported: 1 });
+    let ledger = db.store.batch_ledger("likes").await.unwrap();
+    assert_eq!(ledger, BatchLedger { applied: 0, cancelled: 1, dead: 1, imported: 1 });
 }
 
 /// Another worker has its batches by then.
@@ -197,7 +197,7 @@ pub async fn old_batches_are_forgotten_but_no_dead_ones(db: TestDb) {
     let left = db.store.batch_states(&[old.id, dead.id, young.id]).await.unwrap();
     assert_eq!(left.len(), 2);
     assert!(!left.iter().any(|(id, _)| *id == old.id));
-    assert_eq!(db.store.batch_book("likes").await.unwrap().applied, 2, "the book stays");
+    assert_eq!(db.store.batch_ledger("likes").await.unwrap().applied, 2, "the ledger stays");
 }
 
 /// The other kind of target: one event per entry, in the same transaction as the batch's id.

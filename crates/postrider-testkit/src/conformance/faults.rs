@@ -178,9 +178,9 @@ pub async fn an_event_received_with_a_lost_commit_answer_is_ignored_when_it_come
     assert_eq!(tx.receive(&inbox, &event).await.unwrap(), Received::Duplicate);
     tx.commit().await.unwrap();
     assert_eq!(direct.integer("SELECT count(*) FROM effects").await, 1);
-    let books = direct.store.consumer_books().await.unwrap();
-    assert_eq!((books[0].received, books[0].applied, books[0].ignored), (2, 1, 1));
-    assert!(books[0].balanced());
+    let ledgers = direct.store.consumer_ledgers().await.unwrap();
+    assert_eq!((ledgers[0].received, ledgers[0].applied, ledgers[0].ignored), (2, 1, 1));
+    assert!(ledgers[0].balanced());
 }
 
 /// While the database cannot be reached, calls fail as transient; then the same store works again.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::store::{AuditFilter, ConsumerBook, InboxCleaned, Page};
+use postrider::store::{AuditFilter, ConsumerLedger, InboxCleaned, Page};
 use postrider::{
     DeadMessage, INBOX_RETENTION, Inbox, Incoming, ReceiveError, Received, StoreError,
 };
@@ -46,11 +46,11 @@ fn dead<'a>(event: &'a Incoming, headers: &'a BTreeMap<String, String>) -> DeadM
 }
 
 /// Returns received, applied, ignored and dead of a consumer, and asserts that they balance.
-async fn book(db: &TestDb, consumer: &str) -> (i64, i64, i64, i64) {
-    let books = db.store.consumer_books().await.unwrap();
-    let book = books.into_iter().find(|book| book.consumer == consumer).unwrap();
-    assert!(book.balanced(), "{book:?}");
-    (book.received, book.applied, book.ignored, book.dead)
+async fn ledger(db: &TestDb, consumer: &str) -> (i64, i64, i64, i64) {
+    let ledgers = db.store.consumer_ledgers().await.unwrap();
+    let ledger = ledgers.into_iter().find(|ledger| ledger.consumer == consumer).unwrap();
+    assert!(ledger.balanced(), "{ledger:?}");
+    (ledger.received, ledger.applied, ledger.ignored, ledger.dead)
 }
 
 /// Consumers are independent of each other.
@@ -67,8 +67,8 @@ pub async fn an_event_is_new_once_for_each_consumer(db: TestDb) {
     tx.commit().await.unwrap();
     assert_eq!(receive(&db, &fraud, &["e-1"]).await, [Received::Duplicate]);
     assert_eq!(receive(&db, &mail, &["e-1"]).await, [Received::New]);
-    assert_eq!(book(&db, "fraud").await, (3, 1, 2, 0));
-    assert_eq!(book(&db, "mail").await, (1, 1, 0, 0));
+    assert_eq!(ledger(&db, "fraud").await, (3, 1, 2, 0));
+    assert_eq!(ledger(&db, "mail").await, (1, 1, 0, 0));
 }
 
 /// If the process dies before its COMMIT, the event is new when it arrives again.
@@ -76,9 +76,9 @@ pub async fn a_rolled_back_transaction_received_nothing(db: TestDb) {
     let mut tx = db.begin().await;
     assert!(tx.receive(&fraud(), &Incoming::new("e-1")).await.unwrap().is_new());
     tx.rollback().await.unwrap();
-    assert!(db.store.consumer_books().await.unwrap().is_empty(), "not even in the book");
+    assert!(db.store.consumer_ledgers().await.unwrap().is_empty(), "not even in the ledger");
     assert_eq!(receive(&db, &fraud(), &["e-1"]).await, [Received::New]);
-    assert_eq!(book(&db, "fraud").await, (1, 1, 0, 0));
+    assert_eq!(ledger(&db, "fraud").await, (1, 1, 0, 0));
 }
 
 /// One statement for a batch, whatever it contains.
@@ -88,7 +88,7 @@ pub async fn a_batch_is_answered_in_order_and_a_repeat_in_it_is_ignored(db: Test
     let answers = receive(&db, &fraud(), &["z", "d", "a", "z", "m"]).await;
     assert_eq!(answers, [New, Duplicate, New, Duplicate, New]);
     assert_eq!(receive(&db, &fraud(), &[]).await, []);
-    assert_eq!(book(&db, "fraud").await, (6, 4, 2, 0));
+    assert_eq!(ledger(&db, "fraud").await, (6, 4, 2, 0));
 }
 
 type Second = tokio::task::JoinHandle<Result<Received, ReceiveError>>;
@@ -119,7 +119,7 @@ pub async fn of_two_consumers_at_once_with_the_same_event_one_waits_and_ignores_
     still_waiting(&second).await;
     first.commit().await.unwrap();
     assert_eq!(second.await.unwrap().unwrap(), Received::Duplicate);
-    assert_eq!(book(&db, "fraud").await, (2, 1, 1, 0));
+    assert_eq!(ledger(&db, "fraud").await, (2, 1, 1, 0));
 }
 
 /// If the first process dies, the second one does the work.
@@ -130,7 +130,7 @@ pub async fn an_event_is_new_for_the_second_when_the_first_rolls_back(db: TestDb
     still_waiting(&second).await;
     first.rollback().await.unwrap();
     assert_eq!(second.await.unwrap().unwrap(), Received::New);
-    assert_eq!(book(&db, "fraud").await, (1, 1, 0, 0));
+    assert_eq!(ledger(&db, "fraud").await, (1, 1, 0, 0));
 }
 
 /// Overlapping batches in different orders: a deadlock may roll one back, and it is repeated.
@@ -155,7 +155,7 @@ pub async fn batches_of_the_same_events_at_once_apply_each_once(db: TestDb) {
         consumer.await.unwrap();
     }
     assert_eq!(db.integer("SELECT count(*) FROM effects").await, 110);
-    assert_eq!(book(&db, "fraud").await, (800, 110, 690, 0));
+    assert_eq!(ledger(&db, "fraud").await, (800, 110, 690, 0));
 }
 
 /// Processes a batch with its effect, in one transaction.
@@ -194,7 +194,7 @@ pub async fn identities_that_no_column_holds_are_refused_before_anything_is_writ
     }
     assert!(tx.receive(&fraud(), &Incoming::new("ok")).await.unwrap().is_new());
     tx.commit().await.unwrap();
-    assert_eq!(book(&db, "fraud").await, (1, 1, 0, 0));
+    assert_eq!(ledger(&db, "fraud").await, (1, 1, 0, 0));
 }
 
 /// A poison message that the broker sends again does not get a second dead letter, and is not
@@ -204,7 +204,7 @@ pub async fn a_dead_message_is_a_letter_once_and_its_repeats_are_ignored(db: Tes
     assert_eq!(receive_dead(&db, "e-1").await, Received::Duplicate);
     assert_eq!(receive(&db, &fraud(), &["e-1", "e-2"]).await, [Received::Duplicate, Received::New]);
     assert_eq!(receive_dead(&db, "e-2").await, Received::Duplicate, "it was applied");
-    assert_eq!(book(&db, "fraud").await, (5, 1, 3, 1));
+    assert_eq!(ledger(&db, "fraud").await, (5, 1, 3, 1));
 
     let letters = db.store.inbox_letters(Some("fraud"), None, 10).await.unwrap();
     let [letter] = letters.as_slice() else { panic!("{letters:?}") };
@@ -233,8 +233,8 @@ pub async fn a_letter_is_resolved_or_asked_for_once_and_audited(db: TestDb) {
         let refused = db.store.retry_inbox_letter(id, "bob", "").await;
         assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
     }
-    let books = db.store.consumer_books().await.unwrap();
-    assert_eq!((books[0].dead, books[0].unresolved), (2, 1));
+    let ledgers = db.store.consumer_ledgers().await.unwrap();
+    assert_eq!((ledgers[0].dead, ledgers[0].unresolved), (2, 1));
     let audit = db.store.audit(&AuditFilter::default(), Page::first(10)).await.unwrap().rows;
     let actions: Vec<&str> = audit.iter().map(|entry| entry.action.as_str()).collect();
     assert_eq!(actions, ["inbox.resolve", "inbox.retry", "inbox.retry"]);
@@ -242,7 +242,7 @@ pub async fn a_letter_is_resolved_or_asked_for_once_and_audited(db: TestDb) {
 }
 
 /// A forgotten identity is new when it arrives again; the ledger still counts the earlier one.
-pub async fn old_identities_are_forgotten_in_chunks_and_the_book_still_balances(db: TestDb) {
+pub async fn old_identities_are_forgotten_in_chunks_and_the_ledger_still_balances(db: TestDb) {
     let old: Vec<String> = (0..25).map(|n| format!("old-{n}")).collect();
     receive(&db, &fraud(), &old.iter().map(String::as_str).collect::<Vec<_>>()).await;
     receive(&db, &Inbox::new("mail").unwrap(), &["old"]).await;
@@ -254,8 +254,8 @@ pub async fn old_identities_are_forgotten_in_chunks_and_the_book_still_balances(
     let cleaned = db.store.clean_inbox(None, INBOX_RETENTION, 10).await.unwrap();
     assert_eq!(cleaned, InboxCleaned { forgotten: 26, ..InboxCleaned::default() });
     assert_eq!(db.integer("SELECT count(*) FROM postrider_inbox").await, 1);
-    assert_eq!(book(&db, "fraud").await, (27, 26, 1, 0));
-    assert_eq!(book(&db, "mail").await, (1, 1, 0, 0));
+    assert_eq!(ledger(&db, "fraud").await, (27, 26, 1, 0));
+    assert_eq!(ledger(&db, "mail").await, (1, 1, 0, 0));
     let answers = receive(&db, &fraud(), &["old-0", "young"]).await;
     assert_eq!(answers, [Received::New, Received::Duplicate]);
     assert_eq!(db.store.clean_inbox(None, Duration::MAX, 10).await.unwrap().forgotten, 0);
@@ -282,7 +282,10 @@ pub async fn a_consumer_forgets_its_own_and_nobody_elses(db: TestDb) {
     assert_eq!(receive(&db, &fraud(), &["e-1"]).await, [Received::Duplicate]);
     assert_eq!(receive(&db, &mail, &["e-1"]).await, [Received::New]);
     assert_eq!(db.integer("SELECT count(*) FROM postrider_inbox_dlq").await, 1);
-    assert_eq!((book(&db, "fraud").await, book(&db, "mail").await), ((5, 3, 1, 1), (5, 4, 0, 1)));
+    assert_eq!(
+        (ledger(&db, "fraud").await, ledger(&db, "mail").await),
+        ((5, 3, 1, 1), (5, 4, 0, 1))
+    );
 }
 
 /// The broker may send a poison message again, however long its dead letter stays unresolved.
@@ -296,11 +299,11 @@ pub async fn an_identity_whose_letter_waits_is_not_forgotten(db: TestDb) {
     let cleaned = db.store.clean_inbox(None, INBOX_RETENTION, 10).await.unwrap();
     assert_eq!((cleaned.forgotten, cleaned.letters), (1, 1));
     assert_eq!(receive(&db, &fraud(), &["e-1"]).await, [Received::Duplicate]);
-    assert_eq!(book(&db, "fraud").await, (3, 0, 1, 2));
+    assert_eq!(ledger(&db, "fraud").await, (3, 0, 1, 2));
 }
 
 /// Maintenance sums up entries while consumers write new ones.
-pub async fn folding_keeps_the_consumers_books(db: TestDb) {
+pub async fn folding_keeps_the_consumers_ledgers(db: TestDb) {
     for n in 0..30 {
         receive(&db, &fraud(), &[&format!("e-{n}"), "same"]).await;
     }
@@ -308,21 +311,21 @@ pub async fn folding_keeps_the_consumers_books(db: TestDb) {
     let mut open = db.begin().await;
     assert!(open.receive(&fraud(), &Incoming::new("late")).await.unwrap().is_new());
     if db.store.capabilities().concurrent_writers {
-        assert!(db.store.fold_inbox_books(7).await.unwrap() > 0);
+        assert!(db.store.fold_inbox_ledger(7).await.unwrap() > 0);
     }
     open.commit().await.unwrap();
     for _ in 0..2 {
-        db.store.fold_inbox_books(7).await.unwrap();
-        assert_eq!(book(&db, "fraud").await, (61, 32, 29, 0));
-        assert_eq!(book(&db, "mail").await, (1, 1, 0, 0));
+        db.store.fold_inbox_ledger(7).await.unwrap();
+        assert_eq!(ledger(&db, "fraud").await, (61, 32, 29, 0));
+        assert_eq!(ledger(&db, "mail").await, (1, 1, 0, 0));
     }
-    assert!(db.integer("SELECT count(*) FROM postrider_inbox_books").await <= 10);
+    assert!(db.integer("SELECT count(*) FROM postrider_inbox_ledger").await <= 10);
 }
 
 /// The counts of the programs no longer match the rows.
-pub async fn an_inbox_row_deleted_by_hand_unbalances_the_book(db: TestDb) {
+pub async fn an_inbox_row_deleted_by_hand_unbalances_the_ledger(db: TestDb) {
     receive(&db, &fraud(), &["e-1", "e-2"]).await;
     db.execute("DELETE FROM postrider_inbox WHERE event_id = 'e-1'").await;
-    let books: Vec<ConsumerBook> = db.store.consumer_books().await.unwrap();
-    assert!(!books[0].balanced(), "{books:?}");
+    let ledgers: Vec<ConsumerLedger> = db.store.consumer_ledgers().await.unwrap();
+    assert!(!ledgers[0].balanced(), "{ledgers:?}");
 }

@@ -1,4 +1,4 @@
-//! What operators look up: books, statistics and lists.
+//! What operators look up: ledger, statistics and lists.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::TestDb;
 const FIRST: Page = Page::first(100).within(Duration::MAX);
 
 /// Statistics come from the ledger, by type and in total.
-pub async fn statistics_add_up_from_the_books(db: TestDb) {
+pub async fn statistics_add_up_from_the_ledger(db: TestDb) {
     let empty = db.store.statistics(&db.outbox).await.unwrap();
-    assert_eq!(empty, Default::default(), "an empty outbox has empty books");
+    assert_eq!(empty, Default::default(), "an empty outbox has an empty ledger");
     let event = |kind: &str| NewEvent::new("order", "1", kind, "{}");
     db.append(&["Paid", "Placed", "Placed", "Shipped", "Placed"].map(event)).await;
     let relay = db.relay("relay-a").await;
@@ -24,7 +24,7 @@ pub async fn statistics_add_up_from_the_books(db: TestDb) {
 
     for folded in [false, true] {
         if folded {
-            db.store.fold_books(&db.outbox, 100).await.unwrap();
+            db.store.fold_ledger(&db.outbox, 100).await.unwrap();
         }
         let found = db.store.statistics(&db.outbox).await.unwrap();
         assert_eq!((found.appended, found.delivered, found.dead), (5, 2, 1));
@@ -59,40 +59,40 @@ pub async fn the_oldest_age_is_that_of_the_oldest_live_event(db: TestDb) {
 }
 
 /// The simplest manipulation: one live row is deleted by hand.
-pub async fn a_live_row_deleted_by_hand_unbalances_the_books(db: TestDb) {
+pub async fn a_live_row_deleted_by_hand_unbalances_the_ledger(db: TestDb) {
     db.append_orders(3).await;
     db.assert_balanced().await;
     db.execute(&format!("DELETE FROM {} WHERE id = 2", db.outbox.table())).await;
-    let books = db.books().await;
-    assert!(books.iter().any(|window| !window.balanced()), "{books:#?}");
+    let ledger = db.ledger().await;
+    assert!(ledger.iter().any(|window| !window.balanced()), "{ledger:#?}");
 }
 
 /// Two errors that cancel out in the count show up in the sum of ids.
-pub async fn a_row_exchanged_by_hand_unbalances_the_books(db: TestDb) {
+pub async fn a_row_exchanged_by_hand_unbalances_the_ledger(db: TestDb) {
     db.append_orders(3).await;
     // Only the database assigns ids, so this manipulates the ledger's own table, which no program
     // may do.
     let serial = !db.store.capabilities().concurrent_writers;
-    let suffix = if serial { "books" } else { "book_entries" };
+    let suffix = if serial { "ledger" } else { "ledger_entries" };
     let entries = format!("{}_{suffix}", db.outbox.table());
     db.execute(&format!("UPDATE {entries} SET id_sum = id_sum + 1")).await;
-    let books = db.books().await;
-    assert!(books.iter().any(|window| !window.balanced()), "{books:#?}");
+    let ledger = db.ledger().await;
+    assert!(ledger.iter().any(|window| !window.balanced()), "{ledger:#?}");
 }
 
 /// A row moved to another time by hand is missing in one window and extra in the other.
-pub async fn a_row_moved_in_time_by_hand_unbalances_the_books(db: TestDb) {
+pub async fn a_row_moved_in_time_by_hand_unbalances_the_ledger(db: TestDb) {
     db.append_orders(3).await;
     db.age(db.outbox.table(), "created_at", Duration::from_secs(3_600), "id = 2").await;
-    let books = db.books().await;
-    let unbalanced = books.iter().filter(|window| !window.balanced()).count();
-    assert_eq!(unbalanced, 2, "{books:#?}");
-    assert_eq!(books.len(), 2, "in order of time: {books:#?}");
-    assert!(books[0].window < books[1].window);
+    let ledger = db.ledger().await;
+    let unbalanced = ledger.iter().filter(|window| !window.balanced()).count();
+    assert_eq!(unbalanced, 2, "{ledger:#?}");
+    assert_eq!(ledger.len(), 2, "in order of time: {ledger:#?}");
+    assert!(ledger[0].window < ledger[1].window);
 }
 
 /// A program may set `created_at` itself; the ledger uses that time.
-pub async fn a_stated_creation_time_is_booked_in_its_own_window(db: TestDb) {
+pub async fn a_stated_creation_time_is_recorded_in_its_own_window(db: TestDb) {
     let table = db.outbox.table();
     // Yesterday, because times older than five weeks share a window.
     let day = (chrono::Utc::now() - chrono::TimeDelta::days(1)).format("%Y-%m-%d").to_string();
@@ -104,8 +104,8 @@ pub async fn a_stated_creation_time_is_booked_in_its_own_window(db: TestDb) {
         );
         db.execute(&insert).await;
     }
-    let books = db.books().await;
-    let windows: Vec<_> = books
+    let ledger = db.ledger().await;
+    let windows: Vec<_> = ledger
         .iter()
         .map(|window| (window.window.to_rfc3339(), window.appended.count, window.pending.count))
         .collect();
@@ -116,7 +116,7 @@ pub async fn a_stated_creation_time_is_booked_in_its_own_window(db: TestDb) {
     let claimed = db.claim(&relay, 10).await;
     db.deliver(&relay, &claimed, OnSuccess::Delete).await;
     db.assert_balanced().await;
-    assert_eq!(db.books().await[0].delivered.count, 2);
+    assert_eq!(db.ledger().await[0].delivered.count, 2);
 }
 
 /// Lists are filtered by state, type and aggregate; live and archived events separately.

@@ -6,7 +6,6 @@
 
 pub mod append;
 pub mod batches;
-pub mod books_property;
 pub mod callers;
 pub mod claim;
 pub mod dead_letters;
@@ -19,6 +18,7 @@ pub mod inbox;
 pub mod jobs;
 pub mod lane_reads;
 pub mod lanes;
+pub mod ledger_property;
 pub mod locks;
 pub mod lookups;
 pub mod pauses;
@@ -81,7 +81,7 @@ macro_rules! store_conformance {
             hints_arrive_where_the_store_declares_them,
         ]);
         $crate::store_cases!($store, settle: [
-            delivered_events_are_removed_and_booked,
+            delivered_events_are_removed_and_recorded,
             of_many_delivered_events_only_those_meant_are_removed,
             rows_that_moved_are_settled_and_what_took_their_place_is_not,
             archived_events_keep_their_fields,
@@ -171,21 +171,21 @@ macro_rules! store_conformance {
         ]);
         $crate::store_cases!($store, upkeep: [
             a_marked_row_that_cannot_be_moved_keeps_no_others,
-            folding_the_books_keeps_the_sums,
-            old_minutes_of_the_books_become_one_sum,
-            the_books_balance_while_they_are_folded,
+            folding_the_ledger_keeps_the_sums,
+            old_minutes_of_the_ledger_become_one_sum,
+            the_ledger_balances_while_it_is_folded,
             only_what_is_older_than_its_retention_is_removed,
             a_key_outlives_its_window_while_its_event_is_live,
             a_retention_without_end_removes_nothing,
             a_clean_up_from_several_relays_at_once_is_safe,
         ]);
         $crate::store_cases!($store, lookups: [
-            statistics_add_up_from_the_books,
+            statistics_add_up_from_the_ledger,
             the_oldest_age_is_that_of_the_oldest_live_event,
-            a_live_row_deleted_by_hand_unbalances_the_books,
-            a_row_exchanged_by_hand_unbalances_the_books,
-            a_row_moved_in_time_by_hand_unbalances_the_books,
-            a_stated_creation_time_is_booked_in_its_own_window,
+            a_live_row_deleted_by_hand_unbalances_the_ledger,
+            a_row_exchanged_by_hand_unbalances_the_ledger,
+            a_row_moved_in_time_by_hand_unbalances_the_ledger,
+            a_stated_creation_time_is_recorded_in_its_own_window,
             events_are_listed_by_state_type_and_aggregate,
             pages_of_events_neither_overlap_nor_leave_gaps,
             injection_text_in_a_filter_finds_nothing_and_breaks_nothing,
@@ -239,11 +239,11 @@ macro_rules! store_conformance {
             identities_that_no_column_holds_are_refused_before_anything_is_written,
             a_dead_message_is_a_letter_once_and_its_repeats_are_ignored,
             a_letter_is_resolved_or_asked_for_once_and_audited,
-            old_identities_are_forgotten_in_chunks_and_the_book_still_balances,
+            old_identities_are_forgotten_in_chunks_and_the_ledger_still_balances,
             a_consumer_forgets_its_own_and_nobody_elses,
             an_identity_whose_letter_waits_is_not_forgotten,
-            folding_keeps_the_consumers_books,
-            an_inbox_row_deleted_by_hand_unbalances_the_book,
+            folding_keeps_the_consumers_ledgers,
+            an_inbox_row_deleted_by_hand_unbalances_the_ledger,
         ]);
         $crate::store_cases!($store, locks: [
             a_lock_is_had_by_one_transaction_until_it_ends,
@@ -300,8 +300,8 @@ macro_rules! store_conformance {
             the_printed_migration_makes_a_working_outbox,
             a_consumers_database_without_an_outbox_is_migrated,
         ]);
-        $crate::store_cases!($store, books_property: [
-            the_books_balance_through_random_walks,
+        $crate::store_cases!($store, ledger_property: [
+            the_ledger_balances_through_random_walks,
         ]);
     };
 }
@@ -370,7 +370,7 @@ mod tests {
         for source in [
             include_str!("append.rs"),
             include_str!("batches.rs"),
-            include_str!("books_property.rs"),
+            include_str!("ledger_property.rs"),
             include_str!("callers.rs"),
             include_str!("claim.rs"),
             include_str!("dead_letters.rs"),

@@ -176,9 +176,9 @@ pub async fn tables_of_version_1_are_brought_up_to_date(db: TestDb) {
         "DROP TABLE postrider_jobs",
         "DROP TABLE postrider_pauses",
         "DROP TABLE postrider_buffer_batches",
-        "DROP TABLE postrider_buffer_books",
+        "DROP TABLE postrider_buffer_ledger",
         "DROP TABLE postrider_inbox",
-        "DROP TABLE postrider_inbox_books",
+        "DROP TABLE postrider_inbox_ledger",
         "DROP TABLE postrider_inbox_dlq",
         "UPDATE postrider_schema SET version = 1",
         "UPDATE postrider_outboxes SET version = 1",
@@ -195,7 +195,7 @@ pub async fn tables_of_version_1_are_brought_up_to_date(db: TestDb) {
     assert_eq!(db.store.fingerprint_dead_letters(&db.outbox, 10).await.unwrap(), 0);
     assert!(db.store.pauses().await.unwrap().is_empty());
     assert!(db.store.batch_states(&[uuid::Uuid::nil()]).await.unwrap().is_empty());
-    assert!(db.store.consumer_books().await.unwrap().is_empty());
+    assert!(db.store.consumer_ledgers().await.unwrap().is_empty());
     assert!(db.store.jobs(&Default::default(), None, 10).await.unwrap().is_empty());
     db.append_orders(1).await;
     let mut delivered = [Delivery::from(&db.claim(&relay, 1).await[0])];

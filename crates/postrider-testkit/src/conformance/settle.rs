@@ -10,7 +10,7 @@ use super::steps::{death, deferral, failure, ids, order, originals};
 use crate::TestDb;
 
 /// Delivered events leave the outbox and are counted in the ledger.
-pub async fn delivered_events_are_removed_and_booked(db: TestDb) {
+pub async fn delivered_events_are_removed_and_recorded(db: TestDb) {
     db.append_orders(3).await;
     let relay = db.relay("relay-a").await;
     let claimed = db.claim(&relay, 10).await;
@@ -19,8 +19,8 @@ pub async fn delivered_events_are_removed_and_booked(db: TestDb) {
 
     assert_eq!(db.count("").await, 1);
     assert_eq!(db.count("_archive").await, 0);
-    let books = db.books().await;
-    let delivered = books.iter().fold((0, 0), |sum, window| {
+    let ledger = db.ledger().await;
+    let delivered = ledger.iter().fold((0, 0), |sum, window| {
         (sum.0 + window.delivered.count, sum.1 + window.delivered.id_sum)
     });
     assert_eq!(delivered, (2, i128::from(claimed[0].id + claimed[1].id)));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use postrider::store::{
-    AuditEntry, AuditFilter, Books, ClaimLimit, Cursor, DeadReason, Death, Deferral, EventRecord,
-    Failure, Lease, MovedLetter, OnSuccess, Page, RelayIdentity, RelayPulse, StoreKind,
+    AuditEntry, AuditFilter, ClaimLimit, Cursor, DeadReason, Death, Deferral, EventRecord, Failure,
+    Lease, LedgerWindow, MovedLetter, OnSuccess, Page, RelayIdentity, RelayPulse, StoreKind,
 };
 use postrider::{Appended, Event, NewEvent, Outbox};
 
@@ -188,13 +188,13 @@ impl TestDb {
     }
 
     /// Returns all windows of the ledger.
-    pub async fn books(&self) -> Vec<Books> {
-        self.store.books(&self.outbox).await.unwrap()
+    pub async fn ledger(&self) -> Vec<LedgerWindow> {
+        self.store.ledger(&self.outbox).await.unwrap()
     }
 
     /// Fails unless every window of the ledger balances.
     pub async fn assert_balanced(&self) {
-        for window in self.books().await {
+        for window in self.ledger().await {
             assert!(window.balanced(), "{window:#?}");
         }
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use chrono::{TimeDelta, Utc};
 use postrider::Dedupe;
 use postrider::store::{
-    Books, Cleaned, Cursor, DeadReason, DlqFilter, JobState, JobWork, NewJob, OnSuccess, Retention,
-    StoreKind,
+    Cleaned, Cursor, DeadReason, DlqFilter, JobState, JobWork, LedgerWindow, NewJob, OnSuccess,
+    Retention, StoreKind,
 };
 
 use super::steps::{death, failure, order, originals};
@@ -33,40 +33,40 @@ fn retry_nothing() -> NewJob {
 }
 
 /// Folding shrinks the ledger and changes no sum.
-pub async fn folding_the_books_keeps_the_sums(db: TestDb) {
+pub async fn folding_the_ledger_keeps_the_sums(db: TestDb) {
     let relay = db.relay("relay-a").await;
     for _ in 0..5 {
         db.append_orders(2).await;
         let claimed = db.claim(&relay, 1).await;
         db.deliver(&relay, &claimed, OnSuccess::Delete).await;
     }
-    let before = (db.books().await, db.store.statistics(&db.outbox).await.unwrap());
+    let before = (db.ledger().await, db.store.statistics(&db.outbox).await.unwrap());
     if !db.store.capabilities().concurrent_writers {
         // A store with one writer at a time updates the sums directly.
-        assert_eq!(db.store.fold_books(&db.outbox, 3).await.unwrap(), 0);
+        assert_eq!(db.store.fold_ledger(&db.outbox, 3).await.unwrap(), 0);
         return db.assert_balanced().await;
     }
-    let entries = db.count("_book_entries").await;
+    let entries = db.count("_ledger_entries").await;
     assert!(entries >= 10, "an entry per statement: {entries}");
 
-    let folded = db.store.fold_books(&db.outbox, 3).await.unwrap();
+    let folded = db.store.fold_ledger(&db.outbox, 3).await.unwrap();
 
     assert_eq!(i64::try_from(folded).unwrap(), entries, "all of them, though the chunk is small");
-    assert_eq!(db.count("_book_entries").await, 0);
-    let mut after = (db.books().await, db.store.statistics(&db.outbox).await.unwrap());
+    assert_eq!(db.count("_ledger_entries").await, 0);
+    let mut after = (db.ledger().await, db.store.statistics(&db.outbox).await.unwrap());
     // The only number that changes with time.
     after.1.oldest_age_s = before.1.oldest_age_s;
     assert_eq!(after, before);
-    assert_eq!(db.store.fold_books(&db.outbox, 3).await.unwrap(), 0);
+    assert_eq!(db.store.fold_ledger(&db.outbox, 3).await.unwrap(), 0);
     db.append_orders(1).await;
-    assert_eq!(db.store.fold_books(&db.outbox, 3).await.unwrap(), 1, "onto the folded ones");
+    assert_eq!(db.store.fold_ledger(&db.outbox, 3).await.unwrap(), 1, "onto the folded ones");
     db.assert_balanced().await;
 }
 
 /// Minutes older than five weeks become one line per type and kind: the cost of statistics and
 /// reconciliation does not grow with the age of the outbox, and no sum changes, including live rows
 /// of those minutes.
-pub async fn old_minutes_of_the_books_become_one_sum(db: TestDb) {
+pub async fn old_minutes_of_the_ledger_become_one_sum(db: TestDb) {
     let (relay, table) = (db.relay("relay-a").await, db.outbox.table().to_owned());
     let now = Utc::now();
     for days in [100, 90, 80, 70, 2, 1] {
@@ -87,31 +87,31 @@ pub async fn old_minutes_of_the_books_become_one_sum(db: TestDb) {
     let look = async || {
         let mut statistics = db.store.statistics(&db.outbox).await.unwrap();
         statistics.oldest_age_s = None;
-        (db.books().await, statistics)
+        (db.ledger().await, statistics)
     };
     let before = look().await;
     assert_eq!(before.0.len(), 3, "all old minutes are one window: {:#?}", before.0);
     assert_eq!((before.0[0].appended.count, before.0[0].pending.count), (8, 2));
-    assert!(before.0.iter().all(Books::balanced), "{:#?}", before.0);
+    assert!(before.0.iter().all(LedgerWindow::balanced), "{:#?}", before.0);
 
-    while db.store.fold_books(&db.outbox, 3).await.unwrap() > 0 {}
+    while db.store.fold_ledger(&db.outbox, 3).await.unwrap() > 0 {}
 
     assert_eq!(look().await, before);
-    let old = format!("SELECT count(*) FROM {table}_books WHERE minute <");
+    let old = format!("SELECT count(*) FROM {table}_ledger WHERE minute <");
     let old = format!("{old} {}", db.time("2000-01-01 00:00:00"));
     assert_eq!(db.integer(&old).await, 5, "appended and delivered of two types, one dead");
     // Events that were appended then and are delivered only now are added to the sum.
     let rest = db.claim(&relay, 10).await;
     db.deliver(&relay, &rest, OnSuccess::Delete).await;
     db.assert_balanced().await;
-    while db.store.fold_books(&db.outbox, 3).await.unwrap() > 0 {}
+    while db.store.fold_ledger(&db.outbox, 3).await.unwrap() > 0 {}
     assert_eq!(db.integer(&old).await, 5);
-    assert_eq!(db.books().await[0].delivered.count, 7);
+    assert_eq!(db.ledger().await[0].delivered.count, 7);
     db.assert_balanced().await;
 }
 
 /// Folding in several tasks, during appends and settles, neither loses nor doubles entries.
-pub async fn the_books_balance_while_they_are_folded(db: TestDb) {
+pub async fn the_ledger_balances_while_it_is_folded(db: TestDb) {
     let db = Arc::new(db);
     let relay = db.relay("relay-a").await;
     let mut folders = Vec::new();
@@ -119,7 +119,7 @@ pub async fn the_books_balance_while_they_are_folded(db: TestDb) {
         let db = Arc::clone(&db);
         folders.push(tokio::spawn(async move {
             for _ in 0..20 {
-                match db.store.fold_books(&db.outbox, 5).await {
+                match db.store.fold_ledger(&db.outbox, 5).await {
                     Ok(_) => db.assert_balanced().await,
                     Err(error) => assert!(error.is_transient(), "{error}"),
                 }
@@ -135,7 +135,7 @@ pub async fn the_books_balance_while_they_are_folded(db: TestDb) {
     for folder in folders {
         folder.await.unwrap();
     }
-    db.store.fold_books(&db.outbox, 100).await.unwrap();
+    db.store.fold_ledger(&db.outbox, 100).await.unwrap();
     db.assert_balanced().await;
     assert_eq!(db.store.statistics(&db.outbox).await.unwrap().appended, 60);
 }

@@ -9,7 +9,7 @@
 //! {buffer:likes}              the counts
 //! {buffer:likes}:sync:<uuid>  a batch that is being saved
 //! {buffer:likes}:batches      batch id → entries:owner
-//! {buffer:likes}:book         ledger: entries moved, and their outcomes
+//! {buffer:likes}:ledger         ledger: entries moved, and their outcomes
 //! ```
 //!
 //! The hash tag keeps the keys in one slot of a cluster, so each step is one script. A step whose
@@ -31,7 +31,7 @@ use uuid::Uuid;
 use self::answer::{bytes_pairs, integer, text_pairs};
 pub use self::error::BufferError;
 use self::moved::listed;
-pub use self::moved::{Adopted, BatchEnd, BufferLook, ListedBatch, MovedBatch, MovedBook};
+pub use self::moved::{Adopted, BatchEnd, BufferLook, ListedBatch, MovedBatch, MovedLedger};
 pub use self::safety::Safety;
 use self::server::Server;
 use crate::store::BUFFER_NAME_CHARS_MAX;
@@ -206,7 +206,7 @@ impl Buffer {
         owner: &str,
         fields_max: u32,
     ) -> Result<MovedBatch, BufferError> {
-        let keys = [&self.key, &self.list(), &self.book(), &self.batch(id)];
+        let keys = [&self.key, &self.list(), &self.ledger(), &self.batch(id)];
         let mut command = script(MOVE, &keys);
         command.arg(id.to_string()).arg(owner).arg(fields_max);
         let (answer, confirmed) = self.run_and_wait(command).await?;
@@ -247,7 +247,7 @@ impl Buffer {
     /// # Errors
     /// See the variants of [`BufferError`].
     pub async fn finish(&self, id: Uuid, end: BatchEnd) -> Result<u64, BufferError> {
-        let mut command = script(FINISH, &[&self.list(), &self.book(), &self.batch(id)]);
+        let mut command = script(FINISH, &[&self.list(), &self.ledger(), &self.batch(id)]);
         command.arg(id.to_string()).arg(end.as_str());
         count(self.server.run_one(command).await?)
     }
@@ -259,7 +259,7 @@ impl Buffer {
     /// # Errors
     /// [`BufferError::Overflow`] if counts cannot be added; the batch is unchanged.
     pub async fn give_back(&self, id: Uuid, owner: &str) -> Result<u64, BufferError> {
-        let keys = [&self.key, &self.list(), &self.book(), &self.batch(id)];
+        let keys = [&self.key, &self.list(), &self.ledger(), &self.batch(id)];
         let mut command = script(GIVE_BACK, &keys);
         command.arg(id.to_string()).arg(owner);
         count(self.server.run_one(command).await?)
@@ -280,8 +280,13 @@ impl Buffer {
         fields: &[&[u8]],
     ) -> Result<Option<bool>, BufferError> {
         let [first, second] = into;
-        let keys =
-            [&self.list(), &self.book(), &self.batch(id), &self.batch(first), &self.batch(second)];
+        let keys = [
+            &self.list(),
+            &self.ledger(),
+            &self.batch(id),
+            &self.batch(first),
+            &self.batch(second),
+        ];
         let mut command = script(SPLIT, &keys);
         command.arg(id.to_string()).arg(first.to_string()).arg(second.to_string()).arg(owner);
         for field in fields {
@@ -296,14 +301,15 @@ impl Buffer {
     /// # Errors
     /// See the variants of [`BufferError`].
     pub async fn look(&self) -> Result<BufferLook, BufferError> {
-        let command = script(LOOK, &[&self.key, &self.list(), &self.book()]);
+        let command = script(LOOK, &[&self.key, &self.list(), &self.ledger()]);
         let Value::Array(answer) = self.server.run_one(command).await? else {
             return Err(answer::strange());
         };
-        let [fields, list, book]: [Value; 3] = answer.try_into().map_err(|_| answer::strange())?;
+        let [fields, list, ledger]: [Value; 3] =
+            answer.try_into().map_err(|_| answer::strange())?;
         let batches = text_pairs(list)?.into_iter().map(listed).collect::<Result<_, _>>()?;
-        let mut counted = MovedBook::default();
-        for (kind, entries) in text_pairs(book)? {
+        let mut counted = MovedLedger::default();
+        for (kind, entries) in text_pairs(ledger)? {
             let place = match kind.as_str() {
                 "moved" => &mut counted.moved,
                 "applied" => &mut counted.applied,
@@ -314,7 +320,7 @@ impl Buffer {
             };
             *place = entries.parse().map_err(|_| answer::strange())?;
         }
-        Ok(BufferLook { fields: count(fields)?, batches, book: counted })
+        Ok(BufferLook { fields: count(fields)?, batches, ledger: counted })
     }
 
     /// Deletes the buffer with everything in it, saved or not.
@@ -324,7 +330,7 @@ impl Buffer {
     pub async fn remove(&self) -> Result<(), BufferError> {
         let batches = self.look().await?.batches;
         let mut command = redis::cmd("UNLINK");
-        command.arg(&self.key).arg(self.list()).arg(self.book());
+        command.arg(&self.key).arg(self.list()).arg(self.ledger());
         for batch in batches {
             command.arg(self.batch(batch.id));
         }
@@ -367,8 +373,8 @@ impl Buffer {
         format!("{}:batches", self.key)
     }
 
-    fn book(&self) -> String {
-        format!("{}:book", self.key)
+    fn ledger(&self) -> String {
+        format!("{}:ledger", self.key)
     }
 
     fn batch(&self, id: Uuid) -> String {

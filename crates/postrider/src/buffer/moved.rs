@@ -97,7 +97,7 @@ pub struct ListedBatch {
 
 /// The ledger in Redis: entries by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct MovedBook {
+pub struct MovedLedger {
     /// Entries moved out of the buffer.
     pub moved: u64,
     /// Entries saved.
@@ -118,7 +118,7 @@ pub struct BufferLook {
     /// Batches that are being saved.
     pub batches: Vec<ListedBatch>,
     /// The ledger.
-    pub book: MovedBook,
+    pub ledger: MovedLedger,
 }
 
 impl BufferLook {

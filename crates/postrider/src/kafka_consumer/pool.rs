@@ -120,7 +120,7 @@ macro_rules! consumer_pool {
 
             async fn clean_inbox(&self, inbox: &Inbox, chunk: u32) -> Result<InboxCleaned> {
                 let store = crate::$module::$store::of_pool(self.clone());
-                store.fold_inbox_books(chunk).await?;
+                store.fold_inbox_ledger(chunk).await?;
                 store.clean_inbox(Some(inbox.consumer()), inbox.remembers_for(), chunk).await
             }
         }

@@ -38,7 +38,7 @@ pub async fn receive_all(
         .bind(serde_json::json!(ids).to_string())
         .fetch_all(&mut *connection)
         .await?;
-    book(connection, inbox, events.len(), fresh.len()).await?;
+    ledger(connection, inbox, events.len(), fresh.len()).await?;
     Ok(answers(inbox, events, fresh))
 }
 
@@ -59,7 +59,7 @@ pub async fn receive_dead(
         .execute(&mut *connection)
         .await?
         .rows_affected();
-    book(connection, inbox, 1, usize::from(fresh > 0)).await?;
+    ledger(connection, inbox, 1, usize::from(fresh > 0)).await?;
     if fresh == 0 {
         return Ok(Received::Duplicate);
     }
@@ -76,13 +76,13 @@ pub async fn receive_dead(
     Ok(Received::New)
 }
 
-async fn book(
+async fn ledger(
     connection: &mut MySqlConnection,
     inbox: &Inbox,
     received: usize,
     fresh: usize,
 ) -> Result<(), sqlx::Error> {
-    sqlx::query(include_str!("sql/receive_book.sql"))
+    sqlx::query(include_str!("sql/receive_ledger.sql"))
         .bind(inbox.consumer())
         .bind(received as i64)
         .bind((received - fresh) as i64)

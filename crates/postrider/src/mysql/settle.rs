@@ -36,7 +36,7 @@ impl MysqlStore {
         outbox: &Outbox,
         lease: &Lease,
         mut rows: Vec<SettleRow<'_>>,
-        book: Option<&'static str>,
+        ledger: Option<&'static str>,
         statements: &[&'static str],
     ) -> Result<Settled> {
         // In id order, like every writer that locks several rows.
@@ -51,7 +51,7 @@ impl MysqlStore {
             }
             let ids: HashSet<i64> = held.iter().map(|(id, ..)| *id).collect();
             let batch = json_array(batch.iter().filter(|row| ids.contains(&row.id)));
-            act(&mut tx, outbox, &batch, book.map(|kind| (kind, &held[..])), statements).await?;
+            act(&mut tx, outbox, &batch, ledger.map(|kind| (kind, &held[..])), statements).await?;
             settled += held.len();
         }
         tx.commit().await?;
@@ -145,9 +145,9 @@ pub(super) async fn act(
     statements: &[&'static str],
 ) -> Result<()> {
     if let Some((kind, rows)) = leaving {
-        sqlx::query(outbox.sql(include_str!("sql/book.sql")))
+        sqlx::query(outbox.sql(include_str!("sql/record.sql")))
             .bind(kind)
-            .bind(book_lines(rows))
+            .bind(ledger_lines(rows))
             .execute(&mut *connection)
             .await?;
     }
@@ -158,8 +158,8 @@ pub(super) async fn act(
     Ok(())
 }
 
-/// Sums up counts and ids by minute and event type, in the format of `book.sql`.
-fn book_lines(rows: &[LockedRow]) -> String {
+/// Sums up counts and ids by minute and event type, in the format of `ledger.sql`.
+fn ledger_lines(rows: &[LockedRow]) -> String {
     let mut lines: BTreeMap<(i64, &str), (i64, i128)> = BTreeMap::new();
     for (id, event_type, created_at) in rows {
         let minute = created_at.timestamp().div_euclid(60);

@@ -13,7 +13,7 @@ use super::append::millis;
 use super::settle::{LockedRow, act, ids_json};
 use crate::operator;
 use crate::store::{
-    BOOKS_SUMMED_AFTER, CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, MovedLetter, OldestLetters,
+    CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, LEDGER_SUMMED_AFTER, MovedLetter, OldestLetters,
     Recovery, Result, Retention, Upkeep, end,
 };
 use crate::{Dedupe, Outbox};
@@ -75,13 +75,14 @@ impl Upkeep for MysqlStore {
         operator::oldest_dead_letters(self, outbox, filter, after_id, limit).await
     }
 
-    async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
-        let fold = [include_str!("sql/fold_books.sql"), include_str!("sql/fold_books_delete.sql")];
+    async fn fold_ledger(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
+        let fold =
+            [include_str!("sql/fold_ledger.sql"), include_str!("sql/fold_ledger_delete.sql")];
         let mut folded = 0;
         loop {
             let mut tx = self.begin().await?;
             let entries: Vec<i64> =
-                sqlx::query_scalar(outbox.sql(include_str!("sql/fold_books_find.sql")))
+                sqlx::query_scalar(outbox.sql(include_str!("sql/fold_ledger_find.sql")))
                     .bind(chunk)
                     .fetch_all(&mut *tx)
                     .await?;
@@ -91,7 +92,7 @@ impl Upkeep for MysqlStore {
             tx.commit().await?;
             folded += entries.len() as u64;
             if entries.len() < chunk as usize {
-                return Ok(folded + self.fold_old_books(outbox, chunk).await?);
+                return Ok(folded + self.fold_old_minutes(outbox, chunk).await?);
             }
         }
     }
@@ -115,15 +116,17 @@ impl Upkeep for MysqlStore {
 
 impl MysqlStore {
     /// Sums up minutes that readers no longer show one by one, by type and kind.
-    async fn fold_old_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
-        let fold =
-            [include_str!("sql/fold_old_books.sql"), include_str!("sql/fold_old_books_delete.sql")];
+    async fn fold_old_minutes(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
+        let fold = [
+            include_str!("sql/fold_old_minutes.sql"),
+            include_str!("sql/fold_old_minutes_delete.sql"),
+        ];
         let mut folded = 0;
         loop {
             let mut tx = self.begin().await?;
             let lines: Vec<(String, String, String)> =
-                sqlx::query_as(outbox.sql(include_str!("sql/fold_old_books_find.sql")))
-                    .bind(millis(BOOKS_SUMMED_AFTER))
+                sqlx::query_as(outbox.sql(include_str!("sql/fold_old_minutes_find.sql")))
+                    .bind(millis(LEDGER_SUMMED_AFTER))
                     .bind(chunk)
                     .fetch_all(&mut *tx)
                     .await?;

@@ -206,7 +206,7 @@ fn first_column(table: &str) -> &'static str {
         "postrider_schema" => "version",
         "postrider_outboxes" => "name",
         "postrider_lanes" | "postrider_parked_keys" => "outbox",
-        books if books.ends_with("_books") => "minute",
+        ledger if ledger.ends_with("_ledger") => "minute",
         _ => "id",
     }
 }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::session::{Connection as _, Session, SqlStore};
 use super::sql;
 use crate::store::{
-    Application, BATCHES_KEPT, Batch, BatchBook, BatchState, BatchTarget, Batches, IMPORT_ACTION,
+    Application, BATCHES_KEPT, Batch, BatchLedger, BatchState, BatchTarget, Batches, IMPORT_ACTION,
     Lease, Result, importable, is_unfit, parse_stored,
 };
 use crate::{AppendError, StoreError};
@@ -35,7 +35,7 @@ impl<S: SqlStore> Batches for S {
         if let Some(reason) = save(&mut tx, batch, target).await? {
             return Ok(Application::Unfit(reason));
         }
-        book(&mut tx, &batch.buffer, BatchState::Applied, entries).await?;
+        ledger(&mut tx, &batch.buffer, BatchState::Applied, entries).await?;
         tx.commit().await?;
         Ok(Application::Applied)
     }
@@ -46,7 +46,7 @@ impl<S: SqlStore> Batches for S {
         if !record(&mut tx, id, buffer, BatchState::Cancelled, entries).await? {
             return known(&mut tx, id).await;
         }
-        book(&mut tx, buffer, BatchState::Cancelled, entries).await?;
+        ledger(&mut tx, buffer, BatchState::Cancelled, entries).await?;
         tx.commit().await?;
         Ok(BatchState::Cancelled)
     }
@@ -92,10 +92,10 @@ impl<S: SqlStore> Batches for S {
         Ok(states)
     }
 
-    async fn batch_book(&self, buffer: &str) -> Result<BatchBook> {
-        let rows = self.fetch(sql::BATCH_BOOKS.query().bind("buffer", buffer)).await?;
+    async fn batch_ledger(&self, buffer: &str) -> Result<BatchLedger> {
+        let rows = self.fetch(sql::BATCH_LEDGERS.query().bind("buffer", buffer)).await?;
         let lines = rows.iter().map(|row| Ok((row.text("kind")?, row.number("entries")?)));
-        BatchBook::from_lines(lines.collect::<Result<_>>()?)
+        BatchLedger::from_lines(lines.collect::<Result<_>>()?)
     }
 
     async fn clean_batches(&self, buffer: &str, chunk: u32) -> Result<u64> {
@@ -142,7 +142,7 @@ async fn known<S: SqlStore>(tx: &mut Session<'_, S>, id: Uuid) -> Result<BatchSt
     Ok(found(tx, id).await?.ok_or(sqlx::Error::RowNotFound)?)
 }
 
-/// Changes one state into another, and books it; `false` if it is not in that state.
+/// Changes one state into another, and records it; `false` if it is not in that state.
 async fn change<S: SqlStore>(
     tx: &mut Session<'_, S>,
     buffer: &str,
@@ -156,18 +156,18 @@ async fn change<S: SqlStore>(
         return Ok(false);
     }
     let entries = tx.fetch_one(sql::BATCH_ENTRIES.query().bind("id", id)).await?;
-    book(tx, buffer, to, entries.number("entries")?).await?;
+    ledger(tx, buffer, to, entries.number("entries")?).await?;
     Ok(true)
 }
 
-async fn book<S: SqlStore>(
+async fn ledger<S: SqlStore>(
     tx: &mut Session<'_, S>,
     buffer: &str,
     kind: BatchState,
     entries: i64,
 ) -> Result<()> {
-    let book = sql::BATCH_BOOK.query().bind("buffer", buffer).bind("kind", kind.as_str());
-    tx.execute(book.bind("entries", entries)).await.map(drop)
+    let ledger = sql::BATCH_LEDGER.query().bind("buffer", buffer).bind("kind", kind.as_str());
+    tx.execute(ledger.bind("entries", entries)).await.map(drop)
 }
 
 /// Writes the entries. `Some`: why they do not fit; then the transaction must not be committed.

@@ -1,4 +1,4 @@
-//! Inboxes from outside: books, clean-up, dead letters.
+//! Inboxes from outside: ledger, clean-up, dead letters.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use super::session::{Session, SqlStore};
 use super::sql;
 use super::statement::Value;
 use crate::store::{
-    ConsumerBook, InboxCleaned, InboxLetter, Inboxes, Result, StoredLetter, leaving, open_letter,
+    ConsumerLedger, InboxCleaned, InboxLetter, Inboxes, Result, StoredLetter, leaving, open_letter,
 };
 
 #[async_trait]
 impl<S: SqlStore> Inboxes for S {
-    async fn consumer_books(&self) -> Result<Vec<ConsumerBook>> {
-        let rows = self.fetch_whole(sql::INBOX_BOOKS.query()).await?;
-        let book = |row: &Row| {
-            Ok(ConsumerBook {
+    async fn consumer_ledgers(&self) -> Result<Vec<ConsumerLedger>> {
+        let rows = self.fetch_whole(sql::INBOX_LEDGER.query()).await?;
+        let ledger = |row: &Row| {
+            Ok(ConsumerLedger {
                 consumer: row.text("consumer")?,
                 received: row.number("received")?,
                 ignored: row.number("ignored")?,
@@ -26,14 +26,14 @@ impl<S: SqlStore> Inboxes for S {
                 unresolved: row.number("unresolved")?,
             })
         };
-        rows.iter().map(book).collect()
+        rows.iter().map(ledger).collect()
     }
 
-    async fn fold_inbox_books(&self, chunk: u32) -> Result<u64> {
-        if !S::APPENDS_TO_BOOKS {
+    async fn fold_inbox_ledger(&self, chunk: u32) -> Result<u64> {
+        if !S::APPENDS_TO_LEDGER {
             return Ok(0);
         }
-        let last = self.fetch_one(sql::FOLD_INBOX_BOOKS_LAST.query()).await?;
+        let last = self.fetch_one(sql::FOLD_INBOX_LEDGER_LAST.query()).await?;
         let last: i64 = last.number("last_id")?;
         let mut folded = 0;
         loop {
@@ -114,14 +114,14 @@ impl<S: SqlStore> Inboxes for S {
     }
 }
 
-/// Sums up some entries of the books; returns how many.
+/// Sums up some entries of the ledger; returns how many.
 async fn fold<S: SqlStore>(store: &S, last: i64, chunk: u32) -> Result<u64> {
     let mut tx = store.session().await?;
-    let find = sql::FOLD_INBOX_BOOKS_FIND.query().bind("last", last).bind("limit", chunk);
+    let find = sql::FOLD_INBOX_LEDGER_FIND.query().bind("last", last).bind("limit", chunk);
     let found = tx.fetch(find).await?;
     let ids: Vec<i64> = found.iter().map(|row| row.number("id")).collect::<Result<_>>()?;
     if !ids.is_empty() {
-        for statement in [sql::FOLD_INBOX_BOOKS, sql::FOLD_INBOX_BOOKS_DELETE] {
+        for statement in [sql::FOLD_INBOX_LEDGER, sql::FOLD_INBOX_LEDGER_DELETE] {
             tx.execute(statement.query().bind("ids", Value::Ids(ids.clone()))).await?;
         }
     }
@@ -129,7 +129,7 @@ async fn fold<S: SqlStore>(store: &S, last: i64, chunk: u32) -> Result<u64> {
     Ok(ids.len() as u64)
 }
 
-/// Forgets some identities, and books what left; returns how many.
+/// Forgets some identities, and records what left; returns how many.
 async fn forget<S: SqlStore>(
     store: &S,
     consumer: Option<&str>,
@@ -146,8 +146,8 @@ async fn forget<S: SqlStore>(
     }
     tx.execute(sql::CLEAN_INBOX.query().bind("rows", Value::json(&old))).await?;
     for (consumer, (applied, dead)) in leaving(&old) {
-        let book = sql::CLEAN_INBOX_BOOK.query().bind("consumer", consumer);
-        tx.execute(book.bind("applied", applied).bind("dead", dead)).await?;
+        let ledger = sql::CLEAN_INBOX_LEDGER.query().bind("consumer", consumer);
+        tx.execute(ledger.bind("applied", applied).bind("dead", dead)).await?;
     }
     tx.commit().await?;
     Ok(old.len() as u64)

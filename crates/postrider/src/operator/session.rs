@@ -79,8 +79,8 @@ pub(crate) trait SqlStore: Send + Sync + 'static {
     const ENTRIES_MAX: u32 = Self::ROWS_MAX;
     /// Time between two transactions of a clean-up, in which others get to write.
     const REST: Duration = Duration::ZERO;
-    /// Writers append entries to the books of consumers, which are folded later.
-    const APPENDS_TO_BOOKS: bool = true;
+    /// Writers append entries to the ledgers of consumers, which are folded later.
+    const APPENDS_TO_LEDGER: bool = true;
 
     /// Returns the pool for statements that only read.
     fn readers(&self) -> &Pool<Self::Db>;

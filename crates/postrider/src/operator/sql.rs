@@ -26,8 +26,8 @@ statements! { IN_BATCHES = "sql/batches.sql":
     BATCH_LOCK = "batch_lock",
     BATCH_CHANGE = "batch_change",
     BATCH_ENTRIES = "batch_entries",
-    BATCH_BOOK = "batch_book",
-    BATCH_BOOKS = "batch_books",
+    BATCH_LEDGER = "batch_ledger",
+    BATCH_LEDGERS = "batch_ledgers",
     CLEAN_BATCHES = "clean_batches",
 }
 
@@ -88,19 +88,19 @@ statements! { IN_EVENTS = "sql/events.sql":
 }
 
 statements! { IN_INBOX = "sql/inbox.sql":
-    INBOX_BOOKS = "inbox_books",
+    INBOX_LEDGER = "inbox_ledger",
     INBOX_LETTERS = "inbox_letters",
     INBOX_LETTER_LOCK = "inbox_letter_lock",
     INBOX_LETTER_RESOLVE = "inbox_letter_resolve",
     INBOX_LETTER_ASK = "inbox_letter_ask",
     CLEAN_INBOX_FIND = "clean_inbox_find",
     CLEAN_INBOX = "clean_inbox",
-    CLEAN_INBOX_BOOK = "clean_inbox_book",
+    CLEAN_INBOX_LEDGER = "clean_inbox_ledger",
     CLEAN_INBOX_LETTERS = "clean_inbox_letters",
-    FOLD_INBOX_BOOKS_LAST = "fold_inbox_books_last",
-    FOLD_INBOX_BOOKS_FIND = "fold_inbox_books_find",
-    FOLD_INBOX_BOOKS = "fold_inbox_books",
-    FOLD_INBOX_BOOKS_DELETE = "fold_inbox_books_delete",
+    FOLD_INBOX_LEDGER_LAST = "fold_inbox_ledger_last",
+    FOLD_INBOX_LEDGER_FIND = "fold_inbox_ledger_find",
+    FOLD_INBOX_LEDGER = "fold_inbox_ledger",
+    FOLD_INBOX_LEDGER_DELETE = "fold_inbox_ledger_delete",
 }
 
 statements! { IN_JOBS = "sql/jobs.sql":
@@ -118,7 +118,7 @@ statements! { IN_JOBS = "sql/jobs.sql":
 }
 
 statements! { IN_LEDGER = "sql/ledger.sql":
-    BOOKS = "books",
+    LEDGER = "ledger",
     STATISTICS = "statistics",
     UNRESOLVED = "unresolved",
     OLDEST = "oldest",

@@ -13,24 +13,24 @@ use super::session::SqlStore;
 use super::statement::Value;
 use super::{dead_letters, sql};
 use crate::store::{
-    Attempt, AuditEntry, AuditFilter, BOOKS_BY_MINUTE, BookLine, Books, CountLimit, Counted,
-    DeadLetter, DeadLetterGroups, DlqFilter, Edit, EventFilter, EventRecord, Identified,
-    ImportEntry, Imported, Listed, Oldest, OperatorStore, Page, Resent, Result, Statistics,
-    TypeStatistics, books_from_lines, groups, parse_stored, search,
+    Attempt, AuditEntry, AuditFilter, CountLimit, Counted, DeadLetter, DeadLetterGroups, DlqFilter,
+    Edit, EventFilter, EventRecord, Identified, ImportEntry, Imported, LEDGER_BY_MINUTE,
+    LedgerLine, LedgerWindow, Listed, Oldest, OperatorStore, Page, Resent, Result, Statistics,
+    TypeStatistics, groups, parse_stored, search, windows_from_lines,
 };
 use crate::{Outbox, Status};
 
 #[async_trait]
 impl<S: SqlStore> OperatorStore for S {
-    async fn books(&self, outbox: &Outbox) -> Result<Vec<Books>> {
-        let query = sql::BOOKS.on(outbox).bind("by_minute", BOOKS_BY_MINUTE);
-        let mut lines: BTreeMap<DateTime<Utc>, Vec<(String, BookLine)>> = BTreeMap::new();
+    async fn ledger(&self, outbox: &Outbox) -> Result<Vec<LedgerWindow>> {
+        let query = sql::LEDGER.on(outbox).bind("by_minute", LEDGER_BY_MINUTE);
+        let mut lines: BTreeMap<DateTime<Utc>, Vec<(String, LedgerLine)>> = BTreeMap::new();
         for row in self.fetch_whole(query).await? {
             let id_sum = parse_stored("id_sum", &row.text("id_sum")?)?;
-            let line = BookLine { count: row.number("found")?, id_sum };
+            let line = LedgerLine { count: row.number("found")?, id_sum };
             lines.entry(row.time("shown")?).or_default().push((row.text("kind")?, line));
         }
-        Ok(books_from_lines(lines))
+        Ok(windows_from_lines(lines))
     }
 
     async fn statistics(&self, outbox: &Outbox) -> Result<Statistics> {

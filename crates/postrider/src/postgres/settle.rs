@@ -28,7 +28,7 @@ struct Placed<'a> {
     identities: Vec<Uuid>,
     version: i64,
     /// Count and sum of ids by minute and event type.
-    book: BTreeMap<(DateTime<Utc>, &'a str), (i64, i128)>,
+    ledger: BTreeMap<(DateTime<Utc>, &'a str), (i64, i128)>,
 }
 
 impl<'a> Placed<'a> {
@@ -55,14 +55,14 @@ impl<'a> Placed<'a> {
             }
             *slot = identity(&row.event_id);
         }
-        let mut book: BTreeMap<_, (i64, i128)> = BTreeMap::new();
+        let mut ledger: BTreeMap<_, (i64, i128)> = BTreeMap::new();
         for row in meant {
             let minute = row.created_at.duration_trunc(TimeDelta::minutes(1)).ok()?;
-            let (count, sum) = book.entry((minute, row.event_type.as_str())).or_default();
+            let (count, sum) = ledger.entry((minute, row.event_type.as_str())).or_default();
             *count += 1;
             *sum += i128::from(row.id);
         }
-        Some((Self { places, first, last, identities, version, book }, others))
+        Some((Self { places, first, last, identities, version, ledger }, others))
     }
 }
 
@@ -134,7 +134,7 @@ async fn delete_placed(
 ) -> Result<Option<Settled>> {
     let (mut minutes, mut types) = (Vec::new(), Vec::new());
     let (mut counts, mut sums) = (Vec::new(), Vec::new());
-    for ((minute, event_type), (count, sum)) in &placed.book {
+    for ((minute, event_type), (count, sum)) in &placed.ledger {
         minutes.push(*minute);
         types.push(*event_type);
         counts.push(*count);
@@ -238,17 +238,17 @@ mod tests {
     }
 
     #[test]
-    fn the_books_are_by_minute_and_type() {
+    fn the_ledger_is_by_minute_and_type() {
         let mut meant = rows(1..=200);
-        meant[0].event_type = "Booked".to_owned();
+        meant[0].event_type = "Recorded".to_owned();
         meant[1].created_at += TimeDelta::minutes(1);
         let (placed, _) = Placed::cut(&meant).unwrap();
-        let lines: Vec<_> = placed.book.into_iter().collect();
+        let lines: Vec<_> = placed.ledger.into_iter().collect();
         let minute = |n: i64| DateTime::from_timestamp(60 * n, 0).unwrap();
         assert_eq!(
             lines,
             [
-                ((minute(1), "Booked"), (1, 1)),
+                ((minute(1), "Recorded"), (1, 1)),
                 ((minute(1), "Sent"), (198, (3..=200).sum())),
                 ((minute(2), "Sent"), (1, 2)),
             ]

@@ -10,7 +10,7 @@ use super::PostgresStore;
 use super::append::millis;
 use crate::operator;
 use crate::store::{
-    BOOKS_SUMMED_AFTER, CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, MovedLetter, OldestLetters,
+    CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, LEDGER_SUMMED_AFTER, MovedLetter, OldestLetters,
     Recovery, Result, Retention, Upkeep, end,
 };
 use crate::{Dedupe, Outbox};
@@ -76,11 +76,11 @@ impl Upkeep for PostgresStore {
         operator::oldest_dead_letters(self, outbox, filter, after_id, limit).await
     }
 
-    async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
+    async fn fold_ledger(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
         let chunk = i64::from(chunk);
         let mut folded = 0;
         loop {
-            let step: i64 = sqlx::query_scalar(outbox.sql(include_str!("sql/fold_books.sql")))
+            let step: i64 = sqlx::query_scalar(outbox.sql(include_str!("sql/fold_ledger.sql")))
                 .bind(chunk)
                 .fetch_one(&self.pool)
                 .await?;
@@ -90,11 +90,12 @@ impl Upkeep for PostgresStore {
             }
         }
         loop {
-            let step: i64 = sqlx::query_scalar(outbox.sql(include_str!("sql/fold_old_books.sql")))
-                .bind(millis(BOOKS_SUMMED_AFTER))
-                .bind(chunk)
-                .fetch_one(&self.pool)
-                .await?;
+            let step: i64 =
+                sqlx::query_scalar(outbox.sql(include_str!("sql/fold_old_minutes.sql")))
+                    .bind(millis(LEDGER_SUMMED_AFTER))
+                    .bind(chunk)
+                    .fetch_one(&self.pool)
+                    .await?;
             folded += step;
             if step < chunk {
                 return Ok(u64::try_from(folded).unwrap_or(0));

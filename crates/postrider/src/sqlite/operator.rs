@@ -152,7 +152,7 @@ impl SqlStore for SqliteStore {
     const BEGIN: &'static str = "BEGIN IMMEDIATE";
     const ROWS_MAX: u32 = ROWS_MAX;
     const REST: Duration = Duration::from_millis(10);
-    const APPENDS_TO_BOOKS: bool = false;
+    const APPENDS_TO_LEDGER: bool = false;
 
     fn readers(&self) -> &SqlitePool {
         &self.readers

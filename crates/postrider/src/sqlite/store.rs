@@ -264,7 +264,7 @@ impl Store for SqliteStore {
             .execute(&mut *tx)
             .await
             .on(self)?;
-        let rows = self.book_and_remove(&mut tx, outbox, &ids, "dead").await?;
+        let rows = self.record_and_remove(&mut tx, outbox, &ids, "dead").await?;
         tx.commit().await.on(self)?;
         Ok(Settled { rows })
     }
@@ -389,18 +389,18 @@ impl SqliteStore {
                 .await
                 .on(self)?;
         }
-        self.book_and_remove(connection, outbox, ids, "delivered").await
+        self.record_and_remove(connection, outbox, ids, "delivered").await
     }
 
     /// Adds the rows with these ids (JSON) to the ledger, removes them, and returns their number.
-    pub(super) async fn book_and_remove(
+    pub(super) async fn record_and_remove(
         &self,
         connection: &mut SqliteConnection,
         outbox: &Outbox,
         ids: &str,
         kind: &str,
     ) -> Result<u64> {
-        sqlx::query(outbox.sql(include_str!("sql/book.sql")))
+        sqlx::query(outbox.sql(include_str!("sql/record.sql")))
             .bind(ids)
             .bind(kind)
             .execute(&mut *connection)

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::{On, ROWS_MAX, SqliteStore, json, minus};
 use crate::operator;
 use crate::store::{
-    BOOKS_SUMMED_AFTER, CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, MovedLetter, OldestLetters,
+    CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, LEDGER_SUMMED_AFTER, MovedLetter, OldestLetters,
     Recovery, Result, Retention, Upkeep,
 };
 use crate::{Dedupe, Outbox};
@@ -71,7 +71,7 @@ impl Upkeep for SqliteStore {
             .execute(&mut *tx)
             .await
             .on(self)?;
-        self.book_and_remove(&mut tx, outbox, &ids, "dead").await?;
+        self.record_and_remove(&mut tx, outbox, &ids, "dead").await?;
         tx.commit().await.on(self)?;
         Ok(moved.into_iter().map(MovedLetter::from).collect())
     }
@@ -97,21 +97,21 @@ impl Upkeep for SqliteStore {
 
     /// Folds old minutes only: triggers and settles update the sums of a minute directly, because
     /// SQLite has one writer at a time.
-    async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
+    async fn fold_ledger(&self, outbox: &Outbox, chunk: u32) -> Result<u64> {
         let chunk = chunk.clamp(1, ROWS_MAX);
         let mut folded = 0;
         loop {
             let mut tx = self.begin().await?;
             let (last, lines): (Option<String>, u32) =
-                sqlx::query_as(outbox.sql(include_str!("sql/fold_old_books_find.sql")))
-                    .bind(minus(BOOKS_SUMMED_AFTER))
+                sqlx::query_as(outbox.sql(include_str!("sql/fold_old_minutes_find.sql")))
+                    .bind(minus(LEDGER_SUMMED_AFTER))
                     .bind(chunk)
                     .fetch_one(&mut *tx)
                     .await
                     .on(self)?;
             let Some(last) = last else { return Ok(folded) };
-            let fold = include_str!("sql/fold_old_books.sql");
-            for statement in [fold, include_str!("sql/fold_old_books_delete.sql")] {
+            let fold = include_str!("sql/fold_old_minutes.sql");
+            for statement in [fold, include_str!("sql/fold_old_minutes_delete.sql")] {
                 sqlx::query(outbox.sql(statement)).bind(&last).execute(&mut *tx).await.on(self)?;
             }
             tx.commit().await.on(self)?;

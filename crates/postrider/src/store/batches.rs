@@ -208,7 +208,7 @@ pub enum Application {
 
 /// The database's totals for a buffer, since its first batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct BatchBook {
+pub struct BatchLedger {
     /// Entries saved by workers.
     pub applied: i64,
     /// Entries of batches that were cancelled.
@@ -219,19 +219,19 @@ pub struct BatchBook {
     pub imported: i64,
 }
 
-impl BatchBook {
+impl BatchLedger {
     pub(crate) fn from_lines(lines: Vec<(String, i64)>) -> Result<Self> {
-        let mut book = Self::default();
+        let mut ledger = Self::default();
         for (kind, entries) in lines {
             let state = kind.parse().map_err(StoreError::Schema)?;
             *match state {
-                BatchState::Applied => &mut book.applied,
-                BatchState::Cancelled => &mut book.cancelled,
-                BatchState::Dead => &mut book.dead,
-                BatchState::Imported => &mut book.imported,
+                BatchState::Applied => &mut ledger.applied,
+                BatchState::Cancelled => &mut ledger.cancelled,
+                BatchState::Dead => &mut ledger.dead,
+                BatchState::Imported => &mut ledger.imported,
             } = entries;
         }
-        Ok(book)
+        Ok(ledger)
     }
 }
 
@@ -272,7 +272,7 @@ pub trait Batches: Send + Sync {
     async fn batch_states(&self, ids: &[Uuid]) -> Result<Vec<(Uuid, BatchState)>>;
 
     /// Returns the totals of a buffer.
-    async fn batch_book(&self, buffer: &str) -> Result<BatchBook>;
+    async fn batch_ledger(&self, buffer: &str) -> Result<BatchLedger>;
 
     /// Deletes batches that were decided longer ago than [`BATCHES_KEPT`], in chunks, and returns
     /// how many. Dead batches are kept until they are imported.

@@ -12,7 +12,7 @@ use crate::StoreError;
 
 /// The ledger of one consumer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ConsumerBook {
+pub struct ConsumerLedger {
     /// Name of the consumer.
     pub consumer: String,
     /// Messages that arrived, counted on arrival.
@@ -28,7 +28,7 @@ pub struct ConsumerBook {
     pub unresolved: i64,
 }
 
-impl ConsumerBook {
+impl ConsumerLedger {
     /// Returns whether `received = applied + ignored + dead`.
     pub fn balanced(&self) -> bool {
         self.received == self.applied + self.ignored + self.dead
@@ -77,10 +77,10 @@ pub struct InboxCleaned {
 pub trait Inboxes: Send + Sync {
     /// Returns the ledgers of all consumers, checked against the inbox in one snapshot. Reads the
     /// whole inbox: this is the audit.
-    async fn consumer_books(&self) -> Result<Vec<ConsumerBook>>;
+    async fn consumer_ledgers(&self) -> Result<Vec<ConsumerLedger>>;
 
     /// Sums up ledger entries, `chunk` at a time, and returns how many.
-    async fn fold_inbox_books(&self, chunk: u32) -> Result<u64>;
+    async fn fold_inbox_ledger(&self, chunk: u32) -> Result<u64>;
 
     /// Deletes identities that one consumer, or any, received longer ago than the retention,
     /// `chunk` at a time, and dead letters resolved longer ago. The identity of an unresolved dead

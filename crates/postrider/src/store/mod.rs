@@ -4,9 +4,9 @@
 //! |---|---|---|
 //! | [`Schema`] | `migrate`, start-up | tables, versions |
 //! | [`Store`] | the relay's loop | leases, claim, settle, release |
-//! | [`Upkeep`] | one relay at a time | recovery, clean-up, folding of the books |
-//! | [`OperatorStore`] | operators: CLI, REST, page | books, lists, dead letters, audit |
-//! | [`Inboxes`] | operators, upkeep | books, clean-up and dead letters of consumers |
+//! | [`Upkeep`] | one relay at a time | recovery, clean-up, folding of the ledger |
+//! | [`OperatorStore`] | operators: CLI, REST, page | ledger, lists, dead letters, audit |
+//! | [`Inboxes`] | operators, upkeep | ledger, clean-up and dead letters of consumers |
 //! | [`Jobs`] | operators, and who runs the jobs | bulk actions, step by step |
 //! | [`Pauses`] | operators, and every heartbeat | what is paused |
 //! | [`Watch`] | the monitor, `doctor` | bounded looks at tables and server |
@@ -27,7 +27,6 @@ mod adopt;
 mod batches;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod begin;
-mod books;
 mod claim;
 mod dead_letter;
 mod grouping;
@@ -39,6 +38,7 @@ mod jobs;
 mod lane_search;
 mod lanes;
 mod lease;
+mod ledger;
 mod listing;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod oldest;
@@ -56,7 +56,7 @@ pub use adopt::{Adopt, AdoptCursor, AdoptImport, AdoptStep};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) use adopt::{adoption_findings, shared_identities};
 pub use batches::{
-    Application, BATCHES_KEPT, BUFFER_NAME_CHARS_MAX, Batch, BatchBook, BatchEntry, BatchState,
+    Application, BATCHES_KEPT, BUFFER_NAME_CHARS_MAX, Batch, BatchEntry, BatchLedger, BatchState,
     BatchTarget, Batches, EventTarget, TableTarget,
 };
 pub(crate) use batches::{IMPORT_ACTION, importable, is_unfit};
@@ -64,8 +64,6 @@ pub(crate) use batches::{IMPORT_ACTION, importable, is_unfit};
 pub(crate) use begin::begin;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) use begin::end;
-pub use books::{BOOKS_BY_MINUTE, BookLine, Books, Statistics, TypeStatistics};
-pub(crate) use books::{BOOKS_SUMMED_AFTER, books_from_lines};
 pub use claim::{ClaimLimit, Claimed, Cursor};
 pub use dead_letter::{
     DeadLetter, DeadLetterGroup, DeadLetterGroups, DeadReason, DlqFilter, Edit, GROUP_HOURS_MAX,
@@ -74,7 +72,7 @@ pub use dead_letter::{
 pub(crate) use dead_letter::{edited, resent};
 pub(crate) use grouping::{Bunch, Grouped, groups};
 pub use horizon::Horizon;
-pub use inboxes::{ConsumerBook, InboxCleaned, InboxLetter, Inboxes};
+pub use inboxes::{ConsumerLedger, InboxCleaned, InboxLetter, Inboxes};
 pub(crate) use inboxes::{StoredLetter, leaving, open_letter};
 pub use jobs::{
     CANARY_MAX, Canary, Job, JobFilter, JobState, JobWork, Jobs, NewJob, REPLAY_HEADER,
@@ -88,6 +86,8 @@ pub use lanes::{
 };
 pub(crate) use lanes::{FoundLane, choose_lanes, mode_of};
 pub use lease::{Lease, RelayIdentity, RelayPulse};
+pub use ledger::{LEDGER_BY_MINUTE, LedgerLine, LedgerWindow, Statistics, TypeStatistics};
+pub(crate) use ledger::{LEDGER_SUMMED_AFTER, windows_from_lines};
 pub use listing::{COUNT_MAX, CountLimit, Counted, Listed, Page, SEARCH_BUDGET};
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) use oldest::{Oldest, OldestRows};

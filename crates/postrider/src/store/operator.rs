@@ -7,8 +7,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Books, CountLimit, Counted, DeadLetter, DeadLetterGroups, DlqFilter, Edit, ImportEntry,
-    Imported, Listed, Page, Resent, Result, Statistics,
+    CountLimit, Counted, DeadLetter, DeadLetterGroups, DlqFilter, Edit, ImportEntry, Imported,
+    LedgerWindow, Listed, Page, Resent, Result, Statistics,
 };
 use crate::{Outbox, Status, StoreError};
 
@@ -159,11 +159,11 @@ pub struct AuditFilter {
 /// The operator's side of a store. Every change is audited in its own transaction.
 #[async_trait]
 pub trait OperatorStore: Send + Sync {
-    /// The books by minute of `created_at`, with the live rows, in one snapshot. Reads the whole
+    /// The ledger by minute of `created_at`, with the live rows, in one snapshot. Reads the whole
     /// table: this is the audit, not the statistics.
-    async fn books(&self, outbox: &Outbox) -> Result<Vec<Books>>;
+    async fn ledger(&self, outbox: &Outbox) -> Result<Vec<LedgerWindow>>;
 
-    /// Statistics from the books.
+    /// Statistics from the ledger.
     async fn statistics(&self, outbox: &Outbox) -> Result<Statistics>;
 
     /// Live events, or archived ones where the filter asks for `COMPLETED`; newest first.

@@ -129,10 +129,10 @@ pub trait Upkeep: Send + Sync {
         limit: u32,
     ) -> Result<OldestLetters>;
 
-    /// Sums up ledger entries, and minutes older than [`BOOKS_BY_MINUTE`](super::BOOKS_BY_MINUTE),
+    /// Sums up ledger entries and old minutes (see [`LEDGER_BY_MINUTE`](super::LEDGER_BY_MINUTE)),
     /// so that the ledger stays small however old the outbox is. Returns how many lines were
     /// folded.
-    async fn fold_books(&self, outbox: &Outbox, chunk: u32) -> Result<u64>;
+    async fn fold_ledger(&self, outbox: &Outbox, chunk: u32) -> Result<u64>;
 
     /// Removes rows that are older than their retention, in bounded chunks. For
     /// [`CLOSED_LETTERS_KEPT`] the store remembers each removed dead letter, so that an import of

@@ -201,7 +201,7 @@ pub(crate) fn missing_parts(
         let (name, what) = match part.made {
             Made::Table => ("table", "is missing"),
             Made::Index => ("index", "is missing or not usable: claims read the whole table"),
-            Made::Trigger => ("trigger", "is missing or disabled: appends are not booked"),
+            Made::Trigger => ("trigger", "is missing or disabled: appends are not counted"),
         };
         Finding::wrong(format!("{name} {}", part.name), what, cure(part))
     };

@@ -9,12 +9,12 @@ use std::sync::atomic::AtomicBool;
 use postrider::store::{ClaimMode, Database, Serving, Share};
 use tokio_util::sync::CancellationToken;
 
-use crate::alerts::{AlertBook, AlertSettings, LogChannel, Subscription};
+use crate::alerts::{AlertRegistry, AlertSettings, LogChannel, Subscription};
 #[cfg(feature = "buffer")]
 use crate::buffer::BufferConfig;
 use crate::config::{OutboxConfig, RelayConfig};
 use crate::delivery::trace::TraceSettings;
-use crate::destination::DestinationBook;
+use crate::destination::DestinationRegistry;
 use crate::engine::supervisor;
 use crate::error::RelayError;
 use crate::waker::Waker;
@@ -29,8 +29,8 @@ pub struct Relay {
     buffers: Vec<BufferConfig>,
     channels: Vec<Subscription>,
     alert_settings: AlertSettings,
-    book: Arc<AlertBook>,
-    destinations: Arc<DestinationBook>,
+    registry: Arc<AlertRegistry>,
+    destinations: Arc<DestinationRegistry>,
     heartbeat_fails: Arc<AtomicBool>,
     traces: Option<TraceSettings>,
     waker: Waker,
@@ -47,7 +47,7 @@ impl Relay {
             buffers: Vec::new(),
             channels: vec![Subscription { reports: true, ..Subscription::new(LogChannel) }],
             alert_settings: AlertSettings::default(),
-            book: Arc::default(),
+            registry: Arc::default(),
             destinations: Arc::default(),
             heartbeat_fails: Arc::default(),
             traces: None,
@@ -92,12 +92,12 @@ impl Relay {
     }
 
     /// Returns the list of active and past alerts.
-    pub fn alert_book(&self) -> Arc<AlertBook> {
-        Arc::clone(&self.book)
+    pub fn alert_registry(&self) -> Arc<AlertRegistry> {
+        Arc::clone(&self.registry)
     }
 
     /// Returns the state of the destinations of its sinks.
-    pub fn destination_book(&self) -> Arc<DestinationBook> {
+    pub fn destination_registry(&self) -> Arc<DestinationRegistry> {
         Arc::clone(&self.destinations)
     }
 

@@ -88,7 +88,7 @@ impl Relay {
     pub(super) fn start_alerts(&mut self, stop: &CancellationToken) -> Alerting {
         let channels = std::mem::take(&mut self.channels);
         let (alerts, dispatcher) = Dispatcher::new(channels, self.alert_settings);
-        let dispatcher = dispatcher.into_book(Arc::clone(&self.book));
+        let dispatcher = dispatcher.into_registry(Arc::clone(&self.registry));
         let dispatcher = tokio::spawn(dispatcher.run(stop.clone()));
         let store_answers = Reachability::of_store(self.config.unreachable_after, alerts.clone())
             .shown_by(Arc::clone(&self.heartbeat_fails));

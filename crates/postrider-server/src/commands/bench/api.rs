@@ -103,7 +103,7 @@ pub(super) async fn api(stage: &Stage, args: &ApiBenchArgs) -> Result<Report, Fa
     fill_dead_letters(stage, &outbox, &maker, args.dead_letters, &ERRORS).await?;
     let later = maker.deliver_after(NOT_YET);
     stage.fill(&outbox, &later, args.events).await?;
-    while stage.store.fold_books(&outbox, 10_000).await? > 0 {}
+    while stage.store.fold_ledger(&outbox, 10_000).await? > 0 {}
 
     let stop = stage.stop.child_token();
     let address = serve(stage, &outbox, Vec::new(), FEED_EVERY, stop.clone()).await?;
@@ -300,7 +300,7 @@ impl Client {
             get("sinks", "/sinks".to_owned()),
             get("audit", "/audit?operator=nobody".to_owned()),
             get("alerts", "/alerts".to_owned()),
-            get("books", "/reconcile".to_owned()),
+            get("ledger", "/reconcile".to_owned()),
             Ask { kind: "append", paths: vec![format!("{of}/events")], body: Some(event_body) },
             act("retry", retried, "retry"),
             act("resolve", resolved, "resolve"),

@@ -173,7 +173,7 @@ async fn report(
         ("writers".to_owned(), number(i128::from(args.writers))),
         ("events per batch".to_owned(), number(i128::from(args.batch))),
         ("payload".to_owned(), format!("{} B", args.event.payload)),
-        ("books".to_owned(), if balanced { "balanced" } else { "NOT BALANCED" }.to_owned()),
+        ("ledger".to_owned(), if balanced { "balanced" } else { "NOT BALANCED" }.to_owned()),
     ]);
     let bars = |cases: &[Case]| {
         let bar = |case: &Case| {

@@ -269,7 +269,7 @@ impl Bare {
 
     /// Removes a consumer from the inbox and from its ledger.
     pub(super) async fn empty_inbox(&self, consumer: &str) -> Result<(), Failure> {
-        for table in ["postrider_inbox", "postrider_inbox_books"] {
+        for table in ["postrider_inbox", "postrider_inbox_ledger"] {
             let delete = format!("DELETE FROM {table} WHERE consumer = {}", self.mark(1));
             on_pool!(self, |pool, _quote| {
                 let emptied = sqlx::query(AssertSqlSafe(delete)).bind(consumer).execute(pool).await;

@@ -18,7 +18,7 @@ pub(super) async fn create(bare: &Bare, table: &str) -> Result<(), Failure> {
 
 /// Removes the store's records of a buffer.
 pub(super) async fn forget(bare: &Bare, buffer: &str) -> Result<(), Failure> {
-    for table in ["postrider_buffer_batches", "postrider_buffer_books"] {
+    for table in ["postrider_buffer_batches", "postrider_buffer_ledger"] {
         run(bare, format!("DELETE FROM {table} WHERE buffer = '{buffer}'")).await?;
     }
     Ok(())

@@ -298,7 +298,7 @@ async fn report(
         (found.doubled > 0, "events were sent twice"),
         (!found.rate_kept, "the rate was not kept"),
         (u64::try_from(found.left_alone) != Ok(found.letters), "others were sent, too"),
-        (!found.balanced, "the books do not balance"),
+        (!found.balanced, "the ledger does not balance"),
     ];
     let wrong: Vec<&str> = wrong.iter().filter(|(is, _)| *is).map(|(_, what)| *what).collect();
     Ok(Report {
@@ -324,7 +324,7 @@ async fn report(
                 "resident memory".to_owned(),
                 format!("{} MB, {} MB more than before", found.rss_max_mb, found.rss_growth_mb),
             ),
-            ("books balanced".to_owned(), yes(found.balanced)),
+            ("ledger balanced".to_owned(), yes(found.balanced)),
         ],
         plots: vec![Plot::Lines(Lines {
             title: "Sent again over time",

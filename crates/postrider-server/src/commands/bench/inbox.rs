@@ -179,20 +179,20 @@ async fn report(
     speed: Speed,
     ignored_events_per_s: f64,
 ) -> Result<Report, Failure> {
-    let books = stage.store.consumer_books().await?;
-    let book = books.into_iter().find(|book| book.consumer == inbox.consumer());
-    let Some(book) = book else {
-        return Err(Failure::Partly("the consumer has no book".to_owned()));
+    let ledgers = stage.store.consumer_ledgers().await?;
+    let ledger = ledgers.into_iter().find(|ledger| ledger.consumer == inbox.consumer());
+    let Some(ledger) = ledger else {
+        return Err(Failure::Partly("the consumer has no ledger".to_owned()));
     };
     let events = i64::try_from(args.events).unwrap_or(i64::MAX);
-    let balanced = book.balanced() && book.applied == events && book.ignored == events;
+    let balanced = ledger.balanced() && ledger.applied == events && ledger.ignored == events;
     let figures = vec![
         ("repeats ignored".to_owned(), rate(ignored_events_per_s)),
         ("consumers".to_owned(), number(i128::from(args.consumers))),
         ("events per transaction".to_owned(), number(i128::from(args.batch))),
         ("identities".to_owned(), if args.random_ids { "random" } else { "ascending" }.to_owned()),
         ("payload".to_owned(), format!("{} B", args.event.payload)),
-        ("book".to_owned(), if balanced { "balanced" } else { "NOT BALANCED" }.to_owned()),
+        ("ledger".to_owned(), if balanced { "balanced" } else { "NOT BALANCED" }.to_owned()),
     ];
     let bars = vec![
         ("applied".to_owned(), speed.events_per_s, Some(speed.limit_events_per_s)),
@@ -213,9 +213,9 @@ async fn report(
             random_ids: args.random_ids,
             speed,
             ignored_events_per_s: super::numbers::rounded(ignored_events_per_s, 1),
-            received: book.received,
-            applied: book.applied,
-            ignored: book.ignored,
+            received: ledger.received,
+            applied: ledger.applied,
+            ignored: ledger.ignored,
             balanced,
         })?,
     })

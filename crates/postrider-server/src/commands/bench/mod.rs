@@ -166,6 +166,6 @@ fn soundness_figures(soundness: &Soundness) -> Vec<(String, String)> {
         ("resident memory".to_owned(), format!("{rss_max_mb} MB, idle {rss_idle_mb} MB")),
         ("duplicates".to_owned(), number(i128::from(*duplicates))),
         ("out of order in a key".to_owned(), number(i128::from(*order_violations))),
-        ("books".to_owned(), if *balanced { "balanced" } else { "NOT BALANCED" }.to_owned()),
+        ("ledger".to_owned(), if *balanced { "balanced" } else { "NOT BALANCED" }.to_owned()),
     ]
 }

@@ -76,7 +76,7 @@ pub(super) async fn page(stage: &Stage, args: &PageBenchArgs) -> Result<Report, 
     fill_dead_letters(stage, &outbox, &maker, args.dead_letters, &ERRORS).await?;
     let later = maker.deliver_after(NOT_YET);
     stage.fill(&outbox, &later, args.events).await?;
-    while stage.store.fold_books(&outbox, 10_000).await? > 0 {}
+    while stage.store.fold_ledger(&outbox, 10_000).await? > 0 {}
     let stop = stage.stop.child_token();
     let address = serve(stage, &outbox, Vec::new(), FEED_EVERY, stop.clone()).await?;
     let browser = Driver::start(args).await?;

@@ -187,7 +187,7 @@ async fn report(
         ("writers".to_owned(), format!("{}, {}", args.writers, rate(args.rate.into()))),
         ("backlog".to_owned(), number(i128::from(args.events))),
         ("claim".to_owned(), format!("{}, batch {}", args.relay.claim, args.relay.batch)),
-        ("books".to_owned(), if balanced { "balanced" } else { "NOT BALANCED" }.to_owned()),
+        ("ledger".to_owned(), if balanced { "balanced" } else { "NOT BALANCED" }.to_owned()),
     ]);
     let bars = |of: fn(&Percentiles) -> f64| {
         let bar = |(name, times): (&&str, &Percentiles)| ((*name).to_owned(), of(times), None);

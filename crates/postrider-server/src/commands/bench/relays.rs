@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postrider::Outbox;
-use postrider::store::{Books, ClaimMode, OnSuccess};
+use postrider::store::{ClaimMode, LedgerWindow, OnSuccess};
 use postrider_relay::{Backoff, OutboxConfig, Preset, Relay, RelayConfig, RelayError};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -256,5 +256,5 @@ pub(super) async fn idle_bytes(stage: &Stage, plan: &Plan<'_>) -> Result<u64, Fa
 
 /// Returns whether the ledger of an outbox balances.
 pub(super) async fn balanced(stage: &Stage, outbox: &Outbox) -> Result<bool, Failure> {
-    Ok(stage.store.books(outbox).await?.iter().all(Books::balanced))
+    Ok(stage.store.ledger(outbox).await?.iter().all(LedgerWindow::balanced))
 }

@@ -109,14 +109,14 @@ async fn report(
             ("served again".to_owned(), format!("median {half} s, longest {longest} s")),
             ("undisturbed".to_owned(), format!("{undisturbed:.1?}")),
             ("lease, heartbeat".to_owned(), format!("{lease:?}, {heartbeat:?}")),
-            ("books".to_owned(), if balanced { "balanced" } else { "NOT BALANCED" }.to_owned()),
+            ("ledger".to_owned(), if balanced { "balanced" } else { "NOT BALANCED" }.to_owned()),
         ],
         plots: vec![Plot::Bars(Bars {
             title: "From the kill until its lanes are served again",
             unit: "s",
             bars,
         })],
-        failure: (!balanced).then(|| Failure::Partly("the books do not balance".to_owned())),
+        failure: (!balanced).then(|| Failure::Partly("the ledger does not balance".to_owned())),
         details: details(&Details {
             relays: args.relays,
             rounds: args.rounds,

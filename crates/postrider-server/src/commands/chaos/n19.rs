@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use postrider::store::{Books, CountLimit, DlqFilter};
+use postrider::store::{CountLimit, DlqFilter, LedgerWindow};
 use postrider_relay::sinks::{HttpSettings, HttpSink};
 use postrider_relay::{Backoff, OutboxConfig, Preset, Relay, RelayConfig, RelayError, telemetry};
 use tokio::task::JoinError;
@@ -255,7 +255,7 @@ impl<'a> Run<'a> {
     ) -> Result<Verdict, Failure> {
         let counts = target.counts().await?;
         let (store, outbox) = (stage.store.as_ref(), &stage.outbox);
-        let books = store.books(outbox).await?;
+        let ledger = store.ledger(outbox).await?;
         let poison = DlqFilter { event_type: Some(POISON.to_owned()), ..DlqFilter::default() };
         let count = |n: i64| u64::try_from(n).unwrap_or(0);
         let dead = count(
@@ -263,7 +263,7 @@ impl<'a> Run<'a> {
         );
         let dead_poison =
             count(store.dead_letter_count(outbox, &poison, CountLimit::NONE).await?.count);
-        let pending = count(books.iter().map(|window| window.pending.count).sum());
+        let pending = count(ledger.iter().map(|window| window.pending.count).sum());
         // Calls that the API would have accepted; it may have accepted one that became a dead
         // letter.
         let good = self.events - self.args.poison;
@@ -294,7 +294,7 @@ impl<'a> Run<'a> {
             events_per_s: 0.0,
             limit_events_per_s: 0.0,
             ratio: 0.0,
-            balanced: books.iter().all(Books::balanced),
+            balanced: ledger.iter().all(LedgerWindow::balanced),
             targets: Vec::new(),
             passed: false,
         })

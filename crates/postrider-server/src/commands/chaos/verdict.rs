@@ -83,7 +83,7 @@ impl Verdict {
                 self.events_per_s >= 1_000.0,
             ),
             target(
-                "the books balance",
+                "the ledger balances",
                 if self.balanced { "balanced" } else { "they do not" }.to_owned(),
                 self.balanced,
             ),

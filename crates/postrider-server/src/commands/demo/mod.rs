@@ -295,9 +295,9 @@ async fn conclude(
     left: i64,
     file: &Path,
 ) -> Result<(), Failure> {
-    let found = Reconciliation::new(outbox.name(), store.books(outbox).await?);
+    let found = Reconciliation::new(outbox.name(), store.ledger(outbox).await?);
     output::print(
-        "\nThe books, counted by the database at insert and by the relay at settling:\n",
+        "\nThe ledger, counted by the database at insert and by the relay at settling:\n",
     )?;
     reconcile::print(std::slice::from_ref(&found))?;
     let received = target.distinct();
@@ -318,7 +318,7 @@ async fn conclude(
     }
     if i64::try_from(received).is_ok_and(|received| received < delivered) {
         return Err(Failure::Unbalanced(format!(
-            "{delivered} events are booked as delivered, the API saw {received}"
+            "{delivered} events are counted as delivered, the API saw {received}"
         )));
     }
     match left {

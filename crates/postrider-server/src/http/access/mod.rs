@@ -20,7 +20,7 @@ pub(crate) use guard::{COOKIE, admit, cookie, protect, refuse_foreign_page, requ
 pub(crate) use limits::{Limits, network};
 pub(crate) use sessions::Sessions;
 use tokens::Digest;
-pub(crate) use tokens::{TokenBook, new_token};
+pub(crate) use tokens::{TokenRegistry, new_token};
 
 /// What a caller may do; each role may do what the ones before it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema, ValueEnum)]
@@ -107,7 +107,7 @@ pub(crate) const SIGN_IN: &str = "send `Authorization: Bearer <token>`, or sign 
 /// Everything that decides on access.
 pub(crate) struct Access {
     /// `None`: there are no tokens, and clients on this machine are trusted.
-    pub(crate) tokens: Option<TokenBook>,
+    pub(crate) tokens: Option<TokenRegistry>,
     pub(crate) sessions: Sessions,
     pub(crate) limits: Limits,
 }
@@ -115,7 +115,7 @@ pub(crate) struct Access {
 impl Access {
     pub(crate) fn new(server: &ServerSection, api: &ApiSection) -> Result<Self, ConfigError> {
         Ok(Self {
-            tokens: TokenBook::open(
+            tokens: TokenRegistry::open(
                 server.token.as_ref().map(|token| token.expose()),
                 api.tokens.as_ref().map(|lines| lines.expose()),
                 api.tokens_file.as_deref(),

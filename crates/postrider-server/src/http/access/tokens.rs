@@ -127,7 +127,7 @@ pub(crate) fn is_random(token: &str) -> bool {
 }
 
 /// All tokens that are valid now.
-pub(crate) struct TokenBook {
+pub(crate) struct TokenRegistry {
     /// Tokens from the configuration; they do not change.
     fixed: Vec<Holder>,
     file: Option<Watched>,
@@ -142,7 +142,7 @@ struct Watched {
 /// Changes if the file is written, replaced, or made inaccessible.
 type Stamp = (i64, i64, u64, u64);
 
-impl TokenBook {
+impl TokenRegistry {
     /// Opens the tokens. `None` if no token is configured.
     pub(crate) fn open(
         single: Option<&str>,
@@ -271,11 +271,11 @@ mod tests {
         assert!(is_random(&token) && !is_random("correct-horse-battery"));
         assert!(!holder.line().contains(&token[10..]), "the secret is not in the line");
         let lines = format!("# people\n{}\n\nbob viewer sha256:{}", holder.line(), "0".repeat(64));
-        let book = TokenBook::open(None, Some(&lines), None).unwrap().unwrap();
-        assert_eq!(book.find(&token), Some(holder));
+        let registry = TokenRegistry::open(None, Some(&lines), None).unwrap().unwrap();
+        assert_eq!(registry.find(&token), Some(holder));
         let cut = &token[..token.len() - 1];
         for wrong in ["", "postrider_", cut, &format!("{token}x")] {
-            assert_eq!(book.find(wrong), None, "{wrong}");
+            assert_eq!(registry.find(wrong), None, "{wrong}");
         }
     }
 
@@ -288,14 +288,14 @@ mod tests {
             ("anna root sha256:00", "root"),
             ("anna admin", "name role"),
         ] {
-            let error = TokenBook::open(None, Some(&format!("\n{line}")), None).map(|_| ());
+            let error = TokenRegistry::open(None, Some(&format!("\n{line}")), None).map(|_| ());
             let error = error.unwrap_err().to_string();
             assert!(error.contains(word) && error.contains("line 2"), "{line}: {error}");
             assert!(!error.contains("hunter2"), "{error}");
         }
-        let empty = TokenBook::open(None, Some(" # nobody"), None).map(|_| ());
+        let empty = TokenRegistry::open(None, Some(" # nobody"), None).map(|_| ());
         assert!(empty.unwrap_err().to_string().contains("token new"));
-        assert!(TokenBook::open(None, None, None).unwrap().is_none());
+        assert!(TokenRegistry::open(None, None, None).unwrap().is_none());
     }
 
     #[test]

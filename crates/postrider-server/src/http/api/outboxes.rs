@@ -13,7 +13,7 @@ use crate::http::feed::{OutboxState, Snapshot};
 use crate::http::history::{Reach, Sample};
 use crate::http::problem::Problem;
 
-/// All outboxes with their statistics, from the books.
+/// All outboxes with their statistics, from the ledger.
 #[utoipa::path(
     operation_id = "list_outboxes",
     get, path = "/api/v1/outboxes", tag = "outboxes",

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
-use postrider::store::{BookLine, Books, ConsumerBook};
+use postrider::store::{ConsumerLedger, LedgerLine, LedgerWindow};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -26,8 +26,8 @@ pub(super) struct LineBody {
     id_sum: String,
 }
 
-impl From<BookLine> for LineBody {
-    fn from(line: BookLine) -> Self {
+impl From<LedgerLine> for LineBody {
+    fn from(line: LedgerLine) -> Self {
         Self { count: line.count, id_sum: line.id_sum.to_string() }
     }
 }
@@ -42,21 +42,21 @@ pub(super) struct WindowBody {
     pending: LineBody,
 }
 
-impl From<Books> for WindowBody {
-    fn from(books: Books) -> Self {
+impl From<LedgerWindow> for WindowBody {
+    fn from(ledger: LedgerWindow) -> Self {
         Self {
-            window: books.window,
-            appended: books.appended.into(),
-            delivered: books.delivered.into(),
-            dead: books.dead.into(),
-            pending: books.pending.into(),
+            window: ledger.window,
+            appended: ledger.appended.into(),
+            delivered: ledger.delivered.into(),
+            dead: ledger.dead.into(),
+            pending: ledger.pending.into(),
         }
     }
 }
 
-/// The books of one outbox: `appended = delivered + dead + pending`.
+/// The ledger of one outbox: `appended = delivered + dead + pending`.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub(super) struct BooksBody {
+pub(super) struct LedgerBody {
     outbox: String,
     balanced: bool,
     appended: LineBody,
@@ -67,7 +67,7 @@ pub(super) struct BooksBody {
     unbalanced: Vec<WindowBody>,
 }
 
-impl From<Reconciliation> for BooksBody {
+impl From<Reconciliation> for LedgerBody {
     fn from(found: Reconciliation) -> Self {
         let windows = found.unbalanced.into_iter().take(WINDOWS_MAX);
         Self {
@@ -82,7 +82,7 @@ impl From<Reconciliation> for BooksBody {
     }
 }
 
-/// The book of one consumer with an inbox: `received = applied + ignored + dead`.
+/// The ledger of one consumer with an inbox: `received = applied + ignored + dead`.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct ConsumerBody {
     consumer: String,
@@ -95,21 +95,21 @@ pub(super) struct ConsumerBody {
     unresolved: i64,
 }
 
-impl From<ConsumerBook> for ConsumerBody {
-    fn from(book: ConsumerBook) -> Self {
+impl From<ConsumerLedger> for ConsumerBody {
+    fn from(ledger: ConsumerLedger) -> Self {
         Self {
-            balanced: book.balanced(),
-            consumer: book.consumer,
-            received: book.received,
-            applied: book.applied,
-            ignored: book.ignored,
-            dead: book.dead,
-            unresolved: book.unresolved,
+            balanced: ledger.balanced(),
+            consumer: ledger.consumer,
+            received: ledger.received,
+            applied: ledger.applied,
+            ignored: ledger.ignored,
+            dead: ledger.dead,
+            unresolved: ledger.unresolved,
         }
     }
 }
 
-/// A look at the books that has ended.
+/// A check of the ledger that has ended.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct Ended {
     started_at: DateTime<Utc>,
@@ -117,13 +117,13 @@ pub(super) struct Ended {
     /// Who asked for it.
     operator: String,
     balanced: bool,
-    outboxes: Vec<BooksBody>,
+    outboxes: Vec<LedgerBody>,
     consumers: Vec<ConsumerBody>,
     /// Why it is not complete.
     error: Option<String>,
 }
 
-/// Where the look at the books stands, in this server.
+/// How far the check of the ledger has got, in this server.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub(super) struct ReconcileState {
     /// Since when one is under way; absent: none is.
@@ -154,10 +154,10 @@ impl Reconciler {
     }
 }
 
-/// The last look at the books, and whether one is under way.
+/// The last check of the ledger, and whether one is under way.
 #[utoipa::path(
     operation_id = "show_reconcile",
-    get, path = "/api/v1/reconcile", tag = "books",
+    get, path = "/api/v1/reconcile", tag = "ledger",
     responses((status = 200, description = "Where it stands", body = ReconcileState))
 )]
 pub(super) async fn show(State(state): State<ServerState>) -> Json<ReconcileState> {
@@ -165,11 +165,11 @@ pub(super) async fn show(State(state): State<ServerState>) -> Json<ReconcileStat
     Json(found)
 }
 
-/// Look at the books of all outboxes, in the background. While one look is under way, no second
+/// Check the ledgers of all outboxes, in the background. While one check is under way, no second
 /// one begins.
 #[utoipa::path(
     operation_id = "start_reconcile",
-    post, path = "/api/v1/reconcile", tag = "books",
+    post, path = "/api/v1/reconcile", tag = "ledger",
     responses((status = 202, description = "It is under way", body = ReconcileState))
 )]
 pub(super) async fn start(
@@ -191,29 +191,29 @@ pub(super) async fn start(
 async fn look(state: &ServerState, started_at: DateTime<Utc>, operator: String) {
     let (mut outboxes, mut error) = (Vec::new(), None);
     for served in &state.outboxes {
-        match state.store.books(&served.outbox).await {
-            Ok(books) => {
-                let found = Reconciliation::new(served.outbox.name(), books);
-                outboxes.push(BooksBody::from(found));
+        match state.store.ledger(&served.outbox).await {
+            Ok(ledger) => {
+                let found = Reconciliation::new(served.outbox.name(), ledger);
+                outboxes.push(LedgerBody::from(found));
             }
             Err(cause) => {
-                tracing::error!(error = %cause, outbox = served.outbox.name(), "books not read");
+                tracing::error!(error = %cause, outbox = served.outbox.name(), "ledger not read");
                 let name = served.outbox.name();
-                error = Some(format!("the books of `{name}` cannot be read; the log says why"));
+                error = Some(format!("the ledger of `{name}` cannot be read; the log says why"));
             }
         }
     }
     let mut consumers: Vec<ConsumerBody> = Vec::new();
-    match state.store.consumer_books().await {
-        Ok(books) => consumers.extend(books.into_iter().map(ConsumerBody::from)),
+    match state.store.consumer_ledgers().await {
+        Ok(ledger) => consumers.extend(ledger.into_iter().map(ConsumerBody::from)),
         Err(cause) => {
-            tracing::error!(error = %cause, "books of consumers not read");
-            error = Some("the books of consumers cannot be read; the log says why".to_owned());
+            tracing::error!(error = %cause, "ledgers of consumers not read");
+            error = Some("the ledgers of consumers cannot be read; the log says why".to_owned());
         }
     }
     let balanced = error.is_none()
-        && outboxes.iter().all(|books| books.balanced)
-        && consumers.iter().all(|book| book.balanced);
+        && outboxes.iter().all(|ledger| ledger.balanced)
+        && consumers.iter().all(|ledger| ledger.balanced);
     let ended_at = Utc::now();
     state.reconciler.end(Ended {
         started_at,

@@ -8,9 +8,9 @@ for i = 1, 3 do
         return redis.error_reply('BUFFERTYPE ' .. KEYS[i] .. ' is a ' .. kind .. ', not a hash')
     end
 end
-local booked = redis.call('HGET', KEYS[2], ARGV[2])
-if booked and not string.match(booked, '^%d+$') then
-    return redis.error_reply('BUFFERBOOK ' .. KEYS[2] .. ' has ' .. ARGV[2] .. ' = ' .. booked)
+local recorded = redis.call('HGET', KEYS[2], ARGV[2])
+if recorded and not string.match(recorded, '^%d+$') then
+    return redis.error_reply('BUFFERLEDGER ' .. KEYS[2] .. ' has ' .. ARGV[2] .. ' = ' .. recorded)
 end
 local listed = redis.call('HGET', KEYS[1], ARGV[1])
 if not listed then

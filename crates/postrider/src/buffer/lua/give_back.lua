@@ -8,9 +8,9 @@ for i = 1, 4 do
         return redis.error_reply('BUFFERTYPE ' .. KEYS[i] .. ' is a ' .. kind .. ', not a hash')
     end
 end
-local booked = redis.call('HGET', KEYS[3], 'given_back')
-if booked and not string.match(booked, '^%d+$') then
-    return redis.error_reply('BUFFERBOOK ' .. KEYS[3] .. ' has given_back = ' .. booked)
+local recorded = redis.call('HGET', KEYS[3], 'given_back')
+if recorded and not string.match(recorded, '^%d+$') then
+    return redis.error_reply('BUFFERLEDGER ' .. KEYS[3] .. ' has given_back = ' .. recorded)
 end
 local listed = redis.call('HGET', KEYS[2], ARGV[1])
 local count, owner = string.match(listed or '', '^(%d+):(.*)$')

@@ -11,7 +11,7 @@ end
 for _, kind in ipairs({'moved', 'moved_batches'}) do
     local count = redis.call('HGET', KEYS[3], kind)
     if count and not string.match(count, '^%d+$') then
-        return redis.error_reply('BUFFERBOOK ' .. KEYS[3] .. ' has ' .. kind .. ' = ' .. count)
+        return redis.error_reply('BUFFERLEDGER ' .. KEYS[3] .. ' has ' .. kind .. ' = ' .. count)
     end
 end
 local listed = redis.call('HGET', KEYS[2], ARGV[1])

@@ -12,7 +12,7 @@ end
 for _, kind in ipairs({'moved', 'moved_batches', 'given_back'}) do
     local count = redis.call('HGET', KEYS[2], kind)
     if count and not string.match(count, '^%d+$') then
-        return redis.error_reply('BUFFERBOOK ' .. KEYS[2] .. ' has ' .. kind .. ' = ' .. count)
+        return redis.error_reply('BUFFERLEDGER ' .. KEYS[2] .. ' has ' .. kind .. ' = ' .. count)
     end
 end
 local listed = redis.call('HGET', KEYS[1], ARGV[1])

@@ -8,14 +8,14 @@
 --   GRANT SELECT (request_id, id) ON `{outbox}_keys` TO app;      -- the library's duplicate answer
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON `{outbox}` TO relay;  -- and the same on each of:
 --       `{outbox}_keys`, `{outbox}_archive`, `{outbox}_dlq`, `{outbox}_closed`, `{outbox}_attempts`,
---       `{outbox}_book_entries`, `{outbox}_books`, postrider_relays, postrider_lanes,
+--       `{outbox}_ledger_entries`, `{outbox}_ledger`, postrider_relays, postrider_lanes,
 --       postrider_parked_keys, postrider_audit, postrider_jobs, postrider_pauses,
---       postrider_buffer_batches, postrider_buffer_books
+--       postrider_buffer_batches, postrider_buffer_ledger
 --   GRANT SELECT ON postrider_schema TO relay;                    -- and on postrider_outboxes
 --   GRANT UPDATE (claim, mode_epoch) ON postrider_outboxes TO relay;      -- change of the claim mode
 --   GRANT PROCESS ON *.* TO relay;   -- sees open transactions; without it, claims are slower
 --   GRANT SELECT ON `{outbox}` TO viewer;                         -- and the same on each of:
---       `{outbox}_archive`, `{outbox}_dlq`, `{outbox}_attempts`, `{outbox}_book_entries`,
---       `{outbox}_books`, postrider_relays, postrider_lanes, postrider_parked_keys, postrider_audit,
+--       `{outbox}_archive`, `{outbox}_dlq`, `{outbox}_attempts`, `{outbox}_ledger_entries`,
+--       `{outbox}_ledger`, postrider_relays, postrider_lanes, postrider_parked_keys, postrider_audit,
 --       postrider_jobs, postrider_pauses, postrider_schema,
---       postrider_buffer_batches, postrider_buffer_books, postrider_outboxes
+--       postrider_buffer_batches, postrider_buffer_ledger, postrider_outboxes

@@ -12,7 +12,7 @@ CREATE TABLE IF NOT EXISTS postrider_buffer_batches (
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
 
 -- Entries by the outcome of their batch, kept forever.
-CREATE TABLE IF NOT EXISTS postrider_buffer_books (
+CREATE TABLE IF NOT EXISTS postrider_buffer_ledger (
     buffer  VARCHAR(40) NOT NULL,
     kind    VARCHAR(10) NOT NULL,
     entries BIGINT      NOT NULL,

@@ -121,7 +121,7 @@ CREATE TABLE IF NOT EXISTS `{outbox}_attempts` (
 
 -- The ledger. Entries are only ever appended, because writers would wait for each other at a
 -- counter row. Maintenance folds the entries into one row per minute, type and kind.
-CREATE TABLE IF NOT EXISTS `{outbox}_book_entries` (
+CREATE TABLE IF NOT EXISTS `{outbox}_ledger_entries` (
     id         BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
     minute     DATETIME       NOT NULL,
     event_type VARCHAR(200)   NOT NULL,
@@ -129,7 +129,7 @@ CREATE TABLE IF NOT EXISTS `{outbox}_book_entries` (
     count      BIGINT         NOT NULL,
     id_sum     DECIMAL(38, 0) NOT NULL
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
-CREATE TABLE IF NOT EXISTS `{outbox}_books` (
+CREATE TABLE IF NOT EXISTS `{outbox}_ledger` (
     minute     DATETIME       NOT NULL,
     event_type VARCHAR(200)   NOT NULL,
     kind       VARCHAR(10)    NOT NULL,

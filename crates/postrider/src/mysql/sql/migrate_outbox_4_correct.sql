@@ -32,7 +32,7 @@ WHERE NOT (created_at BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' AND 
     OR (status = 'DEAD_LETTER') <> (dead_reason IS NOT NULL)
     OR dead_reason NOT IN ('exhausted', 'rejected', 'integrity', 'no_route', 'expired', 'crash');
 -- The ledger counted them at their old times.
-INSERT INTO `{outbox}_book_entries` (minute, event_type, kind, count, id_sum)
-SELECT '0001-01-01', event_type, kind, count, id_sum FROM `{outbox}_books` WHERE NOT (minute >= '0001-01-01' AND MONTH(minute) > 0 AND DAYOFMONTH(minute) > 0);
-DELETE FROM `{outbox}_books` WHERE NOT (minute >= '0001-01-01' AND MONTH(minute) > 0 AND DAYOFMONTH(minute) > 0);
-UPDATE `{outbox}_book_entries` SET minute = '0001-01-01' WHERE NOT (minute >= '0001-01-01' AND MONTH(minute) > 0 AND DAYOFMONTH(minute) > 0);
+INSERT INTO `{outbox}_ledger_entries` (minute, event_type, kind, count, id_sum)
+SELECT '0001-01-01', event_type, kind, count, id_sum FROM `{outbox}_ledger` WHERE NOT (minute >= '0001-01-01' AND MONTH(minute) > 0 AND DAYOFMONTH(minute) > 0);
+DELETE FROM `{outbox}_ledger` WHERE NOT (minute >= '0001-01-01' AND MONTH(minute) > 0 AND DAYOFMONTH(minute) > 0);
+UPDATE `{outbox}_ledger_entries` SET minute = '0001-01-01' WHERE NOT (minute >= '0001-01-01' AND MONTH(minute) > 0 AND DAYOFMONTH(minute) > 0);

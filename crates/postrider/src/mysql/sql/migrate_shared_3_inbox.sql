@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS postrider_inbox (
 -- The consumers' ledger: one entry for each statement that received messages, summed up by
 -- maintenance. Applied and dead messages are counted in the inbox; here are only those removed from
 -- it.
-CREATE TABLE IF NOT EXISTS postrider_inbox_books (
+CREATE TABLE IF NOT EXISTS postrider_inbox_ledger (
     id             BIGINT       NOT NULL AUTO_INCREMENT PRIMARY KEY,
     consumer       VARCHAR(100) NOT NULL,
     received_count BIGINT       NOT NULL,

@@ -11,7 +11,7 @@ BEGIN
             INSERT INTO `{outbox}_keys` (request_id, id) VALUES (NEW.request_id, NEW.id);
         END IF;
     END IF;
-    INSERT INTO `{outbox}_book_entries` (minute, event_type, kind, count, id_sum)
+    INSERT INTO `{outbox}_ledger_entries` (minute, event_type, kind, count, id_sum)
     VALUES (CAST(DATE_FORMAT(NEW.created_at, '%Y-%m-%d %H:%i:00') AS DATETIME),
         NEW.event_type, 'appended', 1, NEW.id);
     IF LENGTH(@postrider_ids) < 20000 THEN

@@ -87,17 +87,17 @@ SELECT
                 OR o.event_id = CONVERT(d.event_id USING ascii) COLLATE ascii_bin)
     ) AS dead
 
--- name: books
+-- name: ledger
 SELECT IF(minute < {ago :by_minute}, CAST('1970-01-01' AS DATETIME), minute) AS shown,
     kind, CAST(SUM(count) AS SIGNED) AS found, CAST(SUM(id_sum) AS CHAR) AS id_sum
 FROM (
-    SELECT minute, kind, count, id_sum FROM "{outbox}_books"
-    UNION ALL SELECT minute, kind, count, id_sum FROM "{outbox}_book_entries"
+    SELECT minute, kind, count, id_sum FROM "{outbox}_ledger"
+    UNION ALL SELECT minute, kind, count, id_sum FROM "{outbox}_ledger_entries"
     UNION ALL
     SELECT CAST(DATE_FORMAT(created_at, '%Y-%m-%d %H:%i:00') AS DATETIME),
         CASE status WHEN 'DEAD_LETTER' THEN 'dead' ELSE 'pending' END, COUNT(*), SUM(id)
     FROM "{outbox}" GROUP BY 1, 2
-) AS booked
+) AS recorded
 GROUP BY 1, 2 ORDER BY 1, 2
 
 -- name: clean_inbox
@@ -112,23 +112,23 @@ DELETE FROM postrider_inbox_dlq
 WHERE resolved_at < {ago :age} AND (:consumer IS NULL OR consumer = :consumer)
 ORDER BY id LIMIT :limit
 
--- name: fold_inbox_books
-INSERT INTO postrider_inbox_books
+-- name: fold_inbox_ledger
+INSERT INTO postrider_inbox_ledger
     (consumer, received_count, ignored_count, applied_count, dead_count)
 SELECT * FROM (
     SELECT b.consumer, SUM(b.received_count), SUM(b.ignored_count), SUM(b.applied_count),
            SUM(b.dead_count)
     FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id BIGINT PATH '$')) AS d
-    STRAIGHT_JOIN postrider_inbox_books AS b {primary} ON b.id = d.id
+    STRAIGHT_JOIN postrider_inbox_ledger AS b {primary} ON b.id = d.id
     GROUP BY b.consumer
 ) AS sums
 
--- name: fold_inbox_books_delete
+-- name: fold_inbox_ledger_delete
 DELETE b FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id BIGINT PATH '$')) AS d
-STRAIGHT_JOIN postrider_inbox_books AS b {primary} ON b.id = d.id
+STRAIGHT_JOIN postrider_inbox_ledger AS b {primary} ON b.id = d.id
 
--- name: batch_book
-INSERT INTO postrider_buffer_books (buffer, kind, entries) VALUES (:buffer, :kind, :entries)
+-- name: batch_ledger
+INSERT INTO postrider_buffer_ledger (buffer, kind, entries) VALUES (:buffer, :kind, :entries)
 ON DUPLICATE KEY UPDATE entries = entries + VALUES(entries)
 
 -- name: clean_batches

@@ -16,14 +16,14 @@ UPDATE postrider_buffer_batches SET state = :to WHERE id = :id AND state = :from
 -- name: batch_entries
 SELECT entries FROM postrider_buffer_batches WHERE id = :id
 
--- name: batch_book
+-- name: batch_ledger
 -- Last in its transaction: the row is everybody's.
-INSERT INTO postrider_buffer_books (buffer, kind, entries) VALUES (:buffer, :kind, :entries)
+INSERT INTO postrider_buffer_ledger (buffer, kind, entries) VALUES (:buffer, :kind, :entries)
 ON CONFLICT (buffer, kind)
-DO UPDATE SET entries = postrider_buffer_books.entries + excluded.entries
+DO UPDATE SET entries = postrider_buffer_ledger.entries + excluded.entries
 
--- name: batch_books
-SELECT kind, entries FROM postrider_buffer_books WHERE buffer = :buffer
+-- name: batch_ledgers
+SELECT kind, entries FROM postrider_buffer_ledger WHERE buffer = :buffer
 
 -- name: clean_batches
 -- A dead batch is kept until somebody imports it.

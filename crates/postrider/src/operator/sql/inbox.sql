@@ -1,12 +1,12 @@
--- name: inbox_books
--- Each consumer's book: what programs booked beside what is in the inbox, in one snapshot.
+-- name: inbox_ledger
+-- Each consumer's ledger: what programs recorded beside what is in the inbox, in one snapshot.
 SELECT consumer, CAST(sum(received) AS {integer}) AS received,
     CAST(sum(ignored) AS {integer}) AS ignored, CAST(sum(applied) AS {integer}) AS applied,
     CAST(sum(dead) AS {integer}) AS dead, CAST(sum(unresolved) AS {integer}) AS unresolved
 FROM (
     SELECT consumer, received_count AS received, ignored_count AS ignored,
         applied_count AS applied, dead_count AS dead, 0 AS unresolved
-    FROM postrider_inbox_books
+    FROM postrider_inbox_ledger
     UNION ALL
     SELECT consumer, 0, 0, sum(CASE outcome WHEN 'applied' THEN 1 ELSE 0 END),
         sum(CASE outcome WHEN 'dead' THEN 1 ELSE 0 END), 0
@@ -14,7 +14,7 @@ FROM (
     UNION ALL
     SELECT consumer, 0, 0, 0, 0, count(*)
     FROM postrider_inbox_dlq WHERE resolved_at IS NULL GROUP BY consumer
-) AS booked
+) AS recorded
 GROUP BY consumer ORDER BY consumer
 
 -- name: inbox_letters
@@ -55,31 +55,31 @@ ORDER BY i.received_at LIMIT :limit
 -- name: clean_inbox
 -- `:rows` is a JSON array of consumers and identities, found (and locked) by `clean_inbox_find`.
 
--- name: clean_inbox_book
--- Books what left. An entry of its own, to be folded later; on SQLite, writers are serial and there
+-- name: clean_inbox_ledger
+-- Records what left. An entry of its own, to be folded later; on SQLite, writers are serial and there
 -- is one row per consumer.
-INSERT INTO postrider_inbox_books
+INSERT INTO postrider_inbox_ledger
     (consumer, received_count, ignored_count, applied_count, dead_count)
 VALUES (:consumer, 0, 0, :applied, :dead)
 
 -- name: clean_inbox_letters
 -- So many of one consumer or of all, older than `:age`. Only what somebody resolved.
 
--- name: fold_inbox_books_last
-SELECT max(id) AS last_id FROM postrider_inbox_books
+-- name: fold_inbox_ledger_last
+SELECT max(id) AS last_id FROM postrider_inbox_ledger
 
--- name: fold_inbox_books_find
+-- name: fold_inbox_ledger_find
 -- Entries of consumers that have not committed are locked, and skipped.
-SELECT id FROM postrider_inbox_books WHERE id <= :last ORDER BY id LIMIT :limit {lock_free}
+SELECT id FROM postrider_inbox_ledger WHERE id <= :last ORDER BY id LIMIT :limit {lock_free}
 
--- name: fold_inbox_books
+-- name: fold_inbox_ledger
 -- Entries into one per consumer.
-INSERT INTO postrider_inbox_books
+INSERT INTO postrider_inbox_ledger
     (consumer, received_count, ignored_count, applied_count, dead_count)
 SELECT consumer, sum(received_count), sum(ignored_count), sum(applied_count), sum(dead_count)
-FROM postrider_inbox_books WHERE id {among :ids} GROUP BY consumer
+FROM postrider_inbox_ledger WHERE id {among :ids} GROUP BY consumer
 
--- name: fold_inbox_books_delete
--- In the transaction of `fold_inbox_books`, so that a reader's snapshot has each entry exactly
+-- name: fold_inbox_ledger_delete
+-- In the transaction of `fold_inbox_ledger`, so that a reader's snapshot has each entry exactly
 -- once.
-DELETE FROM postrider_inbox_books WHERE id {among :ids}
+DELETE FROM postrider_inbox_ledger WHERE id {among :ids}

@@ -1,4 +1,4 @@
--- name: books
+-- name: ledger
 -- The three sides by minute in one snapshot: one statement. Minutes older than `:by_minute` are one
 -- window, whether they are summed up yet or not.
 
@@ -8,8 +8,8 @@ SELECT event_type,
     CAST(sum(CASE kind WHEN 'delivered' THEN count ELSE 0 END) AS {integer}) AS delivered,
     CAST(sum(CASE kind WHEN 'dead' THEN count ELSE 0 END) AS {integer}) AS dead
 FROM (
-    SELECT event_type, kind, count FROM "{outbox}_books"
-    UNION ALL SELECT event_type, kind, count FROM "{outbox}_book_entries"
+    SELECT event_type, kind, count FROM "{outbox}_ledger"
+    UNION ALL SELECT event_type, kind, count FROM "{outbox}_ledger_entries"
 ) AS entries GROUP BY 1 ORDER BY 1
 
 -- name: unresolved

@@ -6,16 +6,16 @@
 --       SELECT (id, event_id, request_id) ON "{outbox}" TO app;           -- SELECT: the answer
 --   GRANT SELECT (id, request_id) ON "{outbox}_keys" TO app;      -- the library's duplicate answer
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON "{outbox}", "{outbox}_keys", "{outbox}_archive",
---       "{outbox}_dlq", "{outbox}_closed", "{outbox}_attempts", "{outbox}_book_entries",
---       "{outbox}_books", postrider_relays, postrider_lanes, postrider_parked_keys, postrider_audit,
---       postrider_jobs, postrider_pauses, postrider_buffer_batches, postrider_buffer_books TO relay;
+--       "{outbox}_dlq", "{outbox}_closed", "{outbox}_attempts", "{outbox}_ledger_entries",
+--       "{outbox}_ledger", postrider_relays, postrider_lanes, postrider_parked_keys, postrider_audit,
+--       postrider_jobs, postrider_pauses, postrider_buffer_batches, postrider_buffer_ledger TO relay;
 --   GRANT SELECT ON SEQUENCE "{outbox}_id_seq" TO relay;                  -- late commits
 --   GRANT SELECT ON postrider_schema, postrider_outboxes TO relay;
 --   GRANT UPDATE (claim, mode_epoch) ON postrider_outboxes TO relay;      -- change of the claim mode
 --   GRANT SELECT ON "{outbox}", "{outbox}_archive", "{outbox}_dlq", "{outbox}_attempts",
---       "{outbox}_book_entries", "{outbox}_books", postrider_relays, postrider_lanes,
+--       "{outbox}_ledger_entries", "{outbox}_ledger", postrider_relays, postrider_lanes,
 --       postrider_parked_keys, postrider_audit, postrider_jobs, postrider_pauses, postrider_schema,
---       postrider_buffer_batches, postrider_buffer_books,
+--       postrider_buffer_batches, postrider_buffer_ledger,
 --       postrider_outboxes TO viewer;
 -- Creating and dropping archive partitions needs ownership: a relay without it keeps archived rows
 -- in the default partition and deletes them in chunks instead.

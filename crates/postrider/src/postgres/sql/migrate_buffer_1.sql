@@ -13,7 +13,7 @@ CREATE INDEX IF NOT EXISTS postrider_buffer_batches_age
     ON postrider_buffer_batches (buffer, recorded_at);
 
 -- Entries by the outcome of their batch, kept forever.
-CREATE TABLE IF NOT EXISTS postrider_buffer_books (
+CREATE TABLE IF NOT EXISTS postrider_buffer_ledger (
     buffer  varchar(40) NOT NULL,
     kind    varchar(10) NOT NULL,
     entries bigint      NOT NULL,

@@ -124,14 +124,14 @@ CREATE INDEX IF NOT EXISTS "{outbox}_attempts_age" ON "{outbox}_attempts" (faile
 -- The ledger. Entries are only ever appended, because writers would wait for each other at a
 -- counter row (8,300 transactions/s became 2,200). Maintenance folds the entries into one row per
 -- minute, type and kind.
-CREATE TABLE IF NOT EXISTS "{outbox}_book_entries" (
+CREATE TABLE IF NOT EXISTS "{outbox}_ledger_entries" (
     minute     timestamptz  NOT NULL,
     event_type varchar(200) NOT NULL,
     kind       varchar(10)  NOT NULL,
     count      bigint       NOT NULL,
     id_sum     numeric      NOT NULL
 );
-CREATE TABLE IF NOT EXISTS "{outbox}_books" (
+CREATE TABLE IF NOT EXISTS "{outbox}_ledger" (
     minute     timestamptz  NOT NULL,
     event_type varchar(200) NOT NULL,
     kind       varchar(10)  NOT NULL,
@@ -156,14 +156,14 @@ END $$;
 CREATE OR REPLACE TRIGGER "{outbox}_remember" BEFORE INSERT ON "{outbox}"
     FOR EACH ROW WHEN (NEW.request_id IS NOT NULL) EXECUTE FUNCTION "{outbox}_remember"();
 
-CREATE OR REPLACE FUNCTION "{outbox}_book"() RETURNS trigger
+CREATE OR REPLACE FUNCTION "{outbox}_record"() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
-    INSERT INTO "{outbox}_book_entries" (minute, event_type, kind, count, id_sum)
+    INSERT INTO "{outbox}_ledger_entries" (minute, event_type, kind, count, id_sum)
     SELECT date_trunc('minute', created_at), event_type, 'appended', count(*), sum(id)
     FROM appended GROUP BY 1, 2;
     RETURN NULL;
 END $$;
 
-CREATE OR REPLACE TRIGGER "{outbox}_book" AFTER INSERT ON "{outbox}"
-    REFERENCING NEW TABLE AS appended FOR EACH STATEMENT EXECUTE FUNCTION "{outbox}_book"();
+CREATE OR REPLACE TRIGGER "{outbox}_record" AFTER INSERT ON "{outbox}"
+    REFERENCING NEW TABLE AS appended FOR EACH STATEMENT EXECUTE FUNCTION "{outbox}_record"();

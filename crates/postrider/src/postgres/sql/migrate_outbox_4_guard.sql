@@ -106,12 +106,12 @@ BEGIN
             ('exhausted', 'rejected', 'integrity', 'no_route', 'expired', 'crash');
     -- The ledger counted them at their old times.
     WITH odd AS (
-        DELETE FROM "{outbox}_books"
+        DELETE FROM "{outbox}_ledger"
         WHERE minute NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
         RETURNING *
     )
-    INSERT INTO "{outbox}_book_entries" SELECT * FROM odd;
-    UPDATE "{outbox}_book_entries"
+    INSERT INTO "{outbox}_ledger_entries" SELECT * FROM odd;
+    UPDATE "{outbox}_ledger_entries"
     SET minute = least(greatest(minute, '0001-01-01 00:00:00+00'), '9999-12-31 23:59:00+00')
     WHERE minute NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00';
 END $$;

@@ -14,7 +14,7 @@ CREATE INDEX IF NOT EXISTS postrider_inbox_age ON postrider_inbox (received_at);
 -- The consumers' ledger: one entry for each statement that received messages, summed up by
 -- maintenance. Applied and dead messages are counted in the inbox; here are only those removed from
 -- it.
-CREATE TABLE IF NOT EXISTS postrider_inbox_books (
+CREATE TABLE IF NOT EXISTS postrider_inbox_ledger (
     id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     consumer       varchar(100) COLLATE "C" NOT NULL,
     received_count bigint       NOT NULL,

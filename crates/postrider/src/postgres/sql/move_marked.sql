@@ -21,8 +21,8 @@ buried AS (
     FROM gone
     ON CONFLICT (original_id, event_id) DO NOTHING
 ),
-booked AS (
-    INSERT INTO "{outbox}_book_entries" (minute, event_type, kind, count, id_sum)
+recorded AS (
+    INSERT INTO "{outbox}_ledger_entries" (minute, event_type, kind, count, id_sum)
     SELECT date_trunc('minute', created_at), event_type, 'dead', count(*), sum(id)
     FROM gone GROUP BY 1, 2
 )

@@ -65,15 +65,15 @@ SELECT
             ON o.original_id = d.id AND o.event_id = coalesce(d.event_id, o.event_id)
     ) AS dead
 
--- name: books_settings
+-- name: ledger_settings
 -- The one statement that reads everything: here a sequential scan is the right plan.
 SET LOCAL enable_seqscan = on
 
--- name: books
-WITH booked AS (
+-- name: ledger
+WITH recorded AS (
     SELECT minute, kind, sum(count) AS count, sum(id_sum) AS id_sum FROM (
-        SELECT minute, kind, count, id_sum FROM "{outbox}_books"
-        UNION ALL SELECT minute, kind, count, id_sum FROM "{outbox}_book_entries"
+        SELECT minute, kind, count, id_sum FROM "{outbox}_ledger"
+        UNION ALL SELECT minute, kind, count, id_sum FROM "{outbox}_ledger_entries"
     ) AS entries GROUP BY 1, 2
     UNION ALL
     SELECT date_trunc('minute', created_at),
@@ -82,9 +82,9 @@ WITH booked AS (
 )
 SELECT CASE WHEN minute < {ago :by_minute} THEN to_timestamp(0) ELSE minute END AS shown,
     kind, sum(count)::bigint AS found, sum(id_sum)::text AS id_sum
-FROM booked GROUP BY 1, 2 ORDER BY 1, 2
+FROM recorded GROUP BY 1, 2 ORDER BY 1, 2
 
--- name: inbox_books_settings
+-- name: inbox_ledger_settings
 -- It reads everything: here a sequential scan is the right plan.
 SET LOCAL enable_seqscan = on; SET LOCAL enable_sort = on
 

@@ -6,8 +6,8 @@ WITH fresh AS (
     ON CONFLICT DO NOTHING
     RETURNING event_id
 ),
-booked AS (
-    INSERT INTO postrider_inbox_books (consumer, received_count, ignored_count)
+recorded AS (
+    INSERT INTO postrider_inbox_ledger (consumer, received_count, ignored_count)
     SELECT $1, $3, $3 - (SELECT count(*) FROM fresh)
 )
 SELECT event_id FROM fresh

@@ -5,8 +5,8 @@ WITH fresh AS (
     ON CONFLICT DO NOTHING
     RETURNING event_id
 ),
-booked AS (
-    INSERT INTO postrider_inbox_books (consumer, received_count, ignored_count)
+recorded AS (
+    INSERT INTO postrider_inbox_ledger (consumer, received_count, ignored_count)
     SELECT $1, 1, 1 - (SELECT count(*) FROM fresh)
 ),
 letter AS (

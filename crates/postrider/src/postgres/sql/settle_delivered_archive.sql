@@ -20,8 +20,8 @@ archived AS (
         content_hash, retry_count, redrive_count, created_at, now(), response
     FROM gone
 ),
-booked AS (
-    INSERT INTO "{outbox}_book_entries" (minute, event_type, kind, count, id_sum)
+recorded AS (
+    INSERT INTO "{outbox}_ledger_entries" (minute, event_type, kind, count, id_sum)
     SELECT date_trunc('minute', created_at), event_type, 'delivered', count(*), sum(id)
     FROM gone GROUP BY 1, 2
 )

@@ -14,8 +14,8 @@ gone AS (
       AND EXISTS (SELECT 1 FROM relay)
     RETURNING o.id, o.event_type, o.created_at
 ),
-booked AS (
-    INSERT INTO "{outbox}_book_entries" (minute, event_type, kind, count, id_sum)
+recorded AS (
+    INSERT INTO "{outbox}_ledger_entries" (minute, event_type, kind, count, id_sum)
     SELECT date_trunc('minute', created_at), event_type, 'delivered', count(*), sum(id)
     FROM gone GROUP BY 1, 2
 )

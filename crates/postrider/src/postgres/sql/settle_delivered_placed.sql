@@ -9,8 +9,8 @@
 WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),
-booked AS (
-    INSERT INTO "{outbox}_book_entries" (minute, event_type, kind, count, id_sum)
+recorded AS (
+    INSERT INTO "{outbox}_ledger_entries" (minute, event_type, kind, count, id_sum)
     SELECT minute, event_type, 'delivered', count, id_sum::numeric
     FROM unnest($8::timestamptz[], $9::text[], $10::bigint[], $11::text[])
         AS lines (minute, event_type, count, id_sum)

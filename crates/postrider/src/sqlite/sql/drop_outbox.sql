@@ -5,4 +5,4 @@ DROP TABLE IF EXISTS "{outbox}_archive";
 DROP TABLE IF EXISTS "{outbox}_dlq";
 DROP TABLE IF EXISTS "{outbox}_closed";
 DROP TABLE IF EXISTS "{outbox}_attempts";
-DROP TABLE IF EXISTS "{outbox}_books";
+DROP TABLE IF EXISTS "{outbox}_ledger";

@@ -12,7 +12,7 @@ CREATE INDEX IF NOT EXISTS postrider_buffer_batches_age
     ON postrider_buffer_batches (buffer, recorded_at);
 
 -- Entries by the outcome of their batch, kept forever.
-CREATE TABLE IF NOT EXISTS postrider_buffer_books (
+CREATE TABLE IF NOT EXISTS postrider_buffer_ledger (
     buffer  TEXT    NOT NULL,
     kind    TEXT    NOT NULL,
     entries INTEGER NOT NULL,

@@ -137,7 +137,7 @@ CREATE INDEX IF NOT EXISTS "{outbox}_attempts_age" ON "{outbox}_attempts" (faile
 
 -- The ledger. SQLite has one writer at a time anyway, so a counter row does not make writers wait
 -- longer.
-CREATE TABLE IF NOT EXISTS "{outbox}_books" (
+CREATE TABLE IF NOT EXISTS "{outbox}_ledger" (
     minute     TEXT    NOT NULL,
     event_type TEXT    NOT NULL,
     kind       TEXT    NOT NULL,
@@ -162,10 +162,10 @@ BEGIN
     INSERT OR IGNORE INTO "{outbox}_keys" (request_id, id) VALUES (NEW.request_id, NEW.id);
 END;
 
-DROP TRIGGER IF EXISTS "{outbox}_book";
-CREATE TRIGGER "{outbox}_book" AFTER INSERT ON "{outbox}"
+DROP TRIGGER IF EXISTS "{outbox}_record";
+CREATE TRIGGER "{outbox}_record" AFTER INSERT ON "{outbox}"
 BEGIN
-    INSERT INTO "{outbox}_books" (minute, event_type, kind, count, id_sum)
+    INSERT INTO "{outbox}_ledger" (minute, event_type, kind, count, id_sum)
     VALUES (substr(NEW.created_at, 1, 16) || ':00.000Z', NEW.event_type, 'appended', 1, NEW.id)
     ON CONFLICT (minute, event_type, kind)
     DO UPDATE SET count = count + 1, id_sum = id_sum + excluded.id_sum;

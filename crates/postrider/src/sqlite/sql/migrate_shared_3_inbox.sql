@@ -13,7 +13,7 @@ CREATE INDEX IF NOT EXISTS postrider_inbox_age ON postrider_inbox (received_at);
 
 -- The consumers' ledger, updated at once, because SQLite has one writer at a time. Applied and dead
 -- messages are counted in the inbox; here are only those removed from it.
-CREATE TABLE IF NOT EXISTS postrider_inbox_books (
+CREATE TABLE IF NOT EXISTS postrider_inbox_ledger (
     consumer       TEXT    NOT NULL PRIMARY KEY,
     received_count INTEGER NOT NULL,
     ignored_count  INTEGER NOT NULL,

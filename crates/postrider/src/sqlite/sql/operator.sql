@@ -44,12 +44,12 @@ SELECT
         ON o.original_id = d.value ->> 0 AND o.event_id = coalesce(d.value ->> 1, o.event_id)
     ) AS dead
 
--- name: books
--- There are no entries to be folded: writers are serial, and add to the books at once.
+-- name: ledger
+-- There are no entries to be folded: writers are serial, and add to the ledger at once.
 SELECT CASE WHEN minute < {ago :by_minute} THEN '1970-01-01T00:00:00.000Z'
         ELSE minute END AS shown,
     kind, sum(count) AS found, CAST(sum(id_sum) AS TEXT) AS id_sum FROM (
-    SELECT minute, kind, count, id_sum FROM "{outbox}_books"
+    SELECT minute, kind, count, id_sum FROM "{outbox}_ledger"
     UNION ALL
     SELECT substr(created_at, 1, 16) || ':00.000Z',
         CASE status WHEN 'DEAD_LETTER' THEN 'dead' ELSE 'pending' END, count(*), sum(id)
@@ -61,16 +61,16 @@ SELECT event_type,
     coalesce(sum(count) FILTER (WHERE kind = 'appended'), 0) AS appended,
     coalesce(sum(count) FILTER (WHERE kind = 'delivered'), 0) AS delivered,
     coalesce(sum(count) FILTER (WHERE kind = 'dead'), 0) AS dead
-FROM "{outbox}_books" GROUP BY 1 ORDER BY 1
+FROM "{outbox}_ledger" GROUP BY 1 ORDER BY 1
 
 -- name: clean_inbox
 DELETE FROM postrider_inbox WHERE (consumer, event_id) IN (
     SELECT value ->> 0, value ->> 1 FROM json_each(:rows)
 )
 
--- name: clean_inbox_book
+-- name: clean_inbox_ledger
 -- Writers are serial: there is one row per consumer.
-INSERT INTO postrider_inbox_books
+INSERT INTO postrider_inbox_ledger
     (consumer, received_count, ignored_count, applied_count, dead_count)
 VALUES (:consumer, 0, 0, :applied, :dead)
 ON CONFLICT (consumer) DO UPDATE

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use postrider::Status;
-use postrider::store::{Books, Database, DlqFilter, EventFilter, Page};
+use postrider::store::{Database, DlqFilter, EventFilter, LedgerWindow, Page};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -267,7 +267,7 @@ impl Run<'_> {
             heartbeat_s: HEARTBEAT_EVERY.as_secs_f64(),
             seed: self.seed,
         };
-        let balanced = store.books(outbox).await?.iter().all(Books::balanced);
+        let balanced = store.ledger(outbox).await?.iter().all(LedgerWindow::balanced);
         let facts = Facts::of("storm", store).await?;
         Ok(Verdict::new(facts, settings, findings, outcome, processing, balanced))
     }

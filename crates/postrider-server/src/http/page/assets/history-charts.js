@@ -21,7 +21,7 @@ const RANGES = [
 ];
 
 export function charts(query, signal) {
-  const backlog = lineChart({ title: 'Backlog', hint: 'events that wait, from the books', format: compact, least: 4 });
+  const backlog = lineChart({ title: 'Backlog', hint: 'events that wait, from the ledger', format: compact, least: 4 });
   const speed = lineChart({ title: 'Rate', hint: 'per second', format: rate, unit: '/s', least: 1 });
   const latency = lineChart({ title: 'Latency', hint: 'insert to delivery, all relays', format: milliseconds });
   const select = h('select', { 'aria-label': 'Outbox of the charts' });

@@ -4,7 +4,7 @@ import { watch, live } from './live.js';
 import { compact, exact, plural, rate, seconds, milliseconds } from './format.js';
 import { sparkline } from './chart.js';
 import { charts } from './history-charts.js';
-import { alertsPanel, booksPanel, breakersPanel, relaysPanel } from './panels.js';
+import { alertsPanel, ledgerPanel, breakersPanel, relaysPanel } from './panels.js';
 import { badge, outboxBadge } from './signs.js';
 import { skeleton } from './states.js';
 
@@ -16,7 +16,7 @@ export function overview({ outlet, signal, query }) {
     h('div.page-head', {}, h('h1', {}, 'Overview'), verdict),
     h('section', { 'aria-label': 'Outboxes' }, lines),
     plots.element,
-    h('div.panels', {}, alertsPanel(signal), breakersPanel(signal), relaysPanel(signal), booksPanel(signal)));
+    h('div.panels', {}, alertsPanel(signal), breakersPanel(signal), relaysPanel(signal), ledgerPanel(signal)));
 
   let alerts = [];
   const judge = () => live.snapshot && sentence(verdict, live.snapshot.outboxes, alerts);
@@ -66,7 +66,7 @@ function lineOfLife(outbox) {
   };
   const scope = `?outbox=${encodeURIComponent(outbox.name)}`;
   const figures = {
-    pending: figure('pending', 'Appended, and neither delivered nor dead: from the books', `/events${scope}`),
+    pending: figure('pending', 'Appended, and neither delivered nor dead: from the ledger', `/events${scope}`),
     flight: figure('in flight', 'Sent and not answered yet, by all relays'),
     delivered: figure('delivered/s', 'Since the figures before'),
     failed: figure('failed/s', 'Attempts that failed, in the last minute, of all relays'),

@@ -1,4 +1,4 @@
-// The panels of the overview: alerts, breakers, relays, books.
+// The panels of the overview: alerts, breakers, relays, ledger.
 import { get, post } from './api.js';
 import { h, replace } from './dom.js';
 import { act, notice } from './dialog.js';
@@ -85,8 +85,8 @@ export function relaysPanel(signal) {
   });
 }
 
-export function booksPanel(signal) {
-  return panel('The books', {
+export function ledgerPanel(signal) {
+  return panel('The ledger', {
     signal, every: 4_000,
     load: () => get('/reconcile', {}, signal),
     draw: ({ last, running_since: running }, again) => [
@@ -96,14 +96,14 @@ export function booksPanel(signal) {
           : last.balanced ? badge('good', 'check', 'Balanced') : badge('bad', 'cross', 'They differ'),
         ' ', h('span.dim', {}, 'read ', ago(last.ended_at), ` by ${last.operator}`)),
         last.error && h('p.hint', {}, last.error),
-        h('ul.plain', {}, last.outboxes.map((books) => h('li.row', {},
-          h('span.grow', {}, books.balanced ? '' : badge('bad', 'cross', 'Differs'), ' ', books.outbox),
-          h('span.books-line', {}, number(books.appended.count), ' = ', number(books.delivered.count), ' + ', number(books.dead.count), ' + ', number(books.pending.count))))),
+        h('ul.plain', {}, last.outboxes.map((ledger) => h('li.row', {},
+          h('span.grow', {}, ledger.balanced ? '' : badge('bad', 'cross', 'Differs'), ' ', ledger.outbox),
+          h('span.ledger-line', {}, number(ledger.appended.count), ' = ', number(ledger.delivered.count), ' + ', number(ledger.dead.count), ' + ', number(ledger.pending.count))))),
       ] : h('p.dim', {}, 'Not read since this server started. Reading counts every live event, independently of the relays.'),
       running ? h('p', { role: 'status' }, 'Being read, for ', since(running))
-        : may('operator') && act(h('button.button.small', { type: 'button' }, last ? 'Read again' : 'Read the books'), async () => {
+        : may('operator') && act(h('button.button.small', { type: 'button' }, last ? 'Read again' : 'Read the ledger'), async () => {
           await post('/reconcile');
-          notice('The books are being read. The result comes here.');
+          notice('The ledger is being read. The result comes here.');
           again();
         }),
     ],

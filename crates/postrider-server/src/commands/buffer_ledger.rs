@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use postrider::buffer::{Buffer, BufferLook};
-use postrider::store::{BatchBook, BatchState, Database};
+use postrider::store::{BatchLedger, BatchState, Database};
 use serde::Serialize;
 
 use crate::commands::Failure;
@@ -26,7 +26,7 @@ pub(crate) struct BufferReconciliation {
     dead: u64,
     waiting: u64,
     /// The totals in the database.
-    recorded: BatchBook,
+    recorded: BatchLedger,
     /// Descriptions of the differences.
     pub(crate) differences: Vec<String>,
 }
@@ -42,22 +42,27 @@ impl BufferReconciliation {
     pub(crate) async fn look(store: &dyn Database, buffer: &Buffer) -> Result<Self, Failure> {
         let mut before = buffer.look().await?;
         for _ in 0..LOOKS_MAX {
-            let recorded = store.batch_book(buffer.name()).await?;
+            let recorded = store.batch_ledger(buffer.name()).await?;
             let decided = decided(store, &before).await?;
             let after = buffer.look().await?;
-            if (&before.book, &before.batches) == (&after.book, &after.batches) {
+            if (&before.ledger, &before.batches) == (&after.ledger, &after.batches) {
                 return Ok(Self::judge(buffer.name(), &after, recorded, Some(decided)));
             }
             before = after;
             tokio::time::sleep(LOOK_AGAIN_AFTER).await;
         }
         // The buffer kept changing: Redis's own figures are still one consistent snapshot.
-        let recorded = store.batch_book(buffer.name()).await?;
+        let recorded = store.batch_ledger(buffer.name()).await?;
         Ok(Self::judge(buffer.name(), &before, recorded, None))
     }
 
-    fn judge(name: &str, look: &BufferLook, recorded: BatchBook, decided: Option<Decided>) -> Self {
-        let (book, waiting) = (look.book, look.waiting());
+    fn judge(
+        name: &str,
+        look: &BufferLook,
+        recorded: BatchLedger,
+        decided: Option<Decided>,
+    ) -> Self {
+        let (ledger, waiting) = (look.ledger, look.waiting());
         let signed = |count: u64| i128::from(count);
         let mut differences = Vec::new();
         let mut compare = |what: &str, left: i128, right: i128| {
@@ -65,11 +70,11 @@ impl BufferReconciliation {
                 differences.push(format!("{what}: {} against {}", number(left), number(right)));
             }
         };
-        let ended = book.applied + book.ignored + book.given_back + book.dead + waiting;
-        compare("moved, and what became of it in Redis", signed(book.moved), signed(ended));
+        let ended = ledger.applied + ledger.ignored + ledger.given_back + ledger.dead + waiting;
+        compare("moved, and what became of it in Redis", signed(ledger.moved), signed(ended));
         if let Some(decided) = decided {
-            let applied = signed(book.applied + book.ignored) + i128::from(decided.applied);
-            let cancelled = signed(book.given_back + book.dead) + i128::from(decided.cancelled);
+            let applied = signed(ledger.applied + ledger.ignored) + i128::from(decided.applied);
+            let cancelled = signed(ledger.given_back + ledger.dead) + i128::from(decided.cancelled);
             compare("applied in the database, and in Redis", recorded.applied.into(), applied);
             compare(
                 "cancelled in the database, and in Redis",
@@ -80,11 +85,11 @@ impl BufferReconciliation {
         Self {
             buffer: name.to_owned(),
             balanced: differences.is_empty(),
-            moved: book.moved,
-            applied: book.applied,
-            ignored: book.ignored,
-            given_back: book.given_back,
-            dead: book.dead,
+            moved: ledger.moved,
+            applied: ledger.applied,
+            ignored: ledger.ignored,
+            given_back: ledger.given_back,
+            dead: ledger.dead,
             waiting,
             recorded,
             differences,
@@ -120,7 +125,7 @@ pub(crate) fn print(found: &[BufferReconciliation]) -> Result<(), Failure> {
         "GIVEN BACK",
         "DEAD",
         "WAITING",
-        "BOOKS",
+        "LEDGER",
     ]);
     for r in found {
         let counts = [r.moved, r.applied, r.ignored, r.given_back, r.dead, r.waiting];
@@ -137,23 +142,23 @@ pub(crate) fn print(found: &[BufferReconciliation]) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use postrider::buffer::MovedBook;
+    use postrider::buffer::MovedLedger;
 
     use super::*;
 
     #[test]
     fn an_entry_that_is_missing_on_either_side_shows() {
-        let book = MovedBook { moved: 10, applied: 6, ignored: 1, given_back: 2, dead: 1 };
-        let look = BufferLook { fields: 3, batches: Vec::new(), book };
-        let recorded = BatchBook { applied: 7, cancelled: 3, dead: 1, imported: 0 };
+        let ledger = MovedLedger { moved: 10, applied: 6, ignored: 1, given_back: 2, dead: 1 };
+        let look = BufferLook { fields: 3, batches: Vec::new(), ledger };
+        let recorded = BatchLedger { applied: 7, cancelled: 3, dead: 1, imported: 0 };
         let judge = |look: &BufferLook, recorded| {
             BufferReconciliation::judge("likes", look, recorded, Some(Decided::default()))
         };
         assert!(judge(&look, recorded).balanced);
-        let lost = BatchBook { applied: 6, ..recorded };
+        let lost = BatchLedger { applied: 6, ..recorded };
         assert_eq!(judge(&look, lost).differences.len(), 1);
-        let book = MovedBook { moved: 11, ..book };
-        let more = BufferLook { book, ..look };
+        let ledger = MovedLedger { moved: 11, ..ledger };
+        let more = BufferLook { ledger, ..look };
         assert!(judge(&more, recorded).differences[0].contains("11 against 10"));
     }
 }

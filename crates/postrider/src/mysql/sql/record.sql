@@ -1,6 +1,6 @@
 -- Adds a batch to the ledger: kind, then minutes, types, counts and sums of ids (JSON) of the rows
 -- that the same transaction has locked and removes.
-INSERT INTO `{outbox}_book_entries` (minute, event_type, kind, count, id_sum)
+INSERT INTO `{outbox}_ledger_entries` (minute, event_type, kind, count, id_sum)
 SELECT d.minute, d.event_type, ?, d.count, d.id_sum
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
     minute DATETIME PATH '$[0]',

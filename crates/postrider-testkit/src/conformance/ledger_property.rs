@@ -95,7 +95,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// The ledger balances after every step; at the end every event is live, delivered or a dead
 /// letter.
 #[expect(clippy::unused_async, reason = "a case is async; the walks run inside proptest's loop")]
-pub async fn the_books_balance_through_random_walks(db: TestDb) {
+pub async fn the_ledger_balances_through_random_walks(db: TestDb) {
     let config = Config {
         cases: WALKS,
         failure_persistence: None,
@@ -142,11 +142,11 @@ impl Walk {
     /// Empties the tables; creating new ones would take longer than the walk.
     async fn begin(db: TestDb) -> Self {
         let table = db.outbox.table();
-        for suffix in ["", "_keys", "_archive", "_dlq", "_attempts", "_books"] {
+        for suffix in ["", "_keys", "_archive", "_dlq", "_attempts", "_ledger"] {
             db.execute(&format!("DELETE FROM {table}{suffix}")).await;
         }
         if db.store.capabilities().concurrent_writers {
-            db.execute(&format!("DELETE FROM {table}_book_entries")).await;
+            db.execute(&format!("DELETE FROM {table}_ledger_entries")).await;
         }
         db.execute("DELETE FROM postrider_relays").await;
         let relays = [Self::register(&db).await, Self::register(&db).await];
@@ -203,7 +203,7 @@ impl Walk {
                 let Some(letter) = self.pick(pick) else { return };
                 store.resolve(&outbox, letter, "walker", "").await.unwrap();
             }
-            Step::Fold { chunk } => drop(store.fold_books(&outbox, chunk).await.unwrap()),
+            Step::Fold { chunk } => drop(store.fold_ledger(&outbox, chunk).await.unwrap()),
         }
     }
 
@@ -308,12 +308,12 @@ impl Walk {
             live.iter().filter(|e| e.locked_by.is_some()).map(|e| e.id).collect();
         let believed = self.relays.iter().flat_map(|relay| relay.held.iter().map(|e| e.id));
         assert_eq!(held, believed.collect(), "the table and the relays agree on who holds what");
-        let books = store.statistics(outbox).await.unwrap();
+        let ledger = store.statistics(outbox).await.unwrap();
         let counted = |count: i64| usize::try_from(count).unwrap();
-        assert_eq!(counted(books.appended), self.appended.len());
-        assert_eq!(counted(books.delivered), self.delivered.len());
-        assert_eq!(counted(books.dead), dead.len());
-        assert_eq!(counted(books.pending), live.len());
+        assert_eq!(counted(ledger.appended), self.appended.len());
+        assert_eq!(counted(ledger.delivered), self.delivered.len());
+        assert_eq!(counted(ledger.dead), dead.len());
+        assert_eq!(counted(ledger.pending), live.len());
     }
 
     /// Checks that nothing is stuck: after both relays are gone, a third one gets all that is left.

@@ -8,24 +8,24 @@ use serde::Serialize;
 
 /// Age up to which the ledger is shown by the minute. All older minutes form one window, at the
 /// start of 1970, whose sums must balance like any other's.
-pub const BOOKS_BY_MINUTE: Duration = Duration::from_secs(35 * 24 * 3600);
+pub const LEDGER_BY_MINUTE: Duration = Duration::from_secs(35 * 24 * 3600);
 
 /// Age from which maintenance sums up minutes. It is an hour more than the age up to which readers
 /// show minutes: a reader that took the time just before must not find half of a window summed up.
-pub(crate) const BOOKS_SUMMED_AFTER: Duration =
-    Duration::from_secs(BOOKS_BY_MINUTE.as_secs() + 3600);
+pub(crate) const LEDGER_SUMMED_AFTER: Duration =
+    Duration::from_secs(LEDGER_BY_MINUTE.as_secs() + 3600);
 
 /// Count and sum of ids of one set of events. The sum reveals two errors that cancel out in the
 /// count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct BookLine {
+pub struct LedgerLine {
     /// Number of events.
     pub count: i64,
     /// Sum of their ids.
     pub id_sum: i128,
 }
 
-impl std::ops::Add for BookLine {
+impl std::ops::Add for LedgerLine {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -35,20 +35,20 @@ impl std::ops::Add for BookLine {
 
 /// The ledger of one window of `created_at`, read in one snapshot with the live rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Books {
-    /// Start of the window: a minute, or 1970 for everything older than [`BOOKS_BY_MINUTE`].
+pub struct LedgerWindow {
+    /// Start of the window: a minute, or 1970 for everything older than [`LEDGER_BY_MINUTE`].
     pub window: DateTime<Utc>,
     /// Counted by the database at insert.
-    pub appended: BookLine,
+    pub appended: LedgerLine,
     /// Counted by the settle that removed the rows.
-    pub delivered: BookLine,
+    pub delivered: LedgerLine,
     /// Counted by the settle that moved them to the dead letters, plus rows marked `DEAD_LETTER`.
-    pub dead: BookLine,
+    pub dead: LedgerLine,
     /// Live rows, counted in the table.
-    pub pending: BookLine,
+    pub pending: LedgerLine,
 }
 
-impl Books {
+impl LedgerWindow {
     /// Returns whether `appended = delivered + dead + pending`, in counts and in sums of ids.
     pub fn balanced(&self) -> bool {
         self.appended == self.delivered + self.dead + self.pending
@@ -105,10 +105,10 @@ impl Statistics {
     }
 }
 
-/// Groups the lines of each window by kind into [`Books`].
-pub(crate) fn books_from_lines(
-    lines: BTreeMap<DateTime<Utc>, Vec<(String, BookLine)>>,
-) -> Vec<Books> {
+/// Groups the lines of each window by kind into [`LedgerWindow`].
+pub(crate) fn windows_from_lines(
+    lines: BTreeMap<DateTime<Utc>, Vec<(String, LedgerLine)>>,
+) -> Vec<LedgerWindow> {
     lines
         .into_iter()
         .map(|(window, lines)| {
@@ -116,9 +116,9 @@ pub(crate) fn books_from_lines(
                 lines
                     .iter()
                     .filter(|(line_kind, _)| line_kind == kind)
-                    .fold(BookLine::default(), |sum, (_, line)| sum + *line)
+                    .fold(LedgerLine::default(), |sum, (_, line)| sum + *line)
             };
-            Books {
+            LedgerWindow {
                 window,
                 appended: of("appended"),
                 delivered: of("delivered"),

@@ -45,7 +45,7 @@ pub struct AlertLists {
 
 /// The alerts of this process: the active ones, and the last 200 that are over.
 #[derive(Debug, Default)]
-pub struct AlertBook(Mutex<Pages>);
+pub struct AlertRegistry(Mutex<Pages>);
 
 #[derive(Debug, Default)]
 struct Pages {
@@ -54,7 +54,7 @@ struct Pages {
     past: VecDeque<AlertEntry>,
 }
 
-impl AlertBook {
+impl AlertRegistry {
     /// Returns a snapshot of the current alerts.
     pub fn lists(&self) -> AlertLists {
         let pages = self.lock();
