@@ -74,6 +74,10 @@ impl Config {
         }
         let mut upstreams = Vec::new();
         for section in &self.gateway {
+            if section.name.is_empty() {
+                let message = "[[gateway]] `name` is empty; its outbox refers to it by this name";
+                return Err(ConfigError::Invalid(message.to_owned()));
+            }
             let saves = self.outbox.iter().find(|outbox| outbox.sink == section.name);
             let preset = preset(saves.ok_or_else(|| section.no_outbox())?)?;
             let upstream = Arc::new(section.build(&preset, self.api.request_timeout.0)?);

@@ -103,6 +103,18 @@ fn who_names_a_block_that_is_not_there_is_told_which_there_are() {
     }
 }
 
+/// Found by fuzzing: the error was about the outbox of a gateway without a name.
+#[test]
+fn an_empty_name_is_refused_as_such() {
+    for block in ["sink", "gateway"] {
+        let named = whole().find(&format!("[[{block}]]\n")).unwrap();
+        let (before, after) = (whole()[..named].to_owned(), whole()[named..].to_owned());
+        let line = after.lines().find(|line| line.starts_with("name = ")).unwrap().to_owned();
+        let error = refusal(&(before + &after.replacen(&line, "name = ''", 1))).unwrap();
+        assert!(error.contains(&format!("[[{block}]] `name` is empty")), "{error}");
+    }
+}
+
 proptest! {
     // Each case builds all sinks of the default.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 8))]
