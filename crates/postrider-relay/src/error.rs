@@ -1,6 +1,6 @@
 //! Why a relay does not start.
 
-use postrider::StoreError;
+use postrider_store::StoreError;
 
 /// Why a relay does not start.
 #[derive(Debug, thiserror::Error)]

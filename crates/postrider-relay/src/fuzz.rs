@@ -2,7 +2,7 @@
 //! escape.
 
 use chrono::DateTime;
-use postrider::Event;
+use postrider_store::Event;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};

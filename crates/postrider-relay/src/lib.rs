@@ -1,7 +1,7 @@
 //! The relay of Postrider: claims events from an outbox, delivers them to a sink, and settles the
 //! outcome. Embed it, or run the `postrider` binary, which is this crate with a configuration file.
 //!
-//! An event crosses three hops out, [`Store::claim`](postrider::store::Store::claim) → [`Relay`] →
+//! An event crosses three hops out, [`Store::claim`](postrider_store::Store::claim) → [`Relay`] →
 //! [`Sink::deliver`], and two back, [`policy::decide`] → a settle of the store.
 
 // The modules are in layers: see ARCHITECTURE.md and `RELAY_LAYERS` in the test `tidy`.

@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use postrider::Event;
-use postrider::store::DeadReason;
+use postrider_store::{DeadReason, Event};
 
 use crate::destination::health::HealthView;
 use crate::outcome::RETRY_AFTER_MAX;

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use postrider::{Event, limits};
+use postrider::limits;
+use postrider_store::Event;
 use tokio::time::Instant;
 
 use crate::destination::health::Health;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
-use postrider::store::Counted;
+use postrider_store::Counted;
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use postrider::content_hash;
-use postrider::store::{OnSuccess, StoreKind};
+use postrider_store::{OnSuccess, StoreKind};
 use postrider_testkit::{TestDb, skip};
 
 const PAGE: &str = include_str!("../../../docs/sql-contract.md");

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use postrider::store::{ClaimMode, Key, LANES, Lane, LaneRow, Lease, Mode, RelayPulse, Serving};
-use postrider::{Event, StoreError};
+use postrider_store::{
+    ClaimMode, Event, Key, LANES, Lane, LaneRow, Lease, Mode, RelayPulse, Serving, StoreError,
+};
 
 /// Time since the start of the run, on the database's clock.
 pub(crate) type Time = Duration;

@@ -1,11 +1,11 @@
 //! Claim mode `lanes` on the simulated database.
 
 use async_trait::async_trait;
-use postrider::store::{
+use postrider::Outbox;
+use postrider_store::{
     BlockedKey, ClaimLimit, ClaimMode, Cursor, Key, Lane, LaneOwner, LaneRead, LaneRow, LaneSet,
-    Lanes, Lease, Mode, Result,
+    Lanes, Lease, Mode, Result, StoreError,
 };
-use postrider::{Outbox, StoreError};
 
 use crate::database::{LaneRecord, Row, Time, lane, lane_of, lane_row};
 use crate::store::{SUSPECT_CRASHES, SimulatedStore};

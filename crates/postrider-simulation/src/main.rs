@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use postrider::store::ClaimMode;
 use postrider_simulation::{Counts, Failed, MODES, Scenario, Violation, run, shrink};
+use postrider_store::ClaimMode;
 
 /// Runs the relay on a simulated database, sink and clock, once per seed, and checks its promises.
 #[derive(Debug, Parser)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::Outbox;
-use postrider::store::{ClaimMode, OnSuccess};
 use postrider_relay::{
     Backoff, BranchSettings, FanOut, LaneLimits, OutboxConfig, Preset, Relay, RelayConfig, Sink,
 };
+use postrider_store::{ClaimMode, OnSuccess};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use postrider::store::ClaimMode;
 use postrider_relay::FailingKey;
+use postrider_store::ClaimMode;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::DateTime;
-use postrider::store::{
-    Capabilities, ClaimLimit, Claimed, Cursor, DeadReason, Death, Deferral, Delivery, Failure,
-    Lease, MovedLetter, OnSuccess, Recovery, RelayIdentity, RelayPulse, Result, Serving, Settled,
-    Store, StoreKind,
+use postrider::Outbox;
+use postrider_store::{
+    Capabilities, ClaimLimit, Claimed, Cursor, DeadReason, Death, Deferral, Delivery, Event,
+    Failure, Lease, MovedLetter, OnSuccess, Recovery, RelayIdentity, RelayPulse, Result, Serving,
+    Settled, Store, StoreKind,
 };
-use postrider::{Event, Outbox};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use postrider::adopt::Adoption;
-use postrider::store::*;
-use postrider::{Outbox, OutboxSpec, StoreError};
+use postrider::Outbox;
+use postrider_store::{OutboxSpec, StoreError, adopt::Adoption, *};
 use uuid::Uuid;
 
 use crate::store::SimulatedStore;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::buffer::{Buffer, BufferLook, BufferSettings};
-use postrider::store::{BatchTarget, Database, TableTarget};
 use postrider_relay::{BufferConfig, Relay, RelayConfig};
+use postrider_store::{BatchTarget, Database, TableTarget};
 use redis::FromRedisValue;
 
 use crate::{TestDb, eventually, skip};

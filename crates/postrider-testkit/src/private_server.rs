@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use postrider::store::StoreKind;
+use postrider_store::StoreKind;
 
 use crate::{TempFolder, skip};
 

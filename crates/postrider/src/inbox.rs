@@ -15,7 +15,7 @@ use crate::event::fit;
 pub const INBOX_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Maximum number of characters in an event's identity and in a consumer's name.
-pub(crate) const IDENTITY_CHARS_MAX: usize = 100;
+pub const IDENTITY_CHARS_MAX: usize = 100;
 
 /// Length limits of other fields of an inbox.
 mod lengths {
@@ -118,8 +118,7 @@ impl DeadMessage<'_> {
 }
 
 /// Cuts an error message to the length that the dead letters hold.
-#[cfg(feature = "kafka-consumer")]
-pub(crate) fn fit_error(error: &str) -> std::borrow::Cow<'_, str> {
+pub fn fit_error(error: &str) -> std::borrow::Cow<'_, str> {
     fit(error, lengths::ERROR_CHARS_MAX)
 }
 
@@ -175,7 +174,7 @@ fn check(field: &'static str, text: &str) -> Result<(), InvalidMessage> {
 
 /// Returns the identities of a batch, each once and sorted, so that two consumers with the same
 /// events wait for each other instead of deadlocking.
-pub(crate) fn identities(events: &[Incoming]) -> Result<Vec<&str>, InvalidMessage> {
+pub fn identities(events: &[Incoming]) -> Result<Vec<&str>, InvalidMessage> {
     for event in events {
         check("the event's identity", &event.event_id)?;
     }

@@ -36,26 +36,24 @@
 //! be safe: `tokio::spawn(async move { pool.begin().await }).await??`. Postrider does so for its
 //! own transactions.
 
-// With SQLite alone, no table can be adopted: SQLite refuses a mapping by its name.
-#[cfg_attr(not(any(feature = "postgres", feature = "mysql")), allow(dead_code, unused_imports))]
-pub mod adopt;
+// Without a database there is nothing to append to; what is shared with the stores is still built.
+#![cfg_attr(
+    not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
+    allow(dead_code)
+)]
+
 mod append;
-mod appender;
 #[cfg(feature = "buffer")]
 pub mod buffer;
-mod connect;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod duration;
 mod error;
 mod event;
-mod fingerprint;
 mod inbox;
-mod job_runner;
-#[cfg(feature = "kafka-consumer")]
-pub mod kafka_consumer;
+#[doc(hidden)]
+pub mod internal;
 mod lock;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-mod operator;
 mod outbox;
-pub mod store;
 
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -64,20 +62,11 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-/// Compiles the programs of that page.
-#[cfg(all(doctest, feature = "postgres", feature = "kafka-consumer"))]
-#[doc = include_str!("../../../docs/consumers.md")]
-mod consumers_page {}
-
 pub use append::Appended;
-pub use appender::Appender;
-pub use connect::{ConnectOptions, connect};
-pub use error::{AppendError, InvalidEvent, StoreError, Transience, transience};
-pub use event::{Event, NewEvent, Status, content_hash, limits};
-pub use fingerprint::{FINGERPRINT_CHARS, error_kind, fingerprint};
+pub use error::{AppendError, InvalidEvent, Transience, transience};
+pub use event::{NewEvent, content_hash, limits};
 pub use inbox::{
     DeadMessage, INBOX_RETENTION, Inbox, Incoming, InvalidMessage, ReceiveError, Received,
 };
-pub use job_runner::JobRunner;
 pub use lock::LockError;
-pub use outbox::{Dedupe, InvalidOutbox, Outbox, OutboxSpec};
+pub use outbox::{InvalidOutbox, Outbox};

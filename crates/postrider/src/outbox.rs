@@ -1,11 +1,6 @@
-//! Outboxes: a name, a table, and the settings of the table.
-
-use std::time::Duration;
+//! The name of an outbox and its table.
 
 use sqlx::AssertSqlSafe;
-
-use crate::adopt::Adoption;
-use crate::store::ClaimMode;
 
 /// The reason why a name from the configuration cannot name an outbox.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,12 +62,14 @@ impl Outbox {
 
     /// Puts the table name into a statement. `{outbox}` is the only marker in statements; the name
     /// was validated on construction, so the result is as safe as the template.
-    pub(crate) fn sql(&self, template: &'static str) -> AssertSqlSafe<String> {
+    #[doc(hidden)]
+    pub fn sql(&self, template: &'static str) -> AssertSqlSafe<String> {
         AssertSqlSafe(template.replace("{outbox}", &self.table))
     }
 
     /// Like [`Outbox::sql`], for a statement that copies to another outbox, `{child}`.
-    pub(crate) fn sql_to(&self, child: &Self, template: &'static str) -> AssertSqlSafe<String> {
+    #[doc(hidden)]
+    pub fn sql_to(&self, child: &Self, template: &'static str) -> AssertSqlSafe<String> {
         let AssertSqlSafe(sql) = self.sql(template);
         AssertSqlSafe(sql.replace("{child}", &child.table))
     }
@@ -84,50 +81,6 @@ fn plain(name: &str) -> bool {
     first
         && name.len() <= Outbox::NAME_CHARS_MAX
         && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
-}
-
-/// How long a `request_id` is remembered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dedupe {
-    /// For this time, and always while the event is in the outbox.
-    Window(Duration),
-    /// While the event is in the outbox.
-    Open,
-}
-
-impl Default for Dedupe {
-    fn default() -> Self {
-        Self::Window(Duration::from_secs(7 * 24 * 3600))
-    }
-}
-
-/// The settings with which `migrate` creates one outbox.
-#[derive(Debug, Clone)]
-pub struct OutboxSpec {
-    /// Name and table.
-    pub outbox: Outbox,
-    /// How long a `request_id` is remembered.
-    pub dedupe: Dedupe,
-    /// PostgreSQL: whether an insert sends a notification that wakes relays. A `NOTIFY` takes a
-    /// database-wide lock at commit, so it is off by default.
-    pub notify: bool,
-    /// How relays share the work, for a new outbox. `set_mode` changes it later.
-    pub claim: ClaimMode,
-    /// A table of another program that this outbox serves.
-    pub adoption: Option<Adoption>,
-}
-
-impl OutboxSpec {
-    /// Returns the specification of an outbox with the default settings.
-    pub fn new(outbox: Outbox) -> Self {
-        Self {
-            outbox,
-            dedupe: Dedupe::default(),
-            notify: false,
-            claim: ClaimMode::default(),
-            adoption: None,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,9 +8,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::{Appender, ConnectOptions, Dedupe, Outbox, OutboxSpec};
-use postrider_relay::gateway::{CacheSettings, Gateway, GatewaySettings, GatewaySink, Upstream};
-use postrider_relay::{OutboxConfig, Preset, Relay, RelayConfig};
+use postrider::Outbox;
+use postrider_relay::{
+    OutboxConfig, Preset, Relay, RelayConfig,
+    gateway::{CacheSettings, Gateway, GatewaySettings, GatewaySink, Upstream},
+};
+use postrider_store::{Appender, ConnectOptions, Dedupe, OutboxSpec};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -33,7 +36,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // The outbox of waiting calls: each is saved once while it is open.
     let outbox = Outbox::new("characters")?;
     let options = ConnectOptions { create: true, ..ConnectOptions::default() };
-    let store = postrider::connect(&store_url, &options).await?;
+    let store = postrider_store::connect(&store_url, &options).await?;
     let spec = OutboxSpec { dedupe: Dedupe::Open, ..OutboxSpec::new(outbox.clone()) };
     store.migrate(&[spec]).await?;
 

@@ -9,9 +9,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use postrider::Outbox;
-use postrider::store::Database;
-use postrider_relay::gateway::{Call, Gateway};
-use postrider_relay::message::template::percent_encoded;
+use postrider_relay::{
+    gateway::{Call, Gateway},
+    message::template::percent_encoded,
+};
+use postrider_store::Database;
 use serde_json::json;
 
 struct Service {

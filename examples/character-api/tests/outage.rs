@@ -10,9 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use postrider::store::StoreKind;
-use postrider_testkit::http_client::{Response, send};
-use postrider_testkit::{Installation, TempFolder, TestDb, eventually, skip};
+use postrider_store::StoreKind;
+use postrider_testkit::{
+    Installation, TempFolder, TestDb, eventually,
+    http_client::{Response, send},
+    skip,
+};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use chrono::Utc;
-use postrider::{NewEvent, Outbox, StoreError};
+use postrider::{NewEvent, Outbox};
+use postrider_store::StoreError;
 use serde_json::json;
 
 use crate::donation::{Donated, Donation, Member, Receipt, Refusal};

@@ -15,7 +15,8 @@ mod notify;
 use std::error::Error;
 use std::net::SocketAddr;
 
-use postrider::{ConnectOptions, Outbox, OutboxSpec};
+use postrider::Outbox;
+use postrider_store::{ConnectOptions, OutboxSpec};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -30,7 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let outbox = Outbox::new("donations")?;
     let options = ConnectOptions { create: true, ..ConnectOptions::default() };
-    let store = postrider::connect(&url, &options).await?;
+    let store = postrider_store::connect(&url, &options).await?;
     store.migrate(&[OutboxSpec::new(outbox.clone())]).await?;
     let ledger = Ledger::connect(&url, outbox.clone()).await?;
 

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use postrider::Outbox;
-use postrider::store::Database;
-use postrider_relay::sinks::{ChatSettings, ChatSink, LogSink};
-use postrider_relay::{OutboxConfig, Preset, Relay, RelayConfig, Sink, SinkError};
+use postrider_relay::{
+    OutboxConfig, Preset, Relay, RelayConfig, Sink, SinkError,
+    sinks::{ChatSettings, ChatSink, LogSink},
+};
+use postrider_store::Database;
 
 const TEXT: &str = "{{ payload.guest_id }} donated {{ payload.amount }} points to \
                     {{ payload.admin_id }} ({{ payload.request_id }})";

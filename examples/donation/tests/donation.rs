@@ -6,9 +6,11 @@ mod donors;
 
 use std::collections::HashSet;
 
-use postrider::store::StoreKind;
-use postrider_testkit::http_client::{Response, send};
-use postrider_testkit::{Answer, Daemon, HttpTarget, Installation, Received, TestDb, eventually};
+use postrider_store::StoreKind;
+use postrider_testkit::{
+    Answer, Daemon, HttpTarget, Installation, Received, TestDb, eventually,
+    http_client::{Response, send},
+};
 use serde_json::{Value, json};
 
 use donors::{Donors, Tally};
@@ -54,7 +56,7 @@ macro_rules! on_stores {
                 #[tokio::test(flavor = "multi_thread")]
                 async fn $case() {
                     let name = concat!(module_path!(), "::", stringify!($case));
-                    let kind = postrider::store::StoreKind::$kind;
+                    let kind = postrider_store::StoreKind::$kind;
                     if let Some(site) = super::Site::open(kind, name).await {
                         super::$case(site).await;
                     }

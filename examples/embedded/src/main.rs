@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::store::{Database, DlqFilter, Page};
-use postrider::{ConnectOptions, NewEvent, Outbox, OutboxSpec, StoreError, sqlite};
-use postrider_relay::sinks::HandlerSink;
-use postrider_relay::{OutboxConfig, Preset, Relay, RelayConfig};
+use postrider::{NewEvent, Outbox, sqlite};
+use postrider_relay::{OutboxConfig, Preset, Relay, RelayConfig, sinks::HandlerSink};
+use postrider_store::{ConnectOptions, Database, DlqFilter, OutboxSpec, Page, StoreError};
 use sqlx::SqlitePool;
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +25,7 @@ async fn run(folder: &Path) -> Result<(), Box<dyn Error>> {
 
     // The relay's store creates the file and the tables of the outbox.
     let options = ConnectOptions { create: true, ..ConnectOptions::default() };
-    let store = postrider::connect(&url, &options).await?;
+    let store = postrider_store::connect(&url, &options).await?;
     store.migrate(&[OutboxSpec::new(outbox.clone())]).await?;
 
     // The application has its own connections to the same file.

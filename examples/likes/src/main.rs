@@ -12,9 +12,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use postrider::buffer::{Buffer, BufferError, BufferSettings};
-use postrider::store::{BatchTarget, TableTarget};
-use postrider::{Appender, ConnectOptions};
 use postrider_relay::{BufferConfig, Relay, RelayConfig};
+use postrider_store::{Appender, BatchTarget, ConnectOptions, TableTarget};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -33,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         BufferSettings::new(setting("BUFFER", "likes"), setting("REDIS_URL", "redis://127.0.0.1"));
 
     let options = ConnectOptions { create: true, ..ConnectOptions::default() };
-    let store = postrider::connect(&url, &options).await?;
+    let store = postrider_store::connect(&url, &options).await?;
     // Postrider's own tables; the likes table belongs to the example.
     store.migrate(&[]).await?;
     let database = Appender::connect(&url, 4).await?;

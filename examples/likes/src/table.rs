@@ -1,6 +1,6 @@
 //! The likes table, on any of the databases.
 
-use postrider::Appender;
+use postrider_store::Appender;
 
 /// Maximum number of characters in a post id.
 pub(crate) const POST_CHARS_MAX: usize = 100;

@@ -6,9 +6,13 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use postrider_testkit::buffer::TestBuffer;
-use postrider_testkit::http_client::{self, Response};
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use postrider_testkit::{
+    TempFolder, TestDb,
+    buffer::TestBuffer,
+    eventually,
+    http_client::{self, Response},
+    on_each_store,
+};
 
 on_each_store!(
     every_like_that_was_answered_is_saved_once_though_the_service_is_killed,

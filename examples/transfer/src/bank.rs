@@ -1,9 +1,7 @@
 //! The transaction: debit, credit, record, append. All of it happens, or nothing.
 
-use postrider::store::{ClaimMode, Database};
-use postrider::{
-    AppendError, ConnectOptions, NewEvent, Outbox, OutboxSpec, StoreError, Transience, transience,
-};
+use postrider::{AppendError, NewEvent, Outbox, Transience, transience};
+use postrider_store::{ClaimMode, ConnectOptions, Database, OutboxSpec, StoreError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
@@ -111,7 +109,7 @@ pub(crate) fn outbox() -> Outbox {
 /// Connects to the outbox's store and creates its tables.
 pub(crate) async fn store(url: &str) -> Result<Arc<dyn Database>, StoreError> {
     let options = ConnectOptions { create: true, ..ConnectOptions::default() };
-    let store = postrider::connect(url, &options).await?;
+    let store = postrider_store::connect(url, &options).await?;
     let spec = OutboxSpec { claim: ClaimMode::Lanes, ..OutboxSpec::new(outbox()) };
     store.migrate(&[spec]).await?;
     Ok(store)

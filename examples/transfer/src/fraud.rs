@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use postrider::kafka_consumer::{
+use postrider::Inbox;
+use postrider_consumer::{
     ConsumerPool, HandleError, Handler, KafkaConsumer, KafkaConsumerSettings, KafkaMessage,
 };
-use postrider::{ConnectOptions, Inbox};
+use postrider_store::ConnectOptions;
 use serde::Deserialize;
 use sqlx::AssertSqlSafe;
 use tokio::sync::watch;
@@ -47,7 +48,7 @@ pub(crate) async fn run(settings: Settings, stop: CancellationToken) -> Outcome 
     let url = settings.fraud_database_url.as_str();
     // A separate database: no outbox, but an inbox.
     let options = ConnectOptions { create: true, ..ConnectOptions::default() };
-    postrider::connect(url, &options).await?.migrate(&[]).await?;
+    postrider_store::connect(url, &options).await?.migrate(&[]).await?;
     match url.split(':').next() {
         Some("postgres" | "postgresql") => {
             let pool = sqlx::PgPool::connect(url).await?;

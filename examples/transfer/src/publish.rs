@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_relay::sinks::{KafkaSettings, KafkaSink};
-use postrider_relay::{OutboxConfig, Preset, Relay, RelayConfig};
+use postrider_relay::{
+    OutboxConfig, Preset, Relay, RelayConfig,
+    sinks::{KafkaSettings, KafkaSink},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Outcome, Settings, bank};

@@ -12,10 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use postrider::Outbox;
-use postrider::store::StoreKind;
-use postrider_testkit::http_client::send;
-use postrider_testkit::sinks::{Destination, KafkaDestination};
-use postrider_testkit::{Daemon, Installation, TestDb, eventually};
+use postrider_store::StoreKind;
+use postrider_testkit::{
+    Daemon, Installation, TestDb, eventually,
+    http_client::send,
+    sinks::{Destination, KafkaDestination},
+};
 use rand::RngExt;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
@@ -131,7 +133,7 @@ macro_rules! on_stores {
                 #[tokio::test(flavor = "multi_thread")]
                 async fn $case() {
                     let name = concat!(module_path!(), "::", stringify!($case));
-                    let kind = postrider::store::StoreKind::$kind;
+                    let kind = postrider_store::StoreKind::$kind;
                     let _turn = super::TURN.lock().await;
                     if let Some(site) = super::Site::open(kind, name).await {
                         super::$case(site).await;

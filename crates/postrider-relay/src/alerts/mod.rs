@@ -22,7 +22,7 @@ mod webhook;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use postrider::Event;
+use postrider_store::Event;
 use serde::{Deserialize, Serialize, Serializer};
 
 #[cfg(feature = "http")]

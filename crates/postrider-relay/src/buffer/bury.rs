@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chrono::Utc;
 use postrider::buffer::{Adopted, BatchEnd, ListedBatch, MovedBatch};
-use postrider::store::{BatchState, Lease};
+use postrider_store::{BatchState, Lease};
 
 use super::worker::{Trouble, Worker};
 use crate::alerts::{Alert, Severity};

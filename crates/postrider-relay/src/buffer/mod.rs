@@ -17,6 +17,7 @@
 //! | recorded as dead | dead | deleted; an import saves it |
 
 mod bury;
+mod entries;
 mod recover;
 mod worker;
 
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::buffer::{Buffer, BufferError};
-use postrider::store::{BatchTarget, Database, StoreKind};
+use postrider_store::{BatchTarget, Database, StoreKind};
 
 pub use recover::{RecoveredBuffer, recover_buffers};
 pub(crate) use worker::Worker;

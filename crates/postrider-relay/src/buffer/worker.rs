@@ -4,16 +4,16 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::StoreError;
 use postrider::buffer::{
     Adopted, BatchEnd, Buffer, BufferError, BufferLook, ListedBatch, MovedBatch,
 };
-use postrider::store::{Application, Batch, BatchState, Database, Lease};
+use postrider_store::{Application, Batch, BatchState, Database, Lease, StoreError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::BufferConfig;
+use super::entries::entries;
 use crate::alerts::reachability::Reachability;
 use crate::alerts::{Alert, Alerts, Severity};
 use crate::delivery::backup::Backup;
@@ -227,7 +227,7 @@ impl Worker {
         lease: &Lease,
     ) -> Result<Vec<MovedBatch>, Trouble> {
         let name = self.config.buffer.name();
-        let (entries, unfit) = batch.entries();
+        let (entries, unfit) = entries(&batch);
         let reason = match unfit.first() {
             Some((_, reason)) => reason.clone(),
             None => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider::store::{DeadReason, DlqFilter, LetterBrief};
+use postrider_store::{DeadReason, DlqFilter, LetterBrief};
 
 /// Memory limit of a compiled expression, in bytes; a larger expression is refused.
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;

@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::adopt::Adoption;
-use postrider::store::{ClaimMode, Delivery, OnSuccess, Share};
-use postrider::{Dedupe, Event, Outbox};
+use postrider::Outbox;
+use postrider_store::{ClaimMode, Dedupe, Delivery, Event, OnSuccess, Share, adopt::Adoption};
 use serde::{Deserialize, Serialize};
 
 use crate::destination::RateLimit;

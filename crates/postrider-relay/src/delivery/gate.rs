@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use postrider::Event;
+use postrider_store::Event;
 use tokio::time::Instant;
 
 use crate::delivery::pipeline::Pipeline;

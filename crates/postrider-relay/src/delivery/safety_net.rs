@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::Utc;
-use postrider::store::{
-    CountLimit, Database, Death, DlqFilter, ImportEntry, Lease, MovedLetter, Result,
+use postrider::Outbox;
+use postrider_store::{
+    CountLimit, Database, Death, DlqFilter, Event, ImportEntry, Lease, MovedLetter, Result,
+    StoreError, fingerprint,
 };
-use postrider::{Event, Outbox, StoreError, fingerprint};
 
 use tokio::sync::watch;
 use tokio::time::Instant;

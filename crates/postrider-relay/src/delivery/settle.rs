@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::Utc;
-use postrider::store::{
-    Ages, Database, DeadReason, Death, Deferral, Delivery, Failure, Key, Lease, OnSuccess, Result,
-    Settled,
+use postrider::Outbox;
+use postrider_store::{
+    Ages, Database, DeadReason, Death, Deferral, Delivery, Event, Failure, Key, Lease, OnSuccess,
+    Result, Settled, StoreError,
 };
-use postrider::{Event, Outbox, StoreError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use postrider::StoreError;
+use postrider_store::StoreError;
 use tokio::time::Instant;
 
 use crate::alerts::{Alert, Alerts, Severity};

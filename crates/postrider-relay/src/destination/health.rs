@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use postrider::Event;
+use postrider_store::Event;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::store::{Database, LetterBrief};
-use postrider::{Outbox, StoreError};
+use postrider::Outbox;
+use postrider_store::{Database, LetterBrief, StoreError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 

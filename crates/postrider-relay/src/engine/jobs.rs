@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::store::{Database, Job};
-use postrider::{JobRunner, Outbox};
+use postrider::Outbox;
+use postrider_store::{Database, Job, JobRunner};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

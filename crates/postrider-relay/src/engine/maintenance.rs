@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use jiff::tz::AmbiguousOffset;
-use postrider::store::{Database, Recovery, Retention, Share};
-use postrider::{Outbox, StoreError};
+use postrider::Outbox;
+use postrider_store::{Database, Recovery, Retention, Share, StoreError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 

@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use postrider::store::{ClaimLimit, Cursor};
-use postrider::{Event, StoreError};
+use postrider_store::{ClaimLimit, Cursor, Event, StoreError};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -343,7 +342,7 @@ impl Rows {
 /// State of the claim loop.
 struct ClaimState {
     cursor: Cursor,
-    lease: Option<postrider::store::Lease>,
+    lease: Option<postrider_store::Lease>,
     poll: Duration,
     claim_repeat: Duration,
     suspects_at: Instant,

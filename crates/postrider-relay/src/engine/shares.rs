@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use postrider::store::Share;
+use postrider_store::Share;
 use tokio::time::Instant;
 
 /// A share without a live relay for this long raises an alert; a restart takes less.

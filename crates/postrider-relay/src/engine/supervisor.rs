@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use postrider::store::{ClaimMode, Mode, Serving, Traffic};
+use postrider_store::{ClaimMode, Mode, Serving, Traffic};
 use tokio::sync::{Notify, RwLock, watch};
 use tokio_util::sync::CancellationToken;
 

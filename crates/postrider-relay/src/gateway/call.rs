@@ -8,7 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::Method;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use postrider::{Event, NewEvent, limits};
+use postrider::{NewEvent, limits};
+use postrider_store::Event;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 

@@ -29,7 +29,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::HeaderMap;
 use http::{Method, StatusCode};
-use postrider::{Appender, Outbox};
+use postrider::Outbox;
+use postrider_store::Appender;
 
 pub use answer::Answer;
 pub use cache::CacheSettings;
@@ -66,7 +67,7 @@ pub struct Gateway {
 
 impl Gateway {
     /// Creates a gateway. Calls are saved in `outbox`, which must remember request ids while the
-    /// event is open ([`Dedupe::Open`](postrider::Dedupe::Open)), and whose sink is the
+    /// event is open ([`Dedupe::Open`](postrider_store::Dedupe::Open)), and whose sink is the
     /// [`GatewaySink`] of the same upstream. Call it within a Tokio runtime: it starts a task.
     pub fn new(upstream: Arc<Upstream>, outbox: Outbox, appender: Appender) -> Self {
         telemetry::start_gateway(upstream.name());

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use postrider::{AppendError, Appender, NewEvent, Outbox};
+use postrider::{AppendError, NewEvent, Outbox};
+use postrider_store::Appender;
 use tokio::sync::{mpsc, oneshot};
 
 /// Calls that wait to be saved. Beyond that, a call fails at once as not saved.

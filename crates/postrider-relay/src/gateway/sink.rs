@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
-use postrider::Event;
+use postrider_store::Event;
 
 use super::Source;
 use super::answer::Answer;

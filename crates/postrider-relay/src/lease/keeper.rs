@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use postrider::StoreError;
-use postrider::store::{Database, DownDestination, Lease, RelayIdentity, RelayPulse, Serving};
+use postrider_store::{
+    Database, DownDestination, Lease, RelayIdentity, RelayPulse, Serving, StoreError,
+};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

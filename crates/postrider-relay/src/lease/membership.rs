@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use postrider::store::{Mode, PauseKind, Serving};
+use postrider_store::{Mode, PauseKind, Serving};
 
 /// The membership list: which relays are alive, according to the last heartbeat.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

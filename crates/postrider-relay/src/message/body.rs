@@ -179,7 +179,7 @@ fn slack(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use postrider::Event;
+    use postrider_store::Event;
     use proptest::prelude::*;
     use proptest::sample::select;
     use serde_json::value::RawValue;

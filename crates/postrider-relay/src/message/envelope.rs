@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use postrider::store::{ORIGINAL_HEADER, REPLAY_HEADER};
+use postrider_store::{ORIGINAL_HEADER, REPLAY_HEADER};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -301,7 +301,7 @@ mod tests {
     }
 
     /// Checks that attributes and payload are read back unchanged.
-    fn is_structured(event: &postrider::Event, body: &str) -> Result<(), TestCaseError> {
+    fn is_structured(event: &postrider_store::Event, body: &str) -> Result<(), TestCaseError> {
         #[derive(serde::Deserialize)]
         struct Read<'a> {
             #[serde(borrow)]

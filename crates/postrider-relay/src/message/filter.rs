@@ -173,7 +173,7 @@ fn value_of(json: &Json) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use postrider::Event;
+    use postrider_store::Event;
     use proptest::prelude::*;
     use proptest::sample::select;
 

@@ -34,7 +34,7 @@ pub(crate) struct Route {
 /// ```
 /// # use postrider_relay::message::template;
 /// # use postrider_relay::{EventView, RouteSettings, Router};
-/// # fn check(event: &postrider::Event) -> Result<(), String> {
+/// # fn check(event: &postrider_store::Event) -> Result<(), String> {
 /// let refunds = RouteSettings {
 ///     event_type: Some("Refund*".to_owned()),
 ///     filter: Some("payload.amount > 1000".to_owned()),

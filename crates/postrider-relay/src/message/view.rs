@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use postrider::Event;
+use postrider_store::Event;
 use serde_json::Value;
 
 /// An event whose headers and payload are parsed once, on first use.

@@ -10,8 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use postrider::StoreError;
-use postrider::store::Database;
+use postrider_store::{Database, StoreError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 

@@ -1,6 +1,6 @@
 //! The report: the state of an outbox in a few lines.
 
-use postrider::store::{Composition, Statistics};
+use postrider_store::{Composition, Statistics};
 
 use crate::alerts::{Alert, Severity};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use postrider::store::Ages;
+use postrider_store::Ages;
 use tokio::time::Instant;
 
 /// Time that the measurements cover.

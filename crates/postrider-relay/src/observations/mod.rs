@@ -6,7 +6,7 @@ mod tally;
 
 use std::sync::atomic::AtomicUsize;
 
-use postrider::store::Traffic;
+use postrider_store::Traffic;
 use tokio::time::Instant;
 
 pub(crate) use clock::DatabaseClock;

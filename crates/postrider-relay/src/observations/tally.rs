@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use postrider::Event;
+use postrider_store::Event;
 use tokio::time::Instant;
 
 use crate::outcome::Outcome;

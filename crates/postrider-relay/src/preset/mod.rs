@@ -4,7 +4,7 @@ mod thresholds;
 
 use std::time::Duration;
 
-use postrider::store::OnSuccess;
+use postrider_store::OnSuccess;
 
 pub use thresholds::Thresholds;
 

@@ -8,8 +8,8 @@
 use std::borrow::Cow;
 
 use async_trait::async_trait;
-use postrider::store::BRANCHES_MAX;
-use postrider::{Event, Outbox};
+use postrider::Outbox;
+use postrider_store::{BRANCHES_MAX, Event};
 
 use crate::message::routes::{Route, RouteSettings};
 use crate::message::view::EventView;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
-use postrider::Event;
+use postrider_store::Event;
 
 use crate::outcome::{Cause, Outcome};
 use crate::sink::{Batch, Sink, SinkError};

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use postrider::Event;
+use postrider_store::Event;
 
 use self::delivery::Delivery;
 use self::producer::Producer;

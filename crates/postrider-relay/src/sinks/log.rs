@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use async_trait::async_trait;
-use postrider::Event;
+use postrider_store::Event;
 
 use crate::outcome::Outcome;
 use crate::sink::{Batch, Sink, SinkError};

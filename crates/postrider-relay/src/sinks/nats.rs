@@ -16,7 +16,7 @@ use async_nats::header::{HeaderName, HeaderValue};
 use async_nats::{HeaderMap, Subject};
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use postrider::Event;
+use postrider_store::Event;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
-use postrider::Event;
+use postrider_store::Event;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 

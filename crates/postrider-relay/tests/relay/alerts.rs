@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_relay::Backoff;
-use postrider_relay::alerts::{
-    Alert, AlertRegistry, AlertSettings, Alerts, Dispatcher, MessageState, Severity,
+use postrider_relay::{
+    Backoff,
+    alerts::{Alert, AlertRegistry, AlertSettings, Alerts, Dispatcher, MessageState, Severity},
 };
-use postrider_testkit::eventually;
-use postrider_testkit::relay::{RecordedAlerts, held_event};
+use postrider_testkit::{
+    eventually,
+    relay::{RecordedAlerts, held_event},
+};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

@@ -3,12 +3,17 @@
 use std::sync::Arc;
 
 use postrider::limits::RESPONSE_BYTES_MAX;
-use postrider::store::OnSuccess;
-use postrider_relay::sinks::{HttpSettings, HttpSink};
-use postrider_relay::{OutboxConfig, Preset, Relay};
-use postrider_testkit::http::{Receiver, Reply};
-use postrider_testkit::relay::{RunningRelay, quick_config, quick_preset};
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use postrider_relay::{
+    OutboxConfig, Preset, Relay,
+    sinks::{HttpSettings, HttpSink},
+};
+use postrider_store::OnSuccess;
+use postrider_testkit::{
+    TempFolder, TestDb, eventually,
+    http::{Receiver, Reply},
+    on_each_store,
+    relay::{RunningRelay, quick_config, quick_preset},
+};
 
 use crate::http_sink::settings;
 

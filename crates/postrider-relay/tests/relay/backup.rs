@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
-use postrider::store::{DeadReason, ImportEntry};
 use postrider_relay::delivery::backup::{Backup, BackupFiles, Contents, Record, read};
+use postrider_store::{DeadReason, ImportEntry};
 use postrider_testkit::TempFolder;
 use proptest::prelude::*;
 

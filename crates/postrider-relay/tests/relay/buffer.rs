@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use postrider::buffer::{Adopted, BufferError, BufferSettings};
-use postrider::store::{BatchTarget, EventTarget, StoreKind};
 use postrider_relay::{BufferConfig, Relay};
-use postrider_testkit::buffer::{TestBuffer, saved};
-use postrider_testkit::relay::{RunningRelay, quick_config};
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use postrider_store::{BatchTarget, EventTarget, StoreKind};
+use postrider_testkit::{
+    TempFolder, TestDb,
+    buffer::{TestBuffer, saved},
+    eventually, on_each_store,
+    relay::{RunningRelay, quick_config},
+};
 use uuid::Uuid;
 
 on_each_store!(

@@ -4,12 +4,14 @@
 //! worker is declared dead and a real one takes over.
 
 use postrider::buffer::{BatchEnd, Buffer, MovedBatch};
-use postrider::store::{Application, Batch, Lease, StoreKind};
-use postrider_relay::delivery::backup::{Backup, Record, read};
-use postrider_relay::delivery::backup::{DeadBatch, RawText};
-use postrider_testkit::buffer::{TestBuffer, saved};
-use postrider_testkit::relay::{RunningRelay, quick_config};
-use postrider_testkit::{FaultProxy, TempFolder, TestDb, eventually, on_each_store};
+use postrider_relay::delivery::backup::{Backup, DeadBatch, RawText, Record, read};
+use postrider_store::{Application, Batch, BatchEntry, Lease, StoreKind};
+use postrider_testkit::{
+    FaultProxy, TempFolder, TestDb,
+    buffer::{TestBuffer, saved},
+    eventually, on_each_store,
+    relay::{RunningRelay, quick_config},
+};
 use uuid::Uuid;
 
 on_each_store!(
@@ -50,8 +52,11 @@ async fn moved(db: TestDb) -> Option<Scene> {
 
 impl Scene {
     async fn apply(&self) {
-        let (entries, unfit) = self.batch.entries();
-        assert!(unfit.is_empty());
+        let entry = |(field, count): &(Vec<u8>, Vec<u8>)| BatchEntry {
+            field: String::from_utf8(field.clone()).unwrap(),
+            count: std::str::from_utf8(count).unwrap().parse().unwrap(),
+        };
+        let entries = self.batch.fields.iter().map(entry).collect();
         let batch = Batch::new(self.test.buffer.name(), self.batch.id, entries);
         let applied = self.db.store.apply_batch(&self.dead, &batch, &self.test.target).await;
         assert_eq!(applied.unwrap(), Application::Applied);
@@ -222,8 +227,8 @@ async fn a_step_in_redis_whose_answer_was_lost_is_done_once(db: TestDb) {
 async fn the_answer_to_commit_was_lost_and_nothing_is_counted_twice(db: TestDb) {
     let Some(test) = TestBuffer::open(&db, "REDIS_URL", "buffer_crashes").await else { return };
     let (proxy, url) = FaultProxy::in_front_of(&db.url).await;
-    let options = postrider::ConnectOptions { connections_max: 4, create: false };
-    let store = postrider::connect(&url, &options).await.unwrap();
+    let options = postrider_store::ConnectOptions { connections_max: 4, create: false };
+    let store = postrider_store::connect(&url, &options).await.unwrap();
     let folder = TempFolder::new();
     let relay = RunningRelay::start(test.relay(&store, quick_config(&folder)));
     let marker: &[u8] = match db.store.kind() {

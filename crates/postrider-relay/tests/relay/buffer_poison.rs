@@ -1,11 +1,16 @@
 //! Counts that cannot be saved: each is dead-lettered alone, and can be imported.
 
-use postrider::store::Application;
-use postrider_relay::Relay;
-use postrider_relay::delivery::backup::{DeadBatch, read};
-use postrider_testkit::buffer::{TestBuffer, saved};
-use postrider_testkit::relay::{RecordedAlerts, RunningRelay, quick_config};
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use postrider_relay::{
+    Relay,
+    delivery::backup::{DeadBatch, read},
+};
+use postrider_store::Application;
+use postrider_testkit::{
+    TempFolder, TestDb,
+    buffer::{TestBuffer, saved},
+    eventually, on_each_store,
+    relay::{RecordedAlerts, RunningRelay, quick_config},
+};
 use uuid::Uuid;
 
 on_each_store!(

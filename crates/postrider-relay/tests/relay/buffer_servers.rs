@@ -4,11 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use postrider::buffer::BufferError;
-use postrider::store::StoreKind;
 use postrider_relay::{BufferConfig, Durability, Relay};
-use postrider_testkit::buffer::{TestBuffer, saved};
-use postrider_testkit::relay::{RunningRelay, quick_config};
-use postrider_testkit::{PrivateServer, TempFolder, TestDb, eventually};
+use postrider_store::StoreKind;
+use postrider_testkit::{
+    PrivateServer, TempFolder, TestDb,
+    buffer::{TestBuffer, saved},
+    eventually,
+    relay::{RunningRelay, quick_config},
+};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::ConnectOptions;
 use postrider::buffer::Buffer;
-use postrider::store::{Database, StoreKind};
-use postrider_testkit::buffer::{TestBuffer, saved};
-use postrider_testkit::relay::quick_config;
-use postrider_testkit::{FaultProxy, TempFolder, TestDb, eventually};
+use postrider_store::{ConnectOptions, Database, StoreKind};
+use postrider_testkit::{
+    FaultProxy, TempFolder, TestDb,
+    buffer::{TestBuffer, saved},
+    eventually,
+    relay::quick_config,
+};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -68,7 +70,7 @@ impl Killable {
             let options = ConnectOptions { connections_max: 3, create: false };
             // The database may be unreachable at this moment.
             let store: Arc<dyn Database> = loop {
-                match postrider::connect(&url, &options).await {
+                match postrider_store::connect(&url, &options).await {
                     Ok(store) => break store,
                     Err(_) => tokio::task::yield_now().await,
                 }

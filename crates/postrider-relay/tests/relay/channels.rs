@@ -1,13 +1,15 @@
 //! Channels for alerts, against local receivers that see the real messages.
 
-use postrider::Event;
 use postrider_relay::alerts::{
     Alert, Channel, DiscordChannel, EmailChannel, EmailSettings, MailSecurity, Message,
     MessageState, Severity, SlackChannel, WebhookChannel,
 };
-use postrider_testkit::http::{Receiver, Reply};
-use postrider_testkit::relay::held_event;
-use postrider_testkit::smtp::{MailServer, MailTls};
+use postrider_store::Event;
+use postrider_testkit::{
+    http::{Receiver, Reply},
+    relay::held_event,
+    smtp::{MailServer, MailTls},
+};
 use serde_json::Value;
 
 fn message(event: Option<Event>) -> Message {

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use postrider::Event;
-use postrider_relay::sinks::{ChatSettings, ChatSink};
-use postrider_relay::{Batch, Outcome, RouteSettings, Sink};
-use postrider_testkit::http::{Receiver, Reply, Request};
-use postrider_testkit::relay::held_event;
+use postrider_relay::{
+    Batch, Outcome, RouteSettings, Sink,
+    sinks::{ChatSettings, ChatSink},
+};
+use postrider_store::Event;
+use postrider_testkit::{
+    http::{Receiver, Reply, Request},
+    relay::held_event,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

@@ -7,11 +7,13 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::store::OnSuccess;
-use postrider::{ConnectOptions, Event, NewEvent, Outbox, connect};
+use postrider::{NewEvent, Outbox};
 use postrider_relay::{OutboxConfig, Preset, RelayConfig};
-use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
-use postrider_testkit::{PATIENCE, TempFolder, TestDb, eventually, on_each_store};
+use postrider_store::{ConnectOptions, Event, OnSuccess, connect};
+use postrider_testkit::{
+    PATIENCE, TempFolder, TestDb, eventually, on_each_store,
+    relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset},
+};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 

@@ -1,13 +1,12 @@
 //! Exported dead letters can be imported again, whatever the row contains: a database accepts
 //! headers that the relay's parser cannot follow, and texts with any characters.
 
-use postrider::Event;
-use postrider::store::{
-    DeadLetter, DeadReason, DlqFilter, ImportEntry, Imported, Lease, OnSuccess, Page, StoreKind,
-};
 use postrider_relay::delivery::backup::{self, Record};
-use postrider_testkit::conformance::steps::death;
-use postrider_testkit::{TestDb, on_each_store};
+use postrider_store::{
+    DeadLetter, DeadReason, DlqFilter, Event, ImportEntry, Imported, Lease, OnSuccess, Page,
+    StoreKind,
+};
+use postrider_testkit::{TestDb, conformance::steps::death, on_each_store};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -169,7 +168,10 @@ async fn an_import_of_what_this_store_cannot_hold_is_refused(db: TestDb) {
     for headers in refused {
         let odd = ImportEntry { headers: Some(headers.to_owned()), ..sound.clone() };
         let answer = db.store.import(&db.outbox, &odd, "ann").await;
-        assert!(matches!(answer, Err(postrider::StoreError::Refused(_))), "{headers}: {answer:?}");
+        assert!(
+            matches!(answer, Err(postrider_store::StoreError::Refused(_))),
+            "{headers}: {answer:?}"
+        );
     }
     assert_eq!(db.store.import(&db.outbox, &sound, "ann").await.unwrap(), Imported::Restored);
 }

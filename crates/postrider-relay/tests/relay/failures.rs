@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use postrider::store::DeadReason;
-use postrider::{Event, NewEvent};
+use postrider::NewEvent;
 use postrider_relay::{OutboxConfig, Outcome, Preset};
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use postrider_store::{DeadReason, Event};
+use postrider_testkit::{
+    TempFolder, TestDb,
+    conformance::steps::order,
+    eventually, on_each_store,
+    relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset},
+};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use postrider::store::{ClaimMode, OnSuccess};
-use postrider::{Dedupe, Event, NewEvent};
+use postrider::NewEvent;
 use postrider_relay::{BranchSettings, FanOut, OutboxConfig, Preset, Relay};
-use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use postrider_store::{ClaimMode, Dedupe, Event, OnSuccess};
+use postrider_testkit::{
+    TempFolder, TestDb, eventually, on_each_store,
+    relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset},
+};
 
 on_each_store!(
     copies_of_a_key_are_in_the_order_of_their_originals,

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::store::{Database, OnSuccess, StoreKind};
-use postrider::{ConnectOptions, connect};
 use postrider_relay::{OutboxConfig, Preset, RelayConfig};
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::relay::{RunningRelay, ScriptedSink, quick_config, quick_preset};
-use postrider_testkit::{FaultProxy, TempFolder, TestDb, eventually, on_each_server};
+use postrider_store::{ConnectOptions, Database, OnSuccess, StoreKind, connect};
+use postrider_testkit::{
+    FaultProxy, TempFolder, TestDb,
+    conformance::steps::order,
+    eventually, on_each_server,
+    relay::{RunningRelay, ScriptedSink, quick_config, quick_preset},
+};
 
 on_each_server!(
     a_frozen_relay_is_fenced_and_comes_back_under_another_name,

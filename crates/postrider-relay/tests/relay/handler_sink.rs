@@ -4,12 +4,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use postrider::Event;
-use postrider_relay::sinks::{HandlerError, HandlerSink};
-use postrider_relay::{Batch, Cause, OutboxConfig, Outcome, Sink};
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::relay::{RunningRelay, held_event, quick_config, quick_preset};
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use postrider_relay::{
+    Batch, Cause, OutboxConfig, Outcome, Sink,
+    sinks::{HandlerError, HandlerSink},
+};
+use postrider_store::Event;
+use postrider_testkit::{
+    TempFolder, TestDb,
+    conformance::steps::order,
+    eventually, on_each_store,
+    relay::{RunningRelay, held_event, quick_config, quick_preset},
+};
 use tokio::time::Instant;
 
 on_each_store!(an_event_type_without_a_handler_is_dead_at_once);

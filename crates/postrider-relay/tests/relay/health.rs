@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use postrider_relay::outcome::RETRY_AFTER_MAX;
-use postrider_relay::{Cause, Health, HealthView, Outcome, Turn};
+use postrider_relay::{Cause, Health, HealthView, Outcome, Turn, outcome::RETRY_AFTER_MAX};
 use postrider_testkit::relay::held_event;
 use tokio::time::Instant;
 

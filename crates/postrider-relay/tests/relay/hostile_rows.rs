@@ -4,11 +4,12 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use postrider::OutboxSpec;
-use postrider::store::{ClaimMode, DeadLetter, Page, StoreKind};
 use postrider_relay::{OutboxConfig, RelayConfig};
-use postrider_testkit::relay::{RunningRelay, ScriptedSink, quick_config, quick_preset};
-use postrider_testkit::{TempFolder, TestDb, on_each_store};
+use postrider_store::{ClaimMode, DeadLetter, OutboxSpec, Page, StoreKind};
+use postrider_testkit::{
+    TempFolder, TestDb, on_each_store,
+    relay::{RunningRelay, ScriptedSink, quick_config, quick_preset},
+};
 
 on_each_store!(
     a_time_that_cannot_be_read_stops_no_other_row,

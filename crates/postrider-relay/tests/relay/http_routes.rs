@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use postrider::Event;
-use postrider_relay::message::{EnvelopeSettings, Form};
-use postrider_relay::sinks::{HttpSettings, HttpSink};
-use postrider_relay::{Batch, Outcome, RouteSettings, Sink};
-use postrider_testkit::http::{Receiver, Reply};
-use postrider_testkit::relay::held_event;
+use postrider_relay::{
+    Batch, Outcome, RouteSettings, Sink,
+    message::{EnvelopeSettings, Form},
+    sinks::{HttpSettings, HttpSink},
+};
+use postrider_store::Event;
+use postrider_testkit::{
+    http::{Receiver, Reply},
+    relay::held_event,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

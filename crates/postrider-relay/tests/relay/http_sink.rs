@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use postrider::Event;
-use postrider_relay::sinks::{HttpSettings, HttpSink};
-use postrider_relay::{Batch, Outcome, Sink};
-use postrider_testkit::http::{Receiver, Reply};
-use postrider_testkit::relay::held_event;
+use postrider_relay::{
+    Batch, Outcome, Sink,
+    sinks::{HttpSettings, HttpSink},
+};
+use postrider_store::Event;
+use postrider_testkit::{
+    http::{Receiver, Reply},
+    relay::held_event,
+};
 use tokio::time::Instant;
 
 pub(crate) fn settings(url: String) -> HttpSettings {

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::store::{ClaimMode, Key};
-use postrider::{Event, NewEvent};
+use postrider::NewEvent;
 use postrider_relay::{Backoff, FailingKey, OutboxConfig, Preset};
-use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use postrider_store::{ClaimMode, Event, Key};
+use postrider_testkit::{
+    TempFolder, TestDb, eventually, on_each_store,
+    relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset},
+};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

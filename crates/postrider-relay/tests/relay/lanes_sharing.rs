@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_relay::{OutboxConfig, Relay, RelayConfig};
-use postrider_testkit::relay::{
-    RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset,
+use postrider_testkit::{
+    TempFolder, TestDb, eventually, on_each_server, on_each_store,
+    relay::{RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset},
 };
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_server, on_each_store};
 
 use crate::lanes::{Traffic, in_turn, use_lanes};
 

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use postrider::NewEvent;
-use postrider_testkit::relay::{RunningRelay, ScriptedSink};
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_server};
+use postrider_testkit::{
+    TempFolder, TestDb, eventually, on_each_server,
+    relay::{RunningRelay, ScriptedSink},
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 

@@ -3,9 +3,8 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use postrider::Event;
-use postrider_relay::sinks::LogSink;
-use postrider_relay::{Batch, Outcome, Sink};
+use postrider_relay::{Batch, Outcome, Sink, sinks::LogSink};
+use postrider_store::Event;
 use postrider_testkit::relay::held_event;
 use tokio::time::Instant;
 

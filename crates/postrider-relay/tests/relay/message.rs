@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 
-use postrider::Event;
-use postrider_relay::EventView;
-use postrider_relay::message::{Envelope, EnvelopeSettings, Form};
+use postrider_relay::{
+    EventView,
+    message::{Envelope, EnvelopeSettings, Form},
+};
+use postrider_store::Event;
 use postrider_testkit::relay::held_event;
 use serde_json::{Value, json};
 

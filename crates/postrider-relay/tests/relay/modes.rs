@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use postrider::store::{ClaimMode, Share};
 use postrider_relay::{OutboxConfig, Relay};
-use postrider_testkit::relay::{
-    RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset,
+use postrider_store::{ClaimMode, Share};
+use postrider_testkit::{
+    TempFolder, TestDb, eventually, on_each_store,
+    relay::{RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset},
 };
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 use tokio_util::sync::CancellationToken;
 
 use crate::lanes::{Traffic, in_turn};

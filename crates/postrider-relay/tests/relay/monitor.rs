@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use postrider_relay::alerts::{AlertSettings, MessageState, Severity};
-use postrider_relay::{OutboxConfig, Preset, Relay, RelayConfig, Thresholds};
-use postrider_testkit::relay::{
-    Act, RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset,
+use postrider_relay::{
+    OutboxConfig, Preset, Relay, RelayConfig, Thresholds,
+    alerts::{AlertSettings, MessageState, Severity},
 };
-use postrider_testkit::{TempFolder, TestDb, eventually};
+use postrider_testkit::{
+    TempFolder, TestDb, eventually,
+    relay::{Act, RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset},
+};
 
 postrider_testkit::on_each_store!(
     too_much_that_waits_is_told_and_so_is_its_end,
@@ -60,7 +62,7 @@ async fn too_much_that_waits_is_told_and_so_is_its_end(db: TestDb) {
 
 async fn failed_rows_are_counted_among_rows_that_wait(db: TestDb) {
     let (folder, people) = (TempFolder::new(), RecordedAlerts::new(false));
-    let script = |event: &postrider::Event, _| match event.event_type.as_str() {
+    let script = |event: &postrider_store::Event, _| match event.event_type.as_str() {
         "Late" => Act::retry("not yet"),
         _ => Act::DELIVER,
     };
@@ -83,7 +85,7 @@ async fn an_outage_is_told_and_so_is_its_end(db: TestDb) {
     let (folder, people) = (TempFolder::new(), RecordedAlerts::new(false));
     let down = Arc::new(AtomicBool::new(true));
     let is_down = Arc::clone(&down);
-    let script = move |_: &postrider::Event, _| match is_down.load(Ordering::SeqCst) {
+    let script = move |_: &postrider_store::Event, _| match is_down.load(Ordering::SeqCst) {
         true => Act::down("connection refused"),
         false => Act::DELIVER,
     };
@@ -103,7 +105,7 @@ async fn an_outage_is_told_and_so_is_its_end(db: TestDb) {
 
 async fn the_report_has_types_states_and_dead_letters(db: TestDb) {
     let (folder, people) = (TempFolder::new(), RecordedAlerts::new(false).with_reports());
-    let script = |event: &postrider::Event, _| match event.event_type.as_str() {
+    let script = |event: &postrider_store::Event, _| match event.event_type.as_str() {
         "Bad" => Act::reject("never"),
         "Late" => Act::retry("not yet"),
         _ => Act::DELIVER,

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use postrider::store::{
-    Canary, ClaimMode, DlqFilter, EventFilter, JobState, JobWork, NewJob, OnSuccess, PauseKind,
-};
-use postrider::{Dedupe, NewEvent, Outbox};
+use postrider::{NewEvent, Outbox};
 use postrider_relay::{AutoRetry, ErrorPattern, OutboxConfig, Relay};
-use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use postrider_store::{
+    Canary, ClaimMode, Dedupe, DlqFilter, EventFilter, JobState, JobWork, NewJob, OnSuccess,
+    PauseKind,
+};
+use postrider_testkit::{
+    TempFolder, TestDb, eventually, on_each_store,
+    relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset},
+};
 
 on_each_store!(
     a_paused_outbox_starts_nothing_until_it_is_resumed,

@@ -6,13 +6,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use postrider::{Event, NewEvent};
-use postrider_relay::sinks::{HttpSettings, HttpSink};
-use postrider_relay::{Batch, Cause, OutboxConfig, Outcome, Preset, RateLimit, Sink, SinkError};
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::http::{Receiver, Reply};
-use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use postrider::NewEvent;
+use postrider_relay::{
+    Batch, Cause, OutboxConfig, Outcome, Preset, RateLimit, Sink, SinkError,
+    sinks::{HttpSettings, HttpSink},
+};
+use postrider_store::Event;
+use postrider_testkit::{
+    TempFolder, TestDb,
+    conformance::steps::order,
+    eventually,
+    http::{Receiver, Reply},
+    on_each_store,
+    relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset},
+};
 use tokio::time::Instant;
 
 use crate::http_sink::settings;

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use postrider::NewEvent;
-use postrider::store::OnSuccess;
 use postrider_relay::{OutboxConfig, Preset};
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use postrider_store::OnSuccess;
+use postrider_testkit::{
+    TempFolder, TestDb,
+    conformance::steps::order,
+    eventually, on_each_store,
+    relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset},
+};
 use tokio::time::Instant;
 
 on_each_store!(

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use postrider::store::{ClaimMode, StoreKind};
 use postrider_relay::{OutboxConfig, Relay};
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::relay::{
-    RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset,
+use postrider_store::{ClaimMode, StoreKind};
+use postrider_testkit::{
+    TempFolder, TestDb,
+    conformance::steps::order,
+    eventually, on_each_store,
+    relay::{RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset},
 };
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 
 on_each_store!(
     reads_that_fail_again_and_again_are_an_alert_until_one_succeeds,

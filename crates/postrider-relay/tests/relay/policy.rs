@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use postrider::store::DeadReason;
-use postrider::{Event, content_hash};
-use postrider_relay::outcome::RETRY_AFTER_MAX;
-use postrider_relay::policy::{CRASHES_ALONE_MAX, SUSPECT_CRASHES, Settlement, decide, examine};
-use postrider_relay::{Cause, HealthView, Outcome, Preset};
+use postrider::content_hash;
+use postrider_relay::{
+    Cause, HealthView, Outcome, Preset,
+    outcome::RETRY_AFTER_MAX,
+    policy::{CRASHES_ALONE_MAX, SUSPECT_CRASHES, Settlement, decide, examine},
+};
+use postrider_store::{DeadReason, Event};
 use postrider_testkit::relay::held_event;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use postrider::Event;
-use postrider::store::DeadReason;
-use postrider_relay::outcome::RETRY_AFTER_MAX;
-use postrider_relay::policy::{Settlement, decide};
-use postrider_relay::{Backoff, Cause, HealthView, Outcome, Preset};
+use postrider_relay::{
+    Backoff, Cause, HealthView, Outcome, Preset,
+    outcome::RETRY_AFTER_MAX,
+    policy::{Settlement, decide},
+};
+use postrider_store::{DeadReason, Event};
 use postrider_testkit::relay::held_event;
 use proptest::prelude::*;
 

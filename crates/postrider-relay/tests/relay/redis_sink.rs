@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use postrider::Event;
-use postrider_relay::message::{EnvelopeSettings, Form};
-use postrider_relay::sinks::{RedisSettings, RedisSink};
-use postrider_relay::{Batch, Outcome, RouteSettings, Sink};
-use postrider_testkit::relay::held_event;
-use postrider_testkit::{FaultProxy, PrivateServer, TlsFront, skip};
+use postrider_relay::{
+    Batch, Outcome, RouteSettings, Sink,
+    message::{EnvelopeSettings, Form},
+    sinks::{RedisSettings, RedisSink},
+};
+use postrider_store::Event;
+use postrider_testkit::{FaultProxy, PrivateServer, TlsFront, relay::held_event, skip};
 use tokio::time::Instant;
 
 /// A server to test on, with stream names that no other test uses.

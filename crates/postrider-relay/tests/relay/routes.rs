@@ -1,8 +1,10 @@
 //! Destinations of events: routes, their filters, and templates.
 
-use postrider::Event;
-use postrider_relay::message::template::{Template, percent_encoded, verbatim};
-use postrider_relay::{EventView, Outcome, RouteSettings, Router};
+use postrider_relay::{
+    EventView, Outcome, RouteSettings, Router,
+    message::template::{Template, percent_encoded, verbatim},
+};
+use postrider_store::Event;
 use postrider_testkit::relay::held_event;
 
 fn event() -> Event {

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use postrider::store::StoreKind;
-use postrider::{Event, NewEvent};
-use postrider_relay::delivery::backup::read;
-use postrider_relay::{OutboxConfig, Relay};
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::relay::{
-    Act, RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset,
+use postrider::NewEvent;
+use postrider_relay::{OutboxConfig, Relay, delivery::backup::read};
+use postrider_store::{Event, StoreKind};
+use postrider_testkit::{
+    TempFolder, TestDb,
+    conformance::steps::order,
+    eventually, on_each_store,
+    relay::{Act, RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset},
 };
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 
 on_each_store!(
     without_the_table_the_file_takes_the_event_and_upkeep_brings_it_back,

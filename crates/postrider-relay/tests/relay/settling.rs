@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider::Event;
-use postrider::store::{OnSuccess, StoreKind};
 use postrider_relay::{Batch, OutboxConfig, Outcome, Preset, Relay, Sink, SinkError};
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::relay::{
-    Act, RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset,
+use postrider_store::{Event, OnSuccess, StoreKind};
+use postrider_testkit::{
+    TempFolder, TestDb,
+    conformance::steps::order,
+    eventually, on_each_store,
+    relay::{Act, RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset},
 };
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
 
 on_each_store!(
     a_row_that_cannot_be_settled_holds_up_no_other,

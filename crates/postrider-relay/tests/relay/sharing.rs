@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use postrider_relay::{OutboxConfig, RelayConfig};
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use postrider_testkit::{
+    TempFolder, TestDb,
+    conformance::steps::order,
+    eventually, on_each_store,
+    relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset},
+};
 
 on_each_store!(
     two_relays_share_the_work_and_deliver_each_event_once,

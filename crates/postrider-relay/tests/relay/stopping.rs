@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::{ConnectOptions, connect};
 use postrider_relay::{OutboxConfig, Relay, RelayConfig};
-use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
+use postrider_store::{ConnectOptions, connect};
 use postrider_testkit::{
     FaultProxy, TempFolder, TestDb, eventually, on_each_server, on_each_store,
+    relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset},
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -102,7 +102,7 @@ async fn a_relay_that_is_dropped_gives_back_what_it_holds(db: TestDb) {
 
 async fn a_sink_that_outboxes_share_is_closed_once(db: TestDb) {
     let (folder, sink) = (TempFolder::new(), ScriptedSink::delivering().shared());
-    let second = db.add_outbox(postrider::Dedupe::default()).await;
+    let second = db.add_outbox(postrider_store::Dedupe::default()).await;
     let config = |outbox| OutboxConfig::new(outbox, quick_preset(), sink.clone());
     let relay = Relay::new(Arc::clone(&db.store), quick_config(&folder))
         .outbox(config(db.outbox.clone()))

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::store::{Database, StoreKind};
-use postrider::{ConnectOptions, Event, NewEvent, connect};
-use postrider_relay::delivery::backup::read;
-use postrider_relay::{OutboxConfig, Relay, RelayConfig};
-use postrider_testkit::buffer::{TestBuffer, saved};
-use postrider_testkit::relay::{
-    Act, RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset,
+use postrider::NewEvent;
+use postrider_relay::{OutboxConfig, Relay, RelayConfig, delivery::backup::read};
+use postrider_store::{ConnectOptions, Database, Event, StoreKind, connect};
+use postrider_testkit::{
+    FaultProxy, TempFolder, TestDb,
+    buffer::{TestBuffer, saved},
+    eventually, on_each_server,
+    relay::{Act, RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset},
 };
-use postrider_testkit::{FaultProxy, TempFolder, TestDb, eventually, on_each_server};
 
 on_each_server!(
     dead_letters_that_wait_for_a_locked_table_are_in_the_file_once,

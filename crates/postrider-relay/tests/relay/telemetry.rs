@@ -4,15 +4,19 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use postrider::store::StoreKind;
-use postrider::{Event, NewEvent};
-use postrider_relay::alerts::{Alert, AlertSettings, Dispatcher, Severity};
-use postrider_relay::{Backoff, OutboxConfig, Preset, Relay, RelayConfig, telemetry};
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::relay::{
-    Act, RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset,
+use postrider::NewEvent;
+use postrider_relay::{
+    Backoff, OutboxConfig, Preset, Relay, RelayConfig,
+    alerts::{Alert, AlertSettings, Dispatcher, Severity},
+    telemetry,
 };
-use postrider_testkit::{TempFolder, TestDb, eventually};
+use postrider_store::{Event, StoreKind};
+use postrider_testkit::{
+    TempFolder, TestDb,
+    conformance::steps::order,
+    eventually,
+    relay::{Act, RecordedAlerts, RunningRelay, ScriptedSink, quick_config, quick_preset},
+};
 
 use crate::lanes::{of_key, use_lanes};
 
@@ -41,7 +45,7 @@ async fn until(metric: &str, labels: &str, expected: f64) {
 /// Opens an outbox that no other test uses.
 async fn measured(name: &str) -> TestDb {
     recorder();
-    let spec = postrider::OutboxSpec::new(postrider::Outbox::new(name).unwrap());
+    let spec = postrider_store::OutboxSpec::new(postrider::Outbox::new(name).unwrap());
     TestDb::open_with(StoreKind::Sqlite, name, &[spec]).await.unwrap()
 }
 

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::NewEvent;
-use postrider::store::{DlqFilter, Page, StoreKind};
-use postrider_relay::sinks::{HttpSettings, HttpSink};
-use postrider_relay::{OutboxConfig, Relay, TraceSettings};
-use postrider_testkit::http::{Receiver, Reply};
-use postrider_testkit::relay::{RunningRelay, ScriptedSink, quick_config, quick_preset};
-use postrider_testkit::{TempFolder, TestDb, eventually};
+use postrider_relay::{
+    OutboxConfig, Relay, TraceSettings,
+    sinks::{HttpSettings, HttpSink},
+};
+use postrider_store::{DlqFilter, Page, StoreKind};
+use postrider_testkit::{
+    TempFolder, TestDb, eventually,
+    http::{Receiver, Reply},
+    relay::{RunningRelay, ScriptedSink, quick_config, quick_preset},
+};
 use serde_json::Value;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";

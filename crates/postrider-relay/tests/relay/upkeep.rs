@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::store::{Lease, Serving, Share, Traffic};
 use postrider_relay::{OutboxConfig, Relay, RelayConfig};
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::relay::{RunningRelay, ScriptedSink, quick_config, quick_preset};
-use postrider_testkit::{TempFolder, TestDb, eventually, on_each_store};
+use postrider_store::{Lease, Serving, Share, Traffic};
+use postrider_testkit::{
+    TempFolder, TestDb,
+    conformance::steps::order,
+    eventually, on_each_store,
+    relay::{RunningRelay, ScriptedSink, quick_config, quick_preset},
+};
 use tokio::task::JoinHandle;
 
 on_each_store!(
@@ -123,7 +126,7 @@ async fn stalled_rows_of_a_relay_on_no_list_return_after_their_time(db: TestDb) 
 
 async fn a_broken_outbox_does_not_stop_the_upkeep_of_the_next(db: TestDb) {
     let folder = TempFolder::new();
-    let broken = db.add_outbox(postrider::Dedupe::default()).await;
+    let broken = db.add_outbox(postrider_store::Dedupe::default()).await;
     let (sink, config) = (ScriptedSink::delivering().shared(), quick_config(&folder));
     let of = |outbox| OutboxConfig::new(outbox, quick_preset(), sink.clone());
     let relay = Relay::new(Arc::clone(&db.store), config)

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use postrider::store::StoreKind;
-use postrider::{ConnectOptions, Outbox, OutboxSpec, connect};
+use postrider::Outbox;
 use postrider_relay::{OutboxConfig, Preset, Relay};
-use postrider_testkit::relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset};
-use postrider_testkit::{FaultProxy, TempFolder, TestDb, eventually, on_each_store};
+use postrider_store::{ConnectOptions, OutboxSpec, StoreKind, connect};
+use postrider_testkit::{
+    FaultProxy, TempFolder, TestDb, eventually, on_each_store,
+    relay::{Act, RunningRelay, ScriptedSink, quick_config, quick_preset},
+};
 use tokio::time::Instant;
 
 on_each_store!(
@@ -49,7 +51,7 @@ async fn a_wake_up_ends_an_idle_wait(db: TestDb) {
 async fn a_probe_that_gets_through_releases_what_waits_at_once(db: TestDb) {
     let (folder, down) = (TempFolder::new(), Arc::new(AtomicBool::new(true)));
     let state = Arc::clone(&down);
-    let script = move |_: &postrider::Event, _| match state.load(Ordering::SeqCst) {
+    let script = move |_: &postrider_store::Event, _| match state.load(Ordering::SeqCst) {
         true => Act::down("connection refused"),
         false => Act::DELIVER,
     };
@@ -72,7 +74,7 @@ async fn a_wake_up_reaches_every_outbox(db: TestDb) {
     let mut relay = Relay::new(Arc::clone(&db.store), quick_config(&folder));
     let mut sinks = Vec::new();
     for _ in 0..3 {
-        let outbox = db.add_outbox(postrider::Dedupe::default()).await;
+        let outbox = db.add_outbox(postrider_store::Dedupe::default()).await;
         let sink = ScriptedSink::delivering().shared();
         relay = relay.outbox(OutboxConfig::new(outbox.clone(), sleepy(), sink.clone()));
         sinks.push((outbox, sink));

@@ -4,16 +4,20 @@
 
 use std::sync::Arc;
 
-use postrider::store::ClaimMode;
-use postrider_relay::Sink;
-use postrider_relay::sinks::{
-    HttpSettings, HttpSink, NatsSettings, NatsSink, RabbitSettings, RabbitSink, RedisSettings,
-    RedisSink,
+use postrider_relay::{
+    Sink,
+    sinks::{
+        HttpSettings, HttpSink, NatsSettings, NatsSink, RabbitSettings, RabbitSink, RedisSettings,
+        RedisSink,
+    },
 };
-use postrider_testkit::TlsFront;
-use postrider_testkit::sinks::{
-    ChatDestination, Destination, HttpDestination, KafkaDestination, NatsDestination,
-    RabbitDestination, RedisClusterDestination, RedisDestination, RedisStreams,
+use postrider_store::ClaimMode;
+use postrider_testkit::{
+    TlsFront,
+    sinks::{
+        ChatDestination, Destination, HttpDestination, KafkaDestination, NatsDestination,
+        RabbitDestination, RedisClusterDestination, RedisDestination, RedisStreams,
+    },
 };
 
 use crate::drain::Drain;

@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use postrider::NewEvent;
-use postrider::store::{ClaimMode, StoreKind};
 use postrider_relay::{OutboxConfig, Preset, RateLimit, Sink};
-use postrider_testkit::relay::{RunningRelay, quick_config, quick_preset};
-use postrider_testkit::sinks::Arrived;
-use postrider_testkit::{TempFolder, TestDb, eventually};
+use postrider_store::{ClaimMode, StoreKind};
+use postrider_testkit::{
+    TempFolder, TestDb, eventually,
+    relay::{RunningRelay, quick_config, quick_preset},
+    sinks::Arrived,
+};
 
 const KEYS: usize = 20;
 /// Maximum number of events of one drain. Two drains that share a destination have no number in

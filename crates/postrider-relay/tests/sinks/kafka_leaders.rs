@@ -1,8 +1,10 @@
 //! The leader of a partition changes while a relay delivers to it.
 
-use postrider::store::ClaimMode;
-use postrider_testkit::eventually;
-use postrider_testkit::sinks::{Destination, KafkaDestination};
+use postrider_store::ClaimMode;
+use postrider_testkit::{
+    eventually,
+    sinks::{Destination, KafkaDestination},
+};
 
 use crate::drain::Drain;
 

@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use postrider::Event;
-use postrider_relay::message::{EnvelopeSettings, Form};
-use postrider_relay::sinks::{KafkaSettings, KafkaSink, Sasl, Tls};
-use postrider_relay::{Batch, Outcome, RouteSettings, Sink};
-use postrider_testkit::relay::held_event;
-use postrider_testkit::sinks::{Destination, KafkaDestination, deliver, events_of_keys};
-use postrider_testkit::skip;
+use postrider_relay::{
+    Batch, Outcome, RouteSettings, Sink,
+    message::{EnvelopeSettings, Form},
+    sinks::{KafkaSettings, KafkaSink, Sasl, Tls},
+};
+use postrider_store::Event;
+use postrider_testkit::{
+    relay::held_event,
+    sinks::{Destination, KafkaDestination, deliver, events_of_keys},
+    skip,
+};
 use tokio::time::Instant;
 
 async fn topic(test: &str) -> Option<KafkaDestination> {

@@ -1,11 +1,15 @@
 //! CloudEvents by the NATS binding.
 
-use postrider::Event;
-use postrider_relay::Outcome;
-use postrider_relay::message::{EnvelopeSettings, Form};
-use postrider_relay::sinks::{NatsSettings, NatsSink};
-use postrider_testkit::relay::held_event;
-use postrider_testkit::sinks::{Destination, NatsDestination, deliver};
+use postrider_relay::{
+    Outcome,
+    message::{EnvelopeSettings, Form},
+    sinks::{NatsSettings, NatsSink},
+};
+use postrider_store::Event;
+use postrider_testkit::{
+    relay::held_event,
+    sinks::{Destination, NatsDestination, deliver},
+};
 
 /// Attributes have their own names, and are percent-encoded where they are not printable ASCII.
 #[tokio::test(flavor = "multi_thread")]

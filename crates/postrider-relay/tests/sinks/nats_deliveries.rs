@@ -4,13 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
-use postrider::store::{EventFilter, JobWork, NewJob, OnSuccess, StoreKind};
-use postrider::{Dedupe, Event, Outbox};
-use postrider_relay::sinks::{NatsSettings, NatsSink};
-use postrider_relay::{BranchSettings, FanOut, OutboxConfig, Outcome, Preset, Relay, telemetry};
-use postrider_testkit::relay::{RunningRelay, held_event, quick_config, quick_preset};
-use postrider_testkit::sinks::{Destination, NatsDestination, deliver};
-use postrider_testkit::{TempFolder, TestDb, eventually};
+use postrider::Outbox;
+use postrider_relay::{
+    BranchSettings, FanOut, OutboxConfig, Outcome, Preset, Relay,
+    sinks::{NatsSettings, NatsSink},
+    telemetry,
+};
+use postrider_store::{Dedupe, Event, EventFilter, JobWork, NewJob, OnSuccess, StoreKind};
+use postrider_testkit::{
+    TempFolder, TestDb, eventually,
+    relay::{RunningRelay, held_event, quick_config, quick_preset},
+    sinks::{Destination, NatsDestination, deliver},
+};
 
 const EVENTS: usize = 20;
 

@@ -1,11 +1,15 @@
 //! Tests specific to the NATS sink: subjects, streams, TLS.
 
-use postrider::Event;
-use postrider_relay::sinks::{NatsSettings, NatsSink};
-use postrider_relay::{Cause, Outcome, Sink};
-use postrider_testkit::relay::held_event;
-use postrider_testkit::sinks::{Destination, NatsDestination, deliver, events_of_keys};
-use postrider_testkit::skip;
+use postrider_relay::{
+    Cause, Outcome, Sink,
+    sinks::{NatsSettings, NatsSink},
+};
+use postrider_store::Event;
+use postrider_testkit::{
+    relay::held_event,
+    sinks::{Destination, NatsDestination, deliver, events_of_keys},
+    skip,
+};
 
 async fn stream(test: &str) -> Option<NatsDestination> {
     NatsDestination::shared(&format!("{}::{test}", module_path!())).await

@@ -9,18 +9,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::NewEvent;
-use postrider::store::{ClaimMode, StoreKind};
-use postrider_relay::sinks::{
-    ChatSettings, ChatSink, HttpSettings, HttpSink, KafkaSettings, KafkaSink, NatsSettings,
-    NatsSink, RedisSettings, RedisSink,
+use postrider_relay::{
+    OutboxConfig, Preset, RouteSettings, Sink,
+    sinks::{
+        ChatSettings, ChatSink, HttpSettings, HttpSink, KafkaSettings, KafkaSink, NatsSettings,
+        NatsSink, RedisSettings, RedisSink,
+    },
 };
-use postrider_relay::{OutboxConfig, Preset, RouteSettings, Sink};
-use postrider_testkit::relay::{RunningRelay, quick_config, quick_preset};
-use postrider_testkit::sinks::{
-    Arrived, ChatDestination, Destination, HttpDestination, KafkaDestination, NatsDestination,
-    RabbitDestination,
+use postrider_store::{ClaimMode, StoreKind};
+use postrider_testkit::{
+    PrivateServer, TempFolder, TestDb, eventually,
+    relay::{RunningRelay, quick_config, quick_preset},
+    sinks::{
+        Arrived, ChatDestination, Destination, HttpDestination, KafkaDestination, NatsDestination,
+        RabbitDestination,
+    },
 };
-use postrider_testkit::{PrivateServer, TempFolder, TestDb, eventually};
 use tokio::time::Instant;
 
 /// Set it to measure: `POSTRIDER_TEST_OUTAGE_SECONDS=600` makes the outage that long and the rounds

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::NewEvent;
-use postrider::store::{ClaimMode, StoreKind};
-use postrider_relay::sinks::{NatsSettings, NatsSink, RabbitSettings, RabbitSink};
-use postrider_relay::{Cause, OutboxConfig, Outcome, Preset, Sink};
-use postrider_testkit::relay::{RunningRelay, quick_config, quick_preset};
-use postrider_testkit::sinks::{
-    Destination, NatsDestination, RabbitDestination, deliver, events_of_keys,
+use postrider_relay::{
+    Cause, OutboxConfig, Outcome, Preset, Sink,
+    sinks::{NatsSettings, NatsSink, RabbitSettings, RabbitSink},
 };
-use postrider_testkit::{TempFolder, TestDb, Tripwire, eventually};
+use postrider_store::{ClaimMode, StoreKind};
+use postrider_testkit::{
+    TempFolder, TestDb, Tripwire, eventually,
+    relay::{RunningRelay, quick_config, quick_preset},
+    sinks::{Destination, NatsDestination, RabbitDestination, deliver, events_of_keys},
+};
 
 /// The text at which the server closes the connection.
 const MARKED: &str = "this-breaks-the-connection";

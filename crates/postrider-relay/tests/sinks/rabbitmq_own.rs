@@ -1,11 +1,15 @@
 //! Tests specific to the RabbitMQ sink: exchanges, routing keys, logins.
 
-use postrider::Event;
-use postrider_relay::sinks::{RabbitSettings, RabbitSink};
-use postrider_relay::{Cause, Outcome, Sink};
-use postrider_testkit::TlsFront;
-use postrider_testkit::relay::held_event;
-use postrider_testkit::sinks::{Destination, RabbitDestination, deliver, events_of_keys};
+use postrider_relay::{
+    Cause, Outcome, Sink,
+    sinks::{RabbitSettings, RabbitSink},
+};
+use postrider_store::Event;
+use postrider_testkit::{
+    TlsFront,
+    relay::held_event,
+    sinks::{Destination, RabbitDestination, deliver, events_of_keys},
+};
 
 async fn exchange(test: &str) -> Option<RabbitDestination> {
     RabbitDestination::shared(&format!("{}::{test}", module_path!())).await

@@ -4,11 +4,13 @@
 use std::collections::HashSet;
 
 use postrider::NewEvent;
-use postrider::store::{ClaimMode, StoreKind};
 use postrider_relay::{OutboxConfig, Preset};
-use postrider_testkit::relay::{RunningRelay, quick_config, quick_preset};
-use postrider_testkit::sinks::{Destination, RabbitDestination, RabbitQueue};
-use postrider_testkit::{TempFolder, TestDb, eventually};
+use postrider_store::{ClaimMode, StoreKind};
+use postrider_testkit::{
+    TempFolder, TestDb, eventually,
+    relay::{RunningRelay, quick_config, quick_preset},
+    sinks::{Destination, RabbitDestination, RabbitQueue},
+};
 
 /// Set it to try more events than a test has time for: `POSTRIDER_TEST_RETURNS=200000`.
 const EVENTS_VARIABLE: &str = "POSTRIDER_TEST_RETURNS";

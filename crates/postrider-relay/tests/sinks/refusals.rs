@@ -1,11 +1,13 @@
 //! Events that a broker refuses because of their content, among others that it accepts: exactly
 //! these become dead letters, and exactly the others are at the broker.
 
-use postrider::store::ClaimMode;
-use postrider_testkit::relay::held_event;
-use postrider_testkit::sinks::{
-    ChatDestination, Destination, HttpDestination, KafkaDestination, NatsDestination,
-    RabbitDestination, RedisClusterDestination, RedisDestination,
+use postrider_store::ClaimMode;
+use postrider_testkit::{
+    relay::held_event,
+    sinks::{
+        ChatDestination, Destination, HttpDestination, KafkaDestination, NatsDestination,
+        RabbitDestination, RedisClusterDestination, RedisDestination,
+    },
 };
 
 use crate::drain::Drain;

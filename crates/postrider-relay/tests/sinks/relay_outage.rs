@@ -1,7 +1,7 @@
 //! A broker that is killed or hangs while a relay drains an outbox: nothing is lost, order is kept,
 //! and no event is charged.
 
-use postrider::store::ClaimMode;
+use postrider_store::ClaimMode;
 use postrider_testkit::sinks::{
     ChatDestination, Destination, HttpDestination, KafkaDestination, NatsDestination,
     RabbitDestination, RedisClusterDestination, RedisDestination,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use postrider::store::ClaimMode;
+use postrider_store::ClaimMode;
 
 /// Each run makes an outbox of its own in the given store, and drops it at the end, also after
 /// Ctrl-C. Each prints the limit that it is measured against, taken in the same run, and the ratio.

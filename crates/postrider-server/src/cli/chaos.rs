@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use postrider::store::ClaimMode;
+use postrider_store::ClaimMode;
 
 use crate::config::parse_time;
 

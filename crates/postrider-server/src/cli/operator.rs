@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
-use postrider::Status;
 use postrider::limits::OPERATOR_CHARS_MAX;
-use postrider::store::{CANARY_MAX, ClaimMode, DeadReason, JobState};
+use postrider_store::{CANARY_MAX, ClaimMode, DeadReason, JobState, Status};
 
 use super::adopt::AdoptArgs;
 use super::header;

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use postrider::adopt::Adoption;
-use postrider::store::{AdoptCursor, AdoptImport, AdoptStep};
-use postrider::{Outbox, StoreError};
+use postrider::Outbox;
+use postrider_store::{AdoptCursor, AdoptImport, AdoptStep, StoreError, adopt::Adoption};
 use serde_json::json;
 
 use crate::cli::AdoptArgs;

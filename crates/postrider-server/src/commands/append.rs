@@ -2,7 +2,8 @@
 
 use std::io::Read;
 
-use postrider::{Appended, Appender, NewEvent};
+use postrider::{Appended, NewEvent};
+use postrider_store::Appender;
 
 use crate::cli::AppendArgs;
 use crate::commands::{Context, Failure};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider::store::{AuditFilter, Page};
+use postrider_store::{AuditFilter, Page};
 
 use crate::cli::AuditArgs;
 use crate::commands::{Context, Failure};

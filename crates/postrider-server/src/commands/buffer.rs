@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use postrider::StoreError;
 use postrider::buffer::{BufferLook, ListedBatch};
-use postrider::store::{Application, BatchState};
-use postrider_relay::delivery::backup;
-use postrider_relay::{BufferConfig, recover_buffers};
+use postrider_relay::{BufferConfig, delivery::backup, recover_buffers};
+use postrider_store::{Application, BatchState, StoreError};
 use serde::Serialize;
 
 use super::buffer_ledger::BufferReconciliation;

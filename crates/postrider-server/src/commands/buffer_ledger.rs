@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use postrider::buffer::{Buffer, BufferLook};
-use postrider::store::{BatchLedger, BatchState, Database};
+use postrider_store::{BatchLedger, BatchState, Database};
 use serde::Serialize;
 
 use crate::commands::Failure;

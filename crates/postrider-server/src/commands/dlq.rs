@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use chrono::Utc;
-use postrider::store::{CountLimit, Database, DeadLetter, DlqFilter, JobWork, Page};
-use postrider::{Outbox, StoreError};
+use postrider::Outbox;
+use postrider_store::{CountLimit, Database, DeadLetter, DlqFilter, JobWork, Page, StoreError};
 use serde::Serialize;
 
 use crate::cli::{ActArgs, By, DlqCommand, FilterArgs, PageArgs};

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use postrider::store::Edit;
+use postrider_store::Edit;
 
 use crate::cli::EditArgs;
 use crate::commands::{Failure, Opened};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use postrider::Outbox;
-use postrider::store::{Attempt, EventFilter, EventRecord, Page};
+use postrider_store::{Attempt, EventFilter, EventRecord, Page};
 
 use crate::cli::{EventFilterArgs, EventsCommand};
 use crate::commands::{Context, Failure, Opened};

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chrono::Utc;
-use postrider::store::{DlqFilter, ImportEntry, Imported, Page};
-use postrider::{Outbox, Status, StoreError};
+use postrider::Outbox;
 use postrider_relay::delivery::backup::{self, BackupFiles, Record};
+use postrider_store::{DlqFilter, ImportEntry, Imported, Page, Status, StoreError};
 use serde::Serialize;
 
 use crate::cli::ExportArgs;

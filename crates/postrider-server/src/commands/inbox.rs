@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider::store::{Database, InboxLetter};
+use postrider_store::{Database, InboxLetter};
 use serde_json::json;
 
 use crate::cli::InboxCommand;

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use postrider::store::{Canary, CountLimit, Job, JobFilter, JobState, JobWork, NewJob, OnSuccess};
-use postrider::{JobRunner, Outbox};
+use postrider::Outbox;
+use postrider_store::{
+    Canary, CountLimit, Job, JobFilter, JobRunner, JobState, JobWork, NewJob, OnSuccess,
+};
 use serde_json::json;
 
 use crate::cli::{By, JobsCommand, PaceArgs, PageArgs, ReplayArgs};

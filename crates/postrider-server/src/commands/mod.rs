@@ -28,10 +28,9 @@ pub(crate) mod token;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use postrider::buffer::BufferError;
-use postrider::store::{Database, SchemaState};
-use postrider::{AppendError, ConnectOptions, Outbox, StoreError};
+use postrider::{AppendError, Outbox, buffer::BufferError};
 use postrider_relay::{RelayError, SinkError};
+use postrider_store::{ConnectOptions, Database, SchemaState, StoreError};
 
 use crate::config::{self, Built, Config, ConfigError, without_password};
 
@@ -194,7 +193,7 @@ pub(crate) async fn connect(
     create: bool,
 ) -> Result<Arc<dyn Database>, Failure> {
     let options = ConnectOptions { connections_max, create };
-    postrider::connect(url, &options)
+    postrider_store::connect(url, &options)
         .await
         .map_err(|error| Failure::Connect { url: without_password(url), error })
 }

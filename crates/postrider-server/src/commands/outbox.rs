@@ -1,6 +1,6 @@
 //! `postrider outbox`
 
-use postrider::store::{Key, PauseKind};
+use postrider_store::{Key, PauseKind};
 use serde_json::json;
 
 use crate::cli::OutboxCommand;

@@ -1,6 +1,6 @@
 //! `postrider outbox pause`, `sink pause`, and their counterparts `resume`.
 
-use postrider::store::PauseKind;
+use postrider_store::PauseKind;
 
 use crate::cli::{By, SinkCommand};
 use crate::commands::{Context, Failure, Opened};

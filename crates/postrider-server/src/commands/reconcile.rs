@@ -1,8 +1,8 @@
 //! `postrider reconcile`
 
 use chrono::{DateTime, Utc};
-use postrider::store::{ConsumerLedger, Database, LedgerLine, LedgerWindow};
-use postrider::{Outbox, StoreError};
+use postrider::Outbox;
+use postrider_store::{ConsumerLedger, Database, LedgerLine, LedgerWindow, StoreError};
 use serde::Serialize;
 
 use crate::cli::ReconcileArgs;

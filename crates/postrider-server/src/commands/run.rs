@@ -6,11 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use postrider::Appender;
-use postrider::store::{Database, Finding, OnSuccess, StoreKind, Verdict};
-use postrider_relay::delivery::backup;
-use postrider_relay::gateway::Gateway;
-use postrider_relay::{OutboxConfig, Relay, telemetry};
+use postrider_relay::{OutboxConfig, Relay, delivery::backup, gateway::Gateway, telemetry};
+use postrider_store::{Appender, Database, Finding, OnSuccess, StoreKind, Verdict};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 

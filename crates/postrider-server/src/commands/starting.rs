@@ -6,8 +6,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use postrider::StoreError;
-use postrider::store::Database;
+use postrider_store::{Database, StoreError};
 
 use crate::commands::{self, Failure};
 

@@ -1,9 +1,9 @@
 //! `postrider stats`
 
-use postrider::store::{
+use postrider_relay::OutboxConfig;
+use postrider_store::{
     BlockedKey, ClaimMode, DownDestination, Mode, Pause, PauseKind, RelayPulse, Statistics,
 };
-use postrider_relay::OutboxConfig;
 use serde::Serialize;
 
 use crate::cli::ReadArgs;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use postrider::adopt::{AdoptedLetters, Adoption, Field, LetterField, StateWords};
+use postrider_store::adopt::{AdoptedLetters, Adoption, Field, LetterField, StateWords};
 use serde::Deserialize;
 
 /// The section as it stands in the file and in the named forms.

@@ -3,10 +3,12 @@
 
 use std::fmt;
 
-use postrider_relay::Thresholds;
-use postrider_relay::alerts::{
-    DiscordChannel, EmailChannel, EmailSettings, MailSecurity, Severity, SlackChannel,
-    Subscription, WebhookChannel,
+use postrider_relay::{
+    Thresholds,
+    alerts::{
+        DiscordChannel, EmailChannel, EmailSettings, MailSecurity, Severity, SlackChannel,
+        Subscription, WebhookChannel,
+    },
 };
 use serde::{Deserialize, Deserializer, de};
 

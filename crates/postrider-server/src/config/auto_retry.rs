@@ -1,7 +1,7 @@
 //! `[[outbox.auto_retry]]`
 
-use postrider::store::DeadReason;
 use postrider_relay::{AutoRetry, ErrorPattern};
+use postrider_store::DeadReason;
 use serde::Deserialize;
 
 use super::value::Time;

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::Outbox;
-use postrider::buffer::{Buffer, BufferSettings};
-use postrider::store::{BatchTarget, EventTarget, TableTarget};
+use postrider::{
+    Outbox,
+    buffer::{Buffer, BufferSettings},
+};
 use postrider_relay::{BufferConfig, Durability};
+use postrider_store::{BatchTarget, EventTarget, TableTarget};
 use serde::Deserialize;
 
 use super::ConfigError;

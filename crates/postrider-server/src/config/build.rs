@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::store::OnSuccess;
-use postrider::{Dedupe, Outbox, OutboxSpec};
-use postrider_relay::alerts::{AlertSettings, Subscription};
-use postrider_relay::gateway::GatewaySink;
-use postrider_relay::sinks::{ChatSink, LogSink, NullSink};
+use postrider::Outbox;
 use postrider_relay::{
     Backoff, BufferConfig, FanOut, OutboxConfig, Preset, RateLimit, RelayConfig, Sink,
     TraceSettings,
+    alerts::{AlertSettings, Subscription},
+    gateway::GatewaySink,
+    sinks::{ChatSink, LogSink, NullSink},
 };
+use postrider_store::{Dedupe, OnSuccess, OutboxSpec};
 
 use super::ConfigError;
 use super::alerts::channels;

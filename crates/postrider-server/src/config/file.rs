@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use postrider::store::{ClaimMode, Share};
 use postrider_relay::FailingKey;
+use postrider_store::{ClaimMode, Share};
 use serde::Deserialize;
 
 use super::ConfigError;

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::{Dedupe, Outbox};
-use postrider_relay::gateway::{CacheSettings, GatewaySettings, Upstream};
-use postrider_relay::{OutboxConfig, Preset};
+use postrider::Outbox;
+use postrider_relay::{
+    OutboxConfig, Preset,
+    gateway::{CacheSettings, GatewaySettings, Upstream},
+};
+use postrider_store::Dedupe;
 use serde::Deserialize;
 
 use super::ConfigError;

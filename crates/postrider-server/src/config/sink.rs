@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use postrider::Outbox;
-use postrider_relay::message::{EnvelopeSettings, Form};
-use postrider_relay::sinks::{ChatSettings, HttpSettings, HttpSink};
-use postrider_relay::{BranchSettings, FanOut, RouteSettings};
+use postrider_relay::{
+    BranchSettings, FanOut, RouteSettings,
+    message::{EnvelopeSettings, Form},
+    sinks::{ChatSettings, HttpSettings, HttpSink},
+};
 use serde::Deserialize;
 
 use super::ConfigError;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use postrider::StoreError;
-use postrider::store::{PauseKind, Statistics, TypeStatistics};
+use postrider_store::{PauseKind, Statistics, StoreError, TypeStatistics};
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;

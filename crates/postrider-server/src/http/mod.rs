@@ -24,11 +24,11 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use metrics_exporter_prometheus::PrometheusHandle;
-use postrider::store::Database;
-use postrider::{Appender, Outbox};
-use postrider_relay::alerts::AlertRegistry;
-use postrider_relay::gateway::Gateway;
-use postrider_relay::{DestinationRegistry, RateLimit, Waker};
+use postrider::Outbox;
+use postrider_relay::{
+    DestinationRegistry, RateLimit, Waker, alerts::AlertRegistry, gateway::Gateway,
+};
+use postrider_store::{Appender, Database};
 use tokio_util::sync::CancellationToken;
 
 use access::{Access, Role};

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use postrider::StoreError;
+use postrider_store::StoreError;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;

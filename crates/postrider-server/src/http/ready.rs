@@ -7,8 +7,8 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use postrider::Outbox;
-use postrider::store::SchemaState;
 use postrider_relay::TROUBLE_KIND;
+use postrider_store::SchemaState;
 use tokio::time::Instant;
 
 use super::ServerState;

@@ -1,7 +1,6 @@
 //! Tables of other programs that an outbox serves: what becomes of a row that they insert.
 
-use postrider::Dedupe;
-use postrider::store::Retention;
+use postrider_store::{Dedupe, Retention};
 use postrider_testkit::{Answer, eventually};
 
 use crate::adopted_stage::{

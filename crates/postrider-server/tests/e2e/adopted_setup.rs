@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider::store::StoreKind;
+use postrider_store::StoreKind;
 use postrider_testkit::{Answer, eventually};
 use sha2::{Digest, Sha256};
 use toml::Table;

@@ -1,8 +1,10 @@
 //! Tables of other programs, as they run in production, and an outbox that serves one of them.
 
-use postrider::adopt::{AdoptedLetters, Adoption, StateWords};
 use postrider::content_hash;
-use postrider::store::StoreKind;
+use postrider_store::{
+    StoreKind,
+    adopt::{AdoptedLetters, Adoption, StateWords},
+};
 use postrider_testkit::{TestDb, eventually};
 use toml::Table;
 

@@ -1,7 +1,9 @@
 //! Alerts of the daemon, as they arrive at a mail server and a webhook; the command that tries them.
 
-use postrider_testkit::smtp::{MailServer, MailTls};
-use postrider_testkit::{Answer, eventually};
+use postrider_testkit::{
+    Answer, eventually,
+    smtp::{MailServer, MailTls},
+};
 use serde_json::Value;
 
 use crate::scene::{Place, Scene, Settings};

@@ -1,7 +1,9 @@
 //! The HTTP endpoints.
 
-use postrider_testkit::http_client::{Response, send};
-use postrider_testkit::{Daemon, eventually};
+use postrider_testkit::{
+    Daemon, eventually,
+    http_client::{Response, send},
+};
 
 use crate::scene::{Committed, Place, Scene, Settings};
 

@@ -1,7 +1,9 @@
 //! Who gets in: tokens, sessions, pages of other sites, limits.
 
-use postrider_testkit::eventually;
-use postrider_testkit::http_client::{Response, send};
+use postrider_testkit::{
+    eventually,
+    http_client::{Response, send},
+};
 use serde_json::json;
 
 use crate::api::assert_problem;

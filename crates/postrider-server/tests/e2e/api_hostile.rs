@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 
 use postrider::NewEvent;
-use postrider_testkit::http::{Receiver, Reply};
-use postrider_testkit::http_client::send;
-use postrider_testkit::{PATIENCE, eventually};
+use postrider_testkit::{
+    PATIENCE, eventually,
+    http::{Receiver, Reply},
+    http_client::send,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

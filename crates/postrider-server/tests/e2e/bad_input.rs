@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use postrider::store::StoreKind;
+use postrider_store::StoreKind;
 use postrider_testkit::{Installation, Ran};
 
 use crate::scene::{BINARY, Place, Scene, Settings};

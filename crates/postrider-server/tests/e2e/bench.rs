@@ -2,9 +2,8 @@
 
 use std::process::Stdio;
 
-use postrider::store::StoreKind;
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::{Installation, PATIENCE, TestDb, eventually};
+use postrider_store::StoreKind;
+use postrider_testkit::{Installation, PATIENCE, TestDb, conformance::steps::order, eventually};
 use serde_json::Value;
 
 use crate::scene::{BINARY, Place};

@@ -1,7 +1,10 @@
 //! Buffers of the daemon, and their commands.
 
-use postrider_testkit::buffer::{TestBuffer, saved};
-use postrider_testkit::{Installation, TestDb, eventually};
+use postrider_testkit::{
+    Installation, TestDb,
+    buffer::{TestBuffer, saved},
+    eventually,
+};
 use uuid::Uuid;
 
 use crate::scene::{BINARY, Place};

@@ -1,7 +1,9 @@
 //! Somebody who calls the API, with a token or without.
 
-use postrider_testkit::Daemon;
-use postrider_testkit::http_client::{Response, send};
+use postrider_testkit::{
+    Daemon,
+    http_client::{Response, send},
+};
 use serde_json::Value;
 
 use crate::scene::{Scene, Settings};

@@ -16,7 +16,7 @@ async fn after_an_outage_fifty_thousand_calls_come_back_and_only_poison_is_dead(
     let Some(db) = TestDb::open(place.kind, place.test).await else { return };
     let site = Installation::new(BINARY, "");
     let events = match place.kind {
-        postrider::store::StoreKind::Sqlite => "5000",
+        postrider_store::StoreKind::Sqlite => "5000",
         _ => "50000",
     };
     let command = ["--store", &db.url, "chaos", "n19", "--events", events, "--outage", "30m"];

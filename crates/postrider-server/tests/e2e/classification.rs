@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use postrider::NewEvent;
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::{Answer, eventually};
+use postrider_testkit::{Answer, conformance::steps::order, eventually};
 
 use crate::scene::{Place, Scene, Settings};
 
@@ -36,7 +35,7 @@ async fn an_answer_of_422_is_the_end_and_404_is_tried_as_often_as_allowed(place:
     let daemon = scene.site.start().await;
     eventually("the missing one is tried again later", async || {
         let event = scene.db.event(missing.id).await?;
-        (event.status == postrider::Status::Failed && event.retry_count > 0).then_some(())
+        (event.status == postrider_store::Status::Failed && event.retry_count > 0).then_some(())
     })
     .await;
     scene.has_dead_letters(2).await;

@@ -1,8 +1,8 @@
 //! The commands that set up, append and look.
 
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::installation::OPERATOR;
-use postrider_testkit::{Answer, Installation, Ran};
+use postrider_testkit::{
+    Answer, Installation, Ran, conformance::steps::order, installation::OPERATOR,
+};
 
 use crate::scene::{BINARY, Place, Scene, Settings};
 
@@ -76,7 +76,7 @@ async fn a_fresh_database_is_migrated_and_the_commands_show_what_is_in_it(place:
 
 /// Piped into `psql`, `mariadb` or `sqlite3`, as an administrator does it.
 async fn the_printed_migration_works_in_the_databases_own_client(place: Place) {
-    use postrider::store::StoreKind;
+    use postrider_store::StoreKind;
     let Some(scene) = Scene::open_empty(place, &Settings::new()).await else { return };
     if place.kind == StoreKind::Sqlite {
         // It is printed for a file that is there.
@@ -98,8 +98,8 @@ async fn the_printed_migration_works_in_the_databases_own_client(place: Place) {
     scene.settle_up(&events, 0).await;
 }
 
-fn client(kind: postrider::store::StoreKind, url: &str) -> (&'static str, Vec<String>) {
-    use postrider::store::StoreKind;
+fn client(kind: postrider_store::StoreKind, url: &str) -> (&'static str, Vec<String>) {
+    use postrider_store::StoreKind;
     let owned = |args: &[&str]| args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>();
     match kind {
         StoreKind::Postgres => ("psql", owned(&["-X", "-q", "-v", "ON_ERROR_STOP=1", url])),

@@ -1,8 +1,7 @@
 //! `postrider dlq`: list, show, retry, resolve.
 
 use postrider::NewEvent;
-use postrider_testkit::Answer;
-use postrider_testkit::installation::OPERATOR;
+use postrider_testkit::{Answer, installation::OPERATOR};
 
 use crate::scene::{Committed, Place, Scene, Settings};
 

@@ -1,8 +1,7 @@
 //! `postrider doctor` finds what is really wrong, and `reconcile --watch` what stays wrong.
 
-use postrider::store::StoreKind;
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::{Ran, eventually, skip};
+use postrider_store::StoreKind;
+use postrider_testkit::{Ran, conformance::steps::order, eventually, skip};
 use serde_json::Value;
 
 use crate::scene::{Place, Scene, Settings};

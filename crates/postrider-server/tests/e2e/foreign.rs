@@ -4,8 +4,11 @@
 use std::process::Stdio;
 
 use postrider::NewEvent;
-use postrider_testkit::http::{Receiver, Reply};
-use postrider_testkit::{Answer, skip};
+use postrider_testkit::{
+    Answer,
+    http::{Receiver, Reply},
+    skip,
+};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};

@@ -3,9 +3,12 @@
 use std::net::SocketAddr;
 
 use postrider::Outbox;
-use postrider_testkit::http::{Receiver, Reply as Says};
-use postrider_testkit::http_client::{Response, send};
-use postrider_testkit::{FaultProxy, Installation, TestDb, eventually, skip};
+use postrider_testkit::{
+    FaultProxy, Installation, TestDb, eventually,
+    http::{Receiver, Reply as Says},
+    http_client::{Response, send},
+    skip,
+};
 use serde_json::Value;
 
 use crate::scene::{BINARY, Place};

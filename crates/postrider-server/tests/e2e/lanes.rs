@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use postrider::NewEvent;
-use postrider::store::ClaimMode;
+use postrider_store::ClaimMode;
 use postrider_testkit::{Answer, eventually};
 
 use crate::scene::{Committed, Place, Scene, Settings};

@@ -3,8 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use postrider_testkit::metrics::Metrics;
-use postrider_testkit::{Answer, HttpTarget, Installation, eventually};
+use postrider_testkit::{Answer, HttpTarget, Installation, eventually, metrics::Metrics};
 use serde_json::Value;
 
 use crate::scene::BINARY;

@@ -1,8 +1,7 @@
 //! What operators do in bulk, and what they hold: jobs, replay, export, edit, pauses, the audit trail.
 
 use postrider::NewEvent;
-use postrider_testkit::installation::OPERATOR;
-use postrider_testkit::{Answer, eventually};
+use postrider_testkit::{Answer, eventually, installation::OPERATOR};
 use serde_json::Value;
 
 use crate::scene::{Committed, OUTBOX, Place, Scene, Settings};

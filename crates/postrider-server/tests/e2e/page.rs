@@ -3,8 +3,7 @@
 
 use std::process::Stdio;
 
-use postrider_testkit::http_client::send;
-use postrider_testkit::{Answer, Browser, Daemon, eventually};
+use postrider_testkit::{Answer, Browser, Daemon, eventually, http_client::send};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 

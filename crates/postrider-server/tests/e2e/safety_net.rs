@@ -4,8 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use postrider::NewEvent;
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::{Answer, Daemon, Received, eventually};
+use postrider_testkit::{Answer, Daemon, Received, conformance::steps::order, eventually};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use postrider::store::StoreKind;
 use postrider::{Appended, NewEvent};
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::{HttpTarget, Installation, PATIENCE, TestDb, eventually};
+use postrider_store::StoreKind;
+use postrider_testkit::{
+    HttpTarget, Installation, PATIENCE, TestDb, conformance::steps::order, eventually,
+};
 use serde_json::Value;
 use toml::Table;
 

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use postrider::{Appender, NewEvent};
-use postrider_testkit::conformance::steps::order;
-use postrider_testkit::{Answer, FaultProxy, PATIENCE, PrivateServer, TestDb, eventually};
+use postrider::NewEvent;
+use postrider_store::Appender;
+use postrider_testkit::{
+    Answer, FaultProxy, PATIENCE, PrivateServer, TestDb, conformance::steps::order, eventually,
+};
 
 use crate::scene::{Committed, Place, Scene, Settings};
 

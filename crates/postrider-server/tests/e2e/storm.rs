@@ -1,6 +1,6 @@
 //! `postrider chaos storm`, in small: relays are killed, and every promise is kept.
 
-use postrider::store::StoreKind;
+use postrider_store::StoreKind;
 use postrider_testkit::{Installation, TestDb, eventually};
 use serde_json::Value;
 

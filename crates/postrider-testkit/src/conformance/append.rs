@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use postrider::store::{Cursor, OnSuccess, StoreKind};
 use postrider::{AppendError, NewEvent, content_hash, limits};
+use postrider_store::{Cursor, OnSuccess, StoreKind};
 
 use super::steps::order;
 use crate::TestDb;

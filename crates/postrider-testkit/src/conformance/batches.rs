@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use postrider::store::{
-    Application, BATCHES_KEPT, Batch, BatchEntry, BatchLedger, BatchState, BatchTarget,
-    EventTarget, StoreKind, TableTarget,
+use postrider_store::{
+    Application, BATCHES_KEPT, Batch, BatchEntry, BatchLedger, BatchState, BatchTarget, Event,
+    EventTarget, StoreError, StoreKind, TableTarget,
 };
-use postrider::{Event, StoreError};
 use uuid::Uuid;
 
 use crate::TestDb;

@@ -4,8 +4,9 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use postrider::store::{Cursor, Database, Delivery, Lease, OnSuccess, PauseKind};
-use postrider::{ConnectOptions, connect};
+use postrider_store::{
+    ConnectOptions, Cursor, Database, Delivery, Lease, OnSuccess, PauseKind, connect,
+};
 
 use super::steps::rows;
 use crate::TestDb;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::NewEvent;
-use postrider::store::{ClaimLimit, Cursor, OnSuccess};
+use postrider_store::{ClaimLimit, Cursor, OnSuccess};
 
 use super::steps::{deferral, failure, ids, order, rows};
 use crate::TestDb;
@@ -252,11 +252,11 @@ pub async fn a_fenced_relay_claims_nothing(db: TestDb) {
 
     match db.store.claim(&db.outbox, &dead, rows(10), &mut Cursor::new()).await {
         Ok(claimed) => assert!(claimed.events.is_empty()),
-        Err(error) => assert!(matches!(error, postrider::StoreError::LeaseLost), "{error}"),
+        Err(error) => assert!(matches!(error, postrider_store::StoreError::LeaseLost), "{error}"),
     }
     match db.store.claim_suspect(&db.outbox, &dead).await {
         Ok(found) => assert!(found.is_none()),
-        Err(error) => assert!(matches!(error, postrider::StoreError::LeaseLost), "{error}"),
+        Err(error) => assert!(matches!(error, postrider_store::StoreError::LeaseLost), "{error}"),
     }
     assert_eq!(ids(&db.claim(&live, 10).await), appended, "all of it is left to the living");
 }
@@ -270,13 +270,15 @@ pub async fn a_relay_without_a_registration_claims_nothing(db: TestDb) {
         assert!(claimed.events.is_empty());
     }
     let beat = db.store.heartbeat(&relay, &[]).await;
-    assert!(matches!(beat, Err(postrider::StoreError::LeaseLost)), "{beat:?}");
+    assert!(matches!(beat, Err(postrider_store::StoreError::LeaseLost)), "{beat:?}");
 }
 
 /// Hints arrive if the store declares them, after the commit.
 pub async fn hints_arrive_where_the_store_declares_them(db: TestDb) {
-    let spec =
-        postrider::OutboxSpec { notify: true, ..postrider::OutboxSpec::new(db.outbox.clone()) };
+    let spec = postrider_store::OutboxSpec {
+        notify: true,
+        ..postrider_store::OutboxSpec::new(db.outbox.clone())
+    };
     db.store.migrate(&[spec]).await.unwrap();
     let hints = db.store.hints(std::slice::from_ref(&db.outbox)).await.unwrap();
     assert_eq!(hints.is_some(), db.store.capabilities().notifies);

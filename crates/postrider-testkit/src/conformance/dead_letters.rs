@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use postrider::store::{
+use postrider::NewEvent;
+use postrider_store::{
     AuditFilter, CountLimit, Cursor, DeadLetter, DeadReason, DlqFilter, ImportEntry, Imported,
-    Lease, OnSuccess, Page,
+    Lease, OnSuccess, Page, StoreError,
 };
-use postrider::{NewEvent, StoreError};
 
 use super::steps::{death, failure, ids, order, originals};
 use crate::TestDb;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use postrider::store::OnSuccess;
-use postrider::{AppendError, Appended, Appender, Dedupe, NewEvent};
+use postrider::{AppendError, Appended, NewEvent};
+use postrider_store::{Appender, Dedupe, OnSuccess};
 
 use super::steps::order;
 use crate::{TestDb, eventually};

@@ -1,7 +1,7 @@
 //! Fan-out: copies in other outboxes, in the settling transaction.
 
-use postrider::store::{Delivery, OnSuccess};
-use postrider::{Dedupe, Event, Outbox, StoreError};
+use postrider::Outbox;
+use postrider_store::{Dedupe, Delivery, Event, OnSuccess, StoreError};
 
 use super::steps::order;
 use crate::TestDb;

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use postrider::store::{Cursor, OnSuccess, StoreKind};
-use postrider::{ConnectOptions, Inbox, Incoming, Received, StoreError, connect};
+use postrider::{Inbox, Incoming, Received};
+use postrider_store::{ConnectOptions, Cursor, OnSuccess, StoreError, StoreKind, connect};
 
 use super::jobs::retry_all;
 use super::steps::{failure, ids, order, rows};

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use postrider::StoreError;
-use postrider::store::{DeadReason, Delivery, OnSuccess, Recovery, Settled, StoreKind};
+use postrider_store::{DeadReason, Delivery, OnSuccess, Recovery, Settled, StoreError, StoreKind};
 
 use super::steps::{death, deferral, failure, ids};
 use crate::TestDb;

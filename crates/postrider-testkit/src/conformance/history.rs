@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use postrider::store::{
-    Canary, Cursor, DeadReason, Delivery, EventFilter, JobState, JobWork, LaneRead, LaneSet, Lease,
-    NewJob, OnSuccess, Result, Retention, StoreKind,
+use postrider::{NewEvent, Outbox};
+use postrider_store::{
+    Canary, Cursor, DeadReason, Dedupe, Delivery, Event, EventFilter, JobRunner, JobState, JobWork,
+    LaneRead, LaneSet, Lease, NewJob, OnSuccess, Result, Retention, StoreError, StoreKind,
 };
-use postrider::{Dedupe, Event, JobRunner, NewEvent, Outbox, StoreError};
 
 use super::jobs::retry_all;
 use super::steps::{death, deferral, failure, rows};

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::store::{AuditFilter, ConsumerLedger, InboxCleaned, Page};
-use postrider::{
-    DeadMessage, INBOX_RETENTION, Inbox, Incoming, ReceiveError, Received, StoreError,
-};
+use postrider::{DeadMessage, INBOX_RETENTION, Inbox, Incoming, ReceiveError, Received};
+use postrider_store::{AuditFilter, ConsumerLedger, InboxCleaned, Page, StoreError};
 
 use crate::TestDb;
 

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use postrider::store::{
-    Canary, CountLimit, Counted, DeadReason, DlqFilter, EventFilter, Job, JobFilter, JobState,
-    JobWork, Lease, NewJob, OnSuccess, Page, REPLAY_HEADER,
+use postrider::{NewEvent, Outbox};
+use postrider_store::{
+    Canary, CountLimit, Counted, DeadReason, Dedupe, DlqFilter, EventFilter, Job, JobFilter,
+    JobRunner, JobState, JobWork, Lease, NewJob, OnSuccess, Page, REPLAY_HEADER, Status,
+    StoreError,
 };
-use postrider::{Dedupe, JobRunner, NewEvent, Outbox, Status, StoreError};
 
 use super::steps::death;
 use crate::TestDb;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use postrider::NewEvent;
-use postrider::store::{
+use postrider_store::{
     ClaimLimit, Cursor, DeadReason, Key, LaneRead, LaneRow, LaneSet, Lease, OnSuccess, StoreKind,
 };
 

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use postrider::store::{
-    ClaimMode, Cursor, DeadReason, Delivery, Key, LANES, Lane, LaneSet, Lease, OnSuccess, Serving,
-    Share, Traffic,
+use postrider::NewEvent;
+use postrider_store::{
+    ClaimMode, Cursor, DeadReason, Delivery, Key, LANES, Lane, LaneSet, Lease, OnSuccess,
+    OutboxSpec, Serving, Share, StoreError, Traffic,
 };
-use postrider::{NewEvent, OutboxSpec, StoreError};
 
 use super::steps::{death, deferral, failure, ids, order, originals, rows};
 use crate::TestDb;
@@ -67,7 +67,7 @@ pub async fn relays_that_take_at_once_never_share_a_lane(db: TestDb) {
     let outboxes: Vec<_> = {
         let mut outboxes = vec![db.outbox.clone()];
         for _ in 0..5 {
-            outboxes.push(db.add_outbox(postrider::Dedupe::default()).await);
+            outboxes.push(db.add_outbox(postrider_store::Dedupe::default()).await);
         }
         outboxes
     };
@@ -297,7 +297,7 @@ pub async fn a_parked_key_stays_until_an_operator_releases_it(db: TestDb) {
     }
     let parked: BTreeSet<_> = store.parked_keys(outbox).await.unwrap().into_iter().collect();
     assert_eq!(parked, keys.iter().cloned().collect());
-    let other = db.add_outbox(postrider::Dedupe::default()).await;
+    let other = db.add_outbox(postrider_store::Dedupe::default()).await;
     assert!(store.parked_keys(&other).await.unwrap().is_empty());
 
     let unknown = store.release_key(outbox, &key("2"), "ann").await;
@@ -388,7 +388,7 @@ pub async fn relays_tell_each_other_what_they_serve(db: TestDb) {
         traffic: Traffic { in_flight: 7, ..Traffic::default() },
         trouble: None,
     };
-    let identity = postrider::store::RelayIdentity {
+    let identity = postrider_store::RelayIdentity {
         id: "relay-a".to_owned(),
         host: "h".to_owned(),
         version: "1".to_owned(),
@@ -410,7 +410,7 @@ pub async fn shares_are_disjoint_and_complete(db: TestDb) {
     let mut taken = Vec::new();
     for index in 0..of {
         let relay = db.relay(&format!("relay-{index}")).await;
-        let limit = postrider::store::ClaimLimit { share: Share { of, index }, ..rows(7) };
+        let limit = postrider_store::ClaimLimit { share: Share { of, index }, ..rows(7) };
         let mut cursor = Cursor::new();
         loop {
             let claim = db.store.claim(&db.outbox, &relay, limit, &mut cursor).await.unwrap();
@@ -441,7 +441,7 @@ pub async fn shares_claimed_at_once_leave_nothing_behind(db: TestDb) {
     for index in 0..2 {
         let (db, relay) = (db.clone(), db.relay(&format!("relay-{index}")).await);
         tasks.push(tokio::spawn(async move {
-            let limit = postrider::store::ClaimLimit { share: Share { of: 2, index }, ..rows(41) };
+            let limit = postrider_store::ClaimLimit { share: Share { of: 2, index }, ..rows(41) };
             let (mut cursor, mut taken) = (Cursor::new(), Vec::new());
             loop {
                 match db.store.claim(&db.outbox, &relay, limit, &mut cursor).await {

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use postrider::store::{
-    Cursor, DeadReason, Delivery, DlqFilter, EventFilter, Lease, OnSuccess, Page, Recovery,
+use postrider_store::{
+    Cursor, DeadReason, Delivery, DlqFilter, Event, EventFilter, Lease, OnSuccess, Page, Recovery,
+    Status,
 };
-use postrider::{Event, Status};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 

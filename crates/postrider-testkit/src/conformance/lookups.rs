@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use postrider::NewEvent;
-use postrider::Status;
-use postrider::store::{Cursor, EventFilter, OnSuccess, Page, TypeStatistics};
+use postrider_store::{Cursor, EventFilter, OnSuccess, Page, Status, TypeStatistics};
 
 use super::steps::{failure, order};
 use crate::TestDb;

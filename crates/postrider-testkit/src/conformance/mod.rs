@@ -1,7 +1,7 @@
 //! The suite that every store passes.
 //!
 //! Each case is one `async fn(db: TestDb)`, named as the sentence that it proves. It uses only the
-//! traits of `postrider::store` and the application's `append`; raw SQL is for manipulations. If
+//! traits of `postrider_store` and the application's `append`; raw SQL is for manipulations. If
 //! the store's `capabilities()` exclude a feature, the case asserts the declared alternative.
 
 pub mod append;
@@ -351,13 +351,13 @@ macro_rules! store_cases {
 #[macro_export]
 macro_rules! store_kind {
     (postgres) => {
-        postrider::store::StoreKind::Postgres
+        postrider_store::StoreKind::Postgres
     };
     (mysql) => {
-        postrider::store::StoreKind::Mysql
+        postrider_store::StoreKind::Mysql
     };
     (sqlite) => {
-        postrider::store::StoreKind::Sqlite
+        postrider_store::StoreKind::Sqlite
     };
 }
 

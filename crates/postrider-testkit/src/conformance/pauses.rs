@@ -1,7 +1,7 @@
 //! Pauses, and edits of dead letters.
 
-use postrider::store::{Edit, ORIGINAL_HEADER, PauseKind};
-use postrider::{NewEvent, StoreError};
+use postrider::NewEvent;
+use postrider_store::{Edit, ORIGINAL_HEADER, PauseKind, StoreError};
 
 use super::steps::order;
 use crate::TestDb;

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use postrider::Event;
-use postrider::store::{Cursor, Deferral, Lease, OnSuccess, Recovery};
+use postrider_store::{Cursor, Deferral, Event, Lease, OnSuccess, Recovery};
 
 use super::jobs::retry_all;
 use super::steps::{deferral, failure, ids};

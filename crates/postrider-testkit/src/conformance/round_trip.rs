@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use chrono::{DateTime, TimeZone, Utc};
-use postrider::store::{
-    Cursor, DeadLetter, DeadReason, DlqFilter, Edit, ImportEntry, Imported, Lease, OnSuccess, Page,
-    Retention, StoreKind,
+use postrider_store::{
+    Cursor, DeadLetter, DeadReason, Dedupe, DlqFilter, Edit, Event, ImportEntry, Imported, Lease,
+    OnSuccess, Page, Retention, StoreKind,
 };
-use postrider::{Dedupe, Event};
 
 use super::steps::{death, failure, order, originals};
 use crate::TestDb;

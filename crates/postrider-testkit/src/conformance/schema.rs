@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use postrider::store::{Delivery, OnSuccess, SchemaState, StoreKind, versions};
-use postrider::{Inbox, Incoming, Outbox, OutboxSpec, StoreError, fingerprint};
+use postrider::{Inbox, Incoming, Outbox};
+use postrider_store::{
+    Delivery, OnSuccess, OutboxSpec, SchemaState, StoreError, StoreKind, fingerprint, versions,
+};
 
 use super::steps::{ids, order};
 use crate::TestDb;
@@ -65,7 +67,7 @@ pub async fn migrations_may_run_at_once(db: TestDb) {
 
 /// Outboxes of one database have their own rows, keys, ledgers and dead letters.
 pub async fn two_outboxes_do_not_touch_each_other(db: TestDb) {
-    let other = db.add_outbox(postrider::Dedupe::default()).await;
+    let other = db.add_outbox(postrider_store::Dedupe::default()).await;
     let relay = db.relay("relay-a").await;
     db.append(&[order(1).request_id("r"), order(2)]).await;
     let across = db.append_to(&other, &[order(1).request_id("r")]).await;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use postrider::store::{
+use postrider::NewEvent;
+use postrider_store::{
     AuditFilter, CountLimit, Counted, Cursor, DeadReason, DlqFilter, EventFilter, OnSuccess, Page,
-    PauseKind,
+    PauseKind, Status, fingerprint,
 };
-use postrider::{NewEvent, Status, fingerprint};
 
 use super::steps::{death, failure, order};
 use crate::TestDb;

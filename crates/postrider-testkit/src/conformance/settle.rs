@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use postrider::store::{Cursor, DeadReason, Deferral, Delivery, OnSuccess};
-use postrider::{Event, StoreError, limits};
+use postrider::limits;
+use postrider_store::{Cursor, DeadReason, Deferral, Delivery, Event, OnSuccess, StoreError};
 
 use super::steps::{death, deferral, failure, ids, order, originals};
 use crate::TestDb;
@@ -344,7 +344,7 @@ pub async fn a_death_without_an_attempt_counts_none(db: TestDb) {
     deaths[0].attempted = false;
     deaths[0].detail = None;
     db.store.settle_dead(&db.outbox, &relay, &deaths).await.unwrap();
-    let page = postrider::store::Page::first(10);
+    let page = postrider_store::Page::first(10);
     let letters = db.store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap().rows;
     assert_eq!((letters[0].retry_count, letters[0].error_detail.as_deref()), (0, None));
 }
@@ -372,12 +372,12 @@ pub async fn without_a_dead_letter_table_the_row_stays_until_upkeep_moves_it(db:
     db.assert_balanced().await;
 
     // Migrating again restores the dropped table.
-    let spec = postrider::OutboxSpec::new(db.outbox.clone());
+    let spec = postrider_store::OutboxSpec::new(db.outbox.clone());
     db.store.migrate(&[spec]).await.unwrap();
     assert_eq!(originals(&db.store.move_marked(&db.outbox, 10).await.unwrap()), [id]);
     assert!(db.store.move_marked(&db.outbox, 10).await.unwrap().is_empty());
     assert_eq!(db.count("").await, 0);
-    let page = postrider::store::Page::first(10);
+    let page = postrider_store::Page::first(10);
     let letters = db.store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap().rows;
     assert_eq!((letters[0].original_id, letters[0].reason), (id, DeadReason::Rejected));
     assert_eq!((letters[0].retry_count, letters[0].error_message.as_str()), (1, "no"));

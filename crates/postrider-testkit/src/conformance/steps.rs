@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use postrider::store::{
-    AuditEntry, AuditFilter, ClaimLimit, Cursor, DeadReason, Death, Deferral, EventRecord, Failure,
-    Lease, LedgerWindow, MovedLetter, OnSuccess, Page, RelayIdentity, RelayPulse, StoreKind,
+use postrider::{Appended, NewEvent, Outbox};
+use postrider_store::{
+    AuditEntry, AuditFilter, ClaimLimit, Cursor, DeadReason, Death, Deferral, Event, EventRecord,
+    Failure, Lease, LedgerWindow, MovedLetter, OnSuccess, Page, RelayIdentity, RelayPulse,
+    StoreKind,
 };
-use postrider::{Appended, Event, NewEvent, Outbox};
 
 use crate::TestDb;
 

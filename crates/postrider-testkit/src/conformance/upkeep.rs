@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
-use postrider::Dedupe;
-use postrider::store::{
-    Cleaned, Cursor, DeadReason, DlqFilter, JobState, JobWork, LedgerWindow, NewJob, OnSuccess,
-    Retention, StoreKind,
+use postrider_store::{
+    Cleaned, Cursor, DeadReason, Dedupe, DlqFilter, JobState, JobWork, LedgerWindow, NewJob,
+    OnSuccess, Retention, StoreKind,
 };
 
 use super::steps::{death, failure, order, originals};

@@ -1,6 +1,6 @@
 //! Splits a script like a command-line client does before the server receives it.
 
-use postrider::store::StoreKind;
+use postrider_store::StoreKind;
 
 /// Returns the pieces that are sent one by one. PostgreSQL and SQLite accept a whole script; the
 /// `mysql` client splits it at the delimiter, which a script with triggers changes with

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider::store::StoreKind;
+use postrider_store::StoreKind;
 use sqlx::{AssertSqlSafe, Connection};
 
 use crate::TempFolder;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use postrider::store::{Database, StoreKind};
-use postrider::{ConnectOptions, Dedupe, Outbox, OutboxSpec, connect};
+use postrider::Outbox;
+use postrider_store::{ConnectOptions, Database, Dedupe, OutboxSpec, StoreKind, connect};
 
 use disposal::Disposal;
 pub(crate) use pool::Pool;

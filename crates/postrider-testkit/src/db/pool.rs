@@ -1,6 +1,6 @@
 //! The test's own connections, separate from those of the store under test.
 
-use postrider::store::StoreKind;
+use postrider_store::StoreKind;
 use sqlx::AssertSqlSafe;
 
 use super::TestTx;

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use postrider::Event;
-use postrider::store::{Database, OnSuccess};
 use postrider_relay::{Backoff, OutboxConfig, Preset, Relay, RelayConfig, RelayError, Waker};
+use postrider_store::{Database, Event, OnSuccess};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

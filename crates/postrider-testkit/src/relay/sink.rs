@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use postrider::Event;
 use postrider_relay::{Batch, Cause, Outcome, Sink, SinkError};
+use postrider_store::Event;
 use tokio::sync::watch;
 
 use crate::PATIENCE;

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider::Event;
-use postrider_relay::Sink;
-use postrider_relay::sinks::{ChatSettings, ChatSink};
+use postrider_relay::{
+    Sink,
+    sinks::{ChatSettings, ChatSink},
+};
+use postrider_store::Event;
 
 use super::{Arrived, Capabilities, Destination, HttpDestination, settings_name};
 use crate::{Answer, Received};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use postrider::Event;
 use postrider_relay::{Batch, Outcome};
+use postrider_store::Event;
 use tokio::time::Instant;
 
 use super::steps::{arrived, assert_complete_and_in_order, identities};

@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use postrider::Event;
-use postrider_relay::Sink;
-use postrider_relay::sinks::{HttpSettings, HttpSink};
+use postrider_relay::{
+    Sink,
+    sinks::{HttpSettings, HttpSink},
+};
+use postrider_store::Event;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 

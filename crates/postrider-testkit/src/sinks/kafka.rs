@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use postrider::Event;
-use postrider_relay::Sink;
-use postrider_relay::sinks::{KafkaSettings, KafkaSink};
+use postrider_relay::{
+    Sink,
+    sinks::{KafkaSettings, KafkaSink},
+};
+use postrider_store::Event;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};

@@ -24,8 +24,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider::Event;
 use postrider_relay::Sink;
+use postrider_store::Event;
 
 #[cfg(feature = "http")]
 pub use chat::ChatDestination;

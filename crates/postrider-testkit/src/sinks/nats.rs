@@ -8,9 +8,11 @@ use async_nats::jetstream::stream;
 use async_nats::jetstream::{self, Context};
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use postrider::Event;
-use postrider_relay::Sink;
-use postrider_relay::sinks::{NatsSettings, NatsSink};
+use postrider_relay::{
+    Sink,
+    sinks::{NatsSettings, NatsSink},
+};
+use postrider_store::Event;
 
 use super::{Arrived, Capabilities, Destination, settings_name};
 use crate::{PrivateServer, skip};

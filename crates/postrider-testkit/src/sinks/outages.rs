@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::Event;
 use postrider_relay::{Batch, Outcome, Sink};
+use postrider_store::Event;
 use tokio::sync::watch;
 use tokio::time::Instant;
 

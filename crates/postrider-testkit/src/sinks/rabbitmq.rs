@@ -11,9 +11,11 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
-use postrider::Event;
-use postrider_relay::Sink;
-use postrider_relay::sinks::{RabbitSettings, RabbitSink};
+use postrider_relay::{
+    Sink,
+    sinks::{RabbitSettings, RabbitSink},
+};
+use postrider_store::Event;
 
 use super::{Arrived, Capabilities, Destination, settings_name};
 use crate::relay::held_event;

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use postrider::Event;
-use postrider_relay::Sink;
-use postrider_relay::sinks::{RedisSettings, RedisSink};
+use postrider_relay::{
+    Sink,
+    sinks::{RedisSettings, RedisSink},
+};
+use postrider_store::Event;
 use redis::cluster::ClusterClient;
 use redis::{Cmd, FromRedisValue};
 

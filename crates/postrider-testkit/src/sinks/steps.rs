@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use postrider::Event;
 use postrider_relay::{Batch, Outcome, Sink};
+use postrider_store::Event;
 use tokio::time::Instant;
 
 use super::{Arrived, Destination};

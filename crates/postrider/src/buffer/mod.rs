@@ -34,7 +34,6 @@ use self::moved::listed;
 pub use self::moved::{Adopted, BatchEnd, BufferLook, ListedBatch, MovedBatch, MovedLedger};
 pub use self::safety::Safety;
 use self::server::Server;
-use crate::store::BUFFER_NAME_CHARS_MAX;
 
 const MOVE: &str = include_str!("lua/move.lua");
 const ADOPT: &str = include_str!("lua/adopt.lua");
@@ -44,6 +43,8 @@ const SPLIT: &str = include_str!("lua/split.lua");
 const LOOK: &str = include_str!("lua/look.lua");
 const INCREMENT: &str = include_str!("lua/increment.lua");
 
+/// Maximum number of characters in a buffer's name.
+const BUFFER_NAME_CHARS_MAX: usize = 40;
 /// Maximum number of counts in one [`Buffer::increment_all`]: a script blocks all other clients of
 /// Redis.
 pub const INCREMENTS_MAX: usize = 10_000;

@@ -2,14 +2,15 @@
 //! mode of its session.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
-use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlQueryResult};
+use sqlx::mysql::{MySqlArguments, MySqlConnection};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, MySql};
 
 use super::error_number;
+use super::reported_ids::{insert_reporting_ids, signed};
 use crate::append::insert_order;
+use crate::duration::millis;
 use crate::{AppendError, Appended, NewEvent, Outbox};
 
 /// Maximum number of rows and bytes per INSERT; the server's default packet limit is 16 MiB.
@@ -104,7 +105,9 @@ async fn append_chunk(
     if insert_rows(connection, outbox, events, chunk, answers).await? {
         return Ok(());
     }
-    let known = find_keys(connection, outbox, events, chunk).await?;
+    let request_ids: Vec<&str> =
+        chunk.iter().filter_map(|position| events[*position].request_id.as_deref()).collect();
+    let known = known_requests(connection, outbox, &request_ids).await?;
     let is_known =
         |position: usize| events[position].request_id.as_ref().is_some_and(|id| known.contains(id));
     for run in chunk.chunk_by(|a, b| !is_known(*a) && !is_known(*b)) {
@@ -139,7 +142,7 @@ async fn insert_rows(
     let query = sqlx::query(AssertSqlSafe(statement)).persistent(false);
     let query =
         positions.iter().fold(query, |query, position| bind_event(query, &events[*position]));
-    let (inserted, ids) = told_ids(connection, query).await?;
+    let (inserted, ids) = insert_reporting_ids(connection, query).await?;
     match inserted {
         Ok(_) => {}
         Err(error) if is_repeat(&error, outbox) => return Ok(false),
@@ -155,35 +158,16 @@ async fn insert_rows(
     Ok(true)
 }
 
-/// Maximum number of rows whose ids the trigger can report.
-pub(super) const TOLD_IDS_MAX: u32 = 900;
-
-/// Runs an insert of many rows; returns its result and the ids that the trigger reported.
-pub(super) async fn told_ids(
-    connection: &mut MySqlConnection,
-    insert: MySqlQuery<'_>,
-) -> Result<(Result<MySqlQueryResult, sqlx::Error>, Vec<i64>), sqlx::Error> {
-    sqlx::query("SET @postrider_ids = ''").execute(&mut *connection).await?;
-    let inserted = insert.execute(&mut *connection).await;
-    let told = sqlx::query_scalar::<_, Option<String>>("SELECT CAST(@postrider_ids AS CHAR)")
-        .fetch_one(&mut *connection)
-        .await;
-    sqlx::query("SET @postrider_ids = NULL").execute(&mut *connection).await?;
-    let ids = match &inserted {
-        Ok(_) => told?.unwrap_or_default().split(',').filter_map(|id| id.parse().ok()).collect(),
-        Err(_) => Vec::new(),
-    };
-    Ok((inserted, ids))
-}
-
-async fn find_keys(
+/// Returns which of these request ids are remembered: an append with one of them would be a
+/// duplicate. Writes nothing.
+///
+/// # Errors
+/// If the database does not answer.
+pub async fn known_requests(
     connection: &mut MySqlConnection,
     outbox: &Outbox,
-    events: &[NewEvent],
-    positions: &[usize],
+    request_ids: &[&str],
 ) -> Result<HashSet<String>, sqlx::Error> {
-    let request_ids: Vec<&str> =
-        positions.iter().filter_map(|position| events[*position].request_id.as_deref()).collect();
     let known: Vec<String> = sqlx::query_scalar(outbox.sql(include_str!("sql/find_keys.sql")))
         .bind(serde_json::json!(request_ids).to_string())
         .fetch_all(connection)
@@ -240,15 +224,4 @@ fn is_repeat(error: &sqlx::Error, outbox: &Outbox) -> bool {
     let key = format!("{}_keys'", outbox.table());
     error_number(error) == Some(DUPLICATE_ENTRY)
         && error.as_database_error().is_some_and(|error| error.message().contains(&key))
-}
-
-pub(super) fn signed(id: u64) -> i64 {
-    i64::try_from(id).unwrap_or(i64::MAX)
-}
-
-/// Converts a delay or an age to milliseconds, at most a hundred years: a time past the year 9999
-/// would become NULL, and a `next_retry_at` of NULL means "now".
-pub(super) fn millis(duration: Duration) -> i64 {
-    const CENTURY_MS: i64 = 100 * 366 * 24 * 3600 * 1000;
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).min(CENTURY_MS)
 }

@@ -1,135 +1,19 @@
-//! MariaDB 10.6 and newer: `append` for applications, [`MysqlStore`] for the relay and operators.
-//! MySQL does not work yet: `migrate` fails there.
+//! MariaDB 10.6 and newer; MySQL does not work yet.
 //!
 //! A repeated `request_id` in a plain `INSERT` fails with error 1062, which names the key
 //! `<outbox>_keys`; only that statement is rolled back, and the transaction stays open. [`append`]
 //! returns a duplicate under every isolation level.
 
-mod adopt;
-mod adopt_columns;
-mod adopt_dialect;
-mod adopt_identity;
-mod adopt_import;
-mod adopt_letters;
-mod adopt_rules;
 mod append;
-mod batches;
-mod claim;
 mod inbox;
-mod lanes;
 mod lock;
-mod operator;
-mod schema;
-mod settle;
-mod store;
-mod time;
-mod upkeep;
-mod watch;
-mod writers;
+pub(crate) mod reported_ids;
 
-use std::str::FromStr;
-use std::sync::Arc;
-use std::time::Duration;
+use sqlx::mysql::MySqlDatabaseError;
 
-use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError, MySqlPoolOptions};
-use sqlx::{ConnectOptions as _, Connection, Executor, MySql, MySqlPool, Transaction};
-use tokio::sync::Mutex;
-
-use crate::ConnectOptions;
-use crate::store::{OldestRows, Result, begin};
-use writers::Writers;
-
-pub use append::{append, append_all};
+pub use append::{append, append_all, known_requests};
 pub use inbox::{receive, receive_all, receive_dead};
 pub use lock::lock;
-
-/// Set on every connection of a relay. READ COMMITTED: REPEATABLE READ would lock the gaps between
-/// the rows it scans, and so block the application's inserts. Lock waits are short because a settle
-/// is retried in smaller pieces instead. A relay that froze inside a transaction holds the lock on
-/// its own row, and cannot be fenced before the server ends the transaction. `NOT IN` a list uses a
-/// hash, whatever the planner expects of the list. The versioned comments are executed by MySQL 8
-/// or MariaDB only.
-const SESSION: &str = "
-    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    SET SESSION time_zone = '+00:00', SESSION autocommit = 1,
-        SESSION sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',
-        SESSION innodb_lock_wait_timeout = 2, SESSION lock_wait_timeout = 30
-        /*!80000 , SESSION information_schema_stats_expiry = 0 */
-        /*M!100301 , SESSION idle_transaction_timeout = 8,
-            SESSION optimizer_switch = 'in_to_exists=off' */";
-
-/// Begins a READ COMMITTED transaction on any connection, including an application's.
-pub(crate) const READ_COMMITTED: &str =
-    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION";
-
-/// Timeout of getting a connection, after which the database counts as unreachable.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Timeout of reading the rest of a reply before the session is closed: shorter than other sessions
-/// wait for its locks.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Idle time after which a session is pinged before use.
-const ASK_AFTER: Duration = Duration::from_secs(1);
-
-/// A MariaDB database with outboxes.
-#[derive(Debug, Clone)]
-pub struct MysqlStore {
-    pool: MySqlPool,
-    oldest_rows: Arc<OldestRows>,
-    /// Shared by all outboxes, because the list covers the whole server.
-    writers: Arc<Mutex<Writers>>,
-}
-
-impl MysqlStore {
-    /// Creates a store on the application's own connections, to maintain its inbox.
-    #[cfg(feature = "kafka-consumer")]
-    pub(crate) fn of_pool(pool: MySqlPool) -> Self {
-        Self { pool, oldest_rows: Arc::default(), writers: Arc::default() }
-    }
-
-    /// Connects to the database.
-    ///
-    /// # Errors
-    /// If the URL is malformed or the server cannot be reached.
-    pub async fn connect(url: &str, options: &ConnectOptions) -> Result<Self> {
-        let connect = MySqlConnectOptions::from_str(url)?.charset("utf8mb4").pipes_as_concat(false);
-        // Connects once without the pool, which would only report a timeout.
-        connect.connect().await?.close().await?;
-        let pool = pool_options()
-            .max_connections(options.connections_max)
-            .acquire_timeout(ACQUIRE_TIMEOUT)
-            .after_connect(|connection, _| {
-                Box::pin(async move { connection.execute(SESSION).await.map(|_| ()) })
-            })
-            .connect_with(connect)
-            .await?;
-        Ok(Self { pool, oldest_rows: Arc::default(), writers: Arc::default() })
-    }
-
-    async fn begin(&self) -> Result<Transaction<'static, MySql>> {
-        Ok(begin(&self.pool, "BEGIN").await?)
-    }
-}
-
-/// Returns options for pools whose callers may be dropped while a reply arrives. On such a session
-/// the driver may wait forever for the end of a reply that it has read already, and the pool would
-/// wait with it and lose one session each time. A session that has just replied is not pinged again
-/// before its next use.
-pub(crate) fn pool_options() -> MySqlPoolOptions {
-    MySqlPoolOptions::new()
-        .after_release(|connection, _| {
-            Box::pin(async move {
-                match tokio::time::timeout(RELEASE_TIMEOUT, connection.ping()).await {
-                    Ok(answer) => answer.map(|()| !connection.is_in_transaction()),
-                    Err(_) => Err(sqlx::Error::Protocol("an answer without an end".to_owned())),
-                }
-            })
-        })
-        .test_before_acquire(false)
-        .before_acquire(|connection, of| {
-            Box::pin(async move { Ok(of.idle_for < ASK_AFTER || connection.ping().await.is_ok()) })
-        })
-}
 
 /// Returns the server's error number; SQLSTATE is too coarse to distinguish errors.
 fn error_number(error: &sqlx::Error) -> Option<u16> {

@@ -1,12 +1,12 @@
 //! Appends in the application's own transaction.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, HashSet};
 
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use crate::append::insert_order;
+use crate::duration::millis;
 use crate::{AppendError, Appended, NewEvent, Outbox};
 
 /// Appends one event in the caller's transaction. It is delivered after the commit.
@@ -25,7 +25,7 @@ pub async fn append(
             return Ok(Appended::New { id, event_id: event.event_id.to_string() });
         }
         let Some(request_id) = &event.request_id else { break };
-        let known = find_keys(connection, outbox, std::slice::from_ref(request_id)).await?;
+        let known = find_keys(connection, outbox, &[request_id]).await?;
         if let Some(id) = known.get(request_id) {
             return Ok(Appended::Duplicate { id: *id });
         }
@@ -85,11 +85,11 @@ pub async fn append_all(
         let fits = |row: &Inserted| row.1 == event.event_id && row.2 == event.request_id;
         ids[position] = inserted.next_if(fits).map(|row| row.0);
     }
-    let repeated: Vec<String> = events
+    let repeated: Vec<&str> = events
         .iter()
         .zip(&ids)
         .filter(|(_, id)| id.is_none())
-        .filter_map(|(event, _)| event.request_id.clone())
+        .filter_map(|(event, _)| event.request_id.as_deref())
         .collect();
     let known = match repeated.is_empty() {
         true => BTreeMap::new(),
@@ -132,21 +132,27 @@ async fn insert_all(
         .await
 }
 
+/// Returns which of these request ids are remembered: an append with one of them would be a
+/// duplicate. Writes nothing.
+///
+/// # Errors
+/// If the database does not answer.
+pub async fn known_requests(
+    connection: &mut PgConnection,
+    outbox: &Outbox,
+    request_ids: &[&str],
+) -> Result<HashSet<String>, sqlx::Error> {
+    Ok(find_keys(connection, outbox, request_ids).await?.into_keys().collect())
+}
+
 async fn find_keys(
     connection: &mut PgConnection,
     outbox: &Outbox,
-    request_ids: &[String],
+    request_ids: &[&str],
 ) -> Result<BTreeMap<String, i64>, sqlx::Error> {
     let rows = sqlx::query(outbox.sql(include_str!("sql/find_keys.sql")))
         .bind(request_ids)
         .fetch_all(connection)
         .await?;
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
-}
-
-/// Converts a delay or an age to milliseconds, at most a hundred years: `now() + $1` must stay a
-/// valid time for every setting ("keep forever" is a way to write a retention).
-pub(super) fn millis(duration: Duration) -> i64 {
-    const CENTURY_MS: i64 = 100 * 366 * 24 * 3600 * 1000;
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).min(CENTURY_MS)
 }

@@ -1,11 +1,11 @@
 //! Appends in the application's own transaction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use sqlx::{Row, SqliteConnection};
 
-use super::plus;
 use crate::append::insert_order;
+use crate::duration::plus;
 use crate::{AppendError, Appended, NewEvent, Outbox};
 
 /// Number of events per statement of [`append_all`], which limits the size of its JSON text.
@@ -73,11 +73,11 @@ pub async fn append_all(
         let fits = |row: &Inserted| row.1 == event_id && row.2 == event.request_id;
         ids[position] = inserted.next_if(fits).map(|row| row.0);
     }
-    let repeated: Vec<&String> = events
+    let repeated: Vec<&str> = events
         .iter()
         .zip(&ids)
         .filter(|(_, id)| id.is_none())
-        .filter_map(|(event, _)| event.request_id.as_ref())
+        .filter_map(|(event, _)| event.request_id.as_deref())
         .collect();
     let known = match repeated.is_empty() {
         true => BTreeMap::new(),
@@ -144,10 +144,23 @@ fn rows_json(events: &[&NewEvent]) -> Result<String, sqlx::Error> {
     serde_json::to_string(&rows).map_err(|error| sqlx::Error::Encode(error.into()))
 }
 
+/// Returns which of these request ids are remembered: an append with one of them would be a
+/// duplicate. Writes nothing.
+///
+/// # Errors
+/// If the database does not answer.
+pub async fn known_requests(
+    connection: &mut SqliteConnection,
+    outbox: &Outbox,
+    request_ids: &[&str],
+) -> Result<HashSet<String>, sqlx::Error> {
+    Ok(find_keys(connection, outbox, request_ids).await?.into_keys().collect())
+}
+
 async fn find_keys(
     connection: &mut SqliteConnection,
     outbox: &Outbox,
-    request_ids: &[&String],
+    request_ids: &[&str],
 ) -> Result<BTreeMap<String, i64>, sqlx::Error> {
     let wanted =
         serde_json::to_string(request_ids).map_err(|error| sqlx::Error::Encode(error.into()))?;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use postrider_testkit::http_client::send;
-use postrider_testkit::{Daemon, eventually};
+use postrider_testkit::{Daemon, eventually, http_client::send};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -1,7 +1,7 @@
 //! The backup-file record of a buffer's batch.
 
 use chrono::{DateTime, Utc};
-use postrider::store::{Batch, BatchEntry};
+use postrider_store::{Batch, BatchEntry};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 

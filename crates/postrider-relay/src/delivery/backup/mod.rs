@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use chrono::{DateTime, Utc};
-use postrider::store::ImportEntry;
+use postrider_store::ImportEntry;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 

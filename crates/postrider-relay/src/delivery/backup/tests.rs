@@ -1,6 +1,6 @@
 //! Tests with lines that were torn, changed or forged.
 
-use postrider::store::DeadReason;
+use postrider_store::DeadReason;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;

@@ -7,8 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
-use postrider::Event;
-use postrider::store::Key;
+use postrider_store::{Event, Key};
 use tokio::time::Instant;
 
 use super::{DeliveryMode, Pipeline};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use postrider::Event;
+use postrider_store::Event;
 use tokio::time::Instant;
 
 use super::Pipeline;

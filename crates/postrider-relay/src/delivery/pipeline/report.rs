@@ -4,8 +4,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use chrono::Utc;
-use postrider::store::{DeadReason, DownDestination};
-use postrider::{Event, StoreError};
+use postrider_store::{DeadReason, DownDestination, Event, StoreError};
 
 use super::Pipeline;
 use crate::alerts::{Alert, Severity};

@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use postrider::Event;
+use postrider_store::Event;
 use tokio::time::Instant;
 
 use super::Pipeline;

@@ -1,6 +1,6 @@
 //! The trace context of an event: the headers `traceparent` and `tracestate` of W3C Trace Context.
 
-use postrider::Event;
+use postrider_store::Event;
 use serde_json::{Map, Value};
 
 /// Names of the headers.

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use postrider::Event;
+use postrider_store::Event;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;

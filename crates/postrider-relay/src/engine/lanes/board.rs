@@ -37,8 +37,7 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use foldhash::fast::FixedState;
-use postrider::Event;
-use postrider::store::{Key, LaneSet};
+use postrider_store::{Event, Key, LaneSet};
 use tokio::time::Instant;
 
 use self::key::{Blocked, Parked, Slot};

@@ -1,6 +1,6 @@
 //! Decides which lanes this relay should own.
 
-use postrider::store::{LANES, Lane, LaneSet};
+use postrider_store::{LANES, Lane, LaneSet};
 
 /// Returns the number of lanes for a relay with this `rank` among `relays`, ordered by id.
 pub(super) fn fair_share(rank: usize, relays: usize) -> usize {

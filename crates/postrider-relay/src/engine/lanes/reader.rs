@@ -6,8 +6,7 @@ mod after_crash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::StoreError;
-use postrider::store::{ClaimLimit, Cursor, Database, Lane, LaneSet};
+use postrider_store::{ClaimLimit, Cursor, Database, Lane, LaneSet, StoreError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

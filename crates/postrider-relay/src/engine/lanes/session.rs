@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use postrider::store::{Delivery, Key};
-use postrider::{Event, StoreError};
+use postrider_store::{Delivery, Event, Key, StoreError};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;

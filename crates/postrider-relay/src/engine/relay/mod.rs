@@ -6,7 +6,7 @@ mod start;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use postrider::store::{ClaimMode, Database, Serving, Share};
+use postrider_store::{ClaimMode, Database, Serving, Share};
 use tokio_util::sync::CancellationToken;
 
 use crate::alerts::{AlertRegistry, AlertSettings, LogChannel, Subscription};

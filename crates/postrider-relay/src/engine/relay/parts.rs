@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::Outbox;
-use postrider::store::{Database, Lease};
+use postrider_store::{Database, Lease};
 use tokio::sync::RwLock;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::Outbox;
-use postrider::store::{Lease, SchemaState, Serving};
+use postrider_store::{Lease, SchemaState, Serving};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

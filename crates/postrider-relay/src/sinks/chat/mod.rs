@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use postrider::Event;
+use postrider_store::Event;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, RequestBuilder};
 use url::Url;

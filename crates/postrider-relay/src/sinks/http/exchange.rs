@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use postrider::Event;
+use postrider_store::Event;
 use reqwest::{Client, RequestBuilder};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;

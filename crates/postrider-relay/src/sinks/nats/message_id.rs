@@ -1,6 +1,6 @@
 //! The identity by which a stream tells the repeat of a delivery from another delivery.
 
-use postrider::store::REPLAY_HEADER;
+use postrider_store::REPLAY_HEADER;
 use sha2::{Digest, Sha256};
 
 use crate::message::view::EventView;
@@ -42,7 +42,7 @@ pub(super) fn message_id(
 mod tests {
     use std::collections::HashSet;
 
-    use postrider::Event;
+    use postrider_store::Event;
     use proptest::prelude::*;
 
     use super::*;

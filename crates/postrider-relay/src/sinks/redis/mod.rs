@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use postrider::Event;
+use postrider_store::Event;
 use redis::{Cmd, Pipeline, Value};
 
 use self::connection::{Server, down, meaning};

@@ -5,8 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::Method;
 use postrider_relay::gateway::{Call, GatewaySettings, Upstream};
-use postrider_testkit::TestDb;
-use postrider_testkit::http::Reply as Says;
+use postrider_testkit::{TestDb, http::Reply as Says};
 
 use super::{Scene, header, preset, problem, text};
 

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use postrider_relay::Preset;
-use postrider_relay::gateway::GatewaySettings;
-use postrider_testkit::http::Reply as Says;
-use postrider_testkit::relay::RunningRelay;
-use postrider_testkit::{TestDb, eventually};
+use postrider_relay::{Preset, gateway::GatewaySettings};
+use postrider_testkit::{TestDb, eventually, http::Reply as Says, relay::RunningRelay};
 
 use super::{Scene, hello, preset, text};
 

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::Appender;
-use postrider_relay::Sink;
-use postrider_relay::gateway::{
-    CacheSettings, Call, Gateway, GatewaySettings, GatewaySink, Upstream,
+use postrider_relay::{
+    Sink,
+    gateway::{CacheSettings, Call, Gateway, GatewaySettings, GatewaySink, Upstream},
 };
-use postrider_testkit::http::Reply as Says;
-use postrider_testkit::{FaultProxy, TestDb, eventually, skip};
+use postrider_store::Appender;
+use postrider_testkit::{FaultProxy, TestDb, eventually, http::Reply as Says, skip};
 
 use super::{Scene, header, hello, preset, text};
 

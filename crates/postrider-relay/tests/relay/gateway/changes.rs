@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::Method;
-use postrider::Event;
-use postrider_relay::gateway::{Call, GatewaySettings, GatewaySink};
-use postrider_relay::{Batch, Outcome, Sink};
-use postrider_testkit::http::Reply as Says;
-use postrider_testkit::relay::held_event;
-use postrider_testkit::{TestDb, eventually};
+use postrider_relay::{
+    Batch, Outcome, Sink,
+    gateway::{Call, GatewaySettings, GatewaySink},
+};
+use postrider_store::Event;
+use postrider_testkit::{TestDb, eventually, http::Reply as Says, relay::held_event};
 use serde_json::json;
 use tokio::time::Instant;
 

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use postrider_relay::gateway::GatewaySettings;
-use postrider_testkit::http::Reply as Says;
-use postrider_testkit::{FaultProxy, TestDb, eventually, on_each_server};
+use postrider_testkit::{FaultProxy, TestDb, eventually, http::Reply as Says, on_each_server};
 
 use super::{Scene, header, hello, problem};
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::Event;
-use postrider_relay::gateway::{GatewaySettings, GatewaySink};
-use postrider_relay::{Batch, Outcome, Sink};
-use postrider_testkit::TestDb;
-use postrider_testkit::relay::held_event;
+use postrider_relay::{
+    Batch, Outcome, Sink,
+    gateway::{GatewaySettings, GatewaySink},
+};
+use postrider_store::Event;
+use postrider_testkit::{TestDb, relay::held_event};
 use serde_json::json;
 use tokio::time::Instant;
 

@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use futures_util::poll;
 use http::Method;
-use postrider::Event;
-use postrider_relay::gateway::{Call, GatewaySettings, GatewaySink};
-use postrider_relay::{Batch, Outcome, Sink};
-use postrider_testkit::TestDb;
-use postrider_testkit::http::{Receiver, Reply as Says};
-use postrider_testkit::relay::held_event;
+use postrider_relay::{
+    Batch, Outcome, Sink,
+    gateway::{Call, GatewaySettings, GatewaySink},
+};
+use postrider_store::Event;
+use postrider_testkit::{
+    TestDb,
+    http::{Receiver, Reply as Says},
+    relay::held_event,
+};
 use serde_json::json;
 use tokio::time::Instant;
 

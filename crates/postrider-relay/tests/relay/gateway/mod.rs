@@ -16,12 +16,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response};
-use postrider::{Appender, Dedupe, Outbox};
-use postrider_relay::gateway::{Call, Gateway, GatewaySettings, GatewaySink, Reply, Upstream};
-use postrider_relay::{OutboxConfig, Preset, Relay};
-use postrider_testkit::http::{Receiver, Reply as Says, Request};
-use postrider_testkit::relay::{RunningRelay, quick_config, quick_preset};
-use postrider_testkit::{TempFolder, TestDb, eventually};
+use postrider::Outbox;
+use postrider_relay::{
+    OutboxConfig, Preset, Relay,
+    gateway::{Call, Gateway, GatewaySettings, GatewaySink, Reply, Upstream},
+};
+use postrider_store::{Appender, Dedupe};
+use postrider_testkit::{
+    TempFolder, TestDb, eventually,
+    http::{Receiver, Reply as Says, Request},
+    relay::{RunningRelay, quick_config, quick_preset},
+};
 
 type Script = Box<dyn Fn(&Request) -> Says + Send + Sync>;
 

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Method;
-use postrider::store::OnSuccess;
-use postrider_relay::Preset;
-use postrider_relay::gateway::GatewaySettings;
-use postrider_testkit::http::Reply as Says;
-use postrider_testkit::relay::{RecordedAlerts, RunningRelay};
-use postrider_testkit::{TestDb, eventually, on_each_store};
+use postrider_relay::{Preset, gateway::GatewaySettings};
+use postrider_store::OnSuccess;
+use postrider_testkit::{
+    TestDb, eventually,
+    http::Reply as Says,
+    on_each_store,
+    relay::{RecordedAlerts, RunningRelay},
+};
 
 use super::{Scene, header, hello, preset, problem, text};
 

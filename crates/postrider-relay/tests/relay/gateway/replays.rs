@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use futures_util::poll;
 use http::Method;
-use postrider::Event;
-use postrider_relay::gateway::{GatewaySettings, GatewaySink};
-use postrider_relay::{Batch, Outcome, Sink};
-use postrider_testkit::TestDb;
-use postrider_testkit::http::Reply as Says;
-use postrider_testkit::relay::held_event;
+use postrider_relay::{
+    Batch, Outcome, Sink,
+    gateway::{GatewaySettings, GatewaySink},
+};
+use postrider_store::Event;
+use postrider_testkit::{TestDb, http::Reply as Says, relay::held_event};
 use tokio::time::Instant;
 
 use super::{Scene, hello};

@@ -2,8 +2,7 @@
 
 use http::Method;
 use postrider_relay::gateway::{Call, GatewaySettings, Upstream};
-use postrider_testkit::TestDb;
-use postrider_testkit::http::Reply as Says;
+use postrider_testkit::{TestDb, http::Reply as Says};
 
 use super::{Scene, header, hello, preset, text};
 

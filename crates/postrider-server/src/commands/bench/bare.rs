@@ -1,7 +1,8 @@
 //! A client without Postrider on the same database: plain statements in a plain loop, with no
 //! leases, ledger or retries. Its figures are the limits that the benches are compared with.
 
-use postrider::{Appended, Appender, NewEvent, Outbox, StoreError};
+use postrider::{Appended, NewEvent, Outbox};
+use postrider_store::{Appender, StoreError};
 use sqlx::{AssertSqlSafe, QueryBuilder, Row};
 
 use super::event::Maker;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postrider::buffer::{Buffer, BufferSettings, INCREMENTS_MAX};
-use postrider::store::{BatchTarget, StoreKind, TableTarget};
 use postrider_relay::{BufferConfig, Durability, Relay, RelayConfig};
+use postrider_store::{BatchTarget, StoreKind, TableTarget};
 use rand::seq::SliceRandom;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;

@@ -1,7 +1,7 @@
 //! Counting by a client without Postrider: one upsert per batch, from memory, with no buffer in
 //! between and nothing that prevents a batch from counting twice.
 
-use postrider::{Appender, StoreError};
+use postrider_store::{Appender, StoreError};
 use sqlx::{AssertSqlSafe, QueryBuilder};
 
 use super::bare::Bare;

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use postrider::store::{CountLimit, DlqFilter, Job, JobState, JobWork, NewJob};
-use postrider::{Event, JobRunner, Outbox};
+use postrider::Outbox;
 use postrider_relay::{Batch, OutboxConfig, Outcome, Preset, Relay, RelayConfig, Sink, SinkError};
+use postrider_store::{CountLimit, DlqFilter, Event, Job, JobRunner, JobState, JobWork, NewJob};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use postrider::Event;
 use postrider_relay::Outcome;
+use postrider_store::Event;
 
 /// Checks the deliveries of all relays of a run.
 ///

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use chrono::Utc;
-use postrider::{Event, NewEvent, content_hash};
+use postrider::{NewEvent, content_hash};
+use postrider_store::Event;
 
 const AGGREGATE_TYPE: &str = "bench";
 const EVENT_TYPE: &str = "Measured";

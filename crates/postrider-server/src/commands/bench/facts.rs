@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::Utc;
-use postrider::store::Database;
+use postrider_store::Database;
 use serde::Serialize;
 
 use super::machine::Machine;

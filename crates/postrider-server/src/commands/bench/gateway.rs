@@ -13,9 +13,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use postrider::Appender;
-use postrider_relay::Preset;
-use postrider_relay::gateway::{Gateway, GatewaySettings, Upstream};
+use postrider_relay::{
+    Preset,
+    gateway::{Gateway, GatewaySettings, Upstream},
+};
+use postrider_store::Appender;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

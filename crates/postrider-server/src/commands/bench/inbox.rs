@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use postrider::{Appender, Inbox, Incoming, ReceiveError, StoreError, Transience, transience};
+use postrider::{Inbox, Incoming, ReceiveError, Transience, transience};
+use postrider_store::{Appender, StoreError};
 use serde::Serialize;
 use sqlx::QueryBuilder;
 use tokio::task::JoinSet;

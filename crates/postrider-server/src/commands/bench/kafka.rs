@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_relay::Sink;
-use postrider_relay::sinks::{KafkaSettings, KafkaSink};
+use postrider_relay::{
+    Sink,
+    sinks::{KafkaSettings, KafkaSink},
+};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;

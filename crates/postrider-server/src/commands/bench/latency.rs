@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::Event;
 use postrider_relay::Batch;
+use postrider_store::Event;
 use serde::Serialize;
 use tokio::time::Instant;
 

@@ -1,7 +1,7 @@
 //! Dead letters, as a relay would leave them.
 
 use postrider::Outbox;
-use postrider::store::{ClaimLimit, Cursor, DeadReason, Death, RelayIdentity};
+use postrider_store::{ClaimLimit, Cursor, DeadReason, Death, RelayIdentity};
 
 use super::event::Maker;
 use super::stage::{Stage, bar};
@@ -34,7 +34,7 @@ pub(super) async fn fill_dead_letters(
         if claimed.events.is_empty() {
             break;
         }
-        let mut death = |event: &postrider::Event| Death {
+        let mut death = |event: &postrider_store::Event| Death {
             id: event.id,
             event_id: event.event_id.clone(),
             version: event.version,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use postrider::store::ClaimMode;
+use postrider_store::ClaimMode;
 use serde::Serialize;
 
 use super::event::Maker;

@@ -42,7 +42,7 @@ mod sinks;
 mod stage;
 pub(crate) mod takeover;
 
-use postrider::store::ClaimMode;
+use postrider_store::ClaimMode;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};

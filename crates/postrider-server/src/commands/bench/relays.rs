@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postrider::Outbox;
-use postrider::store::{ClaimMode, LedgerWindow, OnSuccess};
 use postrider_relay::{Backoff, OutboxConfig, Preset, Relay, RelayConfig, RelayError};
+use postrider_store::{ClaimMode, LedgerWindow, OnSuccess};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

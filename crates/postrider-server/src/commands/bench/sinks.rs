@@ -10,9 +10,11 @@ use axum::Router;
 use axum::http::StatusCode;
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
-use postrider::Event;
-use postrider_relay::sinks::{HttpSettings, HttpSink, NullSink};
-use postrider_relay::{Batch, Outcome, Sink, SinkError};
+use postrider_relay::{
+    Batch, Outcome, Sink, SinkError,
+    sinks::{HttpSettings, HttpSink, NullSink},
+};
+use postrider_store::Event;
 use serde::Serialize;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;

@@ -4,9 +4,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use postrider::buffer::{Buffer, BufferSettings};
-use postrider::store::{ClaimMode, Database};
-use postrider::{Inbox, Outbox, OutboxSpec};
+use postrider::{
+    Inbox, Outbox,
+    buffer::{Buffer, BufferSettings},
+};
+use postrider_store::{ClaimMode, Database, OutboxSpec};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 

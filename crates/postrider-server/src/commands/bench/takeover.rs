@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postrider::Outbox;
-use postrider::store::ClaimMode;
-use postrider_relay::sinks::NullSink;
-use postrider_relay::{OutboxConfig, Preset, Relay, RelayConfig};
+use postrider_relay::{OutboxConfig, Preset, Relay, RelayConfig, sinks::NullSink};
+use postrider_store::ClaimMode;
 use serde::Serialize;
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;

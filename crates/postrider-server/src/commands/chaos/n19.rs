@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use postrider::store::{CountLimit, DlqFilter, LedgerWindow};
-use postrider_relay::sinks::{HttpSettings, HttpSink};
-use postrider_relay::{Backoff, OutboxConfig, Preset, Relay, RelayConfig, RelayError, telemetry};
+use postrider_relay::{
+    Backoff, OutboxConfig, Preset, Relay, RelayConfig, RelayError,
+    sinks::{HttpSettings, HttpSink},
+    telemetry,
+};
+use postrider_store::{CountLimit, DlqFilter, LedgerWindow};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
@@ -321,7 +324,7 @@ fn bar(title: &'static str, total: u64) -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
-    use postrider::store::ClaimMode;
+    use postrider_store::ClaimMode;
 
     use super::*;
 

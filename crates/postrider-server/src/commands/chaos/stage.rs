@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use postrider::store::{ClaimMode, Database};
-use postrider::{Appender, NewEvent, Outbox, OutboxSpec};
+use postrider::{NewEvent, Outbox};
+use postrider_store::{Appender, ClaimMode, Database, OutboxSpec};
 
 use super::{CALL, PAYLOAD, POISON};
 use crate::commands::{Failure, connect};

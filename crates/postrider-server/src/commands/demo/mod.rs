@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use postrider::store::{Database, Statistics};
-use postrider::{Appender, NewEvent, Outbox};
+use postrider::{NewEvent, Outbox};
+use postrider_store::{Appender, Database, Statistics};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::DemoArgs;

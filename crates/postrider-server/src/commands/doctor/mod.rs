@@ -3,8 +3,7 @@
 mod relays;
 mod surroundings;
 
-use postrider::StoreError;
-use postrider::store::{Database, Finding, SchemaState, Verdict};
+use postrider_store::{Database, Finding, SchemaState, StoreError, Verdict};
 
 use crate::cli::DoctorArgs;
 use crate::commands::{Context, Failure, connect};

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use postrider::StoreError;
-use postrider::store::{ClaimMode, Database, Finding, Mode, RelayPulse, Share};
 use postrider_relay::OutboxConfig;
+use postrider_store::{ClaimMode, Database, Finding, Mode, RelayPulse, Share, StoreError};
 
 use crate::config::Built;
 
@@ -151,9 +150,8 @@ mod tests {
     use std::sync::Arc;
 
     use postrider::Outbox;
-    use postrider::store::{Serving, Traffic, Verdict};
-    use postrider_relay::Preset;
-    use postrider_relay::sinks::NullSink;
+    use postrider_relay::{Preset, sinks::NullSink};
+    use postrider_store::{Serving, Traffic, Verdict};
 
     fn outbox() -> OutboxConfig {
         let sink = Arc::new(NullSink::new("null"));

@@ -4,10 +4,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use chrono::{TimeDelta, Utc};
-use postrider::StoreError;
-use postrider::store::{Database, Finding};
-use postrider_relay::OutboxConfig;
-use postrider_relay::delivery::backup;
+use postrider_relay::{OutboxConfig, delivery::backup};
+use postrider_store::{Database, Finding, StoreError};
 
 /// Larger differences between clocks are reported. Nothing depends on them, but people compare logs
 /// and tables.
@@ -75,7 +73,7 @@ pub(super) async fn sinks(outboxes: &[OutboxConfig]) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use postrider::store::Verdict;
+    use postrider_store::Verdict;
 
     #[test]
     fn clocks_that_differ_are_told_by_how_much() {

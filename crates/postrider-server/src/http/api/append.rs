@@ -6,7 +6,8 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use postrider::{AppendError, Appended, NewEvent, StoreError};
+use postrider::{AppendError, Appended, NewEvent};
+use postrider_store::StoreError;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use postrider::store::Edit;
-use postrider::{Outbox, StoreError};
+use postrider::Outbox;
+use postrider_store::{Edit, StoreError};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

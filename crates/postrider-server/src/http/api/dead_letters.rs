@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
-use postrider::store::{DeadLetter, DeadLetterGroup, DeadReason, DlqFilter};
+use postrider_store::{DeadLetter, DeadLetterGroup, DeadReason, DlqFilter};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 

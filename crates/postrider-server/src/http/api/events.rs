@@ -3,8 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use chrono::{DateTime, Utc};
-use postrider::Status;
-use postrider::store::{Attempt, EventFilter, EventRecord};
+use postrider_store::{Attempt, EventFilter, EventRecord, Status};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};

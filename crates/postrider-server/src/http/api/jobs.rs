@@ -5,8 +5,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, Utc};
-use postrider::store::{CANARY_MAX, Canary, Job, JobFilter, JobState, JobWork, NewJob};
-use postrider::{Outbox, StoreError};
+use postrider::Outbox;
+use postrider_store::{CANARY_MAX, Canary, Job, JobFilter, JobState, JobWork, NewJob, StoreError};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::{IntoParams, ToSchema};
 

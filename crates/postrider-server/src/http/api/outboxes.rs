@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use postrider::store::ClaimMode;
+use postrider_store::ClaimMode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 

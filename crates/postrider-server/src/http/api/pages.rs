@@ -1,6 +1,6 @@
 //! Types that lists and counts share.
 
-use postrider::store::{CountLimit, Counted, Listed, Page};
+use postrider_store::{CountLimit, Counted, Listed, Page};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use chrono::{DateTime, Utc};
-use postrider::store::{Pause, PauseKind};
+use postrider_store::{Pause, PauseKind};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
-use postrider::store::{ConsumerLedger, LedgerLine, LedgerWindow};
+use postrider_store::{ConsumerLedger, LedgerLine, LedgerWindow};
 use serde::Serialize;
 use utoipa::ToSchema;
 

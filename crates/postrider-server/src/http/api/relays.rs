@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use chrono::{DateTime, Utc};
-use postrider::StoreError;
-use postrider::store::{BlockedKey, DownDestination, Key, RelayPulse, Serving, Share};
+use postrider_store::{BlockedKey, DownDestination, Key, RelayPulse, Serving, Share, StoreError};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -156,7 +155,7 @@ pub(super) async fn lanes(
     InPath(name): InPath<String>,
 ) -> Result<Json<Vec<LaneBody>>, Problem> {
     let owners = state.store.lane_owners(&state.served(&name)?.outbox).await?;
-    let lane = |owner: postrider::store::LaneOwner| LaneBody {
+    let lane = |owner: postrider_store::LaneOwner| LaneBody {
         lane: owner.lane,
         relay_id: owner.relay_id,
         crash_count: owner.crash_count,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use chrono::{DateTime, Utc};
-use postrider::store::PauseKind;
 use postrider_relay::{BreakerState, KnownDestination};
+use postrider_store::PauseKind;
 use serde::Serialize;
 use utoipa::ToSchema;
 

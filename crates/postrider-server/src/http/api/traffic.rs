@@ -1,6 +1,6 @@
 //! Current traffic, as reported by the relays with each heartbeat.
 
-use postrider::store::{RelayPulse, Traffic};
+use postrider_store::{RelayPulse, Traffic};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -9,9 +9,9 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use chrono::Utc;
 use futures_util::stream::try_unfold;
-use postrider::store::{DlqFilter, ImportEntry, Imported, Page};
-use postrider::{Outbox, StoreError};
+use postrider::Outbox;
 use postrider_relay::delivery::backup::{self, Contents, Record};
+use postrider_store::{DlqFilter, ImportEntry, Imported, Page, StoreError};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -4,8 +4,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use postrider::Event;
-use postrider::store::LaneRow;
+use postrider_store::{Event, LaneRow};
 use tokio::time::Instant;
 
 use super::{Board, KeyHash, Slot};

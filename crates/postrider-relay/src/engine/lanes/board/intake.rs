@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use postrider::store::{Key, LaneRow};
+use postrider_store::{Key, LaneRow};
 use tokio::time::Instant;
 
 use super::{Board, CatchUp, KeyHash};

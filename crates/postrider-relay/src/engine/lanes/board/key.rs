@@ -1,6 +1,6 @@
 //! The board's entries for a row, and for a key that does not flow.
 
-use postrider::store::Key;
+use postrider_store::Key;
 
 use super::KeyHash;
 use crate::destination::health::DestinationHash;

@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use postrider::Event;
-use postrider::store::LaneSet;
+use postrider_store::{Event, LaneSet};
 
 use super::Board;
 

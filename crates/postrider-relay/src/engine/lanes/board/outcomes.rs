@@ -3,8 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use postrider::Event;
-use postrider::store::Key;
+use postrider_store::{Event, Key};
 use tokio::time::Instant;
 
 use super::{Board, Standing};

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use postrider::Event;
-use postrider::store::Key;
+use postrider_store::{Event, Key};
 
 use super::{Blocked, Board, KeyHash, Parked};
 

@@ -5,7 +5,7 @@ mod outage;
 
 use std::time::Duration;
 
-use postrider::store::LaneRow;
+use postrider_store::LaneRow;
 
 use super::admission::BUSY_WAIT;
 use super::*;

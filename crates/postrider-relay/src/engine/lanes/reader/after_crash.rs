@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider::StoreError;
-use postrider::store::{Lane, LaneSet};
+use postrider_store::{Lane, LaneSet, StoreError};
 use tokio::time::Instant;
 
 use super::{POLL_FIRST, Reader};

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use postrider::store::DeadReason;
+use postrider_store::DeadReason;
 use serde::Serialize;
 
 use super::journal::{End, Moment, Notes, Reception};

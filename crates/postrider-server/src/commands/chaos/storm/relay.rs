@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::Outbox;
-use postrider::store::OnSuccess;
-use postrider_relay::sinks::{HttpSettings, HttpSink};
-use postrider_relay::{Backoff, OutboxConfig, Preset, Relay, RelayConfig, Sink};
+use postrider_relay::{
+    Backoff, OutboxConfig, Preset, Relay, RelayConfig, Sink,
+    sinks::{HttpSettings, HttpSink},
+};
+use postrider_store::OnSuccess;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::ChaosRelayArgs;

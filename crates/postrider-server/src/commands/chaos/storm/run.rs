@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use postrider::Status;
-use postrider::store::{Database, DlqFilter, EventFilter, LedgerWindow, Page};
+use postrider_store::{Database, DlqFilter, EventFilter, LedgerWindow, Page, Status};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use postrider::{AppendError, Appended, Appender, NewEvent, Outbox};
+use postrider::{AppendError, Appended, NewEvent, Outbox};
+use postrider_store::Appender;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
