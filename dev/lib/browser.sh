@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# A browser for the tests of the page. Returns 1 with cause and cure in $REASON when it cannot provide
+# A browser for the tests of the page. Returns 1 with cause and fix in $REASON when it cannot provide
 # one.
 
 # Chromium and its driver are Debian's, and so of the same version. axe-core goes to target/axe, so

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # What cargo needs beside Rust: librdkafka is compiled from source, against OpenSSL and zlib.
 
-# Returns 1 with cause and cure in $REASON when it cannot provide them. Finds $ROOT.
+# Returns 1 with cause and fix in $REASON when it cannot provide them. Finds $ROOT.
 provide_build_tools() {
     local target=${CARGO_TARGET_DIR:-$ROOT/target}
     if [[ $target == *[[:space:]]* ]]; then

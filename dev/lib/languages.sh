@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Python and Node.js, for the tests which show that any language can append with plain SQL. Each
-# function returns 1 with cause and cure in $REASON when it cannot provide its language.
+# function returns 1 with cause and fix in $REASON when it cannot provide its language.
 
 # Debian's own Python, whatever `python3` is in PATH (pyenv, conda): the drivers are Debian's too.
 provide_python() {

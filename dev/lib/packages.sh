@@ -7,7 +7,7 @@
 
 POLICY=/usr/sbin/policy-rc.d
 
-# apt_install PACKAGE…: installs, or returns 1 with the cause and the cure in $REASON.
+# apt_install PACKAGE…: installs, or returns 1 with the cause and the fix in $REASON.
 apt_install() {
     local log="$SERVICES_DIR/apt.log" lock
     if ! command -v apt-get >/dev/null; then

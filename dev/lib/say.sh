@@ -6,9 +6,9 @@ say() { printf '%s\n' "$*"; }
 
 note() { printf '%s\n' "$*" >&2; }
 
-# fail CAUSE [CURE]: the command cannot be carried out as it was asked for.
+# fail CAUSE [FIX]: the command cannot be carried out as it was asked for.
 fail() {
     note "error: $1"
-    if [[ -n ${2-} ]]; then note "  cure: $2"; fi
+    if [[ -n ${2-} ]]; then note "  fix: $2"; fi
     exit 2
 }

@@ -2,7 +2,7 @@
 # The life of one service. A service is one file, services.d/<name>.sh, with these functions:
 #
 #   service_installed    succeeds when its programs are on this machine
-#   service_install      gets them; returns 1 with cause and cure in $REASON when it cannot
+#   service_install      gets them; returns 1 with cause and fix in $REASON when it cannot
 #   service_version      prints its version
 #   service_user         prints the user that runs it when we are root; nothing = ourselves
 #   service_port_count   prints how many ports it listens on

@@ -164,8 +164,8 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
             let given_up = error.blames_a_message() || (error.is_busy() && busy >= BUSY_MAX);
             let failure = match given_up {
                 false => error,
-                true => match self.bury(message, &error.to_string()).await {
-                    Ok(buried) => return buried,
+                true => match self.move_to_dlq(message, &error.to_string()).await {
+                    Ok(handled) => return handled,
                     // The same cause may have failed both the processing and the dead letter.
                     Err(failure) => failure,
                 },
@@ -174,8 +174,8 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
         }
     }
 
-    async fn bury(&self, message: &KafkaMessage, error: &str) -> Result<Handled, Failure> {
-        if !self.try_to_bury(message, error).await? {
+    async fn move_to_dlq(&self, message: &KafkaMessage, error: &str) -> Result<Handled, Failure> {
+        if !self.try_to_move(message, error).await? {
             return Ok(Handled { ignored: 1, ..Handled::default() });
         }
         tracing::error!(
@@ -189,7 +189,7 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
     }
 
     /// Stores a message as a dead letter. Returns `false` if it was received before.
-    async fn try_to_bury(&self, message: &KafkaMessage, error: &str) -> Result<bool, Failure> {
+    async fn try_to_move(&self, message: &KafkaMessage, error: &str) -> Result<bool, Failure> {
         let source = message.source();
         // An identity that no inbox accepts is replaced by the message's topic, partition and
         // offset.

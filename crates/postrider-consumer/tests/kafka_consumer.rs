@@ -387,8 +387,8 @@ async fn an_inbox_that_is_missing_is_waited_for_and_no_message_is_blamed(place: 
     place.topic.remove().await;
 }
 
-/// Receiving fails and burying would not: whoever took the refusal for the messages' fault would bury
-/// them all. (On MariaDB one cannot be refused without the other.)
+/// Receiving fails, but writing a dead letter would work. A consumer that blamed the messages for the
+/// refusal would move all of them to the dead letters. (MariaDB cannot refuse one without the other.)
 async fn what_only_the_inbox_refuses_is_waited_for_though_a_letter_could_be_written(place: Place) {
     let (refuse, allow) = match place.db.store.kind() {
         StoreKind::Sqlite => (
@@ -412,7 +412,7 @@ async fn what_only_the_inbox_refuses_is_waited_for_though_a_letter_could_be_writ
     place.topic.remove().await;
 }
 
-/// Neither handled nor buried: it is tried again, both ways, until one of them works.
+/// Neither handled nor moved to the dead letters: it is tried again, both ways, until one of them works.
 async fn a_letter_that_cannot_be_written_leaves_the_message_to_be_handled_again(place: Place) {
     place.db.execute("ALTER TABLE postrider_inbox_dlq RENAME TO hidden").await;
     let mut events = events_of_keys(1, 10, 1);

@@ -284,7 +284,7 @@ pub fn describe() {
     describe_gauge!(PENDING, "Events that are PENDING, PROCESSING or FAILED, from the ledger");
     describe_gauge!(FAILED_ROWS, "Events that failed and wait for another attempt, at least");
     describe_gauge!(OLDEST_AGE, "Age of the oldest live event in seconds");
-    describe_gauge!(DLQ_UNRESOLVED, "Dead letters that nobody resolved");
+    describe_gauge!(DLQ_UNRESOLVED, "Unresolved dead letters");
     describe_counter!(CLAIMED, "Events claimed");
     describe_counter!(PROCESSED, "Events delivered and settled");
     describe_counter!(FAILED, "Attempts spent without delivery");

@@ -45,7 +45,7 @@ impl Upkeep for SimulatedStore {
         self.recover_rows(outbox, recovery).await
     }
 
-    async fn bury(&self, relay_id: &str) -> Result<()> {
+    async fn remove_relay(&self, relay_id: &str) -> Result<()> {
         self.call(|state, _| {
             state.database.relays.remove(relay_id);
             Ok(())
@@ -303,7 +303,7 @@ impl Batches for SimulatedStore {
         refused()
     }
 
-    async fn bury_batch(&self, _: &Lease, _: &str, _: Uuid) -> Result<BatchState> {
+    async fn mark_batch_dead(&self, _: &Lease, _: &str, _: Uuid) -> Result<BatchState> {
         refused()
     }
 

@@ -15,7 +15,7 @@ pub enum StoreError {
     #[error("the database is busy (deadlock or lock wait): {0}")]
     Busy(#[source] sqlx::Error),
     /// SQLite: the file cannot be used as it is.
-    #[error("{path}: {cause}; {cure}")]
+    #[error("{path}: {cause}; {fix}")]
     File {
         /// Path of the file.
         path: String,
@@ -23,7 +23,7 @@ pub enum StoreError {
         #[source]
         cause: sqlx::Error,
         /// What the operator can do about it.
-        cure: &'static str,
+        fix: &'static str,
         /// Whether repeating the call is useless until an operator has fixed the cause.
         lasting: bool,
     },

@@ -200,7 +200,7 @@ async fn the_rights_are_complete(store: &dyn Database, outbox: &postrider::Outbo
     let specs = [OutboxSpec::new(outbox.clone())];
     let findings = store.diagnose(&specs, Duration::from_secs(300)).await.unwrap();
     let rights = findings.iter().find(|finding| finding.subject == "rights").unwrap();
-    assert_eq!(rights.cure, None, "the printed rights are all that a relay needs: {rights:?}");
+    assert_eq!(rights.fix, None, "the printed rights are all that a relay needs: {rights:?}");
 }
 
 async fn a_viewer_reads_and_changes_nothing(db: TestDb, url: String) {

@@ -203,7 +203,7 @@ async fn the_relay_does_its_work(db: TestDb, url: String) {
     let specs = [OutboxSpec::new(outbox.clone())];
     let findings = store.diagnose(&specs, Duration::from_secs(300)).await.unwrap();
     let rights = findings.iter().find(|finding| finding.subject == "rights").unwrap();
-    assert_eq!(rights.cure, None, "the printed rights are all that a relay needs: {rights:?}");
+    assert_eq!(rights.fix, None, "the printed rights are all that a relay needs: {rights:?}");
     store.retire(&lease).await.unwrap();
     db.assert_balanced().await;
 }

@@ -65,7 +65,7 @@ async fn a_missing_file_is_made_only_where_that_is_asked_for() {
     let error = open(&file, false).await.unwrap_err();
     let message = error.to_string();
     assert!(message.contains(file.to_str().unwrap()), "names the file: {message}");
-    assert!(message.contains("postrider migrate"), "names the cure: {message}");
+    assert!(message.contains("postrider migrate"), "names the fix: {message}");
     assert!(!error.is_transient());
     assert!(!file.parent().unwrap().exists(), "nothing was made");
     open(&file, true).await.unwrap();

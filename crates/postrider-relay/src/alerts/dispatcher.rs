@@ -145,7 +145,7 @@ pub struct Dispatcher {
 
 /// Occurrences of one kind.
 struct Kind {
-    told_at: Instant,
+    reported_at: Instant,
     /// The last occurrence that was held back, and how many there were.
     held_back: Option<(Alert, u64)>,
 }
@@ -156,10 +156,10 @@ struct Condition {
     alert: Alert,
     holds: bool,
     /// Whether its beginning was sent and its end was not yet.
-    told: bool,
-    told_at: Instant,
+    reported: bool,
+    reported_at: Instant,
     /// How often it began again within the cool-down without being sent.
-    untold: u64,
+    unreported: u64,
 }
 
 impl Dispatcher {
@@ -226,7 +226,7 @@ impl Dispatcher {
                 self.conditions.remove(&kind);
                 self.registry.release(&kind);
             }
-            Notice::Report(report) => self.tell(MessageState::Report, report, 1),
+            Notice::Report(report) => self.send(MessageState::Report, report, 1),
         }
     }
 
@@ -237,21 +237,21 @@ impl Dispatcher {
         match self.kinds.get_mut(&alert.kind) {
             // This also covers a cool-down that has just ended: the next tick sends all of them
             // together.
-            Some(kind) if kind.told_at.elapsed() < cool_down || kind.held_back.is_some() => {
+            Some(kind) if kind.reported_at.elapsed() < cool_down || kind.held_back.is_some() => {
                 let before = kind.held_back.as_ref().map_or(0, |(_, count)| *count);
                 kind.held_back = Some((alert, before + count));
             }
             _ => {
                 self.remember(&alert.kind);
-                self.tell(MessageState::Raised, summed_up(alert, count), count);
+                self.send(MessageState::Raised, summed_up(alert, count), count);
             }
         }
     }
 
     fn remember(&mut self, kind: &str) {
         if self.kinds.len() < KINDS_MAX {
-            let told = Kind { told_at: Instant::now(), held_back: None };
-            self.kinds.insert(kind.to_owned(), told);
+            let reported = Kind { reported_at: Instant::now(), held_back: None };
+            self.kinds.insert(kind.to_owned(), reported);
         }
     }
 
@@ -261,18 +261,23 @@ impl Dispatcher {
         let now = Instant::now();
         match self.conditions.get_mut(&alert.kind) {
             Some(condition) if condition.holds => condition.alert = alert,
-            Some(condition) if now - condition.told_at < self.cool_down => {
-                condition.untold += 1;
+            Some(condition) if now - condition.reported_at < self.cool_down => {
+                condition.unreported += 1;
                 (condition.alert, condition.holds) = (alert, true);
             }
             _ => {
                 if self.conditions.len() < KINDS_MAX {
                     let alert = alert.clone();
-                    let condition =
-                        Condition { alert, holds: true, told: true, told_at: now, untold: 0 };
+                    let condition = Condition {
+                        alert,
+                        holds: true,
+                        reported: true,
+                        reported_at: now,
+                        unreported: 0,
+                    };
                     self.conditions.insert(condition.alert.kind.clone(), condition);
                 }
-                self.tell(MessageState::Raised, alert, 1);
+                self.send(MessageState::Raised, alert, 1);
             }
         }
     }
@@ -282,9 +287,9 @@ impl Dispatcher {
         self.registry.release(kind);
         let Some(condition) = self.conditions.get_mut(kind) else { return };
         condition.holds = false;
-        if std::mem::take(&mut condition.told) {
+        if std::mem::take(&mut condition.reported) {
             let alert = Alert { title, ..condition.alert.clone() };
-            self.tell(MessageState::Resolved, alert, 1);
+            self.send(MessageState::Resolved, alert, 1);
         }
     }
 
@@ -293,7 +298,7 @@ impl Dispatcher {
         let cool_down = self.cool_down;
         let mut due = Vec::new();
         self.kinds.retain(|_, kind| {
-            if !all && kind.told_at.elapsed() < cool_down {
+            if !all && kind.reported_at.elapsed() < cool_down {
                 return true;
             }
             due.extend(kind.held_back.take());
@@ -301,7 +306,7 @@ impl Dispatcher {
         });
         for (alert, count) in due {
             self.remember(&alert.kind);
-            self.tell(MessageState::Raised, summed_up(alert, count), count);
+            self.send(MessageState::Raised, summed_up(alert, count), count);
         }
         self.sum_up_conditions(all);
     }
@@ -310,16 +315,16 @@ impl Dispatcher {
         let cool_down = self.cool_down;
         let mut due = Vec::new();
         self.conditions.retain(|_, condition| {
-            if condition.told || (!all && condition.told_at.elapsed() < cool_down) {
+            if condition.reported || (!all && condition.reported_at.elapsed() < cool_down) {
                 return true;
             }
-            let (count, mut alert) = (condition.untold, condition.alert.clone());
+            let (count, mut alert) = (condition.unreported, condition.alert.clone());
             match (condition.holds, count) {
                 (true, _) => {
                     alert.title = format!("{} (began {} again)", alert.title, times(count));
                     due.push((MessageState::Raised, alert, count));
-                    (condition.told, condition.untold) = (true, 0);
-                    condition.told_at = Instant::now();
+                    (condition.reported, condition.unreported) = (true, 0);
+                    condition.reported_at = Instant::now();
                     return true;
                 }
                 (false, 0) => {}
@@ -332,11 +337,11 @@ impl Dispatcher {
             false
         });
         for (state, alert, count) in due {
-            self.tell(state, alert, count);
+            self.send(state, alert, count);
         }
     }
 
-    fn tell(&self, state: MessageState, alert: Alert, count: u64) {
+    fn send(&self, state: MessageState, alert: Alert, count: u64) {
         let message = Message::new(state, alert, count);
         self.queues.iter().for_each(|queue| queue.put(&message));
     }

@@ -21,7 +21,7 @@ pub(crate) struct Reachability {
     /// When the first request that got no answer was sent; `None` while the server answers.
     silent_since: Option<Instant>,
     /// Whether the alert has been raised.
-    told: bool,
+    reported: bool,
     /// Whether the last request failed, for readers in this process such as `/readyz`.
     fails: Arc<AtomicBool>,
     alerts: Alerts,
@@ -31,7 +31,7 @@ impl Reachability {
     /// Creates the state of a server that has not been asked yet.
     pub(crate) fn new(kind: String, server: String, silent_max: Duration, alerts: Alerts) -> Self {
         let fails = Arc::default();
-        Self { kind, server, silent_max, silent_since: None, told: false, fails, alerts }
+        Self { kind, server, silent_max, silent_since: None, reported: false, fails, alerts }
     }
 
     /// Creates the state of the store, as the heartbeat sees it.
@@ -49,7 +49,7 @@ impl Reachability {
     pub(crate) fn answered(&mut self) {
         self.silent_since = None;
         self.fails.store(false, Ordering::Relaxed);
-        if std::mem::take(&mut self.told) {
+        if std::mem::take(&mut self.reported) {
             let title = format!("{} answers again", self.server);
             tracing::info!(kind = self.kind, "{title}");
             self.alerts.end(&self.kind, title);
@@ -63,7 +63,7 @@ impl Reachability {
         if silent < self.silent_max {
             return;
         }
-        self.told = true;
+        self.reported = true;
         self.alerts.begin(Alert {
             severity: Severity::Critical,
             kind: self.kind.clone(),

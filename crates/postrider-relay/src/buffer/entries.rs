@@ -6,14 +6,14 @@ use postrider_store::BatchEntry;
 /// Returns the valid entries of a batch, and its invalid fields: not text, or not a non-negative
 /// integer.
 pub(super) fn entries(batch: &MovedBatch) -> (Vec<BatchEntry>, Vec<(&[u8], String)>) {
-    let (mut entries, mut unfit) = (Vec::new(), Vec::new());
+    let (mut entries, mut refused) = (Vec::new(), Vec::new());
     for (field, value) in &batch.fields {
         match entry(field, value) {
             Ok(entry) => entries.push(entry),
-            Err(reason) => unfit.push((field.as_slice(), reason)),
+            Err(reason) => refused.push((field.as_slice(), reason)),
         }
     }
-    (entries, unfit)
+    (entries, refused)
 }
 
 fn entry(field: &[u8], value: &[u8]) -> Result<BatchEntry, String> {
@@ -48,10 +48,10 @@ mod tests {
         ];
         let fields = fields.map(|(field, value)| (field.to_vec(), value.to_vec())).to_vec();
         let batch = MovedBatch { id: Uuid::nil(), fields, confirmed: true };
-        let (entries, unfit) = entries(&batch);
+        let (entries, refused) = entries(&batch);
         let entry = |field: &str, count| BatchEntry { field: field.to_owned(), count };
         assert_eq!(entries, [entry("a", 3), entry("f", i64::MAX)]);
-        let unfit: Vec<&[u8]> = unfit.into_iter().map(|(field, _)| field).collect();
-        assert_eq!(unfit, [b"b", b"c", b"d", b"\xff" as &[u8]]);
+        let refused: Vec<&[u8]> = refused.into_iter().map(|(field, _)| field).collect();
+        assert_eq!(refused, [b"b", b"c", b"d", b"\xff" as &[u8]]);
     }
 }

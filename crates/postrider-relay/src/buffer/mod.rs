@@ -16,7 +16,7 @@
 //! | in the backup file | cancelled | its counts return to the buffer; an import refuses it |
 //! | recorded as dead | dead | deleted; an import saves it |
 
-mod bury;
+mod dead_batch;
 mod entries;
 mod recover;
 mod worker;

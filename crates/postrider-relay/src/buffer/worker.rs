@@ -112,7 +112,7 @@ impl Worker {
                 // Its batches now belong to a dead relay; under the new lease they are recovered.
                 lease_keeper.lost();
             }
-            self.tell(started, outcome);
+            self.report(started, outcome);
             let rest = self.config.flush_every.saturating_sub(started.elapsed());
             if stop.run_until_cancelled(tokio::time::sleep(rest)).await.is_none() {
                 return;
@@ -227,8 +227,8 @@ impl Worker {
         lease: &Lease,
     ) -> Result<Vec<MovedBatch>, Trouble> {
         let name = self.config.buffer.name();
-        let (entries, unfit) = entries(&batch);
-        let reason = match unfit.first() {
+        let (entries, refused) = entries(&batch);
+        let reason = match refused.first() {
             Some((_, reason)) => reason.clone(),
             None => {
                 let saving = Batch::new(name, batch.id, entries);
@@ -245,7 +245,7 @@ impl Worker {
                         self.close(&batch, lease, state).await?;
                         return Ok(Vec::new());
                     }
-                    Application::Unfit(reason) => reason,
+                    Application::Refused(reason) => reason,
                 }
             }
         };
@@ -258,14 +258,14 @@ impl Worker {
             }
         }
         if batch.fields.len() == 1 {
-            self.bury(&batch, lease, &reason).await?;
+            self.move_to_dlq(&batch, lease, &reason).await?;
             return Ok(Vec::new());
         }
         // The entries that are known to be invalid, or one half.
-        let all = unfit.len() == batch.fields.len();
-        let first: HashSet<&[u8]> = match unfit.is_empty() || all {
+        let all = refused.len() == batch.fields.len();
+        let first: HashSet<&[u8]> = match refused.is_empty() || all {
             true => batch.fields.iter().take(batch.fields.len() / 2).map(|f| &f.0[..]).collect(),
-            false => unfit.iter().map(|(field, _)| *field).collect(),
+            false => refused.iter().map(|(field, _)| *field).collect(),
         };
         let first: HashSet<Vec<u8>> = first.into_iter().map(<[u8]>::to_vec).collect();
         self.split(batch, &first, lease).await
@@ -286,7 +286,8 @@ impl Worker {
                 Ok(None) => return Ok(Vec::new()),
                 Err(error) if error.is_transient() => return Err(error.into()),
                 Err(error) => {
-                    self.bury(&batch, lease, &format!("compensation failed: {error}")).await?;
+                    self.move_to_dlq(&batch, lease, &format!("compensation failed: {error}"))
+                        .await?;
                     return Ok(Vec::new());
                 }
             };
@@ -312,14 +313,14 @@ impl Worker {
                 self.count(telemetry::BUFFER_IGNORED, ended);
             }
             BatchState::Cancelled if self.backed_up.contains(&batch.id) => {
-                self.bury(batch, lease, "").await?;
+                self.move_to_dlq(batch, lease, "").await?;
             }
             BatchState::Cancelled => match buffer.give_back(batch.id, &lease.relay_id).await {
                 Ok(ended) => self.count(telemetry::BUFFER_GIVEN_BACK, ended),
                 Err(error) if error.is_transient() => return Err(error.into()),
                 Err(error) => {
                     let error = format!("compensation failed: {error}");
-                    self.bury(batch, lease, &error).await?;
+                    self.move_to_dlq(batch, lease, &error).await?;
                 }
             },
             BatchState::Dead | BatchState::Imported => {
@@ -331,7 +332,7 @@ impl Worker {
 
     /// Alerts once about what prevents saving, and once when it is over. A failure that can end by
     /// itself raises an alert only if it lasts.
-    fn tell(&mut self, started: Instant, outcome: Result<(), Trouble>) {
+    fn report(&mut self, started: Instant, outcome: Result<(), Trouble>) {
         let name = self.config.buffer.name();
         let kind = format!("buffer/{name}");
         let trouble = match outcome {

@@ -25,12 +25,12 @@ pub(crate) struct DeliveryGate<'a> {
     claimed: Instant,
     spans: &'a Spans,
     /// Events whose outcome has already been recorded.
-    told: Mutex<HashSet<i64>>,
+    reported: Mutex<HashSet<i64>>,
 }
 
 impl<'a> DeliveryGate<'a> {
     pub(crate) fn new(pipeline: &'a Pipeline, claimed: Instant, spans: &'a Spans) -> Self {
-        Self { pipeline, claimed, spans, told: Mutex::default() }
+        Self { pipeline, claimed, spans, reported: Mutex::default() }
     }
 
     /// Same as [`enter`](Gate::enter), but returns `None` instead of waiting.
@@ -52,16 +52,16 @@ impl<'a> DeliveryGate<'a> {
 
     /// Returns whether the outcome of this event was recorded when it arrived.
     pub(crate) fn was_recorded(&self, event: &Event) -> bool {
-        self.told().contains(&event.id)
+        self.reported().contains(&event.id)
     }
 
     /// Returns whether the sink has not reported any outcome yet.
     pub(crate) fn recorded_nothing(&self) -> bool {
-        self.told().is_empty()
+        self.reported().is_empty()
     }
 
-    fn told(&self) -> std::sync::MutexGuard<'_, HashSet<i64>> {
-        self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn reported(&self) -> std::sync::MutexGuard<'_, HashSet<i64>> {
+        self.reported.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -117,7 +117,7 @@ impl CountedPermit for SentEvent<'_> {
         let Self { gate, event, destination, sent_at } = self;
         gate.pipeline.record(destination, event, outcome, gate.claimed.elapsed(), *sent_at);
         gate.spans.end(event, outcome, *sent_at);
-        gate.told().insert(event.id);
+        gate.reported().insert(event.id);
     }
 }
 

@@ -54,7 +54,7 @@ impl SafetyNet {
     /// store does not accept within [`SafetyNet::backup_after`] are also written to the backup
     /// file, and a closed line follows once the store has them. Their rows stay in the outbox until
     /// then.
-    pub(crate) async fn bury(
+    pub(crate) async fn move_to_dlq(
         &self,
         outbox: &Outbox,
         lease: &Lease,
@@ -66,10 +66,10 @@ impl SafetyNet {
             done: false,
             cause: format!("the store has not answered for {:?}", self.backup_after),
         };
-        self.bury_some(outbox, lease, dead, settler, &mut filing).await
+        self.move_some(outbox, lease, dead, settler, &mut filing).await
     }
 
-    async fn bury_some(
+    async fn move_some(
         &self,
         outbox: &Outbox,
         lease: &Lease,
@@ -84,7 +84,7 @@ impl SafetyNet {
             match self.filing_meanwhile(settling, outbox, &dead, settler, filing).await {
                 Ok(settled) => {
                     count_attempts(outbox, &deaths);
-                    self.tell(outbox, &dead);
+                    self.report(outbox, &dead);
                     // With fewer rows, one was no longer held by this relay; which one is not known
                     // here.
                     if filing.done && settled.rows == dead.len() as u64 {
@@ -111,7 +111,7 @@ impl SafetyNet {
                     tracing::error!(outbox = outbox.name(), %error, "dead letters: one by one");
                     for one in dead {
                         let (one, mut filing) = (vec![one], filing.clone());
-                        Box::pin(self.bury_some(outbox, lease, one, settler, &mut filing)).await?;
+                        Box::pin(self.move_some(outbox, lease, one, settler, &mut filing)).await?;
                     }
                     return Ok(());
                 }
@@ -180,7 +180,7 @@ impl SafetyNet {
                         file = %place.display(),
                         "dead-letter table failed; event is in the backup file");
                 }
-                self.tell_backup(outbox, dead, cause);
+                self.report_backup(outbox, dead, cause);
             }
             Err(error) => {
                 // The rows are still in the outbox, and the file is tried again later.
@@ -191,7 +191,7 @@ impl SafetyNet {
                     tracing::error!(outbox = name, id = event.id, event_id = event.event_id, cause,
                         %error,
                         "dead-letter table and backup file failed; the event is in the outbox");
-                    self.tell_critical(outbox, event, death, cause, &error);
+                    self.report_critical(outbox, event, death, cause, &error);
                 }
             }
         }
@@ -281,7 +281,7 @@ impl SafetyNet {
 
     /// Alerts about dead letters at once, with one alert per fingerprint and move: a thousand dead
     /// letters must not push out other alerts. The cool-down combines those of later moves.
-    fn tell(&self, outbox: &Outbox, dead: &[(Event, Death)]) {
+    fn report(&self, outbox: &Outbox, dead: &[(Event, Death)]) {
         let name = outbox.name();
         metrics::counter!(telemetry::DEAD_LETTERS, label::OUTBOX => name.to_owned())
             .increment(dead.len() as u64);
@@ -310,7 +310,7 @@ impl SafetyNet {
     }
 
     /// Sends one alert for all events of one failure, so that they do not push out other alerts.
-    fn tell_backup(&self, outbox: &Outbox, dead: &[(Event, Death)], cause: &str) {
+    fn report_backup(&self, outbox: &Outbox, dead: &[(Event, Death)], cause: &str) {
         let Some((event, death)) = dead.first().filter(|_| self.thresholds(outbox).backups) else {
             return;
         };
@@ -330,7 +330,7 @@ impl SafetyNet {
         self.alerts.raise_many(alert, dead.len() as u64);
     }
 
-    fn tell_critical(
+    fn report_critical(
         &self,
         outbox: &Outbox,
         event: &Event,

@@ -134,7 +134,7 @@ impl Settler {
             self.write(&config.outbox, lease, &work).await?;
         }
         if !dead.is_empty() {
-            self.safety_net.bury(&config.outbox, lease, dead, self).await?;
+            self.safety_net.move_to_dlq(&config.outbox, lease, dead, self).await?;
             self.trouble.succeeded(Step::Settle);
         }
         Ok(())
@@ -258,7 +258,7 @@ impl Settler {
             detail: None,
             attempted: true,
         };
-        self.safety_net.bury(outbox, lease, vec![(event, death)], self).await
+        self.safety_net.move_to_dlq(outbox, lease, vec![(event, death)], self).await
     }
 
     /// Records how long events took from insert to settlement, on the database's clock.
@@ -267,14 +267,14 @@ impl Settler {
             return;
         }
         let (name, now) = (outbox.name().to_owned(), self.observations.clock.at(Utc::now()));
-        let ages = metrics::histogram!(telemetry::END_TO_END_SECONDS, label::OUTBOX => name);
-        let mut told = Ages::default();
+        let histogram = metrics::histogram!(telemetry::END_TO_END_SECONDS, label::OUTBOX => name);
+        let mut ages = Ages::default();
         for row in delivered {
             let age = (now - row.created_at).to_std().unwrap_or_default();
-            ages.record(age.as_secs_f64());
-            told.note(age);
+            histogram.record(age.as_secs_f64());
+            ages.note(age);
         }
-        self.observations.meter.delivered(&told, Instant::now());
+        self.observations.meter.delivered(&ages, Instant::now());
     }
 
     /// Waits before a repeat; fails if a repeat is pointless. While the database is unreachable, no

@@ -27,34 +27,34 @@ pub(crate) struct LiveCall {
 /// Calls that the relay has not read yet.
 #[derive(Debug, Default)]
 pub(crate) struct LiveCalls {
-    untold: Mutex<VecDeque<LiveCall>>,
+    unreported: Mutex<VecDeque<LiveCall>>,
     added: Notify,
 }
 
 impl LiveCalls {
     #[cfg(feature = "gateway")]
     pub(crate) fn add(&self, call: LiveCall) {
-        let mut untold = self.lock();
-        if untold.len() >= KEPT_MAX {
-            untold.pop_front();
+        let mut unreported = self.lock();
+        if unreported.len() >= KEPT_MAX {
+            unreported.pop_front();
         }
-        untold.push_back(call);
-        drop(untold);
+        unreported.push_back(call);
+        drop(unreported);
         self.added.notify_one();
     }
 
     /// Waits until there are calls, and takes all of them.
     pub(crate) async fn next(&self) -> VecDeque<LiveCall> {
         loop {
-            let untold = std::mem::take(&mut *self.lock());
-            if !untold.is_empty() {
-                return untold;
+            let unreported = std::mem::take(&mut *self.lock());
+            if !unreported.is_empty() {
+                return unreported;
             }
             self.added.notified().await;
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<LiveCall>> {
-        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unreported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

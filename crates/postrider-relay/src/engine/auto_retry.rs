@@ -18,7 +18,7 @@ const LOOK_ROWS: u32 = 200;
 /// Pages that one rule reads per round.
 const LOOKS_MAX: usize = 20;
 /// Dead letters per rule whose failed retry is remembered, so that each is logged once.
-const TOLD_MAX: usize = 1_000;
+const REPORTED_MAX: usize = 1_000;
 
 /// Applies the rules of the outboxes that this relay leads, until the task is aborted. It runs as
 /// its own task, so that a rule with many dead letters to retry does not delay recovery.
@@ -57,7 +57,7 @@ struct AutoRetrier {
     /// already passed.
     started: Instant,
     /// Dead letters that cannot be retried; each is logged once.
-    told: HashSet<i64>,
+    reported: HashSet<i64>,
 }
 
 impl AutoRetrier {
@@ -68,7 +68,7 @@ impl AutoRetrier {
             rule,
             after_id: 0,
             started: Instant::now(),
-            told: HashSet::new(),
+            reported: HashSet::new(),
         })
     }
 
@@ -120,7 +120,7 @@ impl AutoRetrier {
             Err(error) if error.is_transient() => Err(error),
             // One dead letter that can never be retried must not block the others.
             Err(error) => {
-                if self.told.len() < TOLD_MAX && self.told.insert(letter.id) {
+                if self.reported.len() < REPORTED_MAX && self.reported.insert(letter.id) {
                     tracing::error!(outbox, rule = name, dead_letter, %error,
                         "dead letter cannot be sent again by rule; resolve or edit it");
                 }

@@ -150,9 +150,9 @@ impl Maintenance {
                 alerts.begin(Alert {
                     severity: Severity::Critical,
                     kind: kind(name, share),
-                    title: format!("Outbox {name}: nobody serves share {index} of {of}"),
+                    title: format!("Outbox {name}: no relay serves share {index} of {of}"),
                     fields: vec![(
-                        "cure",
+                        "fix",
                         format!("start a relay with share = {{ of = {of}, index = {index} }}"),
                     )],
                     event: None,
@@ -184,7 +184,7 @@ impl Maintenance {
             .iter()
             .filter(|relay| membership.leader && wakes.is_quiet(relay, self.config.lease))
         {
-            self.store.bury(relay).await?;
+            self.store.remove_relay(relay).await?;
         }
         Ok(())
     }
@@ -206,13 +206,13 @@ impl Maintenance {
         if rows > 0 {
             tracing::warn!(outbox = outbox.name(), rows, "stalled events recovered");
             if config.preset.alerts.stalled_recovered {
-                self.tell_recovered(outbox, rows);
+                self.report_recovered(outbox, rows);
             }
         }
         Ok(rows)
     }
 
-    fn tell_recovered(&self, outbox: &Outbox, rows: u64) {
+    fn report_recovered(&self, outbox: &Outbox, rows: u64) {
         let name = outbox.name();
         self.safety_net.alerts.raise(Alert {
             severity: Severity::Info,
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_relay_is_buried_only_after_a_quiet_time() {
+    fn a_relay_is_removed_only_after_a_quiet_time() {
         let (mut wakes, dead) = (Wakes::default(), ["a".to_owned(), "b".to_owned()]);
         assert!(!wakes.is_quiet("a", Duration::ZERO), "nobody has looked yet");
         wakes.attend(&dead);
@@ -352,7 +352,7 @@ mod tests {
         wakes.disturb();
         assert!(!wakes.is_quiet("a", Duration::from_millis(20)), "counted from the last row");
         wakes.attend(&dead[..1]);
-        assert!(!wakes.is_quiet("b", Duration::ZERO), "b is buried");
+        assert!(!wakes.is_quiet("b", Duration::ZERO), "b is removed");
     }
 
     #[test]

@@ -327,7 +327,11 @@ impl Rows {
                 state.answer_lost = false;
                 self.abandoned.store(false, Ordering::SeqCst);
                 if rows > 0 {
-                    tracing::warn!(outbox = outbox.name(), rows, "given back: nobody was at work");
+                    tracing::warn!(
+                        outbox = outbox.name(),
+                        rows,
+                        "released: no relay was working on them"
+                    );
                 }
             }
             Err(error) => {

@@ -112,7 +112,7 @@ impl Supervisor {
                 let paused = self.is_paused(&membership);
                 if paused != was_paused {
                     was_paused = paused;
-                    self.tell_paused(paused);
+                    self.report_paused(paused);
                 }
                 (mode, all_there && !paused)
             };
@@ -135,7 +135,7 @@ impl Supervisor {
         membership.is_paused(self.config.outbox.name(), self.config.sink.name())
     }
 
-    fn tell_paused(&self, paused: bool) {
+    fn report_paused(&self, paused: bool) {
         let outbox = self.config.outbox.name();
         metrics::gauge!(telemetry::PAUSED, telemetry::label::OUTBOX => outbox.to_owned())
             .set(f64::from(u8::from(paused)));

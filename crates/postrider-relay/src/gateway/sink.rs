@@ -60,7 +60,7 @@ impl GatewaySink {
         // A fresh answer was requested after this call was saved: at that time there was none.
         if let Some(answer) = upstream.fresh(&call, key).await {
             keep(&answer, batch, event);
-            return self.needless();
+            return self.already_done();
         }
         if let Some(other) = upstream.calls.under_way(key) {
             return self.after(other, batch, event, &call).await;
@@ -108,7 +108,7 @@ impl GatewaySink {
         }
         let outcome = outcome(&record, &call);
         match outcome {
-            Outcome::AlreadyDone => return self.needless(),
+            Outcome::AlreadyDone => return self.already_done(),
             // The permit records what the upstream answered, not what happens to the event.
             _ => place.leave(&record.outcome()),
         }
@@ -123,13 +123,13 @@ impl GatewaySink {
         }
         match self.upstream.precedence(call, asked_at_ms).await {
             Precedence::Newest => None,
-            Precedence::Made => Some(self.needless()),
+            Precedence::Made => Some(self.already_done()),
             Precedence::Superseded => Some(Outcome::CannotEncode { error: SUPERSEDED.to_owned() }),
         }
     }
 
     /// Waits for the same call, which is in flight for a caller, instead of making it a second
-    /// time. The saved call is needless if that answer would have ended it. The wait ends with the
+    /// time. The saved call is not needed if that answer would have ended it. The wait ends with the
     /// batch, whose other outcomes must not be lost if the call is slower.
     async fn after(
         &self,
@@ -142,13 +142,13 @@ impl GatewaySink {
         match record.as_ref().map(|record| (record, outcome(record, call))) {
             Some((Heard::Answer(answer, _), Outcome::Delivered | Outcome::AlreadyDone)) => {
                 keep(answer, batch, event);
-                self.needless()
+                self.already_done()
             }
             _ => Outcome::Untried,
         }
     }
 
-    fn needless(&self) -> Outcome {
+    fn already_done(&self) -> Outcome {
         self.upstream.count(telemetry::GATEWAY_NEEDLESS);
         Outcome::AlreadyDone
     }

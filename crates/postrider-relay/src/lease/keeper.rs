@@ -140,7 +140,7 @@ impl LeaseKeeper {
     }
 
     /// Builds the content of a heartbeat: what this relay works on, with its current traffic.
-    fn told(&self) -> Vec<Serving> {
+    fn serving(&self) -> Vec<Serving> {
         let mut serving = self.lock_serving().clone();
         for entry in &mut serving {
             if let Some(observed) = self.observed.get(&entry.outbox) {
@@ -223,7 +223,7 @@ impl LeaseKeeper {
         // Taken before the call: the lease counts from when the heartbeat was sent, not from when
         // its answer arrived.
         let started = Instant::now();
-        let serving = self.told();
+        let serving = self.serving();
         let current = match lease {
             Some(lease) => lease.clone(),
             None => lease.insert(register(store, config, serving.clone()).await?).clone(),

@@ -156,14 +156,16 @@ impl NatsSink {
         outbox: Option<&str>,
         view: &'a EventView<'a>,
     ) -> Result<Letter<'a>, Outcome> {
-        let unfit = |error: String| Outcome::CannotEncode { error };
+        let cannot_encode = |error: String| Outcome::CannotEncode { error };
         let subject = self.router.resolve(view, verbatim)?;
-        check_subject(&subject)
-            .map_err(|error| unfit(format!("the event makes subject `{subject}`: {error}")))?;
+        check_subject(&subject).map_err(|error| {
+            cannot_encode(format!("the event makes subject `{subject}`: {error}"))
+        })?;
         let payload = Cow::Borrowed(view.event.payload.as_str());
-        let message = self.envelope.message(view, payload, ATTRIBUTE_PREFIX).map_err(unfit)?;
-        let mut headers = headers(&message).map_err(unfit)?;
-        let id = message_id(outbox, view, &subject).map_err(unfit)?;
+        let message =
+            self.envelope.message(view, payload, ATTRIBUTE_PREFIX).map_err(cannot_encode)?;
+        let mut headers = headers(&message).map_err(cannot_encode)?;
+        let id = message_id(outbox, view, &subject).map_err(cannot_encode)?;
         headers.insert("Nats-Msg-Id", header_value(&id));
         Ok(Letter { subject: Subject::from(subject.as_ref()), headers, body: message.body })
     }

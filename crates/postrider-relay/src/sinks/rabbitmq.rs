@@ -136,18 +136,19 @@ impl RabbitSink {
     /// Builds the message of an event and its route, or returns the outcome of an event that has
     /// none.
     fn letter<'a>(&'a self, view: &'a EventView<'a>) -> Result<Letter<'a>, Outcome> {
-        let unfit = |error: String| Outcome::CannotEncode { error };
+        let cannot_encode = |error: String| Outcome::CannotEncode { error };
         let exchange = self
             .exchange
             .fill(view, verbatim)
             .map_err(|error| Outcome::NoRoute { error: format!("`exchange`: {error}") })?;
         let routing_key = self.router.resolve(view, verbatim)?;
         let payload = Cow::Borrowed(view.event.payload.as_str());
-        let message = self.envelope.message(view, payload, ATTRIBUTE_PREFIX).map_err(unfit)?;
+        let message =
+            self.envelope.message(view, payload, ATTRIBUTE_PREFIX).map_err(cannot_encode)?;
         Ok(Letter {
-            exchange: short("exchange", &exchange).map_err(unfit)?,
-            routing_key: short("routing key", &routing_key).map_err(unfit)?,
-            properties: properties(view.event, &message).map_err(unfit)?,
+            exchange: short("exchange", &exchange).map_err(cannot_encode)?,
+            routing_key: short("routing key", &routing_key).map_err(cannot_encode)?,
+            properties: properties(view.event, &message).map_err(cannot_encode)?,
             body: message.body,
         })
     }

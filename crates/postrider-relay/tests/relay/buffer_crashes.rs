@@ -183,7 +183,7 @@ async fn a_worker_that_died_after_recording_a_dead_batch_leaves_it_to_the_import
     scene.cancel().await;
     scene.back_up();
     let name = scene.buffer().name().to_owned();
-    scene.db.store.bury_batch(&scene.dead, &name, scene.batch.id).await.unwrap();
+    scene.db.store.mark_batch_dead(&scene.dead, &name, scene.batch.id).await.unwrap();
     let file = scene.backup().path();
     let (db, test, _folder) = scene.take_over(1).await;
     assert_eq!(test.buffer.look().await.unwrap().ledger.dead, 2);

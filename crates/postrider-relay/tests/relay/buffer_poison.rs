@@ -92,7 +92,7 @@ async fn a_count_that_the_table_refuses_is_dead_lettered_alone_and_can_be_import
     scene.test.assert_balanced(&db).await;
     let dead = scene.dead().remove(0).batch().unwrap();
     let refused = db.store.import_batch(&dead, &scene.test.target, "ann").await.unwrap();
-    assert!(matches!(refused, Application::Unfit(_)), "still full: {refused:?}");
+    assert!(matches!(refused, Application::Refused(_)), "still full: {refused:?}");
     db.execute("UPDATE likes SET total = 0 WHERE post = 'full'").await;
     let imported = db.store.import_batch(&dead, &scene.test.target, "ann").await.unwrap();
     assert_eq!(imported, Application::Applied);

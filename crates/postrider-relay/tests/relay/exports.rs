@@ -155,7 +155,7 @@ async fn an_import_of_what_this_store_cannot_hold_is_refused(db: TestDb) {
     let relay = db.relay("relay-a").await;
     assert!(insert(&db, &row("{}")).await);
     let event = db.claim(&relay, 1).await.remove(0);
-    db.bury(&relay, &event, "no").await;
+    db.move_to_dlq(&relay, &event, "no").await;
     let sound = entries(&letters(&db).await).remove(0);
     let sound = ImportEntry { original_id: sound.original_id + 1_000, ..sound };
     let refused = match db.store.kind() {

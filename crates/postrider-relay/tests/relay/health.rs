@@ -283,11 +283,11 @@ fn an_event_of_which_no_message_can_be_made_says_nothing_about_its_destination()
     let mut scene = Scene::down("a");
     scene.pass(EVERY);
     assert_eq!(scene.appoint("a", &[9]), Some(9));
-    let unfit = Outcome::CannotEncode { error: "its headers are no JSON".to_owned() };
-    assert_eq!(scene.record("a", 9, &unfit), None);
+    let cannot_encode = Outcome::CannotEncode { error: "its headers are no JSON".to_owned() };
+    assert_eq!(scene.record("a", 9, &cannot_encode), None);
     assert!(scene.view("a").open, "nothing was sent");
     assert_eq!(scene.appoint("a", &[10]), Some(10), "the next one is the probe");
-    assert_eq!(scene.record("b", 11, &unfit), None);
+    assert_eq!(scene.record("b", 11, &cannot_encode), None);
     assert_eq!(scene.view("b"), HealthView::default());
 }
 

@@ -103,7 +103,7 @@ fn retry_all(canary: Option<Canary>) -> NewJob {
 
 async fn a_job_that_nobody_runs_is_worked_on_by_the_leader(db: TestDb) {
     let lease = db.relay("before").await;
-    db.bury_many(&lease, 30).await;
+    db.move_many_to_dlq(&lease, 30).await;
     db.store.retire(&lease).await.unwrap();
     let canary = Some(Canary { count: 3, within_s: 600 });
     let job = db.store.create_job(&db.outbox, &retry_all(canary)).await.unwrap();
@@ -129,7 +129,7 @@ async fn a_job_that_nobody_runs_is_worked_on_by_the_leader(db: TestDb) {
 
 async fn a_canary_that_is_refused_again_stops_the_job_of_the_leader(db: TestDb) {
     let lease = db.relay("before").await;
-    db.bury_many(&lease, 10).await;
+    db.move_many_to_dlq(&lease, 10).await;
     db.store.retire(&lease).await.unwrap();
     let canary = Some(Canary { count: 2, within_s: 600 });
     let job = db.store.create_job(&db.outbox, &retry_all(canary)).await.unwrap();
@@ -185,7 +185,7 @@ async fn a_rule_sends_in_the_order_of_the_dead_letters_and_passes_one_that_canno
     db: TestDb,
 ) {
     let lease = db.relay("before").await;
-    let letters = db.bury_many(&lease, 4).await;
+    let letters = db.move_many_to_dlq(&lease, 4).await;
     db.store.retire(&lease).await.unwrap();
     // The outbox does not accept such headers; the table of dead letters accepts anything.
     let spoil = "UPDATE orders_outbox_dlq SET headers = '[]' WHERE id =";

@@ -57,7 +57,7 @@ async fn take_over(db: TestDb, heartbeat_every: Duration) {
     let relay = RunningRelay::on(&db.store, config, outbox);
     sink.until_delivered(5).await;
     let listed = "SELECT count(*) FROM postrider_relays WHERE id = '0-dead'";
-    eventually("the dead relay is buried", async || (db.integer(listed).await == 0).then_some(()))
+    eventually("the dead relay is removed", async || (db.integer(listed).await == 0).then_some(()))
         .await;
     relay.stop().await;
     assert_eq!(sink.log().delivered().len(), 5, "each once");

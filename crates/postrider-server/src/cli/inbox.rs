@@ -9,7 +9,7 @@ use crate::config::parse_time;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum InboxCommand {
-    /// List messages that consumers could not handle and nobody resolved, newest first
+    /// List unresolved messages that consumers could not handle, newest first
     List {
         /// Only of this consumer
         #[arg(long)]

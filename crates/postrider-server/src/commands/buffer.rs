@@ -145,7 +145,7 @@ async fn import(
                 Ok(Application::Known(state)) => {
                     report.refused.push(refused(format!("it is {}", state.as_str())));
                 }
-                Ok(Application::Unfit(why)) | Err(StoreError::Refused(why)) => {
+                Ok(Application::Refused(why)) | Err(StoreError::Refused(why)) => {
                     report.refused.push(refused(why));
                 }
                 Err(error) => return Err(error.into()),

@@ -98,7 +98,7 @@ impl Failure {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
         while let Some(error) = cause {
             if let Some(sqlx::Error::Database(error)) = error.downcast_ref() {
-                return cure(error.code().as_deref(), error.message());
+                return fix(error.code().as_deref(), error.message());
             }
             cause = error.source();
         }
@@ -108,7 +108,7 @@ impl Failure {
 
 /// Suggests a fix for a database error. PostgreSQL has one code for missing privileges; MariaDB's
 /// codes depend on what is denied.
-fn cure(code: Option<&str>, message: &str) -> Option<&'static str> {
+fn fix(code: Option<&str>, message: &str) -> Option<&'static str> {
     if code == Some("42501") || message.contains("command denied") {
         return Some(
             "give this user the rights that `postrider migrate --print` ends with, or let the \

@@ -169,7 +169,7 @@ async fn watch(
     loop {
         match look(store, outboxes).await {
             Ok(found) => {
-                tell_round(&found, args.read.json)?;
+                print_round(&found, args.read.json)?;
                 let stays = |now: &&Reconciliation| before.iter().any(|then| now.is_as_wrong(then));
                 let wrong: Vec<_> = found.iter().filter(stays).collect();
                 if !wrong.is_empty() {
@@ -191,7 +191,7 @@ async fn watch(
 }
 
 /// Prints one line, or one JSON object on a line.
-fn tell_round(found: &[Reconciliation], json: bool) -> Result<(), Failure> {
+fn print_round(found: &[Reconciliation], json: bool) -> Result<(), Failure> {
     let at = Utc::now();
     if json {
         let round = serde_json::json!({ "at": at, "outboxes": found });

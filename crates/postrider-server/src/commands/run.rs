@@ -46,8 +46,8 @@ async fn check(config: Config) -> Result<(), Failure> {
     require_schema(store.as_ref(), &outboxes).await?;
     check_backup_writable(&built)?;
     if let Some(finding) = out_of_step(store.as_ref(), &built).await?.first() {
-        let cure = finding.cure.as_deref().unwrap_or_default();
-        let what = format!("{}: {}; {cure}", finding.subject, finding.finding);
+        let fix = finding.fix.as_deref().unwrap_or_default();
+        let what = format!("{}: {}; {fix}", finding.subject, finding.finding);
         return Err(Failure::Schema(what));
     }
     for outbox in &built.outboxes {
@@ -89,7 +89,7 @@ fn check_backup_writable(built: &Built) -> Result<(), Failure> {
 /// order.
 async fn out_of_step(store: &dyn Database, built: &Built) -> Result<Vec<Finding>, Failure> {
     let findings = store.diagnose_adoptions(&built.specs()).await?;
-    Ok(findings.into_iter().filter(|finding| finding.verdict == Verdict::Wrong).collect())
+    Ok(findings.into_iter().filter(|finding| finding.verdict == Verdict::Error).collect())
 }
 
 /// Migrates if requested, and checks whether the tables are in order.
@@ -101,8 +101,8 @@ async fn prepare(store: &dyn Database, built: &Built, migrate: bool) -> Result<(
     }
     require_schema(store, &outboxes).await?;
     for finding in out_of_step(store, built).await? {
-        let Finding { subject, finding, cure, .. } = finding;
-        tracing::error!(subject, finding, cure, "an adopted table is out of step");
+        let Finding { subject, finding, fix, .. } = finding;
+        tracing::error!(subject, finding, fix, "an adopted table is out of step");
     }
     Ok(())
 }

@@ -56,7 +56,7 @@ pub(crate) async fn serve(listener: TcpListener, state: ServerState, stop: Cance
                 // Accepted and then closed, rather than left in the backlog: only an accepted
                 // connection shows whether it is a probe from this machine.
                 Err(full) => {
-                    refusals.tell(full, peer);
+                    refusals.log(full, peer);
                     continue;
                 }
             };
@@ -81,17 +81,17 @@ pub(crate) async fn serve(listener: TcpListener, state: ServerState, stop: Cance
 /// log.
 #[derive(Default)]
 struct Refusals {
-    untold: u64,
+    unreported: u64,
     told_at: Option<Instant>,
 }
 
 impl Refusals {
-    fn tell(&mut self, full: Full, peer: SocketAddr) {
-        self.untold += 1;
+    fn log(&mut self, full: Full, peer: SocketAddr) {
+        self.unreported += 1;
         if self.told_at.is_some_and(|at| at.elapsed() < REFUSALS_TOLD_EVERY) {
             return;
         }
-        let refused = std::mem::take(&mut self.untold);
+        let refused = std::mem::take(&mut self.unreported);
         self.told_at = Some(Instant::now());
         match full {
             Full::Address => tracing::warn!(refused, %peer,

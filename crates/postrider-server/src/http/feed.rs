@@ -68,7 +68,7 @@ pub(crate) struct OutboxState {
     dead: i64,
     /// `appended - delivered - dead`.
     pending: i64,
-    /// Dead letters that nobody resolved.
+    /// Unresolved dead letters.
     unresolved: i64,
     /// Age of the oldest live event in seconds.
     oldest_age_s: Option<i64>,

@@ -14,7 +14,7 @@ pub(crate) struct Problem {
     title: &'static str,
     /// The status of the answer.
     status: u16,
-    /// Cause and cure, for people.
+    /// Cause and fix, for people.
     detail: String,
     /// More about this problem, for programs.
     #[serde(flatten)]

@@ -155,7 +155,7 @@ async fn without_a_token_this_machine_is_local_and_pages_of_other_sites_change_n
 ) {
     let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
     let daemon = scene.site.start().await;
-    let me = Caller::nobody(&daemon).get("/api/v1/whoami").await;
+    let me = Caller::anonymous(&daemon).get("/api/v1/whoami").await;
     assert_eq!((&me["name"], &me["role"]), (&"local".into(), &"admin".into()));
     let sign_in = daemon.post("/api/v1/session", r#"{"token":"x"}"#).await;
     assert_problem(&sign_in, 409, "no tokens", "signing in");
@@ -169,7 +169,7 @@ async fn without_a_token_this_machine_is_local_and_pages_of_other_sites_change_n
         let answer = send(daemon.address(), "POST", pause, &headers, "{}").await.unwrap();
         assert_problem(&answer, 403, word, &format!("{headers:?}"));
     }
-    let state = Caller::nobody(&daemon).get("/api/v1/outboxes/orders").await;
+    let state = Caller::anonymous(&daemon).get("/api/v1/outboxes/orders").await;
     assert!(state["paused"].is_null(), "{state:#}");
     let answer = daemon.get("/api/v1/whoami").await.unwrap();
     let header = |name: &str| answer.headers.get(name).cloned().unwrap_or_default();
@@ -186,7 +186,7 @@ async fn a_client_that_asks_too_often_is_told_when_to_come_back(place: Place) {
     let settings = Settings::new().api("requests_per_s", 5).api("sign_in_failures_per_min", 3);
     let Some(scene) = Scene::open(place, &settings).await else { return };
     let daemon = scene.site.start().await;
-    let me = Caller::nobody(&daemon);
+    let me = Caller::anonymous(&daemon);
     let refused = eventually("one request too many", async || {
         let answer = me.call("GET", "/api/v1/whoami", "").await;
         (answer.status != 200).then_some(answer)
@@ -228,7 +228,7 @@ async fn what_does_not_fit_is_a_problem_document_and_never_a_fault(place: Place)
     let daemon = scene.site.start().await;
     scene.received(&events).await;
     scene.drained().await;
-    let me = Caller::nobody(&daemon);
+    let me = Caller::anonymous(&daemon);
     let large = format!(r#"{{"note":"{}"}}"#, "x".repeat(3_000));
     let long = format!(r#"{{"note":"{}"}}"#, "x".repeat(1_500));
     let (list, retry) =

@@ -32,7 +32,7 @@ async fn the_document_is_served_without_a_token(place: Place) {
     let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
     with_roles(&scene, Settings::new()).await;
     let daemon = scene.site.start().await;
-    let served = Caller::nobody(&daemon).call("GET", "/api/v1/openapi.json", "").await;
+    let served = Caller::anonymous(&daemon).call("GET", "/api/v1/openapi.json", "").await;
     assert_eq!((served.status, served.body.as_str()), (200, DOCUMENT));
     assert_eq!(served.json()["openapi"], "3.1.0");
     daemon.stop().await;

@@ -27,7 +27,7 @@ async fn two_relays_tell_what_they_have_in_flight_and_how_long_it_took(place: Pl
     scene.target.answer(Answer::hang());
     scene.append_orders(2).await;
     for daemon in [&first, &second] {
-        let caller = Caller::nobody(daemon);
+        let caller = Caller::anonymous(daemon);
         eventually("the figures of both relays", async || {
             let outbox = caller.get("/api/v1/outboxes/orders").await;
             let traffic = &outbox["traffic"];
@@ -61,7 +61,7 @@ async fn a_resolution_is_taken_back_over_http_and_by_command(place: Place) {
     let daemon = scene.site.start().await;
     scene.has_dead_letters(2).await;
     scene.target.answer(Answer::ok());
-    let caller = Caller::nobody(&daemon);
+    let caller = Caller::anonymous(&daemon);
     let path = |id: i64, verb: &str| format!("/api/v1/outboxes/orders/dead-letters/{id}/{verb}");
     let note = json!({ "note": "why not" });
     caller.post(&path(1, "resolve"), &note).await;

@@ -110,7 +110,7 @@ async fn types_without_number_do_not_make_an_answer_without_end(place: Place) {
     let daemon = scene.site.start().await;
     scene.received(&committed).await;
     scene.drained().await;
-    let outbox = Caller::nobody(&daemon).get("/api/v1/outboxes/orders").await;
+    let outbox = Caller::anonymous(&daemon).get("/api/v1/outboxes/orders").await;
     let by_type = outbox["by_type"].as_array().unwrap();
     assert_eq!(by_type.len(), 100, "{outbox:#}");
     assert!(by_type.iter().any(|line| line["event_type"] == "Usual"), "those with most events");

@@ -235,7 +235,7 @@ async fn events_are_found_page_by_page_and_shown_with_their_story(place: Place) 
         .await;
     eventually("the others are archived", async || (scene.db.count("").await == 1).then_some(()))
         .await;
-    let me = Caller::nobody(&daemon);
+    let me = Caller::anonymous(&daemon);
     let list = format!("{OUTBOX}/events");
     let archived = all_pages(&me, &format!("{list}?status=COMPLETED&limit=3")).await;
     let expected: Vec<i64> = events.iter().rev().map(|event| event.id).collect();
@@ -292,7 +292,7 @@ async fn heartbeats(caller: &Caller<'_>) {
 async fn an_outbox_and_a_sink_are_paused_and_resumed(place: Place) {
     let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
     let daemon = scene.site.start().await;
-    let me = Caller::nobody(&daemon);
+    let me = Caller::anonymous(&daemon);
     let mut delivered = Vec::new();
     for thing in [OUTBOX, "/api/v1/sinks/api"] {
         let paused = me.post(&format!("{thing}/pause"), &json!({ "note": "maintenance" })).await;
@@ -327,7 +327,7 @@ async fn relays_lanes_and_parked_keys_are_shown_and_released(place: Place) {
     let settings = Settings::new().outbox("failing_key", "park").outbox("max_retries", 1);
     let Some(scene) = Scene::open(place, &settings).await else { return };
     let daemon = scene.site.start().await;
-    let me = Caller::nobody(&daemon);
+    let me = Caller::anonymous(&daemon);
     let mode = me.expect("PUT", &format!("{OUTBOX}/claim"), r#"{"claim":"lanes"}"#, 200).await;
     assert_eq!(mode["claim"], "lanes");
     let relay = eventually("the relay owns all lanes", async || {
@@ -394,7 +394,7 @@ async fn relays_lanes_and_parked_keys_are_shown_and_released(place: Place) {
 async fn the_ledger_is_read_beside_the_requests(place: Place) {
     let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
     let daemon = scene.site.start().await;
-    let me = Caller::nobody(&daemon);
+    let me = Caller::anonymous(&daemon);
     let before = me.get("/api/v1/reconcile").await;
     assert!(before["last"].is_null(), "{before}");
     let events = scene.append_orders(4).await;

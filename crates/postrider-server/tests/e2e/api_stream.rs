@@ -41,7 +41,7 @@ async fn those_who_watch_see_events_come_and_go_until_the_daemon_stops(place: Pl
             }
         }
     }
-    let history = Caller::nobody(&daemon).get("/api/v1/outboxes/orders/history?span=days").await;
+    let history = Caller::anonymous(&daemon).get("/api/v1/outboxes/orders/history?span=days").await;
     assert!(!history.as_array().unwrap().is_empty(), "{history}");
     let stopping = tokio::spawn(daemon.stop());
     while first.next().await.is_some() {}
@@ -58,7 +58,7 @@ async fn only_so_many_may_watch(place: Place) {
         follow(daemon.address(), STREAM, &[]).await.unwrap(),
         follow(daemon.address(), STREAM, &[]).await.unwrap(),
     ];
-    let refused = Caller::nobody(&daemon).call("GET", STREAM, "").await;
+    let refused = Caller::anonymous(&daemon).call("GET", STREAM, "").await;
     assert_problem(&refused, 503, "stream_clients_max", "one too many");
     drop(watching);
     postrider_testkit::eventually("a place is free again", async || {

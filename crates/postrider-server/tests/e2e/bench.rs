@@ -365,7 +365,7 @@ async fn a_relay_is_killed_and_its_lanes_are_served_again(place: Place) {
     assert!(served > found["undisturbed_s"].as_f64().unwrap(), "nobody was killed: {found:#}");
     assert_eq!((&found["balanced"], &found["relays"]), (&true.into(), &2.into()));
     assert!(found["ratio"].as_f64().unwrap() > 0.0, "{found:#}");
-    // The one that was killed stays on the list of relays until another one buries it.
+    // The one that was killed stays on the list of relays until another one removes it.
     assert_eq!(bench.tables().await, 0);
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Caller<'a> {
 
 impl<'a> Caller<'a> {
     /// Without a token.
-    pub(crate) fn nobody(daemon: &'a Daemon) -> Self {
+    pub(crate) fn anonymous(daemon: &'a Daemon) -> Self {
         Self { daemon, token: None }
     }
 

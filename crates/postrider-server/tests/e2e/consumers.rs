@@ -125,7 +125,7 @@ async fn a_retry_of_an_event_older_than_inboxes_remember_warns(place: Place) {
     scene.append_orders(2).await;
     let relay = scene.db.relay("before").await;
     for event in scene.db.claim(&relay, 2).await {
-        scene.db.bury(&relay, &event, "no").await;
+        scene.db.move_to_dlq(&relay, &event, "no").await;
     }
     let dlq = format!("{}_dlq", scene.db.outbox.table());
     let ids: Vec<String> = {

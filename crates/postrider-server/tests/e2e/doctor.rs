@@ -75,12 +75,12 @@ async fn a_missing_index_and_a_missing_trigger_are_found_and_cured(place: Place)
         (about(&found, &format!("index {index}")), about(&found, &format!("trigger {trigger}")));
     assert_eq!((index.len(), trigger.len()), (1, 1), "{}", found.stdout);
     let plain = scene.site.run(&["doctor"]).await.exits(1);
-    let _ = plain.shows(&["WRONG    index orders_outbox_waiting: is missing"]);
+    let _ = plain.shows(&["ERROR    index orders_outbox_waiting: is missing"]);
     // What it says helps.
     let _ = scene.site.run(&["migrate"]).await.exits(0);
-    let cure = index[0]["cure"].as_str().unwrap();
-    if cure.starts_with("ALTER TABLE") {
-        scene.db.execute(cure).await;
+    let fix = index[0]["fix"].as_str().unwrap();
+    if fix.starts_with("ALTER TABLE") {
+        scene.db.execute(fix).await;
     }
     let _ = doctor(&scene, &[]).await.exits(0);
     if place.kind == StoreKind::Postgres {
@@ -96,8 +96,8 @@ async fn what_surrounds_the_store_is_looked_at_too(place: Place) {
     let Some(scene) = Scene::open(place, &settings).await else { return };
     std::fs::write(scene.site.path("file"), "in the way").unwrap();
     let found = doctor(&scene, &[]).await.exits(1);
-    assert_eq!(about(&found, "sink api")[0]["verdict"], "wrong", "{}", found.stdout);
-    assert_eq!(about(&found, "backup folder")[0]["verdict"], "wrong", "{}", found.stdout);
+    assert_eq!(about(&found, "sink api")[0]["verdict"], "error", "{}", found.stdout);
+    assert_eq!(about(&found, "backup folder")[0]["verdict"], "error", "{}", found.stdout);
     assert_eq!(about(&found, "clocks")[0]["verdict"], "ok", "{}", found.stdout);
     assert_eq!(about(&found, "connection")[0]["verdict"], "ok", "{}", found.stdout);
     assert_eq!(about(&found, "relays")[0]["verdict"], "warning", "{}", found.stdout);
@@ -112,7 +112,7 @@ async fn what_surrounds_the_store_is_looked_at_too(place: Place) {
     scene.configure(&Settings::new());
     let away = scene.site.run(&["--store", "postgres://127.0.0.1:1/x", "doctor", "--json"]).await;
     let away = away.exits(1);
-    assert_eq!(about(&away, "store")[0]["verdict"], "wrong");
+    assert_eq!(about(&away, "store")[0]["verdict"], "error");
     assert_eq!(about(&away, "sink api")[0]["verdict"], "ok", "{}", away.stdout);
 }
 
@@ -126,7 +126,7 @@ async fn a_transaction_that_stays_open_is_named(place: Place) {
         sessions.iter().any(|finding| finding["verdict"] == "warning").then_some(sessions)
     };
     let sessions = eventually("the session is named", named).await;
-    assert!(sessions[0]["cure"].as_str().unwrap().contains("end it there"), "{sessions:?}");
+    assert!(sessions[0]["fix"].as_str().unwrap().contains("end it there"), "{sessions:?}");
     open.rollback().await.unwrap();
 }
 
@@ -153,7 +153,7 @@ async fn a_prepared_transaction_is_named(place: Place) {
     let named = about(&found, &format!("prepared transaction {gid}"));
     scene.db.execute(&end).await;
     assert_eq!(named.len(), 1, "{}", found.stdout);
-    assert!(named[0]["cure"].as_str().unwrap().contains(&end), "{named:?}");
+    assert!(named[0]["fix"].as_str().unwrap().contains(&end), "{named:?}");
 }
 
 async fn missing_rights_are_named(place: Place) {
@@ -205,8 +205,8 @@ async fn replication_slots_that_nobody_reads_are_named(place: Place) {
     let slots =
         [&logical, &physical].map(|slot| about(&found, &format!("replication slot {slot}")));
     assert!(slots[0][0]["finding"].as_str().unwrap().contains("holds back vacuum"), "{slots:?}");
-    let cure = slots[1][0]["cure"].as_str().unwrap();
-    assert!(cure.contains("pg_drop_replication_slot"), "{slots:?}");
+    let fix = slots[1][0]["fix"].as_str().unwrap();
+    assert!(fix.contains("pg_drop_replication_slot"), "{slots:?}");
 }
 
 async fn a_pool_in_transaction_mode_is_found(place: Place) {
@@ -219,9 +219,9 @@ async fn a_pool_in_transaction_mode_is_found(place: Place) {
     let url = format!("{server}/{database}");
     let found = scene.site.run(&["--store", &url, "doctor", "--json"]).await.exits(1);
     let connection = about(&found, "connection");
-    assert_eq!(connection[0]["verdict"], "wrong", "{}\n{}", found.stdout, found.stderr);
+    assert_eq!(connection[0]["verdict"], "error", "{}\n{}", found.stdout, found.stderr);
     assert!(connection[0]["finding"].as_str().unwrap().contains("transaction mode"));
-    assert!(connection[0]["cure"].as_str().unwrap().contains("session mode"));
+    assert!(connection[0]["fix"].as_str().unwrap().contains("session mode"));
 }
 
 async fn reconcile_watches_until_a_difference_stays(place: Place) {

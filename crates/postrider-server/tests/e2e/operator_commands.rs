@@ -22,7 +22,7 @@ async fn with_dead_letters(place: Place, count: usize) -> Option<(Scene, Vec<Com
     let relay = scene.db.relay("before").await;
     let claimed = scene.db.claim(&relay, u32::try_from(count).unwrap()).await;
     for (number, event) in claimed.iter().enumerate() {
-        scene.db.bury(&relay, event, &format!("HTTP 422: no product {number}")).await;
+        scene.db.move_to_dlq(&relay, event, &format!("HTTP 422: no product {number}")).await;
     }
     scene.db.store.retire(&relay).await.unwrap();
     Some((scene, events))

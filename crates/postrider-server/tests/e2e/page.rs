@@ -200,7 +200,7 @@ async fn a_session_that_ends_leads_to_the_sign_in_and_back(place: Place) {
     let daemon = scene.site.start().await;
     sign_in(&browser, &daemon, &operator).await;
     browser.go(&at(&daemon, "/audit")).await;
-    browser.says("main", "Nobody did anything yet").await;
+    browser.says("main", "No activity yet").await;
     write_tokens(&scene, &[lines.lines().next().unwrap()]);
     browser.says("main", "Your session is over").await;
     write_tokens(&scene, &lines.lines().collect::<Vec<_>>());
@@ -208,7 +208,7 @@ async fn a_session_that_ends_leads_to_the_sign_in_and_back(place: Place) {
     eventually("the token works again", async || {
         let press = "document.querySelector('form.sign-in button')?.click();";
         browser.script(press, Vec::new()).await;
-        browser.words().await.contains("Nobody did anything yet").then_some(())
+        browser.words().await.contains("No activity yet").then_some(())
     })
     .await;
     browser.close().await;
@@ -235,7 +235,7 @@ async fn the_server_goes_away_and_comes_back_and_the_page_follows(place: Place) 
     scene.received(&events).await;
     browser.says("header", "Live").await;
     browser.press("main", "Try again").await;
-    browser.says("main", "Nobody did anything yet").await;
+    browser.says("main", "No activity yet").await;
     assert!(!browser.words().await.contains("Connection lost"));
     browser.press("header", "Overview").await;
     browser.says("article.line", "orders").await;

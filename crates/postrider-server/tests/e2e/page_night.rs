@@ -92,7 +92,7 @@ async fn an_outage_an_alert_the_recovery_poison_a_group_a_retry_and_all_is_well(
 
 async fn letter(daemon: &Daemon, id: i64) -> Value {
     let path = format!("/api/v1/outboxes/orders/dead-letters/{id}");
-    Caller::nobody(daemon).get(&path).await["dead_letter"].clone()
+    Caller::anonymous(daemon).get(&path).await["dead_letter"].clone()
 }
 
 async fn a_dead_letter_is_resolved_reopened_edited_and_sent(place: Place) {
@@ -142,7 +142,7 @@ async fn a_dead_letter_is_resolved_reopened_edited_and_sent(place: Place) {
     browser.go(&at(&daemon, "/dead-letters/orders/2")).await;
     browser.says("main", "Waits for somebody").await;
     let path = "/api/v1/outboxes/orders/dead-letters/2/resolve";
-    Caller::nobody(&daemon).post(path, &serde_json::json!({ "note": "mine" })).await;
+    Caller::anonymous(&daemon).post(path, &serde_json::json!({ "note": "mine" })).await;
     browser.press("main", "Retry…").await;
     browser.press("dialog", "Retry").await;
     browser.says("dialog", "is resolved already, by local").await;

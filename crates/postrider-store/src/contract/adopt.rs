@@ -114,24 +114,24 @@ pub(crate) fn adoption_findings(
     there: impl Fn(&str, &str) -> bool,
 ) -> Vec<Finding> {
     let subject = format!("adopted table {}", adoption.table);
-    let cure = "run `postrider migrate`, then `postrider outbox adopt` for what was inserted \
+    let fix = "run `postrider migrate`, then `postrider outbox adopt` for what was inserted \
                 meanwhile";
     let wanted = match wanted {
         Ok(wanted) => wanted,
-        Err(error) => return vec![Finding::wrong(subject, error.to_string(), cure)],
+        Err(error) => return vec![Finding::error(subject, error.to_string(), fix)],
     };
     let mut findings = Vec::new();
     for (end, table) in &wanted {
         let name = format!("{}_{end}", outbox.table());
         if !there(&name, table) {
-            findings.push(Finding::wrong(
+            findings.push(Finding::error(
                 format!("trigger {name} on {table}"),
                 format!(
                     "is missing or disabled: outbox `{}` and table `{}` are out of step",
                     outbox.name(),
                     adoption.table
                 ),
-                cure,
+                fix,
             ));
         }
     }

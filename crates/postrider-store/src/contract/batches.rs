@@ -201,7 +201,7 @@ pub enum Application {
     Known(BatchState),
     /// The database refuses an entry (too long, too large, a constraint), and would refuse it
     /// again. Nothing was written.
-    Unfit(String),
+    Refused(String),
 }
 
 /// The database's totals for a buffer, since its first batch.
@@ -255,7 +255,7 @@ pub trait Batches: Send + Sync {
     /// Records a cancelled batch as dead. Returns its state afterwards. The lease fences this: a
     /// worker that was declared dead must not mark a batch whose counts its successor has returned
     /// to the buffer.
-    async fn bury_batch(&self, lease: &Lease, buffer: &str, id: Uuid) -> Result<BatchState>;
+    async fn mark_batch_dead(&self, lease: &Lease, buffer: &str, id: Uuid) -> Result<BatchState>;
 
     /// Saves a dead batch from the backup file, and records the import and its operator. Fails with
     /// [`StoreError::Refused`] if the counts are still elsewhere.
@@ -300,7 +300,7 @@ pub(crate) fn importable(id: Uuid, found: Option<BatchState>) -> Result<Option<A
 /// classes 21 (two entries for one row, such as `1` and `01` for a number), 22 (data exception), 23
 /// (constraint) and 44 (check option), and errors raised by triggers. SQLite: its own numbers for
 /// constraint, mismatch and too big.
-pub(crate) fn is_unfit(error: &sqlx::Error) -> bool {
+pub(crate) fn is_refused(error: &sqlx::Error) -> bool {
     let Some(code) = error.as_database_error().and_then(|cause| cause.code()) else {
         // For example a text with a NUL, which the driver does not even send.
         return matches!(error, sqlx::Error::Encode(_));

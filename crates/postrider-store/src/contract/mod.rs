@@ -59,7 +59,7 @@ pub use batches::{
     Application, BATCHES_KEPT, Batch, BatchEntry, BatchLedger, BatchState, BatchTarget, Batches,
     EventTarget, TableTarget,
 };
-pub(crate) use batches::{IMPORT_ACTION, importable, is_unfit};
+pub(crate) use batches::{IMPORT_ACTION, importable, is_refused};
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) use begin::begin;
 #[cfg(any(feature = "postgres", feature = "mysql"))]

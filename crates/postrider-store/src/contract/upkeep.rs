@@ -79,7 +79,7 @@ pub trait Upkeep: Send + Sync {
     async fn recover(&self, outbox: &Outbox, recovery: &Recovery<'_>) -> Result<u64>;
 
     /// Removes a fenced relay from the list, once its rows are recovered in all outboxes.
-    async fn bury(&self, relay_id: &str) -> Result<()>;
+    async fn remove_relay(&self, relay_id: &str) -> Result<()>;
 
     /// Moves rows that were marked `DEAD_LETTER` (second safety net) into the dead-letter table.
     /// Returns the rows moved, by id. A row that the table refuses does not hold up the others.

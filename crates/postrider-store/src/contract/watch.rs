@@ -73,7 +73,7 @@ pub enum Verdict {
     /// It works, but an operator should look at it.
     Warning,
     /// Events are not delivered, or are not safe.
-    Wrong,
+    Error,
 }
 
 /// The result of one check.
@@ -87,31 +87,31 @@ pub struct Finding {
     pub finding: String,
     /// What the operator can do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cure: Option<String>,
+    pub fix: Option<String>,
 }
 
 impl Finding {
     /// Creates a finding without a problem.
     pub fn ok(subject: impl Into<String>, finding: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Ok, subject: subject.into(), finding: finding.into(), cure: None }
+        Self { verdict: Verdict::Ok, subject: subject.into(), finding: finding.into(), fix: None }
     }
 
     /// Creates a finding that an operator should look at.
     pub fn warning(
         subject: impl Into<String>,
         finding: impl Into<String>,
-        cure: impl Into<String>,
+        fix: impl Into<String>,
     ) -> Self {
-        Self { verdict: Verdict::Warning, cure: Some(cure.into()), ..Self::ok(subject, finding) }
+        Self { verdict: Verdict::Warning, fix: Some(fix.into()), ..Self::ok(subject, finding) }
     }
 
     /// Creates a finding of an outbox whose events are not delivered or not safe.
-    pub fn wrong(
+    pub fn error(
         subject: impl Into<String>,
         finding: impl Into<String>,
-        cure: impl Into<String>,
+        fix: impl Into<String>,
     ) -> Self {
-        Self { verdict: Verdict::Wrong, ..Self::warning(subject, finding, cure) }
+        Self { verdict: Verdict::Error, ..Self::warning(subject, finding, fix) }
     }
 }
 
@@ -186,12 +186,12 @@ pub(crate) fn parts(migration: &str) -> Vec<Part> {
     parts
 }
 
-/// Returns a finding for each missing part, or one finding if none is missing. `cure` returns the
+/// Returns a finding for each missing part, or one finding if none is missing. `fix` returns the
 /// fix for a missing part.
 pub(crate) fn missing_parts(
     parts: &[Part],
     there: impl Fn(&Part) -> bool,
-    cure: impl Fn(&Part) -> String,
+    fix: impl Fn(&Part) -> String,
 ) -> Vec<Finding> {
     let missing: Vec<_> = parts.iter().filter(|part| !there(part)).collect();
     if missing.is_empty() {
@@ -204,7 +204,7 @@ pub(crate) fn missing_parts(
             Made::Index => ("index", "is missing or not usable: claims read the whole table"),
             Made::Trigger => ("trigger", "is missing or disabled: appends are not counted"),
         };
-        Finding::wrong(format!("{name} {}", part.name), what, cure(part))
+        Finding::error(format!("{name} {}", part.name), what, fix(part))
     };
     missing.iter().map(tell).collect()
 }

@@ -91,18 +91,19 @@ impl Connection for MySqlConnection {
             return Ok(Vec::new());
         }
         let (sql, values) = query.render(&Self::DIALECT)?;
-        let (inserted, told) = insert_reporting_ids(self, bind(sqlx::query(sql), values)).await?;
+        let (inserted, reported) =
+            insert_reporting_ids(self, bind(sqlx::query(sql), values)).await?;
         inserted?;
-        if told.len() != entries.len() {
+        if reported.len() != entries.len() {
             return Err(StoreError::Schema(format!(
                 "{} events were to be inserted, and {} were: trigger {}_appended is missing or \
                  altered, or an entry was cleaned up at this moment; resume the job",
                 entries.len(),
-                told.len(),
+                reported.len(),
                 into.table()
             )));
         }
-        Ok(told.into_iter().zip(entries).map(|(id, (_, event))| (id, event.clone())).collect())
+        Ok(reported.into_iter().zip(entries).map(|(id, (_, event))| (id, event.clone())).collect())
     }
 
     async fn append(&mut self, outbox: &Outbox, event: &NewEvent) -> Result<Appended, AppendError> {

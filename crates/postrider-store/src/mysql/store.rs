@@ -236,8 +236,8 @@ impl Store for MysqlStore {
     }
 
     async fn settle_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
-        let bury = [include_str!("sql/settle_dead.sql")];
-        self.settle(outbox, lease, death_rows(dead), Some("dead"), &bury).await
+        let move_to_dlq = [include_str!("sql/settle_dead.sql")];
+        self.settle(outbox, lease, death_rows(dead), Some("dead"), &move_to_dlq).await
     }
 
     async fn mark_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {

@@ -41,8 +41,11 @@ impl Upkeep for MysqlStore {
         Ok(recovered)
     }
 
-    async fn bury(&self, relay_id: &str) -> Result<()> {
-        sqlx::query(include_str!("sql/bury.sql")).bind(relay_id).execute(&self.pool).await?;
+    async fn remove_relay(&self, relay_id: &str) -> Result<()> {
+        sqlx::query(include_str!("sql/remove_relay.sql"))
+            .bind(relay_id)
+            .execute(&self.pool)
+            .await?;
         Ok(())
     }
 

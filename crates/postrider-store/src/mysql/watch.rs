@@ -57,7 +57,7 @@ impl Watch for MysqlStore {
         sqlx::raw_sql("ROLLBACK").execute(&mut *second).await?;
         Ok(match before == after {
             true => Finding::ok(subject, "sessions are our own"),
-            false => Finding::wrong(
+            false => Finding::error(
                 subject,
                 "a proxy is in between that changes the session from one transaction to the next",
                 "connect to the server itself, or switch multiplexing off: session settings must \
@@ -112,11 +112,11 @@ impl MysqlStore {
             Made::Trigger => found.contains(&format!("trigger {}", part.name)),
         };
         // A migration creates missing tables and triggers, and does not change existing tables.
-        let cure = |part: &Part| match part.made {
+        let fix = |part: &Part| match part.made {
             Made::Index => format!("ALTER TABLE `{}` ADD {}", part.table, part.line),
             _ => "run `postrider migrate`: it makes again what is missing".to_owned(),
         };
-        Ok(missing_parts(&parts, there, cure))
+        Ok(missing_parts(&parts, there, fix))
     }
 
     /// Checks with statements that change nothing, because grants come from users, roles, databases
@@ -153,7 +153,7 @@ impl MysqlStore {
         }
         Ok(match lacks.is_empty() {
             true => Finding::ok("rights", "this user may do what a relay does"),
-            false => Finding::wrong(
+            false => Finding::error(
                 "rights",
                 format!("this user lacks {}", lacks.join(", ")),
                 "grant them: `postrider migrate --print` ends with the statements",
@@ -218,12 +218,12 @@ fn judge_version(version: &str) -> Finding {
     let numbers = major_minor(version);
     match mariadb {
         true if numbers >= (10, 6) => Finding::ok(subject, version),
-        true => Finding::wrong(
+        true => Finding::error(
             subject,
             format!("{version} is too old: FOR UPDATE SKIP LOCKED came with MariaDB 10.6"),
             "use MariaDB 10.6 or newer",
         ),
-        false => Finding::wrong(
+        false => Finding::error(
             subject,
             format!("MySQL {version} does not work yet: the tables use what only MariaDB has"),
             "use MariaDB 10.6 or newer",
@@ -238,9 +238,9 @@ mod tests {
 
     #[test]
     fn a_server_that_does_not_work_is_found() {
-        assert_eq!(judge_version("10.5.9-MariaDB").verdict, Verdict::Wrong);
+        assert_eq!(judge_version("10.5.9-MariaDB").verdict, Verdict::Error);
         assert_eq!(judge_version("10.6.0-MariaDB").verdict, Verdict::Ok);
         assert_eq!(judge_version("11.4.2-MariaDB-log").verdict, Verdict::Ok);
-        assert_eq!(judge_version("8.0.36").verdict, Verdict::Wrong);
+        assert_eq!(judge_version("8.0.36").verdict, Verdict::Error);
     }
 }

@@ -9,7 +9,7 @@ use super::sql;
 use crate::StoreError;
 use crate::contract::{
     Application, BATCHES_KEPT, Batch, BatchLedger, BatchState, BatchTarget, Batches, IMPORT_ACTION,
-    Lease, Result, importable, is_unfit, parse_stored,
+    Lease, Result, importable, is_refused, parse_stored,
 };
 
 #[async_trait]
@@ -34,7 +34,7 @@ impl<S: SqlStore> Batches for S {
             return Ok(Application::Known(known(&mut tx, batch.id).await?));
         }
         if let Some(reason) = save(&mut tx, batch, target).await? {
-            return Ok(Application::Unfit(reason));
+            return Ok(Application::Refused(reason));
         }
         ledger(&mut tx, &batch.buffer, BatchState::Applied, entries).await?;
         tx.commit().await?;
@@ -52,7 +52,7 @@ impl<S: SqlStore> Batches for S {
         Ok(BatchState::Cancelled)
     }
 
-    async fn bury_batch(&self, lease: &Lease, buffer: &str, id: Uuid) -> Result<BatchState> {
+    async fn mark_batch_dead(&self, lease: &Lease, buffer: &str, id: Uuid) -> Result<BatchState> {
         let mut tx = self.session_for(lease).await?;
         if !change(&mut tx, buffer, id, BatchState::Cancelled, BatchState::Dead).await? {
             return known(&mut tx, id).await;
@@ -73,7 +73,7 @@ impl<S: SqlStore> Batches for S {
             return Ok(known);
         }
         if let Some(reason) = save(&mut tx, batch, target).await? {
-            return Ok(Application::Unfit(reason));
+            return Ok(Application::Refused(reason));
         }
         change(&mut tx, &batch.buffer, batch.id, BatchState::Dead, BatchState::Imported).await?;
         let entries = format!("{} entries", batch.entries().len());
@@ -188,7 +188,7 @@ async fn save<S: SqlStore>(
         }
     };
     match saved {
-        Err(StoreError::Database(error)) if is_unfit(&error) => Ok(Some(error.to_string())),
+        Err(StoreError::Database(error)) if is_refused(&error) => Ok(Some(error.to_string())),
         saved => saved,
     }
 }

@@ -19,7 +19,7 @@ pub(crate) async fn is_known<C: Connection>(
     Ok(count.flatten().is_some_and(|count| count > 0))
 }
 
-/// Returns the oldest letter that an operator wants handled again and nobody is at, locked.
+/// Returns the oldest letter that an operator wants handled again and no consumer holds; locks it.
 pub(crate) async fn asked_letter<C: Connection>(
     connection: &mut C,
     consumer: &str,

@@ -102,7 +102,7 @@ pub(crate) trait SqlStore: Send + Sync + 'static {
     /// [`StoreError::LeaseLost`].
     async fn begin_for(&self, lease: &Lease) -> Result<Transaction<'static, Self::Db>>;
 
-    /// Removes locks that nobody used for a day, where they are rows.
+    /// Removes locks unused for a day, where they are rows.
     async fn clean_locks(&self, _chunk: u32) -> Result<u64> {
         Ok(0)
     }

@@ -1,5 +1,5 @@
 //! Every statement of operator work. A constant whose name is not in the file does not compile, and
-//! a constant that nobody uses is a warning; the tests below keep the rest.
+//! an unused constant is a warning; the tests below keep the rest.
 
 use super::statement::Statement;
 

@@ -260,11 +260,11 @@ impl Store for PostgresStore {
     }
 
     async fn settle_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
-        self.bury_or_mark(outbox, lease, dead, include_str!("sql/settle_dead.sql")).await
+        self.move_or_mark(outbox, lease, dead, include_str!("sql/settle_dead.sql")).await
     }
 
     async fn mark_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
-        self.bury_or_mark(outbox, lease, dead, include_str!("sql/mark_dead.sql")).await
+        self.move_or_mark(outbox, lease, dead, include_str!("sql/mark_dead.sql")).await
     }
 
     async fn release(
@@ -326,7 +326,7 @@ impl Store for PostgresStore {
 }
 
 impl PostgresStore {
-    async fn bury_or_mark(
+    async fn move_or_mark(
         &self,
         outbox: &Outbox,
         lease: &Lease,

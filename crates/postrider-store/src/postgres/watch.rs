@@ -65,7 +65,7 @@ impl Watch for PostgresStore {
                 Finding::ok(subject, "sessions are our own")
             }
             Ok(Err(error)) => return Err(error.into()),
-            Ok(Ok(_)) => Finding::wrong(
+            Ok(Ok(_)) => Finding::error(
                 subject,
                 "a pool in transaction mode is in between: the session changes from one \
                  transaction to the next",
@@ -74,7 +74,7 @@ impl Watch for PostgresStore {
             // A connection that is dropped while it waits cannot be used any more.
             Err(_) => {
                 first.close_on_drop();
-                Finding::wrong(
+                Finding::error(
                     subject,
                     "one session waits until another ends its transaction: a pool with too few \
                      connections is in between",
@@ -117,8 +117,8 @@ impl PostgresStore {
             sqlx::query_scalar(include_str!("sql/find_parts.sql")).fetch_all(&self.pool).await?;
         let found: HashSet<String> = found.into_iter().collect();
         let parts = parts(&self.migration_sql(outboxes));
-        let cure = |_: &_| "run `postrider migrate`: it makes again what is missing".to_owned();
-        Ok(missing_parts(&parts, |part| found.contains(&part.name), cure))
+        let fix = |_: &_| "run `postrider migrate`: it makes again what is missing".to_owned();
+        Ok(missing_parts(&parts, |part| found.contains(&part.name), fix))
     }
 
     async fn look_at_rights(&self, outboxes: &[OutboxSpec]) -> Result<Finding> {
@@ -146,7 +146,7 @@ impl PostgresStore {
             missing.iter().map(|(table, right)| format!("{right} on {table}")).collect();
         Ok(match lacks.is_empty() {
             true => Finding::ok("rights", "this user may do what a relay does"),
-            false => Finding::wrong(
+            false => Finding::error(
                 "rights",
                 format!("this user lacks {}", lacks.join(", ")),
                 "grant them: `postrider migrate --print` ends with the statements",
@@ -178,7 +178,7 @@ impl PostgresStore {
             findings.push(Finding::warning(
                 format!("replication slot {slot}"),
                 format!(
-                    "nobody reads this {kind} slot: it keeps {} MiB of the log{vacuum}",
+                    "no consumer reads this {kind} slot: it keeps {} MiB of the log{vacuum}",
                     log_bytes / (1024 * 1024)
                 ),
                 format!(
@@ -210,7 +210,7 @@ fn judge_version(version: &str) -> Finding {
     let subject = "server";
     match major_minor(version).0 {
         14.. => Finding::ok(subject, format!("PostgreSQL {version}")),
-        _ => Finding::wrong(
+        _ => Finding::error(
             subject,
             format!(
                 "PostgreSQL {version} is too old: FOR UPDATE SKIP LOCKED came with 9.5, CREATE OR \
@@ -228,8 +228,8 @@ mod tests {
 
     #[test]
     fn a_server_without_skip_locked_is_found() {
-        assert_eq!(judge_version("9.4.26").verdict, Verdict::Wrong);
-        assert_eq!(judge_version("13.16").verdict, Verdict::Wrong);
+        assert_eq!(judge_version("9.4.26").verdict, Verdict::Error);
+        assert_eq!(judge_version("13.16").verdict, Verdict::Error);
         assert_eq!(judge_version("14.0").verdict, Verdict::Ok);
         assert!(judge_version("9.4.26").finding.contains("SKIP LOCKED"));
     }

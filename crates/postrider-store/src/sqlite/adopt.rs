@@ -18,9 +18,9 @@ impl Adopt for SqliteStore {
 
     async fn diagnose_adoptions(&self, outboxes: &[OutboxSpec]) -> Result<Vec<Finding>> {
         let refused = refuse_adoptions(outboxes).err();
-        let cure = "use PostgreSQL or MariaDB, or remove [outbox.adopt]";
+        let fix = "use PostgreSQL or MariaDB, or remove [outbox.adopt]";
         Ok(refused
-            .map(|e| Finding::wrong("adopted tables", e.to_string(), cure))
+            .map(|e| Finding::error("adopted tables", e.to_string(), fix))
             .into_iter()
             .collect())
     }

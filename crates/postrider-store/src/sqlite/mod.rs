@@ -123,7 +123,7 @@ impl SqliteStore {
         Err(StoreError::File {
             path: self.file.display().to_string(),
             cause: sqlx::Error::Protocol(format!("the journal mode is `{mode}`, not `wal`")),
-            cure: "put the file on a local disk: WAL needs shared memory, which network file \
+            fix: "put the file on a local disk: WAL needs shared memory, which network file \
                    systems do not have",
             lasting: true,
         })
@@ -172,10 +172,10 @@ fn file_of(url: &str, options: &ConnectOptions) -> Result<(PathBuf, bool)> {
 /// Checks the path before SQLite does, whose only message for all of these errors is "unable to
 /// open".
 async fn make_ready(file: &Path, create: bool) -> Result<()> {
-    let error = |cause: std::io::Error, cure| StoreError::File {
+    let error = |cause: std::io::Error, fix| StoreError::File {
         path: file.display().to_string(),
         cause: sqlx::Error::Io(cause),
-        cure,
+        fix,
         lasting: true,
     };
     match tokio::fs::metadata(file).await {
@@ -239,7 +239,7 @@ fn explain(error: sqlx::Error, file: &Path) -> StoreError {
     }
     let code = error.as_database_error().and_then(|cause| cause.code()?.parse::<i32>().ok());
     // The low byte is the kind of error, the rest is more specific.
-    let (cure, lasting) = match code.map(|code| code & 0xff) {
+    let (fix, lasting) = match code.map(|code| code & 0xff) {
         Some(8) => (
             "give this program the right to write the file and its folder (SQLite keeps `-wal` \
              and `-shm` files beside it)",
@@ -261,7 +261,7 @@ fn explain(error: sqlx::Error, file: &Path) -> StoreError {
         Some(26) => ("this is no SQLite database: correct the path in the store URL", true),
         _ => return error.into(),
     };
-    StoreError::File { path: file.display().to_string(), cause: error, cure, lasting }
+    StoreError::File { path: file.display().to_string(), cause: error, fix, lasting }
 }
 
 /// Formats a time as stored in the tables.

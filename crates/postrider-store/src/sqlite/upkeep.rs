@@ -40,8 +40,8 @@ impl Upkeep for SqliteStore {
         Ok(recovered)
     }
 
-    async fn bury(&self, relay_id: &str) -> Result<()> {
-        sqlx::query(include_str!("sql/bury.sql"))
+    async fn remove_relay(&self, relay_id: &str) -> Result<()> {
+        sqlx::query(include_str!("sql/remove_relay.sql"))
             .bind(relay_id)
             .execute(&self.writer)
             .await

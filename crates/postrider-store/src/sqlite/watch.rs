@@ -70,8 +70,8 @@ impl Watch for SqliteStore {
         let found = sqlx::query_scalar("SELECT name FROM sqlite_master").fetch_all(&self.readers);
         let found: HashSet<String> = found.await.on(self)?.into_iter().collect();
         let expected = parts(&self.migration_sql(outboxes));
-        let cure = |_: &_| "run `postrider migrate`: it makes again what is missing".to_owned();
-        findings.extend(missing_parts(&expected, |part| found.contains(&part.name), cure));
+        let fix = |_: &_| "run `postrider migrate`: it makes again what is missing".to_owned();
+        findings.extend(missing_parts(&expected, |part| found.contains(&part.name), fix));
         findings.push(self.look_at_rights(&expected).await);
         #[cfg(unix)]
         findings.extend(self.look_at_mode());
@@ -103,9 +103,9 @@ impl SqliteStore {
         match self.begin().await {
             Ok(tx) => match tx.rollback().await {
                 Ok(()) => Finding::ok("rights", format!("{file} with {tables} tables is writable")),
-                Err(error) => Finding::wrong("rights", error.to_string(), "see the message"),
+                Err(error) => Finding::error("rights", error.to_string(), "see the message"),
             },
-            Err(error) => Finding::wrong(
+            Err(error) => Finding::error(
                 "rights",
                 error.to_string(),
                 format!("give this program the right to write {file} and its folder"),
@@ -118,7 +118,7 @@ fn judge_version(version: &str) -> Finding {
     let number = version.trim_start_matches("SQLite ");
     match major_minor(number) >= (3, 35) {
         true => Finding::ok("library", version),
-        false => Finding::wrong(
+        false => Finding::error(
             "library",
             format!("{version} is too old: RETURNING came with 3.35"),
             "build postrider with its bundled SQLite",
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn an_old_library_is_found() {
-        assert_eq!(judge_version("SQLite 3.34.1").verdict, Verdict::Wrong);
+        assert_eq!(judge_version("SQLite 3.34.1").verdict, Verdict::Error);
         assert_eq!(judge_version("SQLite 3.46.0").verdict, Verdict::Ok);
     }
 }

@@ -123,7 +123,7 @@ pub async fn columns_hold_their_full_length_of_four_byte_characters(db: TestDb) 
     assert_eq!(claimed[0].event_type.chars().count(), limits::EVENT_TYPE_CHARS_MAX);
     assert_eq!(claimed[0].hash_matches(), Some(true));
     // The same columns must hold the text wherever the event goes from here.
-    db.bury(&relay, &claimed[0], &wide(limits::ERROR_MESSAGE_CHARS_MAX)).await;
+    db.move_to_dlq(&relay, &claimed[0], &wide(limits::ERROR_MESSAGE_CHARS_MAX)).await;
     db.store.fold_ledger(&db.outbox, 100).await.unwrap();
     db.assert_balanced().await;
 }

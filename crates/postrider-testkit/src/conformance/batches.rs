@@ -55,8 +55,8 @@ pub async fn a_large_batch_is_saved_as_a_whole_or_not_at_all(db: TestDb) {
     let too_long = "z".repeat(21);
     entries.push((&too_long, 1));
     if db.store.kind() != StoreKind::Sqlite {
-        let unfit = db.store.apply_batch(&relay, &batch(&entries), &target).await.unwrap();
-        assert!(matches!(unfit, Application::Unfit(_)), "{unfit:?}");
+        let refused = db.store.apply_batch(&relay, &batch(&entries), &target).await.unwrap();
+        assert!(matches!(refused, Application::Refused(_)), "{refused:?}");
         assert_eq!(db.integer("SELECT count(*) FROM likes").await, 0);
     }
     let applied = db.store.apply_batch(&relay, &whole, &target).await.unwrap();
@@ -71,8 +71,8 @@ pub async fn a_sum_that_overflows_undoes_the_whole_batch(db: TestDb) {
     let applied = db.store.apply_batch(&relay, &full, &target).await.unwrap();
     assert_eq!(applied, Application::Applied);
     let more = batch(&[("a", 1), ("b", 1)]);
-    let unfit = db.store.apply_batch(&relay, &more, &target).await.unwrap();
-    assert!(matches!(unfit, Application::Unfit(_)), "{unfit:?}");
+    let refused = db.store.apply_batch(&relay, &more, &target).await.unwrap();
+    assert!(matches!(refused, Application::Refused(_)), "{refused:?}");
     assert_eq!((total(&db, "a").await, total(&db, "b").await), (i64::MAX, 0));
     assert!(db.store.batch_states(&[more.id]).await.unwrap().is_empty(), "still undecided");
 }
@@ -121,7 +121,7 @@ pub async fn only_a_dead_batch_is_imported_and_only_once(db: TestDb) {
     db.store.cancel_batch("likes", dead.id, 1).await.unwrap();
     assert!(matches!(import().await, Err(StoreError::Refused(_))), "its counts are elsewhere");
     for _ in 0..2 {
-        let state = db.store.bury_batch(&relay, "likes", dead.id).await.unwrap();
+        let state = db.store.mark_batch_dead(&relay, "likes", dead.id).await.unwrap();
         assert_eq!(state, BatchState::Dead);
     }
     assert_eq!(import().await.unwrap(), Application::Applied);
@@ -134,7 +134,7 @@ pub async fn only_a_dead_batch_is_imported_and_only_once(db: TestDb) {
 }
 
 /// Another worker has its batches by then.
-pub async fn a_fenced_worker_saves_and_buries_nothing(db: TestDb) {
+pub async fn a_fenced_worker_saves_nothing_and_moves_nothing_to_the_dlq(db: TestDb) {
     let (fenced, observer) = (db.relay("relay-a").await, db.relay("relay-b").await);
     let target = likes(&db).await;
     db.fence(&observer, &fenced).await;
@@ -142,7 +142,7 @@ pub async fn a_fenced_worker_saves_and_buries_nothing(db: TestDb) {
     let refused = db.store.apply_batch(&fenced, &late, &target).await;
     assert!(matches!(refused, Err(StoreError::LeaseLost)), "{refused:?}");
     db.store.cancel_batch("likes", late.id, 1).await.unwrap();
-    let refused = db.store.bury_batch(&fenced, "likes", late.id).await;
+    let refused = db.store.mark_batch_dead(&fenced, "likes", late.id).await;
     assert!(matches!(refused, Err(StoreError::LeaseLost)), "{refused:?}");
     assert_eq!(total(&db, "a").await, 0);
 }
@@ -187,7 +187,7 @@ pub async fn old_batches_are_forgotten_but_no_dead_ones(db: TestDb) {
     let (old, dead, young) = (batch(&[("a", 1)]), batch(&[("a", 2)]), batch(&[("a", 4)]));
     db.store.apply_batch(&relay, &old, &target).await.unwrap();
     db.store.cancel_batch("likes", dead.id, 1).await.unwrap();
-    db.store.bury_batch(&relay, "likes", dead.id).await.unwrap();
+    db.store.mark_batch_dead(&relay, "likes", dead.id).await.unwrap();
     let age = BATCHES_KEPT + Duration::from_secs(60);
     db.age("postrider_buffer_batches", "recorded_at", age, "1 = 1").await;
     db.store.apply_batch(&relay, &young, &target).await.unwrap();
@@ -217,6 +217,6 @@ pub async fn entries_become_events_once(db: TestDb) {
     assert_eq!(keys, ["p-1", "p-2"].map(|post| ("post".to_owned(), post.to_owned())));
     assert!(events[0].payload.contains("\"count\":3"), "{}", events[0].payload);
     let too_long = "x".repeat(300);
-    let unfit = db.store.apply_batch(&relay, &batch(&[(&too_long, 1)]), &target).await.unwrap();
-    assert!(matches!(unfit, Application::Unfit(_)), "{unfit:?}");
+    let refused = db.store.apply_batch(&relay, &batch(&[(&too_long, 1)]), &target).await.unwrap();
+    assert!(matches!(refused, Application::Refused(_)), "{refused:?}");
 }

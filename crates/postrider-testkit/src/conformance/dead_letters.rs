@@ -21,7 +21,7 @@ async fn letter(db: &TestDb, id: i64) -> DeadLetter {
 async fn one_dead_letter(db: &TestDb, relay: &Lease, event: NewEvent) -> DeadLetter {
     db.append(&[event]).await;
     let claimed = db.claim(relay, 1).await.remove(0);
-    let id = db.bury(relay, &claimed, "422 Unprocessable").await;
+    let id = db.move_to_dlq(relay, &claimed, "422 Unprocessable").await;
     letter(db, id).await
 }
 
@@ -53,7 +53,7 @@ pub async fn a_retry_keeps_the_identity_and_starts_afresh(db: TestDb) {
     assert_eq!(db.count("").await, 1, "the request id is still known");
     db.assert_balanced().await;
 
-    let second = db.bury(&relay, again, "422 again").await;
+    let second = db.move_to_dlq(&relay, again, "422 again").await;
     assert_eq!(letter(&db, second).await.redrive_count, 1);
     let fresh = db.store.retry(&db.outbox, second, "ann", "").await.unwrap();
     let claimed = db.claim(&relay, 10).await;
@@ -254,7 +254,7 @@ pub async fn pages_of_dead_letters_neither_overlap_nor_leave_gaps(db: TestDb) {
     db.append_orders(5).await;
     let mut expected = Vec::new();
     for event in db.claim(&relay, 10).await {
-        expected.insert(0, db.bury(&relay, &event, "no").await);
+        expected.insert(0, db.move_to_dlq(&relay, &event, "no").await);
     }
     let mut seen = Vec::new();
     let mut page = Page::first(2).within(Duration::MAX);
@@ -383,7 +383,7 @@ pub async fn attempts_stay_readable_after_the_event_died(db: TestDb) {
     let failures = [failure(&claimed[0], Duration::ZERO, "first")];
     db.store.settle_failed(&db.outbox, &relay, &failures).await.unwrap();
     let claimed = db.claim_on(&relay, 1, &mut cursor).await;
-    db.bury(&relay, &claimed[0], "second").await;
+    db.move_to_dlq(&relay, &claimed[0], "second").await;
     let attempts = db.store.attempts(&db.outbox, &claimed[0].event_id).await.unwrap();
     assert_eq!(attempts.len(), 1);
     assert_eq!(attempts[0].error, "first");

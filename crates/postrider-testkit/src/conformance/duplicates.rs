@@ -302,7 +302,7 @@ pub async fn an_open_request_id_is_free_again_when_its_event_leaves(db: TestDb) 
         assert_eq!(db.append(&[order(2).request_id("r")]).await, [first], "taken while it lives");
         match leaves_by_death {
             false => assert_eq!(db.deliver(&relay, &claimed, OnSuccess::Archive).await, 1),
-            true => drop(db.bury(&relay, &claimed[0], "no").await),
+            true => drop(db.move_to_dlq(&relay, &claimed[0], "no").await),
         }
         assert_eq!(db.count("_keys").await, 0);
     }

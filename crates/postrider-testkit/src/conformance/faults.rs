@@ -207,7 +207,7 @@ pub async fn a_store_goes_on_after_an_outage(db: TestDb) {
 pub async fn a_job_step_whose_commit_answer_is_lost_sends_nothing_twice(db: TestDb) {
     let Behind { proxy, direct, through } = behind_a_proxy(db).await;
     let relay = direct.relay("relay-a").await;
-    let letters = direct.bury_many(&relay, 5).await;
+    let letters = direct.move_many_to_dlq(&relay, 5).await;
     let job = through.taken_job(&retry_all()).await;
     // The first step prepares the statements.
     let job = through.step(&job, "runner-a", 2).await.unwrap();
@@ -233,7 +233,7 @@ pub async fn a_job_step_whose_commit_answer_is_lost_sends_nothing_twice(db: Test
 pub async fn a_job_step_cut_off_before_its_commit_never_happened(db: TestDb) {
     let Behind { proxy, direct, through } = behind_a_proxy(db).await;
     let relay = direct.relay("relay-a").await;
-    direct.bury_many(&relay, 3).await;
+    direct.move_many_to_dlq(&relay, 3).await;
     let job = through.taken_job(&retry_all()).await;
     // A transaction that holds a dead letter makes the step wait while the step holds the job's
     // row.

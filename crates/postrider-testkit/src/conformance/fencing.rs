@@ -152,15 +152,15 @@ pub async fn a_settle_waits_for_a_fence_that_is_under_way(db: TestDb) {
 }
 
 /// Only a fenced relay is removed; a living one stays on the list.
-pub async fn only_a_fenced_relay_is_buried(db: TestDb) {
+pub async fn only_a_fenced_relay_is_removed(db: TestDb) {
     let (a, b) = (db.relay("relay-a").await, db.relay("relay-b").await);
-    db.store.bury("relay-a").await.unwrap();
-    db.store.heartbeat(&a, &[]).await.expect("alive, so not buried");
+    db.store.remove_relay("relay-a").await.unwrap();
+    db.store.heartbeat(&a, &[]).await.expect("alive, so not removed");
     db.fence(&b, &a).await;
-    db.store.bury("relay-a").await.unwrap();
+    db.store.remove_relay("relay-a").await.unwrap();
     assert_eq!(db.store.heartbeat(&b, &[]).await.unwrap().len(), 1);
-    db.store.bury("relay-a").await.expect("again is no error");
-    db.store.bury("nobody").await.expect("nor is an unknown one");
+    db.store.remove_relay("relay-a").await.expect("again is no error");
+    db.store.remove_relay("nobody").await.expect("nor is an unknown one");
 }
 
 /// Recovered rows belong to the relay that claims them next; a late settle of the old owner changes

@@ -270,7 +270,7 @@ pub async fn a_canary_is_not_another_event_that_has_its_id(db: TestDb) {
     let job = NewJob { canary: Some(Canary { count: 1, within_s: 600 }), ..retry_all() };
     for others_die in [false, true] {
         begin_ids_again(&db).await;
-        db.bury_many(&relay, 2).await;
+        db.move_many_to_dlq(&relay, 2).await;
         let job = db.taken_job(&job).await;
         assert_eq!(db.step(&job, "runner-a", 10).await.unwrap().state, JobState::Canary);
         assert_eq!(

@@ -27,7 +27,7 @@ fn new_job(work: JobWork) -> NewJob {
 
 impl TestDb {
     /// Creates this many dead letters of the relay; returns their ids.
-    pub async fn bury_many(&self, relay: &Lease, count: u64) -> Vec<i64> {
+    pub async fn move_many_to_dlq(&self, relay: &Lease, count: u64) -> Vec<i64> {
         self.append_orders(count).await;
         let claimed = self.claim(relay, u32::try_from(count).unwrap()).await;
         let dead: Vec<_> = claimed
@@ -64,7 +64,7 @@ impl TestDb {
 /// them.
 pub async fn a_bulk_retry_sends_what_fits_its_filter_in_order(db: TestDb) {
     let relay = db.relay("relay-a").await;
-    let letters = db.bury_many(&relay, 5).await;
+    let letters = db.move_many_to_dlq(&relay, 5).await;
     db.store.resolve(&db.outbox, letters[1], "bob", "by hand").await.unwrap();
     let limit = CountLimit::NONE;
     let preview = db.store.preview_job(&db.outbox, &retry_all().work, limit).await.unwrap();
@@ -74,7 +74,7 @@ pub async fn a_bulk_retry_sends_what_fits_its_filter_in_order(db: TestDb) {
     // A later dead letter is not touched.
     db.append_orders(1).await;
     let later = db.claim(&relay, 1).await;
-    let later = db.bury(&relay, &later[0], "later").await;
+    let later = db.move_to_dlq(&relay, &later[0], "later").await;
 
     let mut done = Vec::new();
     let mut job = job;
@@ -112,7 +112,7 @@ pub async fn a_step_of_large_events_is_cut_by_their_weight(db: TestDb) {
     db.append(&["1", "2", "3", "4", "5"].map(event)).await;
     for _ in 0..5 {
         let claimed = db.claim(&relay, 1).await;
-        db.bury(&relay, &claimed[0], "no").await;
+        db.move_to_dlq(&relay, &claimed[0], "no").await;
     }
     let mut job = db.taken_job(&retry_all()).await;
     let mut done = Vec::new();
@@ -127,7 +127,7 @@ pub async fn a_step_of_large_events_is_cut_by_their_weight(db: TestDb) {
 /// Resolving in bulk sends nothing.
 pub async fn a_bulk_resolve_resolves_and_sends_nothing(db: TestDb) {
     let relay = db.relay("relay-a").await;
-    let letters = db.bury_many(&relay, 3).await;
+    let letters = db.move_many_to_dlq(&relay, 3).await;
     let filter = DlqFilter { reason: Some(DeadReason::Exhausted), ..DlqFilter::default() };
     let job = db.taken_job(&new_job(JobWork::DlqResolve { filter })).await;
     let job = db.step(&job, "runner-a", 10).await.unwrap();
@@ -141,7 +141,7 @@ pub async fn a_bulk_resolve_resolves_and_sends_nothing(db: TestDb) {
 /// A filter without matches costs steps, not memory, and the job ends.
 pub async fn a_job_that_nothing_fits_ends(db: TestDb) {
     let relay = db.relay("relay-a").await;
-    db.bury_many(&relay, 3).await;
+    db.move_many_to_dlq(&relay, 3).await;
     let filter = DlqFilter { event_type: Some("Other".to_owned()), ..DlqFilter::default() };
     let mut job = db.taken_job(&new_job(JobWork::DlqRetry { filter })).await;
     while job.state.is_open() {
@@ -154,7 +154,7 @@ pub async fn a_job_that_nothing_fits_ends(db: TestDb) {
 /// After a runner died, another continues at the cursor; a late step of the dead one does nothing.
 pub async fn a_job_of_a_dead_runner_is_taken_over_at_its_cursor(db: TestDb) {
     let relay = db.relay("relay-a").await;
-    let letters = db.bury_many(&relay, 4).await;
+    let letters = db.move_many_to_dlq(&relay, 4).await;
     let job = db.taken_job(&retry_all()).await;
     let job = db.step(&job, "runner-a", 2).await.unwrap();
     let take = async |runner: &str| db.store.take_job(job.id, runner, QUIET).await.unwrap();
@@ -174,7 +174,7 @@ pub async fn a_job_of_a_dead_runner_is_taken_over_at_its_cursor(db: TestDb) {
 /// Two concurrent runners never act on the same entry.
 pub async fn steps_of_two_runners_never_share_an_entry(db: TestDb) {
     let relay = db.relay("relay-a").await;
-    db.bury_many(&relay, 60).await;
+    db.move_many_to_dlq(&relay, 60).await;
     let first = db.taken_job(&retry_all()).await;
     let second = db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
     let second = db.store.take_job(second.id, "runner-b", QUIET).await.unwrap().unwrap();
@@ -201,7 +201,7 @@ pub async fn steps_of_two_runners_never_share_an_entry(db: TestDb) {
 /// An operator stops a job: its runner notices, and resuming continues where it was.
 pub async fn a_stopped_job_goes_on_where_it_was(db: TestDb) {
     let relay = db.relay("relay-a").await;
-    let letters = db.bury_many(&relay, 3).await;
+    let letters = db.move_many_to_dlq(&relay, 3).await;
     let job = db.taken_job(&retry_all()).await;
     let job = db.step(&job, "runner-a", 1).await.unwrap();
     let stopped = db.store.stop_job(job.id, "bob", "wait").await.unwrap();
@@ -228,7 +228,7 @@ pub async fn a_stopped_job_goes_on_where_it_was(db: TestDb) {
 /// An invalid job is refused with a reason.
 pub async fn jobs_that_make_no_sense_are_refused(db: TestDb) {
     let relay = db.relay("relay-a").await;
-    db.bury_many(&relay, 1).await;
+    db.move_many_to_dlq(&relay, 1).await;
     let resolve = || new_job(JobWork::DlqResolve { filter: DlqFilter::default() });
     let canary = |count, within_s| Some(Canary { count, within_s });
     for (job, word) in [
@@ -261,7 +261,7 @@ pub async fn jobs_that_make_no_sense_are_refused(db: TestDb) {
 /// The canary events are sent alone; once they are delivered, the rest follows.
 pub async fn the_rest_follows_when_the_canary_is_delivered(db: TestDb) {
     let relay = db.relay("relay-a").await;
-    db.bury_many(&relay, 5).await;
+    db.move_many_to_dlq(&relay, 5).await;
     let canary = Some(Canary { count: 2, within_s: 600 });
     let job = db.taken_job(&NewJob { canary, ..retry_all() }).await;
     let job = db.step(&job, "runner-a", 10).await.unwrap();
@@ -280,12 +280,12 @@ pub async fn the_rest_follows_when_the_canary_is_delivered(db: TestDb) {
 /// A canary that dies again, or is not delivered in time, stops the job before the rest is sent.
 pub async fn a_canary_that_fails_stops_the_job(db: TestDb) {
     let relay = db.relay("relay-a").await;
-    db.bury_many(&relay, 6).await;
+    db.move_many_to_dlq(&relay, 6).await;
     let canary = Some(Canary { count: 1, within_s: 600 });
     let job = db.taken_job(&NewJob { canary, ..retry_all() }).await;
     db.step(&job, "runner-a", 10).await.unwrap();
     let first = db.claim(&relay, 10).await;
-    db.bury(&relay, &first[0], "still no").await;
+    db.move_to_dlq(&relay, &first[0], "still no").await;
     let stopped = db.step(&job, "runner-a", 10).await.unwrap();
     assert_eq!((stopped.state, stopped.done_count), (JobState::Stopped, 1));
     assert!(stopped.reason.unwrap().contains("dead letters again"));
@@ -330,7 +330,7 @@ pub async fn jobs_are_listed_by_outbox_and_state(db: TestDb) {
 /// The runner completes a job, reports each step, and keeps the requested rate.
 pub async fn the_runner_works_a_job_through(db: TestDb) {
     let relay = db.relay("relay-a").await;
-    db.bury_many(&relay, 20).await;
+    db.move_many_to_dlq(&relay, 20).await;
     let runner = runner(&db, std::slice::from_ref(&db.outbox)).chunk(6);
     let made = db.store.create_job(&db.outbox, &retry_all()).await.unwrap();
     let next = runner.next(|_| true).await.unwrap().unwrap();
@@ -342,7 +342,7 @@ pub async fn the_runner_works_a_job_through(db: TestDb) {
     assert_eq!(told, [0, 6, 12, 18, 20, 20]);
     assert!(runner.next(|_| true).await.unwrap().is_none());
 
-    let letters = db.bury_many(&relay, 30).await;
+    let letters = db.move_many_to_dlq(&relay, 30).await;
     assert_eq!(letters.len(), 30);
     let rated = NewJob { rate: Some(60), ..retry_all() };
     let made = db.store.create_job(&db.outbox, &rated).await.unwrap();

@@ -108,7 +108,7 @@ pub async fn lanes_of_a_dead_relay_are_taken_with_the_crash_counted(db: TestDb) 
         assert!(taken.iter().all(|lane| lane.crash_count == crashes), "{taken:?}");
         if crashes == 2 {
             // Removed from the list counts as dead, like fenced.
-            db.store.bury(&owner.relay_id).await.unwrap();
+            db.store.remove_relay(&owner.relay_id).await.unwrap();
         }
         owner = next;
     }

@@ -269,7 +269,7 @@ impl Walk {
         };
         let recovered = self.db.store.recover(&self.db.outbox, &recovery).await.unwrap();
         assert_eq!(recovered, dead.held.len() as u64, "all that it held, and nothing else");
-        self.db.store.bury(&dead.lease.relay_id).await.unwrap();
+        self.db.store.remove_relay(&dead.lease.relay_id).await.unwrap();
     }
 
     fn pick(&mut self, pick: usize) -> Option<i64> {

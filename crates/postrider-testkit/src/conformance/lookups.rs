@@ -19,7 +19,7 @@ pub async fn statistics_add_up_from_the_ledger(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let claimed = db.claim(&relay, 4).await;
     db.deliver(&relay, &claimed[..2], OnSuccess::Delete).await;
-    let letter = db.bury(&relay, &claimed[3], "no").await;
+    let letter = db.move_to_dlq(&relay, &claimed[3], "no").await;
 
     for folded in [false, true] {
         if folded {

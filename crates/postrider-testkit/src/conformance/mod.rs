@@ -106,7 +106,7 @@ macro_rules! store_conformance {
             no_write_of_a_fenced_relay_succeeds,
             a_fence_waits_for_a_settle_that_is_under_way,
             a_settle_waits_for_a_fence_that_is_under_way,
-            only_a_fenced_relay_is_buried,
+            only_a_fenced_relay_is_removed,
             a_late_settle_after_recovery_changes_nothing,
         ]);
         $crate::store_cases!($store, recovery: [
@@ -278,7 +278,7 @@ macro_rules! store_conformance {
             a_row_whose_count_is_null_is_counted_from_zero,
             a_cancelled_batch_is_never_saved_and_a_saved_one_never_cancelled,
             only_a_dead_batch_is_imported_and_only_once,
-            a_fenced_worker_saves_and_buries_nothing,
+            a_fenced_worker_saves_nothing_and_moves_nothing_to_the_dlq,
             a_batch_that_two_apply_at_once_is_saved_once,
             a_target_that_counts_cannot_be_added_to_is_named,
             old_batches_are_forgotten_but_no_dead_ones,

@@ -38,7 +38,7 @@ pub async fn an_edited_dead_letter_is_sent_as_a_new_event(db: TestDb) {
     let original = NewEvent::new("order", "1", "Placed", r#"{"n":1}"#).request_id("r-1");
     db.append(&[original.header("tenant", "a").header("old", "x").max_retries(4)]).await;
     let claimed = db.claim(&relay, 1).await;
-    let letter = db.bury(&relay, &claimed[0], "no").await;
+    let letter = db.move_to_dlq(&relay, &claimed[0], "no").await;
     let edit = Edit {
         payload: Some(r#"{"n":2}"#.to_owned()),
         event_type: Some("Placed2".to_owned()),
@@ -71,8 +71,8 @@ pub async fn an_edit_that_cannot_be_sent_is_refused(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.append(&[order(1), order(2)]).await;
     let claimed = db.claim(&relay, 2).await;
-    let letter = db.bury(&relay, &claimed[0], "no").await;
-    let done = db.bury(&relay, &claimed[1], "no").await;
+    let letter = db.move_to_dlq(&relay, &claimed[0], "no").await;
+    let done = db.move_to_dlq(&relay, &claimed[1], "no").await;
     db.store.resolve(&db.outbox, done, "ann", "").await.unwrap();
     let edit = |payload: &str| Edit { payload: Some(payload.to_owned()), ..Edit::default() };
     for (id, edit, word) in [

@@ -26,7 +26,7 @@ async fn crash(db: &TestDb, survivor: &Lease, name: &str, cursor: &mut Cursor) -
     let held = db.claim_on(&relay, 100, cursor).await;
     db.fence(survivor, &relay).await;
     assert_eq!(recover(db, &[name], &[&survivor.relay_id]).await, held.len() as u64);
-    db.store.bury(name).await.unwrap();
+    db.store.remove_relay(name).await.unwrap();
     held
 }
 
@@ -67,7 +67,7 @@ pub async fn rows_of_a_live_relay_stay_however_old_their_lock_looks(db: TestDb) 
 pub async fn a_job_of_a_dead_runner_is_taken_over_after_the_clock_was_set_back(db: TestDb) {
     const QUIET: Duration = Duration::from_secs(60);
     let relay = db.relay("relay-a").await;
-    db.bury_many(&relay, 1).await;
+    db.move_many_to_dlq(&relay, 1).await;
     let job = db.taken_job(&retry_all()).await;
     let take = async |runner: &str| db.store.take_job(job.id, runner, QUIET).await.unwrap();
     db.set_ahead("postrider_jobs", "beat_at", QUIET / 2, "1 = 1").await;

@@ -163,7 +163,7 @@ pub async fn a_dead_letter_holds_all_of_the_event(db: TestDb) {
 pub async fn an_event_comes_back_whole_from_a_file(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let event = whole_event(&db, &relay).await;
-    db.bury(&relay, &event, "no").await;
+    db.move_to_dlq(&relay, &event, "no").await;
     let dead = only_letter(&db).await;
     let line = serde_json::to_string(&ImportEntry::of(dead.clone()).unwrap()).unwrap();
     db.execute(&format!("DELETE FROM {}_dlq", db.outbox.table())).await;
@@ -189,7 +189,7 @@ pub async fn an_event_comes_back_whole_from_a_file(db: TestDb) {
 pub async fn times_of_any_year_survive_an_import(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let event = whole_event(&db, &relay).await;
-    db.bury(&relay, &event, "no").await;
+    db.move_to_dlq(&relay, &event, "no").await;
     let entry = ImportEntry::of(only_letter(&db).await).unwrap();
     db.execute(&format!("DELETE FROM {}_dlq", db.outbox.table())).await;
     for (number, year) in [(1, 1001), (2, 1969), (3, 2039), (4, 9999)] {
@@ -236,7 +236,7 @@ pub async fn a_retry_drops_a_time_to_expire_that_has_passed(db: TestDb) {
         for number in 0..2 {
             db.append(&[order(number).expires_after(DAY)]).await;
             let event = db.claim(&relay, 10).await.remove(0);
-            letters.push(db.bury(&relay, &event, "no").await);
+            letters.push(db.move_to_dlq(&relay, &event, "no").await);
             expected.push(event.expires_at.filter(|_| !passed));
         }
         if passed {
@@ -272,7 +272,7 @@ pub async fn a_time_to_expire_that_nobody_can_read_is_none(db: TestDb) {
             // The table has a constraint against it.
             Err(_) => drop(writing),
         }
-        db.bury(&relay, &claimed[0], "no").await;
+        db.move_to_dlq(&relay, &claimed[0], "no").await;
         let deaths = [death(&claimed[1], DeadReason::Rejected, "no")];
         db.store.mark_dead(&db.outbox, &relay, &deaths).await.unwrap();
         assert_eq!(db.store.move_marked(&db.outbox, 10).await.unwrap().len(), 1);
@@ -318,7 +318,7 @@ pub async fn what_was_resolved_and_cleaned_up_is_not_imported_again(db: TestDb) 
 pub async fn what_was_retried_and_cleaned_up_is_not_imported_again(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let event = whole_event(&db, &relay).await;
-    db.bury(&relay, &event, "no").await;
+    db.move_to_dlq(&relay, &event, "no").await;
     let letter = only_letter(&db).await;
     let exported = ImportEntry::of(letter.clone()).unwrap();
     db.store.retry(&db.outbox, letter.id, "ann", "").await.unwrap();
@@ -342,7 +342,7 @@ fn a_week() -> Retention {
 pub async fn what_was_delivered_after_all_is_not_imported(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let dead = whole_event(&db, &relay).await;
-    db.bury(&relay, &dead, "no").await;
+    db.move_to_dlq(&relay, &dead, "no").await;
     let entry = ImportEntry::of(only_letter(&db).await).unwrap();
     let id = db.append_orders(1).await[0];
     let claimed = db.claim(&relay, 10).await;

@@ -30,7 +30,7 @@ pub async fn migrating_again_keeps_everything(db: TestDb) {
     let relay = db.relay("relay-a").await;
     let appended = db.append(&[order(1), order(2), order(3).request_id("r")]).await;
     let claimed = db.claim(&relay, 1).await;
-    db.bury(&relay, &claimed[0], "no").await;
+    db.move_to_dlq(&relay, &claimed[0], "no").await;
     for _ in 0..2 {
         db.store.migrate(&[spec("orders")]).await.unwrap();
     }
@@ -75,7 +75,7 @@ pub async fn two_outboxes_do_not_touch_each_other(db: TestDb) {
 
     let claimed = db.claim(&relay, 10).await;
     assert_eq!(claimed.len(), 2);
-    db.bury(&relay, &claimed[0], "no").await;
+    db.move_to_dlq(&relay, &claimed[0], "no").await;
     db.deliver(&relay, &claimed[1..], OnSuccess::Delete).await;
 
     let here = db.store.statistics(&db.outbox).await.unwrap();
@@ -157,7 +157,7 @@ pub async fn the_printed_migration_makes_a_working_outbox(db: TestDb) {
 /// Tables of the first version get all additions, and their dead letters get fingerprints.
 pub async fn tables_of_version_1_are_brought_up_to_date(db: TestDb) {
     let relay = db.relay("relay-a").await;
-    let letters = db.bury_many(&relay, 3).await;
+    let letters = db.move_many_to_dlq(&relay, 3).await;
     let dlq = format!("{}_dlq", db.outbox.table());
     let indexes: &[&str] = match db.store.kind() {
         StoreKind::Postgres => &[],

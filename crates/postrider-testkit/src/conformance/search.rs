@@ -20,7 +20,7 @@ pub async fn lists_have_sizes_instead_of_payloads(db: TestDb) {
     db.append(&["1", "2", "3"].map(event)).await;
     let claimed = db.claim(&relay, 2).await;
     db.deliver(&relay, &claimed[..1], OnSuccess::Archive).await;
-    let dead = db.bury(&relay, &claimed[1], "no").await;
+    let dead = db.move_to_dlq(&relay, &claimed[1], "no").await;
     let page = Page::first(5);
     for status in [None, Some(Status::Completed)] {
         let filter = EventFilter { status, ..EventFilter::default() };
@@ -155,7 +155,7 @@ pub async fn an_identity_is_found_wherever_it_is(db: TestDb) {
     let relay = db.relay("relay-a").await;
     db.append(&[order(1), order(2)]).await;
     let claimed = db.claim(&relay, 2).await;
-    let letter = db.bury(&relay, &claimed[0], "no").await;
+    let letter = db.move_to_dlq(&relay, &claimed[0], "no").await;
     let retried = db.store.retry(&db.outbox, letter, "ann", "again").await.unwrap();
     let look =
         async |id: &str| db.store.event_by_identity(&db.outbox, id, Duration::MAX).await.unwrap();
@@ -226,7 +226,7 @@ pub async fn upkeep_gives_dead_letters_the_fingerprint_that_they_lack(db: TestDb
     db.store.mark_dead(&db.outbox, &relay, &marked).await.unwrap();
     db.store.move_marked(&db.outbox, 10).await.unwrap();
     for event in &claimed[1..] {
-        db.bury(&relay, event, "no account 2").await;
+        db.move_to_dlq(&relay, event, "no account 2").await;
     }
     let older =
         format!("UPDATE {}_dlq SET fingerprint = '' WHERE original_id = 2", db.outbox.table());

@@ -145,7 +145,7 @@ impl TestDb {
     }
 
     /// Moves an event to the dead letters; returns the dead letter's id.
-    pub async fn bury(&self, lease: &Lease, event: &Event, message: &str) -> i64 {
+    pub async fn move_to_dlq(&self, lease: &Lease, event: &Event, message: &str) -> i64 {
         let deaths = [death(event, DeadReason::Rejected, message)];
         let settled = self.store.settle_dead(&self.outbox, lease, &deaths).await.unwrap();
         assert_eq!(settled.rows, 1);

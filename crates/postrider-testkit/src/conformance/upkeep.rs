@@ -82,7 +82,7 @@ pub async fn old_minutes_of_the_ledger_become_one_sum(db: TestDb) {
     let claimed = db.claim(&relay, 5).await;
     db.deliver(&relay, &claimed, OnSuccess::Delete).await;
     let last = db.claim(&relay, 1).await;
-    db.bury(&relay, &last[0], "no").await;
+    db.move_to_dlq(&relay, &last[0], "no").await;
     let look = async || {
         let mut statistics = db.store.statistics(&db.outbox).await.unwrap();
         statistics.oldest_age_s = None;
@@ -154,7 +154,7 @@ pub async fn only_what_is_older_than_its_retention_is_removed(db: TestDb) {
     db.append_orders(5).await;
     let mut letters = Vec::new();
     for event in db.claim(&relay, 10).await {
-        letters.push(db.bury(&relay, &event, "no").await);
+        letters.push(db.move_to_dlq(&relay, &event, "no").await);
     }
     for id in &letters[1..] {
         db.store.resolve(&db.outbox, *id, "op", "done").await.unwrap();

@@ -70,9 +70,9 @@ impl Pipeline {
         let record = |destination: &str, outcome: &Outcome| {
             let turn = self.health.record(destination, event, outcome, took, sent_at, now);
             if let Some(turn) = turn {
-                self.tell_turn(destination, outcome, turn);
+                self.report_turn(destination, outcome, turn);
             }
-            self.tell_credentials(destination, outcome);
+            self.report_credentials(destination, outcome);
         };
         match (self.config.sink.server(), outcome) {
             (Some(server), Outcome::Down { cause: Cause::Server, .. }) => record(server, outcome),
@@ -95,9 +95,9 @@ impl Pipeline {
             for LiveCall { destination, outcome, turn } in self.health.live_calls.next().await {
                 self.observations.tally.heard_live(&outcome, Instant::now());
                 if let Some(turn) = turn {
-                    self.tell_turn(&destination, &outcome, turn);
+                    self.report_turn(&destination, &outcome, turn);
                 }
-                self.tell_credentials(&destination, &outcome);
+                self.report_credentials(&destination, &outcome);
             }
         }
     }

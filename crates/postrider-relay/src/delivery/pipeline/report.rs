@@ -64,7 +64,7 @@ impl Pipeline {
         });
     }
 
-    pub(super) fn tell_turn(&self, destination: &str, outcome: &Outcome, turn: Turn) {
+    pub(super) fn report_turn(&self, destination: &str, outcome: &Outcome, turn: Turn) {
         let (outbox, sink) = (self.config.outbox.name(), self.config.sink.name());
         let labels = self.labels();
         let open = self.health.open_count();
@@ -100,7 +100,7 @@ impl Pipeline {
 
     /// Begins an alert when credentials are refused, because an operator must act. Any other answer
     /// ends it.
-    pub(super) fn tell_credentials(&self, destination: &str, outcome: &Outcome) {
+    pub(super) fn report_credentials(&self, destination: &str, outcome: &Outcome) {
         if outcome.is_silent() {
             return;
         }

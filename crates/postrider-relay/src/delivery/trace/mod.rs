@@ -113,7 +113,7 @@ impl Spans {
             Outcome::Untried | Outcome::AlreadyDone => return,
             Outcome::Delivered => ("delivered", None),
             Outcome::Rejected { error, .. } => ("rejected", Some(error)),
-            Outcome::CannotEncode { error } => ("unfit", Some(error)),
+            Outcome::CannotEncode { error } => ("cannot-encode", Some(error)),
             Outcome::NoRoute { error } => ("no_route", Some(error)),
             Outcome::Retry { error } => ("retry", Some(error)),
             Outcome::Down { error, .. } => ("down", Some(error)),

@@ -138,7 +138,7 @@ impl Session {
         while !ended.is_cancelled() {
             let events = self.board().take(worker, rows, bytes);
             if events.is_empty() {
-                self.tell_reader();
+                self.wake_reader();
                 tokio::select! {
                     biased;
                     () = ended.cancelled() => return,
@@ -248,10 +248,10 @@ impl Session {
                 "batch not settled; whoever owns its lanes delivers it again");
             self.lost.cancel();
         }
-        self.tell_reader();
+        self.wake_reader();
     }
 
-    fn tell_reader(&self) {
+    fn wake_reader(&self) {
         if self.board().wants_reader() {
             self.changed.notify_one();
         }

@@ -35,8 +35,8 @@ fn pause(answer: &Answer) -> Option<Duration> {
     let reset_after = || seconds(header("x-ratelimit-reset-after")?.parse().ok()?);
     if answer.status.as_u16() == 429 {
         let body: Option<Value> = serde_json::from_str(&answer.body).ok();
-        let told = body.and_then(|body| seconds(body.get("retry_after")?.as_f64()?));
-        return told.or_else(|| answer.retry_after()).or_else(reset_after);
+        let stated = body.and_then(|body| seconds(body.get("retry_after")?.as_f64()?));
+        return stated.or_else(|| answer.retry_after()).or_else(reset_after);
     }
     (header("x-ratelimit-remaining") == Some("0")).then(reset_after).flatten()
 }

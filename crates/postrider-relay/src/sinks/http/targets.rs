@@ -52,7 +52,7 @@ impl Targets {
     /// # Errors
     /// `NoRoute` if there is none, `CannotEncode` if the event does not result in a valid URL.
     pub(crate) fn target(&self, view: &EventView<'_>) -> Result<Target<'_>, Outcome> {
-        let unfit = |error: String| Err(Outcome::CannotEncode { error });
+        let cannot_encode = |error: String| Err(Outcome::CannotEncode { error });
         let picked = self.router.pick(view)?;
         let target = |url: Url| {
             let host = match &self.hosts[picked] {
@@ -66,11 +66,11 @@ impl Targets {
         }
         let filled = self.router.fill(picked, view, percent_encoded)?;
         if dot_segments(&filled) > self.dots[picked] {
-            return unfit("the event puts `.` or `..` into the path of the URL".to_owned());
+            return cannot_encode("the event puts `.` or `..` into the path of the URL".to_owned());
         }
         match Url::parse(&filled) {
             Ok(url) => Ok(target(url)),
-            Err(error) => unfit(format!("the event makes no valid URL: {error}")),
+            Err(error) => cannot_encode(format!("the event makes no valid URL: {error}")),
         }
     }
 

@@ -53,17 +53,18 @@ impl<'a> Routed<'a> {
     /// # Errors
     /// Returns the outcome of an event that cannot be turned into a message.
     fn of(sink: &'a KafkaSink, view: &'a EventView<'a>) -> Result<Self, Outcome> {
-        let unfit = |error: String| Outcome::CannotEncode { error };
+        let cannot_encode = |error: String| Outcome::CannotEncode { error };
         let topic = sink.router.resolve(view, verbatim)?;
         check_topic(&topic)
-            .map_err(|error| unfit(format!("the event makes topic `{topic}`: {error}")))?;
+            .map_err(|error| cannot_encode(format!("the event makes topic `{topic}`: {error}")))?;
         let payload = Cow::Borrowed(view.event.payload.as_str());
-        let message = sink.envelope.message(view, payload, ATTRIBUTE_PREFIX).map_err(&unfit)?;
+        let message =
+            sink.envelope.message(view, payload, ATTRIBUTE_PREFIX).map_err(&cannot_encode)?;
         let apart = sink.ails(&topic);
         let routed = Self { event: view.event, topic, message, apart };
         let (bytes, bytes_max) = (routed.bytes(), sink.settings.message_bytes_max);
         if bytes > bytes_max {
-            return Err(unfit(format!(
+            return Err(cannot_encode(format!(
                 "the message has {bytes} bytes, `message_bytes_max` of sink `{}` is {bytes_max}",
                 sink.settings.name
             )));

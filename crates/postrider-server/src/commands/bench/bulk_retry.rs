@@ -210,15 +210,15 @@ fn pace(steps: &[(f64, i64)], rate: u32) -> (i64, bool) {
 /// Delivers the events in the outbox. Returns how many of the expected events never arrived, and
 /// how many arrived again.
 async fn deliver(stage: &Stage, outbox: &Outbox, expected: u64) -> Result<(u64, u64), Failure> {
-    let heard = Arc::new(Heard::default());
-    let sink: Arc<dyn Sink> = Arc::clone(&heard) as _;
+    let receiver = Arc::new(Receiver::default());
+    let sink: Arc<dyn Sink> = Arc::clone(&receiver) as _;
     let config = OutboxConfig::new(outbox.clone(), Preset::broker(), sink);
     let relay = Relay::new(stage.another_store().await?, RelayConfig::default()).outbox(config);
     let stop = stage.stop.child_token();
     let relay = stage.running.spawn(relay.run(stop.clone()));
     let (bar, started) = (bar("delivering", expected), Instant::now());
     while stage.store.statistics(outbox).await?.pending > 0 {
-        bar.set_position(heard.distinct_and_repeated().0);
+        bar.set_position(receiver.distinct_and_repeated().0);
         if relay.is_finished() || started.elapsed() > PATIENCE {
             return Err(Failure::Partly("what was sent again is not delivered".to_owned()));
         }
@@ -227,7 +227,7 @@ async fn deliver(stage: &Stage, outbox: &Outbox, expected: u64) -> Result<(u64, 
     bar.finish_and_clear();
     stop.cancel();
     relay.await.map_err(|error| Failure::Partly(format!("the relay ended with {error}")))??;
-    let (distinct, repeated) = heard.distinct_and_repeated();
+    let (distinct, repeated) = receiver.distinct_and_repeated();
     Ok((expected.saturating_sub(distinct), repeated))
 }
 
@@ -244,11 +244,11 @@ async fn append_rate(stage: &Stage, maker: &Maker, events: u64) -> Result<f64, F
 /// A sink that accepts everything, and identifies each event by the number in its payload: an event
 /// that was retried twice has two row ids.
 #[derive(Default)]
-struct Heard {
+struct Receiver {
     seen: Mutex<(HashSet<usize>, u64)>,
 }
 
-impl Heard {
+impl Receiver {
     fn distinct_and_repeated(&self) -> (u64, u64) {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         (seen.0.len() as u64, seen.1)
@@ -256,13 +256,13 @@ impl Heard {
 }
 
 #[async_trait]
-impl Sink for Heard {
+impl Sink for Receiver {
     fn name(&self) -> &str {
-        "heard"
+        "receiver"
     }
 
     fn destination<'a>(&'a self, _event: &'a Event) -> Cow<'a, str> {
-        Cow::Borrowed("heard")
+        Cow::Borrowed("receiver")
     }
 
     async fn deliver(&self, batch: Batch<'_>) -> Vec<Outcome> {

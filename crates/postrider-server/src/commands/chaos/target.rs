@@ -39,7 +39,7 @@ impl Target {
             return Err(failed(std::io::ErrorKind::BrokenPipe.into()));
         };
         let mut pipes = Pipes { orders, answers: BufReader::new(answers).lines() };
-        let address = pipes.hear().await?;
+        let address = pipes.receive().await?;
         Ok(Self { address, pipes: Mutex::new(pipes), _process: process })
     }
 
@@ -60,12 +60,12 @@ impl Target {
         let mut line = serde_json::to_vec(order).map_err(|error| failed(error.into()))?;
         line.push(b'\n');
         pipes.orders.write_all(&line).await.map_err(failed)?;
-        pipes.hear().await
+        pipes.receive().await
     }
 }
 
 impl Pipes {
-    async fn hear<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+    async fn receive<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
         let line = self.answers.next_line().await.map_err(failed)?;
         let line = line.ok_or_else(|| failed(std::io::ErrorKind::UnexpectedEof.into()))?;
         serde_json::from_str(&line).map_err(|error| failed(error.into()))

@@ -85,7 +85,7 @@ pub(crate) async fn demo(args: &DemoArgs) -> Result<(), Failure> {
     let relaying = tokio::spawn(daemon.run(stop.clone()));
     let mut story =
         Story { store: store.as_ref(), outbox: &outbox, target: &target, args, order: 0 };
-    story.tell(&appender, &stop).await?;
+    story.run(&appender, &stop).await?;
     let left = story.drain(&stop).await?;
     stop.cancel();
     match relaying.await {
@@ -105,7 +105,7 @@ struct Story<'a> {
 
 impl Story<'_> {
     /// Plays the acts, once or until stopped.
-    async fn tell(&mut self, appender: &Appender, stop: &CancellationToken) -> Result<(), Failure> {
+    async fn run(&mut self, appender: &Appender, stop: &CancellationToken) -> Result<(), Failure> {
         let round = Duration::from_secs(self.args.seconds.unwrap_or(ROUND_SECONDS));
         while !stop.is_cancelled() {
             let started = Instant::now();

@@ -18,10 +18,10 @@ pub(crate) async fn doctor(context: &Context, args: &DoctorArgs) -> Result<(), F
         let lines: String = findings.iter().map(line).collect();
         output::print(&lines)?;
     }
-    let wrong = findings.iter().filter(|finding| finding.verdict == Verdict::Wrong).count();
-    match wrong {
+    let errors = findings.iter().filter(|finding| finding.verdict == Verdict::Error).count();
+    match errors {
         0 => Ok(()),
-        _ => Err(Failure::Partly(format!("{wrong} of {} findings are wrong", findings.len()))),
+        _ => Err(Failure::Partly(format!("{errors} of {} findings are errors", findings.len()))),
     }
 }
 
@@ -29,10 +29,10 @@ fn line(finding: &Finding) -> String {
     let sign = match finding.verdict {
         Verdict::Ok => "ok     ",
         Verdict::Warning => "warning",
-        Verdict::Wrong => "WRONG  ",
+        Verdict::Error => "ERROR  ",
     };
-    let cure = finding.cure.as_ref().map_or_else(String::new, |cure| format!("\n         {cure}"));
-    format!("{sign}  {}: {}{cure}\n", finding.subject, finding.finding)
+    let fix = finding.fix.as_ref().map_or_else(String::new, |fix| format!("\n         {fix}"));
+    format!("{sign}  {}: {}{fix}\n", finding.subject, finding.finding)
 }
 
 /// Examines the store first; checks that do not depend on it run in any case.
@@ -45,8 +45,8 @@ async fn examine(context: &Context, args: &DoctorArgs) -> Result<Vec<Finding>, F
     let mut findings = Vec::new();
     match connect(&url, connections_max, false).await {
         Err(error) => {
-            let cure = "check `url` in [store], and that the database runs and lets this user in";
-            findings.push(Finding::wrong(&shown, error.to_string(), cure));
+            let fix = "check `url` in [store], and that the database runs and lets this user in";
+            findings.push(Finding::error(&shown, error.to_string(), fix));
         }
         Ok(store) => {
             findings.push(Finding::ok(&shown, "can be reached"));
@@ -72,16 +72,16 @@ async fn look_at_store(
     match store.schema_state(&outboxes).await? {
         SchemaState::Ready => findings.push(Finding::ok("tables", "there, and of this version")),
         SchemaState::NeedsMigration(what) => {
-            findings.push(Finding::wrong("tables", what, "run `postrider migrate`"));
+            findings.push(Finding::error("tables", what, "run `postrider migrate`"));
         }
         SchemaState::TooNew(what) => {
-            findings.push(Finding::wrong("tables", what, "install a newer postrider"));
+            findings.push(Finding::error("tables", what, "install a newer postrider"));
             return Ok(());
         }
     }
     findings.extend(store.diagnose(&built.specs(), args.long_transaction).await?);
     findings.extend(store.diagnose_adoptions(&built.specs()).await?);
-    if findings.iter().any(|finding| finding.subject == "tables" && finding.cure.is_some()) {
+    if findings.iter().any(|finding| finding.subject == "tables" && finding.fix.is_some()) {
         return Ok(());
     }
     findings.extend(relays::look(store, built).await?);
@@ -90,6 +90,6 @@ async fn look_at_store(
 
 /// Reports that the next check could not run.
 fn broken_off(subject: &str, error: &StoreError) -> Finding {
-    let cure = "cure what is named above first; then look again";
-    Finding::wrong(subject, format!("stopped answering: {error}"), cure)
+    let fix = "fix what is named above first; then look again";
+    Finding::error(subject, format!("stopped answering: {error}"), fix)
 }

@@ -62,13 +62,13 @@ fn claim_mode(outbox: &OutboxConfig, mode: Option<Mode>) -> Finding {
     let name = outbox.outbox.name();
     let subject = format!("outbox {name}");
     match (mode.map(|mode| mode.claim), outbox.claim) {
-        (Some(claim), Some(wanted)) if claim != wanted => Finding::wrong(
+        (Some(claim), Some(wanted)) if claim != wanted => Finding::error(
             &subject,
             format!("claim mode `{claim}`, but `{wanted}` is configured: no relay will start"),
             format!("postrider outbox set-claim {name} {wanted}"),
         ),
         (Some(claim), _) => Finding::ok(subject, format!("claim mode `{claim}`")),
-        (None, _) => Finding::wrong(&subject, "is not registered", "run `postrider migrate`"),
+        (None, _) => Finding::error(&subject, "is not registered", "run `postrider migrate`"),
     }
 }
 
@@ -82,11 +82,11 @@ fn served_lanes(
     let lives = |owner: &&String| live.iter().any(|relay| relay.relay_id == **owner);
     let free = owners.iter().filter(|owner| owner.as_ref().filter(lives).is_none()).count();
     match (free, serving(outbox, live).is_empty()) {
-        (_, true) => vec![nobody(&subject)],
+        (_, true) => vec![no_relay(&subject)],
         (0, false) => Vec::new(),
-        (free, false) => vec![Finding::wrong(
+        (free, false) => vec![Finding::error(
             subject,
-            format!("nobody serves {free} of {} lanes: their keys wait", owners.len()),
+            format!("no relay serves {free} of {} lanes: their keys wait", owners.len()),
             "they are taken within seconds while relays join or leave; if it stays, see the log \
              of the relays that serve this outbox",
         )],
@@ -98,7 +98,7 @@ fn served_shares(outbox: &OutboxConfig, live: &[RelayPulse]) -> Vec<Finding> {
     let subject = format!("outbox {}", outbox.outbox.name());
     let shares = serving(outbox, live);
     if shares.is_empty() {
-        return vec![nobody(&subject)];
+        return vec![no_relay(&subject)];
     }
     if shares.contains(&Share::WHOLE) {
         return Vec::new();
@@ -107,9 +107,9 @@ fn served_shares(outbox: &OutboxConfig, live: &[RelayPulse]) -> Vec<Finding> {
     let unserved = (0..of).map(|index| Share { of, index }).filter(|share| !shares.contains(share));
     unserved
         .map(|Share { of, index }| {
-            Finding::wrong(
+            Finding::error(
                 &subject,
-                format!("nobody serves share {index} of {of}: its rows wait"),
+                format!("no relay serves share {index} of {of}: its rows wait"),
                 format!("start a relay with share = {{ of = {of}, index = {index} }}"),
             )
         })
@@ -124,7 +124,7 @@ fn troubled(outbox: &OutboxConfig, live: &[RelayPulse]) -> Vec<Finding> {
         of_outbox.filter_map(move |serving| Some((relay, serving.trouble.as_ref()?)))
     });
     let finding = |(relay, trouble): (&RelayPulse, &String)| {
-        Finding::wrong(
+        Finding::error(
             format!("outbox {name}"),
             format!("relay {} makes no progress: {trouble}", relay.relay_id),
             "see the log of that relay; its alert ends when the work succeeds again",
@@ -139,9 +139,9 @@ fn serving(outbox: &OutboxConfig, live: &[RelayPulse]) -> Vec<Share> {
     of_outbox.map(|serving| serving.share).collect()
 }
 
-fn nobody(subject: &str) -> Finding {
-    let cure = "add it to the configuration of a relay, or start one with this configuration";
-    Finding::wrong(subject, "no live relay works on it", cure)
+fn no_relay(subject: &str) -> Finding {
+    let fix = "add it to the configuration of a relay, or start one with this configuration";
+    Finding::error(subject, "no live relay works on it", fix)
 }
 
 #[cfg(test)]
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(troubled(&outbox(), &live), []);
         live[1].serving[0].trouble = Some("cannot subtract infinite timestamps".to_owned());
         let [finding] = troubled(&outbox(), &live).try_into().unwrap();
-        assert_eq!(finding.verdict, Verdict::Wrong);
+        assert_eq!(finding.verdict, Verdict::Error);
         assert!(finding.finding.contains("relay b"), "{finding:?}");
         assert!(finding.finding.contains("cannot subtract infinite timestamps"), "{finding:?}");
     }
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(served_lanes(&outbox(), &[owner("a"), owner("a")], &live), []);
         let owners = [owner("a"), None, owner("dead")];
         let found = served_lanes(&outbox(), &owners, &live);
-        assert_eq!(found[0].verdict, Verdict::Wrong);
+        assert_eq!(found[0].verdict, Verdict::Error);
         assert!(found[0].finding.contains("2 of 3 lanes"), "{found:?}");
         let others = [relay("a", "transfers", Share::WHOLE)];
         let found = served_lanes(&outbox(), &owners, &others);

@@ -38,12 +38,12 @@ fn judge_clocks(difference: TimeDelta) -> Finding {
 pub(super) fn backup_folder(folder: &Path) -> Finding {
     let subject = format!("backup folder {}", folder.display());
     if let Err(error) = backup::check_folder(folder) {
-        let cure = "do that, or change `backup_folder` in [relay]: no relay starts with it";
-        return Finding::wrong(subject, error.to_string(), cure);
+        let fix = "do that, or change `backup_folder` in [relay]: no relay starts with it";
+        return Finding::error(subject, error.to_string(), fix);
     }
     match backup::check_writable(folder) {
         Ok(()) => Finding::ok(subject, "can be written"),
-        Err(error) => Finding::wrong(
+        Err(error) => Finding::error(
             subject,
             format!("cannot be written: {error}"),
             "give this user the right to write it, make room, or change `backup_folder` in [relay]",
@@ -60,11 +60,11 @@ pub(super) async fn sinks(outboxes: &[OutboxConfig]) -> Vec<Finding> {
         }
         checked.push(sink.name());
         let subject = format!("sink {}", sink.name());
-        let cure = "events wait until it can be reached";
+        let fix = "events wait until it can be reached";
         findings.push(match tokio::time::timeout(SINK_TIMEOUT, sink.check()).await {
             Ok(Ok(())) => Finding::ok(subject, "can be reached"),
-            Ok(Err(error)) => Finding::wrong(subject, error.message, cure),
-            Err(_) => Finding::wrong(subject, format!("no answer within {SINK_TIMEOUT:?}"), cure),
+            Ok(Err(error)) => Finding::error(subject, error.message, fix),
+            Err(_) => Finding::error(subject, format!("no answer within {SINK_TIMEOUT:?}"), fix),
         });
     }
     findings

@@ -110,7 +110,7 @@ pub(super) struct Preview {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StateWord {
-    /// Nobody works on it yet.
+    /// No relay works on it yet.
     Waiting,
     Running,
     /// The first few are sent, and their deliveries awaited.

@@ -91,7 +91,7 @@ pub(super) struct ConsumerBody {
     applied: i64,
     ignored: i64,
     dead: i64,
-    /// Messages that could not be handled and that nobody resolved.
+    /// Unresolved messages that could not be handled.
     unresolved: i64,
 }
 

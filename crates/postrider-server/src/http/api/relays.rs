@@ -137,13 +137,13 @@ pub(super) async fn list(
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct LaneBody {
     lane: u8,
-    /// Absent: nobody.
+    /// Absent: no relay.
     relay_id: Option<String>,
     /// Owners that died in a row.
     crash_count: i32,
 }
 
-/// The lanes of an outbox and who owns them; in claim mode `rows` nobody does.
+/// The lanes of an outbox and who owns them; in claim mode `rows` they have no owners.
 #[utoipa::path(
     operation_id = "lane_owners",
     get, path = "/api/v1/outboxes/{outbox}/lanes", tag = "outboxes",

@@ -62,7 +62,7 @@ pub(super) struct SignedIn {
     post, path = "/api/v1/session", tag = "session", request_body = SignIn,
     responses(
         (status = 200, description = "Signed in; the cookie is set", body = SignedIn),
-        (status = 409, description = "There are no tokens, so nobody needs to sign in",
+        (status = 409, description = "There are no tokens, so signing in is not needed",
          body = Problem, content_type = "application/problem+json"),
     )
 )]

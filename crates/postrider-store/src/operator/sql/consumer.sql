@@ -3,7 +3,7 @@
 SELECT count(*) AS found FROM postrider_inbox WHERE consumer = :consumer AND event_id = :event_id
 
 -- name: inbox_letter_asked
--- The oldest letter of a consumer that an operator wants handled again, and nobody is at.
+-- The oldest letter of a consumer that an operator wants handled again and no consumer holds.
 SELECT id, consumer, event_id, source, message_key, headers, payload, error_message, failed_at,
     retry_asked_at
 FROM postrider_inbox_dlq

@@ -8,7 +8,7 @@ WITH marked AS (
 gone AS (
     DELETE FROM "{outbox}" AS o USING marked WHERE o.id = marked.id RETURNING o.*
 ),
-buried AS (
+moved AS (
     INSERT INTO "{outbox}_dlq" (
         original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
         headers, content_hash, reason, error_message, failed_at, retry_count,

@@ -15,7 +15,7 @@ gone AS (
       AND EXISTS (SELECT 1 FROM relay)
     RETURNING o.*, d.reason, d.message, d.detail, d.attempted, d.fingerprint
 ),
-buried AS (
+moved AS (
     INSERT INTO "{outbox}_dlq" (
         original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
         headers, content_hash, reason, error_message, error_detail, failed_at, retry_count,

@@ -41,7 +41,7 @@ export function audit({ outlet, query: first, signal }) {
           { label: 'Note or outcome', class: 'wide', cell: (row) => h('span.break', {}, row.detail || '–') },
         ],
       }),
-      nothing: () => (Object.keys(asked).length ? empty('Nothing fits', 'No action fits the filter.') : empty('Nobody did anything yet', 'Every action on dead letters, jobs, keys, outboxes and sinks leaves a line here.')),
+      nothing: () => (Object.keys(asked).length ? empty('Nothing fits', 'No action fits the filter.') : empty('No activity yet', 'Every action on dead letters, jobs, keys, outboxes and sinks leaves a line here.')),
     });
     shown = mine;
     replace(results);

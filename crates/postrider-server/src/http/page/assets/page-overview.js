@@ -72,7 +72,7 @@ function lineOfLife(outbox) {
     failed: figure('failed/s', 'Attempts that failed, in the last minute, of all relays'),
     oldest: figure('oldest', 'Age of the oldest event that waits'),
     latency: figure('p99', 'From insert to delivery, of 99 of 100 events of the last minute, of all relays'),
-    dead: figure('dead letters', 'Dead letters that nobody resolved', `/dead-letters${scope}`),
+    dead: figure('dead letters', 'Unresolved dead letters', `/dead-letters${scope}`),
   };
   const spark = h('div.line-spark');
   const element = h('article.line', { 'aria-label': `Outbox ${outbox.name}` },

@@ -11,7 +11,7 @@ export function empty(title, text, ...actions) {
   return h('div.empty', {}, h('p.empty-title', {}, title), text && h('p', {}, text), actions.length ? h('p.actions', {}, actions) : null);
 }
 
-/** Cause and cure come from the server's problem document. */
+/** Cause and fix come from the server's problem document. */
 export function broken(problem, again) {
   const title = problem.offline ? 'No connection' : `${problem.document?.title ?? 'Error'} (${problem.status ?? 'page'})`;
   return h('div.empty.broken', { role: 'alert' },

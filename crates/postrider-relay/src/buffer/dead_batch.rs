@@ -15,7 +15,7 @@ use crate::telemetry;
 impl Worker {
     /// Dead-letters a batch that is cancelled in the database. Each step may be repeated; `error`
     /// is used only when the batch is first written to the backup file.
-    pub(super) async fn bury(
+    pub(super) async fn move_to_dlq(
         &mut self,
         batch: &MovedBatch,
         lease: &Lease,
@@ -33,9 +33,9 @@ impl Worker {
             self.back_up(batch, error).await?;
             self.backed_up.insert(batch.id);
             self.count(telemetry::BUFFER_DEAD_LETTERS, 1);
-            self.tell_dead(batch, error);
+            self.alert_dead(batch, error);
         }
-        self.store.bury_batch(lease, &name, batch.id).await?;
+        self.store.mark_batch_dead(lease, &name, batch.id).await?;
         self.config.buffer.finish(batch.id, BatchEnd::Dead).await?;
         self.backed_up.remove(&batch.id);
         Ok(())
@@ -59,7 +59,7 @@ impl Worker {
         })
     }
 
-    fn tell_dead(&self, batch: &MovedBatch, error: &str) {
+    fn alert_dead(&self, batch: &MovedBatch, error: &str) {
         let (name, file) = (self.config.buffer.name(), self.backup.path());
         tracing::error!(buffer = name, batch = %batch.id, entries = batch.fields.len(), error,
             file = %file.display(), "batch dead-lettered: it is in the backup file");
@@ -91,14 +91,14 @@ impl Worker {
                 buffer.finish(listed.id, BatchEnd::Dead).await?;
             }
             Some(BatchState::Cancelled) | None => {
-                self.tell_lost(listed);
+                self.alert_lost(listed);
                 buffer.finish(listed.id, BatchEnd::Lost).await?;
             }
         }
         Ok(())
     }
 
-    fn tell_lost(&self, listed: &ListedBatch) {
+    fn alert_lost(&self, listed: &ListedBatch) {
         let name = self.config.buffer.name();
         self.count(telemetry::BUFFER_CRITICAL, 1);
         tracing::error!(buffer = name, batch = %listed.id, entries = listed.entries,
@@ -110,7 +110,7 @@ impl Worker {
             fields: vec![
                 ("batch", listed.id.to_string()),
                 ("entries", listed.entries.to_string()),
-                ("cure", "check eviction and persistence of Redis; see docs/buffer.md".to_owned()),
+                ("fix", "check eviction and persistence of Redis; see docs/buffer.md".to_owned()),
             ],
             event: None,
         });
