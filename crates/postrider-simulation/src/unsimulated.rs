@@ -40,7 +40,7 @@ impl Schema for SimulatedStore {
 }
 
 #[async_trait]
-impl Upkeep for SimulatedStore {
+impl Maintenance for SimulatedStore {
     async fn recover(&self, outbox: &Outbox, recovery: &Recovery<'_>) -> Result<u64> {
         self.recover_rows(outbox, recovery).await
     }
@@ -267,7 +267,7 @@ impl Pauses for SimulatedStore {
 }
 
 #[async_trait]
-impl Watch for SimulatedStore {
+impl Inspect for SimulatedStore {
     async fn failed_rows(&self, _: &Outbox, _: u32) -> Result<AtLeast> {
         refused()
     }

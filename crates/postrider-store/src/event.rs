@@ -103,6 +103,9 @@ pub struct Event {
 }
 
 impl Event {
+    /// Bytes that an event counts in a batch besides its payload and headers.
+    pub const WEIGHT_BASE_BYTES: usize = 256;
+
     /// Returns the ordering key: in claim mode `lanes`, events of one key arrive in the order of
     /// their ids.
     pub fn key(&self) -> (&str, &str) {
@@ -126,7 +129,7 @@ impl Event {
 
     /// Returns the number of bytes that this event counts in a batch.
     pub fn weight_bytes(&self) -> usize {
-        self.payload.len() + self.headers.as_ref().map_or(0, String::len) + 256
+        self.payload.len() + self.headers.as_ref().map_or(0, String::len) + Self::WEIGHT_BASE_BYTES
     }
 }
 

@@ -89,7 +89,8 @@ async fn without_the_table_the_file_takes_the_event_and_upkeep_brings_it_back(db
     assert!(alert.fields.iter().any(|(name, value)| *name == "file" && value.contains("jsonl")));
 
     show_table(&db).await;
-    eventually("upkeep moves them", async || (db.count("_dlq").await == 2).then_some(())).await;
+    eventually("maintenance moves them", async || (db.count("_dlq").await == 2).then_some(()))
+        .await;
     eventually("the file says so", async || (read(&file).unwrap().closed == 2).then_some(())).await;
     assert!(read(&file).unwrap().open.is_empty());
     net.relay.stop().await;
@@ -156,7 +157,8 @@ async fn with_neither_table_nor_file_the_alert_carries_the_event(db: TestDb) {
         assert!(!format!("{on_pager:?}").contains("secret"));
     }
     show_table(&db).await;
-    eventually("upkeep moves them", async || (db.count("_dlq").await == 2).then_some(())).await;
+    eventually("maintenance moves them", async || (db.count("_dlq").await == 2).then_some(()))
+        .await;
     net.relay.stop().await;
     assert_eq!(db.count("").await, 0);
     db.assert_balanced().await;

@@ -137,7 +137,7 @@ async fn without_table_and_file(place: Place, payloads: bool) -> Option<(Scene, 
     Some((scene, daemon))
 }
 
-/// The rows are in the outbox; with the table back, upkeep moves them.
+/// The rows are in the outbox; with the table back, maintenance moves them.
 async fn with_the_table_back(scene: &Scene, daemon: Daemon, dead: usize) {
     let count = i64::try_from(dead).unwrap();
     let marked = async || (scene.rows("DEAD_LETTER").await == count).then_some(());

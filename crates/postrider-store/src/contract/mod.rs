@@ -4,12 +4,12 @@
 //! |---|---|---|
 //! | [`Schema`] | `migrate`, start-up | tables, versions |
 //! | [`Store`] | the relay's loop | leases, claim, settle, release |
-//! | [`Upkeep`] | one relay at a time | recovery, clean-up, folding of the ledger |
+//! | [`Maintenance`] | one relay at a time | recovery, clean-up, folding of the ledger |
 //! | [`OperatorStore`] | operators: CLI, REST, page | ledger, lists, dead letters, audit |
-//! | [`Inboxes`] | operators, upkeep | ledger, clean-up and dead letters of consumers |
+//! | [`Inboxes`] | operators, maintenance | ledger, clean-up and dead letters of consumers |
 //! | [`Jobs`] | operators, and who runs the jobs | bulk actions, step by step |
 //! | [`Pauses`] | operators, and every heartbeat | what is paused |
-//! | [`Watch`] | the monitor, `doctor` | bounded looks at tables and server |
+//! | [`Inspect`] | the monitor, `doctor` | bounded looks at tables and server |
 //! | [`Batches`] | workers of a buffer | batches, saved exactly once |
 //! | [`Adopt`] | `migrate`, `outbox adopt`, clean-up | tables of other programs |
 //!
@@ -32,6 +32,7 @@ mod dead_letter;
 mod grouping;
 mod horizon;
 mod inboxes;
+mod inspect;
 pub(crate) mod job_step;
 mod jobs;
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
@@ -40,6 +41,7 @@ mod lanes;
 mod lease;
 mod ledger;
 mod listing;
+mod maintenance;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod oldest;
 mod operator;
@@ -49,8 +51,6 @@ pub(crate) mod search;
 mod serving;
 mod settle;
 pub(crate) mod time;
-mod upkeep;
-mod watch;
 
 pub use adopt::{Adopt, AdoptCursor, AdoptImport, AdoptStep};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -74,6 +74,10 @@ pub(crate) use grouping::{Bunch, Grouped, groups};
 pub use horizon::Horizon;
 pub use inboxes::{ConsumerLedger, InboxCleaned, InboxLetter, Inboxes};
 pub(crate) use inboxes::{StoredLetter, leaving, open_letter};
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(crate) use inspect::Part;
+pub use inspect::{AtLeast, Composition, Finding, Inspect, StateCount, Verdict};
+pub(crate) use inspect::{Made, major_minor, missing_parts, parts};
 pub use jobs::{
     CANARY_MAX, Canary, Job, JobFilter, JobState, JobWork, Jobs, NewJob, REPLAY_HEADER,
     REQUEST_KEY_MAX,
@@ -89,6 +93,10 @@ pub use lease::{Lease, RelayIdentity, RelayPulse};
 pub use ledger::{LEDGER_BY_MINUTE, LedgerLine, LedgerWindow, Statistics, TypeStatistics};
 pub(crate) use ledger::{LEDGER_SUMMED_AFTER, windows_from_lines};
 pub use listing::{COUNT_MAX, CountLimit, Counted, Listed, Page, SEARCH_BUDGET};
+pub(crate) use maintenance::fingerprints;
+pub use maintenance::{
+    CLOSED_LETTERS_KEPT, Cleaned, Maintenance, MovedLetter, Recovery, Retention,
+};
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) use oldest::{Oldest, OldestRows};
 pub use operator::{
@@ -102,12 +110,6 @@ pub use serving::{Ages, DownDestination, Serving, Traffic};
 pub(crate) use serving::{parse_serving, serving_text};
 pub(crate) use settle::check_copies;
 pub use settle::{BRANCHES_MAX, Death, Deferral, Delivery, Failure, OnSuccess, Settled};
-pub(crate) use upkeep::fingerprints;
-pub use upkeep::{CLOSED_LETTERS_KEPT, Cleaned, MovedLetter, Recovery, Retention, Upkeep};
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
-pub(crate) use watch::Part;
-pub use watch::{AtLeast, Composition, Finding, StateCount, Verdict, Watch};
-pub(crate) use watch::{Made, major_minor, missing_parts, parts};
 
 use async_trait::async_trait;
 use postrider::Outbox;
@@ -159,19 +161,29 @@ pub struct Capabilities {
 
 /// All traits that a database implements.
 pub trait Database:
-    Schema + Store + Lanes + Upkeep + OperatorStore + Inboxes + Jobs + Pauses + Watch + Batches + Adopt
+    Schema
+    + Store
+    + Lanes
+    + Maintenance
+    + OperatorStore
+    + Inboxes
+    + Jobs
+    + Pauses
+    + Inspect
+    + Batches
+    + Adopt
 {
 }
 impl<T> Database for T where
     T: Schema
         + Store
         + Lanes
-        + Upkeep
+        + Maintenance
         + OperatorStore
         + Inboxes
         + Jobs
         + Pauses
-        + Watch
+        + Inspect
         + Batches
         + Adopt
 {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use postrider::Outbox;
 use postrider::internal::millis;
+use postrider::internal::sql;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Connection};
 
@@ -19,7 +20,7 @@ use crate::adopt::{
     Adoption, Clauses, Field, Fitted, Kind, columns_and_values, is_offset, prefix_of_name, trigger,
 };
 use crate::contract::{
-    Adopt, AdoptCursor, AdoptImport, AdoptStep, Finding, Result, Upkeep, adoption_findings,
+    Adopt, AdoptCursor, AdoptImport, AdoptStep, Finding, Maintenance, Result, adoption_findings,
     shared_identities,
 };
 use crate::operator::audit;
@@ -37,9 +38,9 @@ impl Adopt for MysqlStore {
         for (spec, adoption) in adopting(outboxes) {
             let fitted = fit(&mut connection, adoption).await?;
             let prefix = prefix(&mut connection, &spec.outbox).await?;
-            text.push_str(include_str!("sql/adopt_outbox.sql"));
+            text.push_str(sql!("sql/adopt.sql", "adopt_outbox"));
             text.push_str(&keep_prefix(&spec.outbox, &prefix));
-            let AssertSqlSafe(index) = spec.outbox.sql(include_str!("sql/adopt_index.sql"));
+            let AssertSqlSafe(index) = spec.outbox.sql(sql!("sql/adopt.sql", "adopt_index"));
             text.push_str(&format!(
                 "\n{index}\n{}",
                 mark_letters(spec, adoption).unwrap_or_default()
@@ -51,7 +52,7 @@ impl Adopt for MysqlStore {
             let letters = adoption.dead_letters.as_ref().map(|letters| {
                 format!("\n--   GRANT SELECT, INSERT, UPDATE ON `{}` TO owner;", letters.table)
             });
-            let rights = include_str!("sql/adopt_grants.sql")
+            let rights = sql!("sql/adopt.sql", "adopt_grants")
                 .replace("{adopted}", &adoption.table)
                 .replace("{letters}", &letters.unwrap_or_default());
             text.push_str(&format!("\n{rights}"));
@@ -158,7 +159,7 @@ impl Adopt for MysqlStore {
         age: Duration,
     ) -> Result<u64> {
         let Some(sql) =
-            self.on_delivered(outbox, adoption, include_str!("sql/adopt_expired.sql")).await?
+            self.on_delivered(outbox, adoption, sql!("sql/adopt.sql", "adopt_expired")).await?
         else {
             return Ok(0);
         };
@@ -174,7 +175,7 @@ impl Adopt for MysqlStore {
         age: Duration,
         chunk: u32,
     ) -> Result<u64> {
-        let sql = include_str!("sql/adopt_clean.sql");
+        let sql = sql!("sql/adopt.sql", "adopt_clean");
         let Some(sql) = self.on_delivered(outbox, adoption, sql).await? else { return Ok(0) };
         let mut removed = 0;
         loop {
@@ -234,12 +235,12 @@ pub(super) async fn set_up(
 ) -> Result<Vec<String>> {
     let fitted = fit(connection, adoption).await?;
     let prefix = prefix(connection, &spec.outbox).await?;
-    sqlx::raw_sql(include_str!("sql/adopt_outbox.sql")).execute(&mut *connection).await?;
+    sqlx::raw_sql(sql!("sql/adopt.sql", "adopt_outbox")).execute(&mut *connection).await?;
     // Before the index, whose existence shows that the outbox has an adopted table.
     sqlx::raw_sql(AssertSqlSafe(keep_prefix(&spec.outbox, &prefix)))
         .execute(&mut *connection)
         .await?;
-    sqlx::raw_sql(spec.outbox.sql(include_str!("sql/adopt_index.sql")))
+    sqlx::raw_sql(spec.outbox.sql(sql!("sql/adopt.sql", "adopt_index")))
         .execute(&mut *connection)
         .await?;
     let letters = adoption.dead_letters.as_ref().map(|letters| letters.table.as_str());
@@ -283,7 +284,7 @@ pub(super) async fn remove(
         return Ok(Vec::new());
     }
     end_letters(connection, outbox, None).await?;
-    sqlx::raw_sql(outbox.sql(include_str!("sql/adopt_remove.sql"))).execute(connection).await?;
+    sqlx::raw_sql(outbox.sql(sql!("sql/adopt.sql", "adopt_remove"))).execute(connection).await?;
     Ok(vec![format!("outbox {} serves no table of others any more", outbox.name())])
 }
 
@@ -375,16 +376,16 @@ fn triggers(clauses: &Clauses<'_, Mysql>) -> Vec<Made> {
             identities.clone(),
             ("show", show),
         ];
-        add(trigger::STATE, outbox, include_str!("sql/adopt_state.sql"), &pieces);
+        add(trigger::STATE, outbox, sql!("sql/adopt.sql", "adopt_state"), &pieces);
     }
     let pieces = [identities.clone(), ("show", clauses.show_death())];
-    add(trigger::DEAD, &letters, include_str!("sql/adopt_dead.sql"), &pieces);
+    add(trigger::DEAD, &letters, sql!("sql/adopt.sql", "adopt_dead"), &pieces);
     let pieces = [identities.clone(), ("show", clauses.show_resolution())];
-    add(trigger::RESOLVED, &letters, include_str!("sql/adopt_resolved.sql"), &pieces);
+    add(trigger::RESOLVED, &letters, sql!("sql/adopt.sql", "adopt_resolved"), &pieces);
     let pieces = [identities, ("show", clauses.show_delivery())];
-    add(trigger::GONE, outbox, include_str!("sql/adopt_gone.sql"), &pieces);
+    add(trigger::GONE, outbox, sql!("sql/adopt.sql", "adopt_gone"), &pieces);
     let check = match clauses.fitted.columns[&Field::Id].kind {
-        Kind::Text => include_str!("sql/adopt_check.sql").trim_end(),
+        Kind::Text => sql!("sql/adopt.sql", "adopt_check").trim_end(),
         _ => "",
     };
     let (columns, values) = columns_and_values(&clauses.event("NEW."));
@@ -396,6 +397,6 @@ fn triggers(clauses: &Clauses<'_, Mysql>) -> Vec<Made> {
         ("columns", columns),
         ("values", values),
     ];
-    add(trigger::APPEND, &adoption.table, include_str!("sql/adopt_append.sql"), &pieces);
+    add(trigger::APPEND, &adoption.table, sql!("sql/adopt.sql", "adopt_append"), &pieces);
     made
 }

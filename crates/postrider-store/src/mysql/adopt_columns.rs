@@ -1,5 +1,6 @@
 //! Column types of an adopted table.
 
+use postrider::internal::sql;
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
@@ -8,7 +9,7 @@ use crate::contract::Result;
 
 /// Returns the columns of a table; empty if the table does not exist.
 pub(super) async fn columns(connection: &mut MySqlConnection, table: &str) -> Result<Vec<Column>> {
-    let found = sqlx::query(include_str!("sql/adopt_columns.sql"))
+    let found = sqlx::query(sql!("sql/adopt.sql", "adopt_columns"))
         .bind(table)
         .bind(table)
         .bind(table)

@@ -1,5 +1,6 @@
 //! The import of the existing rows of an adopted table, one window at a time.
 
+use postrider::internal::sql;
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
 
@@ -22,7 +23,7 @@ pub(super) async fn import_rows(
     let place =
         [("adopted", adoption.table.clone()), ("id", clauses.id()), ("own", own.to_owned())];
     let window: Vec<String> = sqlx::query_scalar(AssertSqlSafe(
-        clauses.fill(include_str!("sql/adopt_window.sql"), &place),
+        clauses.fill(sql!("sql/adopt.sql", "adopt_window"), &place),
     ))
     .bind(after)
     .bind(rows_max)
@@ -46,7 +47,7 @@ pub(super) async fn import_rows(
     ]
     .concat();
     let due: Vec<String> = sqlx::query_scalar(AssertSqlSafe(
-        clauses.fill(include_str!("sql/adopt_find.sql"), &pieces),
+        clauses.fill(sql!("sql/adopt.sql", "adopt_find"), &pieces),
     ))
     .bind(after)
     .bind(last)
@@ -58,7 +59,7 @@ pub(super) async fn import_rows(
     let (columns, values) = columns_and_values(&clauses.event("f."));
     let ids = vec![own; due.len()].join(", ");
     let pieces = [&[("columns", columns), ("values", values), ("ids", ids)], &place[..]].concat();
-    let sql = AssertSqlSafe(clauses.fill(include_str!("sql/adopt_import.sql"), &pieces));
+    let sql = AssertSqlSafe(clauses.fill(sql!("sql/adopt.sql", "adopt_import"), &pieces));
     // The statement differs with the number of ids, so it is not kept as a prepared statement.
     let mut insert = sqlx::query(sql).persistent(false);
     for id in &due {
@@ -92,7 +93,7 @@ pub(super) async fn import_letters(
     let place = [("letters", table.clone()), ("id", clauses.letter_id())];
     let window = [&place[..], &[("unresolved", clauses.unresolved("f."))]].concat();
     let ids: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(
-        clauses.fill(include_str!("sql/adopt_letter_window.sql"), &window),
+        clauses.fill(sql!("sql/adopt.sql", "adopt_letter_window"), &window),
     ))
     .bind(after.max(done))
     .bind(until)
@@ -112,7 +113,7 @@ pub(super) async fn import_letters(
         ],
     ]
     .concat();
-    let sql = clauses.fill(include_str!("sql/adopt_letter.sql"), &pieces);
+    let sql = clauses.fill(sql!("sql/adopt.sql", "adopt_letter"), &pieces);
     let mut taken = 0;
     for id in &ids {
         let one = sqlx::query(AssertSqlSafe(sql.clone())).bind(id).execute(&mut *connection);

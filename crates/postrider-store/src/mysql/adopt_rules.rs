@@ -1,5 +1,6 @@
 //! Rules of an adopted table beyond its columns.
 
+use postrider::internal::sql;
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
 
@@ -33,7 +34,7 @@ async fn engine(connection: &mut MySqlConnection, table: &str) -> Result<Option<
 }
 
 async fn rules(connection: &mut MySqlConnection, table: &str) -> Result<Rules> {
-    let found: Vec<(String, bool, String)> = sqlx::query_as(include_str!("sql/adopt_rules.sql"))
+    let found: Vec<(String, bool, String)> = sqlx::query_as(sql!("sql/adopt.sql", "adopt_rules"))
         .bind(table)
         .bind(table)
         .fetch_all(&mut *connection)

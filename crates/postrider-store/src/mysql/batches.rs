@@ -1,5 +1,6 @@
 //! Counts of a buffer, added to the rows of a table.
 
+use postrider::internal::sql;
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
 
@@ -18,7 +19,7 @@ pub(super) async fn add_counts(
     check_table(connection, target).await?;
     for entries in batch.entries().chunks(UPSERT_ROWS_MAX) {
         let rows = vec!["(?, ?)"; entries.len()].join(", ");
-        let statement = target.sql(include_str!("sql/batch_upsert.sql")).replace("{rows}", &rows);
+        let statement = target.sql(sql!("sql/settle.sql", "batch_upsert")).replace("{rows}", &rows);
         let mut query = sqlx::query(AssertSqlSafe(statement));
         for entry in entries {
             query = query.bind(&entry.field).bind(entry.count);
@@ -35,7 +36,7 @@ pub(super) async fn check_table(
 ) -> Result<()> {
     let (table, key, count) = (target.table(), target.key_column(), target.count_column());
     let (exists, has_key, has_count, unique): (i64, i64, i64, i64) =
-        sqlx::query_as(include_str!("sql/batch_target.sql"))
+        sqlx::query_as(sql!("sql/settle.sql", "batch_target"))
             .bind(table)
             .bind(table)
             .bind(key)

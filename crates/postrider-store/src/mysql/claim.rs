@@ -1,6 +1,7 @@
 //! The search of a claim: finds rows, locks them, and takes them for the relay.
 
 use postrider::Outbox;
+use postrider::internal::sql;
 use sqlx::mysql::MySqlConnection;
 
 use super::settle::ids_json;
@@ -27,7 +28,7 @@ impl Candidates {
         outbox: &Outbox,
         found: Vec<i64>,
     ) -> Result<Self> {
-        let locked = sqlx::query_as(outbox.sql(include_str!("sql/claim_lock.sql")))
+        let locked = sqlx::query_as(outbox.sql(sql!("sql/claim.sql", "claim_lock")))
             .bind(ids_json(&found))
             .fetch_all(connection)
             .await?;
@@ -42,13 +43,13 @@ pub(super) async fn lock_waiting(
     rows: u32,
 ) -> Result<Candidates> {
     if share == Share::WHOLE {
-        let locked = sqlx::query_as(outbox.sql(include_str!("sql/claim_waiting.sql")))
+        let locked = sqlx::query_as(outbox.sql(sql!("sql/claim.sql", "claim_waiting")))
             .bind(rows)
             .fetch_all(connection)
             .await?;
         return Ok(Candidates::all(locked));
     }
-    let found = sqlx::query_scalar(outbox.sql(include_str!("sql/claim_find_waiting.sql")))
+    let found = sqlx::query_scalar(outbox.sql(sql!("sql/claim.sql", "claim_find_waiting")))
         .bind(share.of)
         .bind(share.index)
         .bind(rows)
@@ -65,14 +66,14 @@ pub(super) async fn lock_fresh(
     rows: u32,
 ) -> Result<Candidates> {
     if share == Share::WHOLE {
-        let locked = sqlx::query_as(outbox.sql(include_str!("sql/claim_fresh.sql")))
+        let locked = sqlx::query_as(outbox.sql(sql!("sql/claim.sql", "claim_fresh")))
             .bind(low)
             .bind(rows)
             .fetch_all(connection)
             .await?;
         return Ok(Candidates::all(locked));
     }
-    let found = sqlx::query_scalar(outbox.sql(include_str!("sql/claim_find_fresh.sql")))
+    let found = sqlx::query_scalar(outbox.sql(sql!("sql/claim.sql", "claim_find_fresh")))
         .bind(low)
         .bind(share.of)
         .bind(share.index)
@@ -93,12 +94,12 @@ pub(super) async fn take(
         return Ok(Vec::new());
     }
     let ids = ids_json(ids);
-    sqlx::query(outbox.sql(include_str!("sql/claim_take.sql")))
+    sqlx::query(outbox.sql(sql!("sql/claim.sql", "claim_take")))
         .bind(&ids)
         .bind(&lease.relay_id)
         .execute(&mut *connection)
         .await?;
-    let rows = sqlx::query(outbox.sql(include_str!("sql/claim_read.sql")))
+    let rows = sqlx::query(outbox.sql(sql!("sql/claim.sql", "claim_read")))
         .bind(&ids)
         .fetch_all(&mut *connection)
         .await?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
+use postrider::internal::sql;
 use serde_json::json;
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
@@ -24,19 +25,19 @@ use crate::operator::audit;
 impl Lanes for MysqlStore {
     async fn modes(&self) -> Result<Vec<(String, Mode)>> {
         let rows: Vec<(String, String, i64)> =
-            sqlx::query_as(include_str!("sql/modes.sql")).fetch_all(&self.pool).await?;
+            sqlx::query_as(sql!("sql/lanes.sql", "modes")).fetch_all(&self.pool).await?;
         rows.into_iter().map(|(name, claim, epoch)| Ok((name, mode_of(&claim, epoch)?))).collect()
     }
 
     async fn set_mode(&self, outbox: &Outbox, claim: ClaimMode, operator: &str) -> Result<Mode> {
         let mut tx = self.begin().await?;
-        sqlx::query(include_str!("sql/set_mode.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "set_mode"))
             .bind(claim.as_str())
             .bind(claim.as_str())
             .bind(outbox.name())
             .execute(&mut *tx)
             .await?;
-        let (claim, epoch): (String, i64) = sqlx::query_as(include_str!("sql/mode.sql"))
+        let (claim, epoch): (String, i64) = sqlx::query_as(sql!("sql/lanes.sql", "mode"))
             .bind(outbox.name())
             .fetch_one(&mut *tx)
             .await?;
@@ -53,12 +54,12 @@ impl Lanes for MysqlStore {
         lanes_max: usize,
     ) -> Result<Vec<Lane>> {
         let mut tx = self.begin_held(lease).await?.ok_or(StoreError::LeaseLost)?;
-        let rows = sqlx::query(include_str!("sql/lanes_of.sql"))
+        let rows = sqlx::query(sql!("sql/lanes.sql", "lanes_of"))
             .bind(outbox.name())
             .fetch_all(&mut *tx)
             .await?;
         let living: Vec<String> =
-            sqlx::query_scalar(include_str!("sql/living.sql")).fetch_all(&mut *tx).await?;
+            sqlx::query_scalar(sql!("sql/lease.sql", "living")).fetch_all(&mut *tx).await?;
         let living: HashSet<String> = living.into_iter().collect();
         let found = rows
             .iter()
@@ -67,14 +68,14 @@ impl Lanes for MysqlStore {
         let taken = choose_lanes(&found, &lease.relay_id, lanes_max);
         let suspects: Vec<i64> = taken.iter().filter_map(|take| take.suspect_id).collect();
         if !suspects.is_empty() {
-            sqlx::query(outbox.sql(include_str!("sql/lanes_charge.sql")))
+            sqlx::query(outbox.sql(sql!("sql/lanes.sql", "lanes_charge")))
                 .bind(ids_json(&suspects))
                 .execute(&mut *tx)
                 .await?;
         }
         let takes: Vec<_> =
             taken.iter().map(|take| [take.lane.lane, u8::from(take.died)]).collect();
-        sqlx::query(include_str!("sql/lanes_take.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "lanes_take"))
             .bind(json!(takes).to_string())
             .bind(&lease.relay_id)
             .bind(outbox.name())
@@ -86,7 +87,7 @@ impl Lanes for MysqlStore {
 
     async fn lane_owners(&self, outbox: &Outbox) -> Result<Vec<LaneOwner>> {
         let rows: Vec<(i8, Option<String>, i32)> =
-            sqlx::query_as(include_str!("sql/lane_owners.sql"))
+            sqlx::query_as(sql!("sql/lanes.sql", "lane_owners"))
                 .bind(outbox.name())
                 .fetch_all(&self.pool)
                 .await?;
@@ -100,7 +101,7 @@ impl Lanes for MysqlStore {
 
     async fn release_lanes(&self, outbox: &Outbox, lease: &Lease, lanes: &[Lane]) -> Result<()> {
         let lanes: Vec<_> = lanes.iter().map(|lane| (lane.lane, lane.version)).collect();
-        sqlx::query(include_str!("sql/lanes_release.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "lanes_release"))
             .bind(json!(lanes).to_string())
             .bind(outbox.name())
             .bind(&lease.relay_id)
@@ -123,8 +124,8 @@ impl Lanes for MysqlStore {
         let closed_until = cursor.horizon.closed_until();
         let plain = known.is_empty() && hidden.is_empty();
         let statement = match plain {
-            true => include_str!("sql/lanes_find.sql"),
-            false => include_str!("sql/lanes_find_known.sql"),
+            true => sql!("sql/lanes.sql", "lanes_find"),
+            false => sql!("sql/lanes.sql", "lanes_find_known"),
         };
         let mut query = sqlx::query_as(outbox.sql(statement)).bind(cursor.low).bind(lanes.bits());
         if !plain {
@@ -144,7 +145,7 @@ impl Lanes for MysqlStore {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = sqlx::query(outbox.sql(include_str!("sql/lanes_read.sql")))
+        let rows = sqlx::query(outbox.sql(sql!("sql/lanes.sql", "lanes_read")))
             .bind(ids_json(ids))
             .fetch_all(&self.pool)
             .await?;
@@ -161,7 +162,7 @@ impl Lanes for MysqlStore {
         to: i64,
         limit: ClaimLimit,
     ) -> Result<LaneRead> {
-        let found = sqlx::query_as(outbox.sql(include_str!("sql/lanes_find_keys.sql")))
+        let found = sqlx::query_as(outbox.sql(sql!("sql/lanes.sql", "lanes_find_keys")))
             .bind(from)
             .bind(to)
             .bind(keys_json(keys))
@@ -179,7 +180,7 @@ impl Lanes for MysqlStore {
         lanes: LaneSet,
         flight_to: i64,
     ) -> Result<()> {
-        sqlx::query(include_str!("sql/lanes_note_flight.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "lanes_note_flight"))
             .bind(flight_to)
             .bind(outbox.name())
             .bind(&lease.relay_id)
@@ -196,7 +197,7 @@ impl Lanes for MysqlStore {
         lane: u8,
         id: Option<i64>,
     ) -> Result<()> {
-        sqlx::query(include_str!("sql/lanes_note_suspect.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "lanes_note_suspect"))
             .bind(lane)
             .bind(id)
             .bind(outbox.name())
@@ -208,7 +209,7 @@ impl Lanes for MysqlStore {
     }
 
     async fn clear_crashes(&self, outbox: &Outbox, lease: &Lease, lanes: LaneSet) -> Result<()> {
-        sqlx::query(include_str!("sql/lanes_clear.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "lanes_clear"))
             .bind(outbox.name())
             .bind(&lease.relay_id)
             .bind(lanes.bits())
@@ -219,7 +220,7 @@ impl Lanes for MysqlStore {
 
     async fn park_keys(&self, outbox: &Outbox, lease: &Lease, keys: &[Key]) -> Result<()> {
         let mut tx = self.begin_held(lease).await?.ok_or(StoreError::LeaseLost)?;
-        sqlx::query(include_str!("sql/park_keys.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "park_keys"))
             .bind(outbox.name())
             .bind(keys_json(keys))
             .execute(&mut *tx)
@@ -229,7 +230,7 @@ impl Lanes for MysqlStore {
     }
 
     async fn parked_keys(&self, outbox: &Outbox) -> Result<Vec<Key>> {
-        let rows: Vec<(String, String)> = sqlx::query_as(include_str!("sql/parked_keys.sql"))
+        let rows: Vec<(String, String)> = sqlx::query_as(sql!("sql/lanes.sql", "parked_keys"))
             .bind(outbox.name())
             .fetch_all(&self.pool)
             .await?;
@@ -238,7 +239,7 @@ impl Lanes for MysqlStore {
 
     async fn release_key(&self, outbox: &Outbox, key: &Key, operator: &str) -> Result<()> {
         let mut tx = self.begin().await?;
-        let released = sqlx::query(include_str!("sql/release_key.sql"))
+        let released = sqlx::query(sql!("sql/lanes.sql", "release_key"))
             .bind(outbox.name())
             .bind(&key.aggregate_type)
             .bind(&key.aggregate_id)
@@ -268,7 +269,7 @@ impl Lanes for MysqlStore {
     ) -> Result<Vec<BlockedKey>> {
         let mut blocked = self.heads(outbox, limit, rows_max).await?;
         let parked: Vec<(String, String)> =
-            sqlx::query_as(include_str!("sql/parked_keys_some.sql"))
+            sqlx::query_as(sql!("sql/lanes.sql", "parked_keys_some"))
                 .bind(outbox.name())
                 .bind(limit)
                 .fetch_all(&self.pool)
@@ -297,7 +298,7 @@ impl MysqlStore {
         rows_max: i64,
     ) -> Result<BTreeMap<Key, BlockedKey>> {
         type Head = (i64, String, String, Option<String>, i32, Option<DateTime<Utc>>);
-        let rows: Vec<Head> = sqlx::query_as(outbox.sql(include_str!("sql/blocked_heads.sql")))
+        let rows: Vec<Head> = sqlx::query_as(outbox.sql(sql!("sql/lanes.sql", "blocked_heads")))
             .bind(rows_max)
             .bind(limit)
             .fetch_all(&self.pool)
@@ -332,7 +333,7 @@ impl MysqlStore {
             return Ok(HashMap::new());
         };
         let (scanned, to): (i64, Option<i64>) =
-            sqlx::query_as(outbox.sql(include_str!("sql/blocked_range.sql")))
+            sqlx::query_as(outbox.sql(sql!("sql/lanes.sql", "blocked_range")))
                 .bind(from)
                 .bind(rows_max)
                 .fetch_one(&self.pool)
@@ -345,7 +346,7 @@ impl MysqlStore {
         )
         .to_string();
         let counts: Vec<(i64, i64, i64)> =
-            sqlx::query_as(outbox.sql(include_str!("sql/blocked_count.sql")))
+            sqlx::query_as(outbox.sql(sql!("sql/lanes.sql", "blocked_count")))
                 .bind(&keys)
                 .bind(from)
                 .bind(to.unwrap_or(from))

@@ -10,14 +10,14 @@ mod adopt_letters;
 mod adopt_rules;
 mod batches;
 mod claim;
+mod inspect;
 mod lanes;
+mod maintenance;
 mod operator;
 mod schema;
 mod settle;
 mod store;
 mod time;
-mod upkeep;
-mod watch;
 mod writers;
 
 use std::str::FromStr;

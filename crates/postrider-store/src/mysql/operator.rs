@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use postrider::internal::{REPORTED_IDS_MAX, insert_reporting_ids, signed};
+use postrider::internal::{REPORTED_IDS_MAX, insert_reporting_ids, signed, sql};
 use postrider::{AppendError, Appended, NewEvent, Outbox};
 use serde_json::json;
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
@@ -191,11 +191,11 @@ impl SqlStore for MysqlStore {
 
     async fn clean_locks(&self, chunk: u32) -> Result<u64> {
         let mut tx = self.begin().await?;
-        let unused: Vec<String> = sqlx::query_scalar(include_str!("sql/clean_locks_find.sql"))
+        let unused: Vec<String> = sqlx::query_scalar(sql!("sql/lease.sql", "clean_locks_find"))
             .bind(chunk)
             .fetch_all(&mut *tx)
             .await?;
-        sqlx::query(include_str!("sql/clean_locks.sql"))
+        sqlx::query(sql!("sql/lease.sql", "clean_locks"))
             .bind(json!(unused).to_string())
             .execute(&mut *tx)
             .await?;

@@ -3,13 +3,14 @@
 
 use async_trait::async_trait;
 use postrider::Outbox;
+use postrider::internal::sql;
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
 
 use super::{MysqlStore, adopt};
 use crate::contract::{
-    LANES, Result, Schema, SchemaState, ServerFacts, Upkeep, leave_newer_tables, schema_verdict,
-    versions,
+    LANES, Maintenance, Result, Schema, SchemaState, ServerFacts, leave_newer_tables,
+    schema_verdict, versions,
 };
 use crate::{Dedupe, OutboxSpec, StoreError};
 
@@ -18,27 +19,27 @@ const MIGRATION_LOCK: &str = "SELECT GET_LOCK(CONCAT('postrider_', MD5(DATABASE(
 const MIGRATION_UNLOCK: &str = "SELECT RELEASE_LOCK(CONCAT('postrider_', MD5(DATABASE())))";
 
 const SHARED: [&str; 4] = [
-    include_str!("sql/migrate_shared_1.sql"),
-    include_str!("sql/migrate_shared_2.sql"),
-    include_str!("sql/migrate_shared_3_inbox.sql"),
-    include_str!("sql/migrate_buffer_1.sql"),
+    include_str!("migrations/shared_1.sql"),
+    include_str!("migrations/shared_2.sql"),
+    include_str!("migrations/shared_3.sql"),
+    include_str!("migrations/buffer_1.sql"),
 ];
 const OUTBOX: [&str; 2] =
-    [include_str!("sql/migrate_outbox_1.sql"), include_str!("sql/migrate_outbox_4_closed.sql")];
-const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2_column.sql");
-const DLQ_INDEXES: &str = include_str!("sql/migrate_outbox_2.sql");
+    [include_str!("migrations/outbox_1.sql"), sql!("migrations/outbox_4.sql", "closed")];
+const FINGERPRINT: &str = sql!("migrations/outbox_2.sql", "column");
+const DLQ_INDEXES: &str = sql!("migrations/outbox_2.sql", "indexes");
 /// Number of dead letters of older tables that get their fingerprint per step.
 const FINGERPRINT_CHUNK: u32 = 5_000;
-const RESPONSE: &str = include_str!("sql/migrate_outbox_3.sql");
-const LETTERS: &str = include_str!("sql/migrate_outbox_4_letters.sql");
-const CHECKS: &str = include_str!("sql/migrate_outbox_4_checks.sql");
-const CORRECT: &str = include_str!("sql/migrate_outbox_4_correct.sql");
-const GUARD: &str = include_str!("sql/migrate_outbox_4_guard.sql");
-const EVENT_ID: &str = include_str!("sql/migrate_outbox_5_event_id.sql");
-const ARCHIVE: &str = include_str!("sql/migrate_outbox_5_archive.sql");
-const APPENDED: &str = include_str!("sql/migrate_trigger_1.sql");
-const FORGET: &str = include_str!("sql/migrate_dedupe_open.sql");
-const REMEMBER: &str = include_str!("sql/migrate_dedupe_window.sql");
+const RESPONSE: &str = include_str!("migrations/outbox_3.sql");
+const LETTERS: &str = sql!("migrations/outbox_4.sql", "letters");
+const CHECKS: &str = sql!("migrations/outbox_4.sql", "checks");
+const CORRECT: &str = sql!("migrations/outbox_4.sql", "correct");
+const GUARD: &str = sql!("migrations/outbox_4.sql", "guard");
+const EVENT_ID: &str = sql!("migrations/outbox_5.sql", "event_id");
+const ARCHIVE: &str = sql!("migrations/outbox_5.sql", "archive");
+const APPENDED: &str = include_str!("migrations/trigger_1.sql");
+const FORGET: &str = sql!("migrations/dedupe.sql", "open");
+const REMEMBER: &str = sql!("migrations/dedupe.sql", "window");
 
 #[async_trait]
 impl Schema for MysqlStore {
@@ -70,7 +71,7 @@ impl Schema for MysqlStore {
             versions::SCHEMA,
             versions::OLDEST_RELAY
         ));
-        text.push_str(include_str!("sql/grants_consumer.sql"));
+        text.push_str(sql!("sql/schema.sql", "grants_consumer"));
         for spec in outboxes {
             let mut add = |file: &'static str| {
                 let AssertSqlSafe(sql) = spec.outbox.sql(file);
@@ -89,7 +90,7 @@ impl Schema for MysqlStore {
                 Dedupe::Open => FORGET,
                 Dedupe::Window(_) => REMEMBER,
             });
-            add(include_str!("sql/grants.sql"));
+            add(sql!("sql/schema.sql", "grants"));
             text.push_str(&format!(
                 "\nINSERT IGNORE INTO postrider_outboxes (name, table_name, version, claim) \
                  VALUES ('{}', '{}', {}, '{}');\n\
@@ -116,7 +117,9 @@ impl Schema for MysqlStore {
 
     async fn drop_outbox(&self, outbox: &Outbox) -> Result<()> {
         adopt::forget(&mut *self.pool.acquire().await?, outbox).await?;
-        sqlx::raw_sql(outbox.sql(include_str!("sql/drop_outbox.sql"))).execute(&self.pool).await?;
+        sqlx::raw_sql(outbox.sql(sql!("sql/schema.sql", "drop_outbox")))
+            .execute(&self.pool)
+            .await?;
         for statement in [
             "DELETE FROM postrider_outboxes WHERE name = ?",
             "DELETE FROM postrider_lanes WHERE outbox = ?",

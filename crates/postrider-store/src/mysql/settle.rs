@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
+use postrider::internal::sql;
 use serde_json::json;
 use sqlx::mysql::MySqlConnection;
 
@@ -84,7 +85,7 @@ impl MysqlStore {
                 continue;
             }
             let known: HashSet<i64> =
-                sqlx::query_scalar(outbox.sql_to(child, include_str!("sql/fan_out_known.sql")))
+                sqlx::query_scalar(outbox.sql_to(child, sql!("sql/settle.sql", "fan_out_known")))
                     .bind(ids_json(&taken))
                     .fetch_all(&mut *tx)
                     .await?
@@ -92,7 +93,7 @@ impl MysqlStore {
                     .collect();
             let marked: Vec<_> =
                 taken.iter().map(|id| [*id, i64::from(known.contains(id))]).collect();
-            let copied = sqlx::query(outbox.sql_to(child, include_str!("sql/fan_out_copy.sql")))
+            let copied = sqlx::query(outbox.sql_to(child, sql!("sql/settle.sql", "fan_out_copy")))
                 .bind(json!(marked).to_string())
                 .execute(&mut *tx)
                 .await?;
@@ -110,7 +111,7 @@ impl MysqlStore {
 pub(super) fn kept(on_success: OnSuccess) -> &'static [&'static str] {
     match on_success {
         OnSuccess::Delete => &[],
-        OnSuccess::Archive => &[include_str!("sql/settle_delivered_archive.sql")],
+        OnSuccess::Archive => &[sql!("sql/settle.sql", "settle_delivered_archive")],
     }
 }
 
@@ -127,7 +128,7 @@ async fn hold(
     identities: &HashMap<i64, &str>,
 ) -> Result<Vec<LockedRow>> {
     type Found = (i64, String, DateTime<Utc>, String);
-    let found: Vec<Found> = sqlx::query_as(outbox.sql(include_str!("sql/held.sql")))
+    let found: Vec<Found> = sqlx::query_as(outbox.sql(sql!("sql/settle.sql", "held")))
         .bind(versions)
         .bind(&lease.relay_id)
         .fetch_all(connection)
@@ -146,13 +147,13 @@ pub(super) async fn act(
     statements: &[&'static str],
 ) -> Result<()> {
     if let Some((kind, rows)) = leaving {
-        sqlx::query(outbox.sql(include_str!("sql/record.sql")))
+        sqlx::query(outbox.sql(sql!("sql/settle.sql", "record")))
             .bind(kind)
             .bind(ledger_lines(rows))
             .execute(&mut *connection)
             .await?;
     }
-    let remove = leaving.map(|_| include_str!("sql/remove.sql"));
+    let remove = leaving.map(|_| sql!("sql/settle.sql", "remove"));
     for statement in statements.iter().copied().chain(remove) {
         sqlx::query(outbox.sql(statement)).bind(batch).execute(&mut *connection).await?;
     }

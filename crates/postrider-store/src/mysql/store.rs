@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use postrider::internal::sql;
 use tokio::time::Instant;
 
 use postrider::internal::millis;
@@ -54,7 +55,7 @@ impl Store for MysqlStore {
     }
 
     async fn register(&self, relay: &RelayIdentity) -> Result<Lease> {
-        sqlx::query(include_str!("sql/register.sql"))
+        sqlx::query(sql!("sql/lease.sql", "register"))
             .bind(&relay.id)
             .bind(&relay.host)
             .bind(&relay.version)
@@ -66,7 +67,7 @@ impl Store for MysqlStore {
     }
 
     async fn heartbeat(&self, lease: &Lease, serving: &[Serving]) -> Result<Vec<RelayPulse>> {
-        let beat = sqlx::query(include_str!("sql/heartbeat.sql"))
+        let beat = sqlx::query(sql!("sql/lease.sql", "heartbeat"))
             .bind(serving_text(serving))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
@@ -79,7 +80,7 @@ impl Store for MysqlStore {
     }
 
     async fn relays(&self) -> Result<Vec<RelayPulse>> {
-        let rows = sqlx::query(include_str!("sql/pulses.sql")).fetch_all(&self.pool).await?;
+        let rows = sqlx::query(sql!("sql/lease.sql", "pulses")).fetch_all(&self.pool).await?;
         rows.iter()
             .map(|row| {
                 let age_ms: i64 = row.try_get(5)?;
@@ -98,14 +99,14 @@ impl Store for MysqlStore {
 
     async fn fence(&self, pulse: &RelayPulse) -> Result<bool> {
         let mut tx = self.begin().await?;
-        let found: Option<(bool, i64, i64)> = sqlx::query_as(include_str!("sql/fence_lock.sql"))
+        let found: Option<(bool, i64, i64)> = sqlx::query_as(sql!("sql/lease.sql", "fence_lock"))
             .bind(&pulse.relay_id)
             .fetch_optional(&mut *tx)
             .await?;
         let fenced = match found {
             Some((true, ..)) => true,
             Some((false, epoch, beat)) if (epoch, beat) == (pulse.epoch, pulse.heartbeat) => {
-                sqlx::query(include_str!("sql/fence.sql"))
+                sqlx::query(sql!("sql/lease.sql", "fence"))
                     .bind(&pulse.relay_id)
                     .execute(&mut *tx)
                     .await?;
@@ -118,7 +119,7 @@ impl Store for MysqlStore {
     }
 
     async fn retire(&self, lease: &Lease) -> Result<()> {
-        sqlx::query(include_str!("sql/retire.sql"))
+        sqlx::query(sql!("sql/lease.sql", "retire"))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .execute(&self.pool)
@@ -170,7 +171,7 @@ impl Store for MysqlStore {
             return Ok(None);
         };
         let found: Option<(i64, i32)> =
-            sqlx::query_as(outbox.sql(include_str!("sql/claim_suspect.sql")))
+            sqlx::query_as(outbox.sql(sql!("sql/claim.sql", "claim_suspect")))
                 .fetch_optional(&mut *tx)
                 .await?;
         let taken: Vec<i64> = found.into_iter().map(|(id, _)| id).collect();
@@ -180,7 +181,7 @@ impl Store for MysqlStore {
     }
 
     async fn has_suspect(&self, outbox: &Outbox) -> Result<bool> {
-        Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/has_suspect.sql")))
+        Ok(sqlx::query_scalar(outbox.sql(sql!("sql/claim.sql", "has_suspect")))
             .fetch_one(&self.pool)
             .await?)
     }
@@ -199,7 +200,7 @@ impl Store for MysqlStore {
         };
         let rows = delivered.iter().map(|d| SettleRow::new(d.id, &d.event_id, row(d))).collect();
         let mut statements = Vec::with_capacity(2);
-        statements.extend(answered.then_some(include_str!("sql/settle_response.sql")));
+        statements.extend(answered.then_some(sql!("sql/settle.sql", "settle_response")));
         statements.extend(kept(on_success));
         self.settle(outbox, lease, rows, Some("delivered"), &statements).await
     }
@@ -228,20 +229,20 @@ impl Store for MysqlStore {
             SettleRow::new(f.id, &f.event_id, row.to_string())
         });
         let statements = [
-            include_str!("sql/settle_failed_note.sql"),
-            include_str!("sql/settle_failed_trim.sql"),
-            include_str!("sql/settle_failed.sql"),
+            sql!("sql/settle.sql", "settle_failed_note"),
+            sql!("sql/settle.sql", "settle_failed_trim"),
+            sql!("sql/settle.sql", "settle_failed"),
         ];
         self.settle(outbox, lease, rows.collect(), None, &statements).await
     }
 
     async fn settle_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
-        let move_to_dlq = [include_str!("sql/settle_dead.sql")];
+        let move_to_dlq = [sql!("sql/settle.sql", "settle_dead")];
         self.settle(outbox, lease, death_rows(dead), Some("dead"), &move_to_dlq).await
     }
 
     async fn mark_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
-        let mark = [include_str!("sql/mark_dead.sql")];
+        let mark = [sql!("sql/settle.sql", "mark_dead")];
         self.settle(outbox, lease, death_rows(dead), None, &mark).await
     }
 
@@ -256,7 +257,7 @@ impl Store for MysqlStore {
             let row = json!([d.id, d.version, millis(d.delay), error]);
             SettleRow::new(d.id, &d.event_id, row.to_string())
         });
-        self.settle(outbox, lease, rows.collect(), None, &[include_str!("sql/release.sql")]).await
+        self.settle(outbox, lease, rows.collect(), None, &[sql!("sql/claim.sql", "release")]).await
     }
 
     async fn release_lost(&self, outbox: &Outbox, lease: &Lease, in_flight: &[i64]) -> Result<u64> {
@@ -264,7 +265,7 @@ impl Store for MysqlStore {
         let (mut from, mut released) = (0, 0);
         while let Some(to) = self.next_step(outbox, from).await? {
             let mut held: Vec<i64> =
-                sqlx::query_scalar(outbox.sql(include_str!("sql/release_lost_find.sql")))
+                sqlx::query_scalar(outbox.sql(sql!("sql/maintenance.sql", "release_lost_find")))
                     .bind(&lease.relay_id)
                     .bind(from)
                     .bind(to)
@@ -272,7 +273,7 @@ impl Store for MysqlStore {
                     .await?;
             held.retain(|id| !in_flight.contains(id));
             let mut tx = self.begin_held(lease).await?.ok_or(StoreError::LeaseLost)?;
-            let step = sqlx::query(outbox.sql(include_str!("sql/release_lost.sql")))
+            let step = sqlx::query(outbox.sql(sql!("sql/maintenance.sql", "release_lost")))
                 .bind(ids_json(&held))
                 .bind(&lease.relay_id)
                 .execute(&mut *tx)
@@ -296,9 +297,10 @@ impl MysqlStore {
         }
         // Taken before the replies, which may wait here while this process is suspended.
         let looked_at = Instant::now();
-        let last_id: i64 = sqlx::query_scalar(outbox.sql(include_str!("sql/horizon_last_id.sql")))
-            .fetch_one(&self.pool)
-            .await?;
+        let last_id: i64 =
+            sqlx::query_scalar(outbox.sql(sql!("sql/horizon.sql", "horizon_last_id")))
+                .fetch_one(&self.pool)
+                .await?;
         cursor.notice_last_id(last_id)?;
         let now = Instant::now();
         if let Some(writers) = self.open_writers().await? {
@@ -315,7 +317,7 @@ impl MysqlStore {
         lease: &Lease,
     ) -> Result<Option<Transaction<'static, MySql>>> {
         let mut tx = self.begin().await?;
-        let epoch: Option<i64> = sqlx::query_scalar(include_str!("sql/lease_hold.sql"))
+        let epoch: Option<i64> = sqlx::query_scalar(sql!("sql/lease.sql", "lease_hold"))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .fetch_optional(&mut *tx)
@@ -325,7 +327,7 @@ impl MysqlStore {
 
     /// Returns the last id of the next step of a walk over the table.
     pub(super) async fn next_step(&self, outbox: &Outbox, from: i64) -> Result<Option<i64>> {
-        Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/next_id_step.sql")))
+        Ok(sqlx::query_scalar(outbox.sql(sql!("sql/horizon.sql", "next_id_step")))
             .bind(from)
             .bind(WALK_ROWS)
             .fetch_one(&self.pool)

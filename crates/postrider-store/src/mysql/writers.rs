@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use postrider::internal::sql;
 use sqlx::{AssertSqlSafe, Row};
 use uuid::Uuid;
 
@@ -78,7 +79,7 @@ impl MysqlStore {
         &self,
         mark: Uuid,
     ) -> std::result::Result<Option<BTreeSet<String>>, sqlx::Error> {
-        let query = format!("/* {mark} */ {}", include_str!("sql/horizon_writers.sql"));
+        let query = format!("/* {mark} */ {}", sql!("sql/horizon.sql", "horizon_writers"));
         let mut tx = begin(&self.pool, "BEGIN").await?;
         // Any read of a table makes the server list this transaction.
         sqlx::query("SELECT version FROM postrider_schema").fetch_all(&mut *tx).await?;

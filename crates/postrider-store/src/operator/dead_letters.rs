@@ -92,7 +92,7 @@ pub(super) async fn import<S: SqlStore>(
     let mut tx = store.session().await?;
     let live = tx.fetch_optional(by_entry(sql::DLQ_IS_LIVE.on(outbox), entry)).await?;
     // An end of its own on each way out: a transaction that is only dropped keeps its lock a
-    // little longer, and upkeep would skip the row meanwhile.
+    // little longer, and maintenance would skip the row meanwhile.
     if live.is_some() {
         tx.rollback().await?;
         return Ok(Imported::Live);

@@ -1,6 +1,6 @@
 //! Operator work: what does not differ between the databases, written once.
 //!
-//! Everything that operators look up and do, and what upkeep does with dead letters and jobs, is in
+//! Everything that operators look up and do, and what maintenance does with dead letters and jobs, is in
 //! this module: the traits [`OperatorStore`](crate::contract::OperatorStore),
 //! [`Jobs`](crate::contract::Jobs), [`Pauses`](crate::contract::Pauses),
 //! [`Inboxes`](crate::contract::Inboxes) and [`Batches`](crate::contract::Batches) are implemented for
@@ -18,6 +18,7 @@ mod dialect;
 mod inboxes;
 mod job_step;
 mod jobs;
+mod maintenance;
 mod pauses;
 mod row;
 mod search;
@@ -25,14 +26,13 @@ mod session;
 mod sql;
 mod statement;
 mod store;
-mod upkeep;
 
 pub(crate) use audit::audit;
 pub(crate) use consumer::{asked_letter, is_known, letter_failed, letter_handled};
 pub(crate) use dialect::Dialect;
+pub(crate) use maintenance::{clean_jobs, fingerprint_dead_letters, oldest_dead_letters};
 #[cfg(feature = "sqlite")]
 pub(crate) use row::nearest;
 pub(crate) use row::{Columns, Row};
 pub(crate) use session::{Connection, SqlStore};
 pub(crate) use statement::{Query, Value};
-pub(crate) use upkeep::{clean_jobs, fingerprint_dead_letters, oldest_dead_letters};

@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
+use postrider::internal::statement;
 use serde::Serialize;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use super::dialect::Dialect;
-
-/// What introduces a statement in its file.
-const NAME: &str = "-- name: ";
 
 /// A statement of a file, without values.
 #[derive(Debug, Clone, Copy)]
@@ -26,8 +24,7 @@ impl Statement {
     /// Cuts a statement out of its file. In a constant, so that a name without a statement does not
     /// compile.
     pub(crate) const fn cut(file: &'static str, name: &'static str) -> Self {
-        let Some(text) = body(file, name) else { panic!("the file has no statement of this name") };
-        Self { name, text }
+        Self { name, text: statement::cut(file, name) }
     }
 
     /// Begins a query that is about no outbox.
@@ -51,53 +48,6 @@ impl Statement {
         rendered.add(dialect, &sql)?;
         Ok(rendered.sql)
     }
-}
-
-/// Returns the text between the line that names a statement and the next such line.
-const fn body(file: &'static str, name: &'static str) -> Option<&'static str> {
-    let (bytes, mark) = (file.as_bytes(), NAME.as_bytes());
-    let mut at = 0;
-    while at < bytes.len() {
-        if starts_with(bytes, at, mark) {
-            let named = at + mark.len();
-            let end = line_end(bytes, named);
-            if end - named == name.len() && starts_with(bytes, named, name.as_bytes()) {
-                return Some(until_next(file, end));
-            }
-        }
-        at = line_end(bytes, at) + 1;
-    }
-    None
-}
-
-/// Returns the text from a place to the next statement's name.
-const fn until_next(file: &'static str, from: usize) -> &'static str {
-    let (bytes, mark) = (file.as_bytes(), NAME.as_bytes());
-    let mut at = from;
-    while at < bytes.len() && !starts_with(bytes, at, mark) {
-        at = line_end(bytes, at) + 1;
-    }
-    let end = if at < bytes.len() { at } else { bytes.len() };
-    file.split_at(end).0.split_at(from).1
-}
-
-const fn line_end(bytes: &[u8], from: usize) -> usize {
-    let mut at = from;
-    while at < bytes.len() && bytes[at] != b'\n' {
-        at += 1;
-    }
-    at
-}
-
-const fn starts_with(bytes: &[u8], from: usize, prefix: &[u8]) -> bool {
-    let mut at = 0;
-    while at < prefix.len() {
-        if from + at >= bytes.len() || bytes[from + at] != prefix[at] {
-            return false;
-        }
-        at += 1;
-    }
-    true
 }
 
 /// A value of a statement. NULL has a type as well: PostgreSQL wants to know it.
@@ -341,12 +291,12 @@ fn split_word(text: &str) -> (&str, &str) {
 
 /// Finds a statement in a file at run time.
 pub(super) fn find(file: &'static str, name: &str) -> Option<&'static str> {
-    let mut parts = file.split(NAME);
+    let mut parts = file.split(statement::NAME);
     parts.find_map(|part| part.strip_prefix(name)?.strip_prefix('\n'))
 }
 
 /// Lists the names of a file's statements.
 #[cfg(test)]
 pub(super) fn names(file: &'static str) -> Vec<&'static str> {
-    file.lines().filter_map(|line| line.strip_prefix(NAME)).collect()
+    file.lines().filter_map(|line| line.strip_prefix(statement::NAME)).collect()
 }

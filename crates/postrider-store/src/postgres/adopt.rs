@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use postrider::Outbox;
 use postrider::internal::millis;
+use postrider::internal::sql;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::PostgresStore;
@@ -19,7 +20,7 @@ use crate::adopt::{
     prefix_of_name, trigger,
 };
 use crate::contract::{
-    Adopt, AdoptCursor, AdoptImport, AdoptStep, Finding, Result, Upkeep, adoption_findings,
+    Adopt, AdoptCursor, AdoptImport, AdoptStep, Finding, Maintenance, Result, adoption_findings,
     shared_identities,
 };
 use crate::operator::audit;
@@ -41,7 +42,7 @@ impl Adopt for PostgresStore {
             let letters = adoption.dead_letters.as_ref().map(|letters| {
                 format!("\n--   GRANT SELECT, INSERT, UPDATE ON \"{}\" TO owner;", letters.table)
             });
-            let rights = include_str!("sql/adopt_grants.sql")
+            let rights = sql!("sql/adopt.sql", "adopt_grants")
                 .replace("{adopted}", &adoption.table)
                 .replace("{letters}", &letters.unwrap_or_default());
             let mark = mark_letters(spec, adoption);
@@ -141,7 +142,7 @@ impl Adopt for PostgresStore {
         age: Duration,
     ) -> Result<u64> {
         let Some(sql) =
-            self.on_delivered(outbox, adoption, include_str!("sql/adopt_expired.sql")).await?
+            self.on_delivered(outbox, adoption, sql!("sql/adopt.sql", "adopt_expired")).await?
         else {
             return Ok(0);
         };
@@ -157,7 +158,7 @@ impl Adopt for PostgresStore {
         age: Duration,
         chunk: u32,
     ) -> Result<u64> {
-        let sql = include_str!("sql/adopt_clean.sql");
+        let sql = sql!("sql/adopt.sql", "adopt_clean");
         let Some(sql) = self.on_delivered(outbox, adoption, sql).await? else { return Ok(0) };
         let mut removed = 0;
         loop {
@@ -292,7 +293,7 @@ pub(super) async fn remove(connection: &mut PgConnection, outbox: &Outbox) -> Re
         return Ok(Vec::new());
     }
     end_letters(connection, outbox, None).await?;
-    sqlx::raw_sql(outbox.sql(include_str!("sql/adopt_remove.sql"))).execute(connection).await?;
+    sqlx::raw_sql(outbox.sql(sql!("sql/adopt.sql", "adopt_remove"))).execute(connection).await?;
     Ok(vec![format!("outbox {} serves no table of others any more", outbox.name())])
 }
 
@@ -341,7 +342,7 @@ struct Parts {
 
 fn parts(clauses: &Clauses<'_, Postgres>) -> Parts {
     let (outbox, adoption) = (clauses.outbox.table(), clauses.fitted.adoption);
-    let mut shared = clauses.fill(include_str!("sql/adopt_outbox.sql"), &[]);
+    let mut shared = clauses.fill(sql!("sql/adopt.sql", "adopt_outbox"), &[]);
     let mut names = vec![(trigger::APPEND, adoption.table.clone())];
     let mut add = |template: &str, pieces: &[(&str, String)]| {
         shared.push('\n');
@@ -350,10 +351,10 @@ fn parts(clauses: &Clauses<'_, Postgres>) -> Parts {
     if clauses.fitted.columns.contains_key(&Field::Headers)
         || clauses.fitted.letters.contains_key(&LetterField::Headers)
     {
-        add(include_str!("sql/adopt_headers.sql"), &[]);
+        add(sql!("sql/adopt.sql", "adopt_headers"), &[]);
     }
     let check = match clauses.fitted.columns[&Field::Id].kind {
-        Kind::Text => include_str!("sql/adopt_check.sql").trim_end(),
+        Kind::Text => sql!("sql/adopt.sql", "adopt_check").trim_end(),
         _ => "",
     };
     let (columns, values) = columns_and_values(&clauses.event("f."));
@@ -365,7 +366,7 @@ fn parts(clauses: &Clauses<'_, Postgres>) -> Parts {
         ("due", clauses.due("f.", &[Status::Pending, Status::Failed])),
         ("id", clauses.id()),
     ];
-    add(include_str!("sql/adopt_append.sql"), &pieces);
+    add(sql!("sql/adopt.sql", "adopt_append"), &pieces);
     let identities = ("identities", clauses.identities());
     if let Some(show) = clauses.show_state() {
         let pieces = [
@@ -376,18 +377,18 @@ fn parts(clauses: &Clauses<'_, Postgres>) -> Parts {
             identities.clone(),
             ("show", show),
         ];
-        add(include_str!("sql/adopt_state.sql"), &pieces);
+        add(sql!("sql/adopt.sql", "adopt_state"), &pieces);
         names.push((trigger::STATE, outbox.to_owned()));
     }
     let pieces = [identities.clone(), ("show", clauses.show_delivery())];
-    add(include_str!("sql/adopt_gone.sql"), &pieces);
+    add(sql!("sql/adopt.sql", "adopt_gone"), &pieces);
     names.push((trigger::GONE, outbox.to_owned()));
-    add(include_str!("sql/adopt_dead.sql"), &[identities.clone(), ("show", clauses.show_death())]);
+    add(sql!("sql/adopt.sql", "adopt_dead"), &[identities.clone(), ("show", clauses.show_death())]);
     names.push((trigger::DEAD, format!("{outbox}_dlq")));
     let pieces = [identities, ("show", clauses.show_resolution())];
-    add(include_str!("sql/adopt_resolved.sql"), &pieces);
+    add(sql!("sql/adopt.sql", "adopt_resolved"), &pieces);
     names.push((trigger::RESOLVED, format!("{outbox}_dlq")));
     let pieces = [("adopted", adoption.table.clone())];
-    let append_trigger = clauses.fill(include_str!("sql/adopt_append_trigger.sql"), &pieces);
+    let append_trigger = clauses.fill(sql!("sql/adopt.sql", "adopt_append_trigger"), &pieces);
     Parts { shared, append_trigger, names }
 }

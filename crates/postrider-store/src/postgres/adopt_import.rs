@@ -1,5 +1,6 @@
 //! The import of the existing rows of an adopted table, one window at a time.
 
+use postrider::internal::sql;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::adopt_dialect::Postgres;
@@ -19,7 +20,7 @@ pub(super) async fn import_rows(
     let own_type = clauses.fitted.columns[&Field::Id].type_name.clone();
     let place = [("adopted", adoption.table.clone()), ("id", clauses.id()), ("type", own_type)];
     let window: Vec<String> = sqlx::query_scalar(AssertSqlSafe(
-        clauses.fill(include_str!("sql/adopt_window.sql"), &place),
+        clauses.fill(sql!("sql/adopt.sql", "adopt_window"), &place),
     ))
     .bind(after)
     .bind(i64::from(rows_max))
@@ -45,7 +46,7 @@ pub(super) async fn import_rows(
     ]
     .concat();
     let taken =
-        sqlx::query(AssertSqlSafe(clauses.fill(include_str!("sql/adopt_import.sql"), &pieces)))
+        sqlx::query(AssertSqlSafe(clauses.fill(sql!("sql/adopt.sql", "adopt_import"), &pieces)))
             .bind(after)
             .bind(last)
             .execute(connection)
@@ -79,7 +80,7 @@ pub(super) async fn import_letters(
     let place = [("letters", table.clone()), ("id", clauses.letter_id())];
     let window = [&place[..], &[("unresolved", clauses.unresolved("f."))]].concat();
     let ids: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(
-        clauses.fill(include_str!("sql/adopt_letter_window.sql"), &window),
+        clauses.fill(sql!("sql/adopt.sql", "adopt_letter_window"), &window),
     ))
     .bind(after.max(done))
     .bind(until)
@@ -99,7 +100,7 @@ pub(super) async fn import_letters(
         ],
     ]
     .concat();
-    let sql = clauses.fill(include_str!("sql/adopt_letter.sql"), &pieces);
+    let sql = clauses.fill(sql!("sql/adopt.sql", "adopt_letter"), &pieces);
     let mut taken = 0;
     for id in &ids {
         let one = sqlx::query(AssertSqlSafe(sql.clone())).bind(id).execute(&mut *connection);

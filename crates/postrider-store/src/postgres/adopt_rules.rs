@@ -1,5 +1,6 @@
 //! Rules of an adopted table beyond its columns.
 
+use postrider::internal::sql;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::adopt::{Fitted, Rule, Rules};
@@ -18,7 +19,7 @@ pub(super) async fn check_rules(connection: &mut PgConnection, fitted: &Fitted<'
 
 async fn rules(connection: &mut PgConnection, table: &str) -> Result<Rules> {
     let found: Vec<(String, bool, Vec<String>)> =
-        sqlx::query_as(include_str!("sql/adopt_rules.sql"))
+        sqlx::query_as(sql!("sql/adopt.sql", "adopt_rules"))
             .bind(table)
             .fetch_all(connection)
             .await?;
@@ -34,11 +35,12 @@ async fn rules(connection: &mut PgConnection, table: &str) -> Result<Rules> {
 async fn check_words(connection: &mut PgConnection, fitted: &Fitted<'_>) -> Result<()> {
     let Some((column, type_name)) = fitted.status_column() else { return Ok(()) };
     let words = fitted.status_words();
-    let checks: Vec<(String, String)> = sqlx::query_as(include_str!("sql/adopt_status_checks.sql"))
-        .bind(&fitted.adoption.table)
-        .bind(column)
-        .fetch_all(&mut *connection)
-        .await?;
+    let checks: Vec<(String, String)> =
+        sqlx::query_as(sql!("sql/adopt.sql", "adopt_status_checks"))
+            .bind(&fitted.adoption.table)
+            .bind(column)
+            .fetch_all(&mut *connection)
+            .await?;
     for (check, expression) in checks {
         for (state, word) in &words {
             let ask = format!(

@@ -1,5 +1,6 @@
 //! Counts of a buffer, added to the rows of a table.
 
+use postrider::internal::sql;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::StoreError;
@@ -13,7 +14,7 @@ pub(super) async fn add_counts(
 ) -> Result<Option<String>> {
     let of_type = key_type(connection, target).await?;
     // The type's name is the catalogue's own spelling.
-    let statement = target.sql(include_str!("sql/batch_upsert.sql")).replace("{type}", &of_type);
+    let statement = target.sql(sql!("sql/settle.sql", "batch_upsert")).replace("{type}", &of_type);
     let entries = batch.entries();
     sqlx::query(AssertSqlSafe(statement))
         .bind(entries.iter().map(|entry| entry.field.as_str()).collect::<Vec<_>>())
@@ -30,7 +31,7 @@ pub(super) async fn key_type(
 ) -> Result<String> {
     let (table, key, count) = (target.table(), target.key_column(), target.count_column());
     let found: (Option<String>, Option<String>, bool, bool) =
-        sqlx::query_as(include_str!("sql/batch_target.sql"))
+        sqlx::query_as(sql!("sql/settle.sql", "batch_target"))
             .bind(table)
             .bind(key)
             .bind(count)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::TryStreamExt;
 use postrider::Outbox;
+use postrider::internal::sql;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::{AssertSqlSafe, Postgres, Row};
 
@@ -32,13 +33,13 @@ type PgQuery<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
 impl Lanes for PostgresStore {
     async fn modes(&self) -> Result<Vec<(String, Mode)>> {
         let rows: Vec<(String, String, i64)> =
-            sqlx::query_as(include_str!("sql/modes.sql")).fetch_all(&self.pool).await?;
+            sqlx::query_as(sql!("sql/lanes.sql", "modes")).fetch_all(&self.pool).await?;
         rows.into_iter().map(|(name, claim, epoch)| Ok((name, mode_of(&claim, epoch)?))).collect()
     }
 
     async fn set_mode(&self, outbox: &Outbox, claim: ClaimMode, operator: &str) -> Result<Mode> {
         let mut tx = self.begin().await?;
-        let (claim, epoch): (String, i64) = sqlx::query_as(include_str!("sql/set_mode.sql"))
+        let (claim, epoch): (String, i64) = sqlx::query_as(sql!("sql/lanes.sql", "set_mode"))
             .bind(outbox.name())
             .bind(claim.as_str())
             .fetch_one(&mut *tx)
@@ -56,7 +57,7 @@ impl Lanes for PostgresStore {
         lanes_max: usize,
     ) -> Result<Vec<Lane>> {
         let mut tx = self.begin().await?;
-        let held: Option<i32> = sqlx::query_scalar(include_str!("sql/lease_hold.sql"))
+        let held: Option<i32> = sqlx::query_scalar(sql!("sql/lease.sql", "lease_hold"))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .fetch_optional(&mut *tx)
@@ -64,12 +65,12 @@ impl Lanes for PostgresStore {
         if held.is_none() {
             return Err(StoreError::LeaseLost);
         }
-        let rows = sqlx::query(include_str!("sql/lanes_of.sql"))
+        let rows = sqlx::query(sql!("sql/lanes.sql", "lanes_of"))
             .bind(outbox.name())
             .fetch_all(&mut *tx)
             .await?;
         let living: Vec<String> =
-            sqlx::query_scalar(include_str!("sql/living.sql")).fetch_all(&mut *tx).await?;
+            sqlx::query_scalar(sql!("sql/lease.sql", "living")).fetch_all(&mut *tx).await?;
         let living: HashSet<String> = living.into_iter().collect();
         let found = rows
             .iter()
@@ -78,12 +79,12 @@ impl Lanes for PostgresStore {
         let taken = choose_lanes(&found, &lease.relay_id, lanes_max);
         let suspects: Vec<i64> = taken.iter().filter_map(|take| take.suspect_id).collect();
         if !suspects.is_empty() {
-            sqlx::query(outbox.sql(include_str!("sql/lanes_charge.sql")))
+            sqlx::query(outbox.sql(sql!("sql/lanes.sql", "lanes_charge")))
                 .bind(&suspects)
                 .execute(&mut *tx)
                 .await?;
         }
-        sqlx::query(include_str!("sql/lanes_take.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "lanes_take"))
             .bind(outbox.name())
             .bind(&lease.relay_id)
             .bind(taken.iter().map(|take| i16::from(take.lane.lane)).collect::<Vec<_>>())
@@ -96,7 +97,7 @@ impl Lanes for PostgresStore {
 
     async fn lane_owners(&self, outbox: &Outbox) -> Result<Vec<LaneOwner>> {
         let rows: Vec<(i16, Option<String>, i32)> =
-            sqlx::query_as(include_str!("sql/lane_owners.sql"))
+            sqlx::query_as(sql!("sql/lanes.sql", "lane_owners"))
                 .bind(outbox.name())
                 .fetch_all(&self.pool)
                 .await?;
@@ -109,7 +110,7 @@ impl Lanes for PostgresStore {
     }
 
     async fn release_lanes(&self, outbox: &Outbox, lease: &Lease, lanes: &[Lane]) -> Result<()> {
-        sqlx::query(include_str!("sql/lanes_release.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "lanes_release"))
             .bind(outbox.name())
             .bind(&lease.relay_id)
             .bind(lanes.iter().map(|lane| i16::from(lane.lane)).collect::<Vec<_>>())
@@ -142,7 +143,7 @@ impl Lanes for PostgresStore {
                 .fold(query, |query, key| query.bind(&key.aggregate_id).bind(&key.aggregate_type))
         } else {
             let (types, ids) = halves(hidden);
-            let sql = outbox.sql(include_str!("sql/lanes_read_known.sql"));
+            let sql = outbox.sql(sql!("sql/lanes.sql", "lanes_read_known"));
             read(sql).bind(known).bind(types).bind(ids)
         };
         let read = read_until_heavy(session, query, ClaimLimit { rows: asked, ..limit }).await?;
@@ -154,7 +155,7 @@ impl Lanes for PostgresStore {
     }
 
     async fn read_ids(&self, outbox: &Outbox, ids: &[i64]) -> Result<Vec<LaneRow>> {
-        let rows = sqlx::query(outbox.sql(include_str!("sql/lanes_read_ids.sql")))
+        let rows = sqlx::query(outbox.sql(sql!("sql/lanes.sql", "lanes_read_ids")))
             .bind(ids)
             .fetch_all(&self.pool)
             .await?;
@@ -170,7 +171,7 @@ impl Lanes for PostgresStore {
         limit: ClaimLimit,
     ) -> Result<LaneRead> {
         let (types, ids) = halves(keys);
-        let rows = sqlx::query(outbox.sql(include_str!("sql/lanes_read_keys.sql")))
+        let rows = sqlx::query(outbox.sql(sql!("sql/lanes.sql", "lanes_read_keys")))
             .bind(from)
             .bind(to)
             .bind(i64::from(limit.rows))
@@ -189,7 +190,7 @@ impl Lanes for PostgresStore {
         lanes: LaneSet,
         flight_to: i64,
     ) -> Result<()> {
-        sqlx::query(include_str!("sql/lanes_note_flight.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "lanes_note_flight"))
             .bind(outbox.name())
             .bind(&lease.relay_id)
             .bind(lanes.bits())
@@ -206,7 +207,7 @@ impl Lanes for PostgresStore {
         lane: u8,
         id: Option<i64>,
     ) -> Result<()> {
-        sqlx::query(include_str!("sql/lanes_note_suspect.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "lanes_note_suspect"))
             .bind(outbox.name())
             .bind(&lease.relay_id)
             .bind(i16::from(lane))
@@ -217,7 +218,7 @@ impl Lanes for PostgresStore {
     }
 
     async fn clear_crashes(&self, outbox: &Outbox, lease: &Lease, lanes: LaneSet) -> Result<()> {
-        sqlx::query(include_str!("sql/lanes_clear.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "lanes_clear"))
             .bind(outbox.name())
             .bind(&lease.relay_id)
             .bind(lanes.bits())
@@ -228,7 +229,7 @@ impl Lanes for PostgresStore {
 
     async fn park_keys(&self, outbox: &Outbox, lease: &Lease, keys: &[Key]) -> Result<()> {
         let (types, ids) = halves(keys);
-        let row = sqlx::query(include_str!("sql/park_keys.sql"))
+        let row = sqlx::query(sql!("sql/lanes.sql", "park_keys"))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .bind(outbox.name())
@@ -240,7 +241,7 @@ impl Lanes for PostgresStore {
     }
 
     async fn parked_keys(&self, outbox: &Outbox) -> Result<Vec<Key>> {
-        let rows: Vec<(String, String)> = sqlx::query_as(include_str!("sql/parked_keys.sql"))
+        let rows: Vec<(String, String)> = sqlx::query_as(sql!("sql/lanes.sql", "parked_keys"))
             .bind(outbox.name())
             .fetch_all(&self.pool)
             .await?;
@@ -252,7 +253,7 @@ impl Lanes for PostgresStore {
 
     async fn release_key(&self, outbox: &Outbox, key: &Key, operator: &str) -> Result<()> {
         let mut tx = self.begin().await?;
-        let released = sqlx::query(include_str!("sql/release_key.sql"))
+        let released = sqlx::query(sql!("sql/lanes.sql", "release_key"))
             .bind(outbox.name())
             .bind(&key.aggregate_type)
             .bind(&key.aggregate_id)
@@ -285,7 +286,7 @@ impl Lanes for PostgresStore {
         sqlx::raw_sql("SET LOCAL enable_hashjoin = on; SET LOCAL enable_sort = on")
             .execute(&mut *tx)
             .await?;
-        let rows = sqlx::query(outbox.sql(include_str!("sql/blocked_keys.sql")))
+        let rows = sqlx::query(outbox.sql(sql!("sql/lanes.sql", "blocked_keys")))
             .bind(outbox.name())
             .bind(i64::from(limit))
             .bind(rows_max)
@@ -376,7 +377,7 @@ fn lane_read(rows: &[PgRow], limit: ClaimLimit) -> Result<LaneRead> {
 
 /// Returns the statement that leaves out this number of keys, each by its own comparison.
 fn read_sql(outbox: &Outbox, hidden: usize) -> AssertSqlSafe<String> {
-    let AssertSqlSafe(sql) = outbox.sql(include_str!("sql/lanes_read.sql"));
+    let AssertSqlSafe(sql) = outbox.sql(sql!("sql/lanes.sql", "lanes_read"));
     let key = |number: usize| {
         let (id, of_type) = (5 + 2 * number, 6 + 2 * number);
         format!("\n  AND NOT (aggregate_id = ${id} AND aggregate_type = ${of_type})")

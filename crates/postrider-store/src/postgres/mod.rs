@@ -8,7 +8,9 @@ mod adopt_import;
 mod adopt_letters;
 mod adopt_rules;
 mod batches;
+mod inspect;
 mod lanes;
+mod maintenance;
 mod operator;
 mod schema;
 mod sessions;
@@ -16,8 +18,6 @@ mod settle;
 mod store;
 mod tid;
 mod time;
-mod upkeep;
-mod watch;
 
 use std::str::FromStr;
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
+use postrider::internal::sql;
 use postrider::{AppendError, Appended, NewEvent, Outbox};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query as SqlxQuery;
@@ -179,7 +180,7 @@ impl SqlStore for PostgresStore {
 
     async fn begin_for(&self, lease: &Lease) -> Result<Transaction<'static, Postgres>> {
         let mut tx = self.begin().await?;
-        let held: Option<i32> = sqlx::query_scalar(include_str!("sql/lease_hold.sql"))
+        let held: Option<i32> = sqlx::query_scalar(sql!("sql/lease.sql", "lease_hold"))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .fetch_optional(&mut *tx)

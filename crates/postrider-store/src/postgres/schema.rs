@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use postrider::Outbox;
+use postrider::internal::sql;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::{PostgresStore, adopt};
 use crate::contract::{
-    LANES, Result, Schema, SchemaState, ServerFacts, Upkeep, leave_newer_tables, schema_verdict,
-    versions,
+    LANES, Maintenance, Result, Schema, SchemaState, ServerFacts, leave_newer_tables,
+    schema_verdict, versions,
 };
 use crate::error::lost_to_another;
 use crate::{Dedupe, OutboxSpec, StoreError};
@@ -27,30 +28,30 @@ pub(super) const PARTITION_DAYS_AHEAD: i64 = 3;
 const FINGERPRINT_CHUNK: u32 = 5_000;
 
 const SHARED: [&str; 4] = [
-    include_str!("sql/migrate_shared_1.sql"),
-    include_str!("sql/migrate_shared_2.sql"),
-    include_str!("sql/migrate_shared_3_inbox.sql"),
-    include_str!("sql/migrate_buffer_1.sql"),
+    include_str!("migrations/shared_1.sql"),
+    include_str!("migrations/shared_2.sql"),
+    include_str!("migrations/shared_3.sql"),
+    include_str!("migrations/buffer_1.sql"),
 ];
 const OUTBOX: [&str; 6] = [
-    include_str!("sql/migrate_outbox_1.sql"),
-    include_str!("sql/migrate_outbox_2.sql"),
-    include_str!("sql/migrate_outbox_3.sql"),
-    include_str!("sql/migrate_outbox_4_letters.sql"),
-    include_str!("sql/migrate_outbox_4_closed.sql"),
-    include_str!("sql/migrate_outbox_4_guard.sql"),
+    include_str!("migrations/outbox_1.sql"),
+    include_str!("migrations/outbox_2.sql"),
+    include_str!("migrations/outbox_3.sql"),
+    sql!("migrations/outbox_4.sql", "letters"),
+    sql!("migrations/outbox_4.sql", "closed"),
+    sql!("migrations/outbox_4.sql", "guard"),
 ];
 
 /// Returns the files that set up one outbox, in order.
 fn outbox_files(spec: &OutboxSpec) -> Vec<&'static str> {
     let mut files = OUTBOX.to_vec();
     files.push(match spec.dedupe {
-        Dedupe::Open => include_str!("sql/migrate_dedupe_open.sql"),
-        Dedupe::Window(_) => include_str!("sql/migrate_dedupe_window.sql"),
+        Dedupe::Open => sql!("migrations/dedupe.sql", "open"),
+        Dedupe::Window(_) => sql!("migrations/dedupe.sql", "window"),
     });
     files.push(match spec.notify {
-        true => include_str!("sql/migrate_notify_on.sql"),
-        false => include_str!("sql/migrate_notify_off.sql"),
+        true => sql!("migrations/notify.sql", "on"),
+        false => sql!("migrations/notify.sql", "off"),
     });
     files
 }
@@ -83,9 +84,9 @@ impl Schema for PostgresStore {
             versions::SCHEMA,
             versions::OLDEST_RELAY
         ));
-        text.push_str(include_str!("sql/grants_consumer.sql"));
+        text.push_str(sql!("sql/schema.sql", "grants_consumer"));
         for spec in outboxes {
-            for file in outbox_files(spec).into_iter().chain([include_str!("sql/grants.sql")]) {
+            for file in outbox_files(spec).into_iter().chain([sql!("sql/schema.sql", "grants")]) {
                 let AssertSqlSafe(sql) = spec.outbox.sql(file);
                 text.push('\n');
                 text.push_str(&sql);
@@ -118,7 +119,7 @@ impl Schema for PostgresStore {
     async fn drop_outbox(&self, outbox: &Outbox) -> Result<()> {
         let mut tx = self.begin().await?;
         adopt::forget(&mut tx, outbox).await?;
-        sqlx::raw_sql(outbox.sql(include_str!("sql/drop_outbox.sql"))).execute(&mut *tx).await?;
+        sqlx::raw_sql(outbox.sql(sql!("sql/schema.sql", "drop_outbox"))).execute(&mut *tx).await?;
         for statement in [
             "DELETE FROM postrider_outboxes WHERE name = $1",
             "DELETE FROM postrider_lanes WHERE outbox = $1",

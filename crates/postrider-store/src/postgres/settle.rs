@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, DurationRound, TimeDelta, Utc};
 use postrider::Outbox;
+use postrider::internal::sql;
 use sqlx::{Connection, PgConnection, PgExecutor, Row};
 use uuid::Uuid;
 
@@ -106,7 +107,7 @@ impl PostgresStore {
     ) -> Result<Settled> {
         let answered = || delivered.iter().filter(|d| d.response.is_some());
         let mut tx = self.begin().await?;
-        sqlx::query(outbox.sql(include_str!("sql/settle_response.sql")))
+        sqlx::query(outbox.sql(sql!("sql/settle.sql", "settle_response")))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .bind(answered().map(|d| d.id).collect::<Vec<_>>())
@@ -142,7 +143,7 @@ async fn delete_placed(
         sums.push(sum.to_string());
     }
     let mut tx = session.begin().await?;
-    let deleted = sqlx::query(outbox.sql(include_str!("sql/settle_delivered_placed.sql")))
+    let deleted = sqlx::query(outbox.sql(sql!("sql/settle.sql", "settle_delivered_placed")))
         .bind(&lease.relay_id)
         .bind(lease.epoch)
         .bind(&placed.places)
@@ -178,8 +179,8 @@ pub(super) async fn settle_each(
     on_success: OnSuccess,
 ) -> Result<Settled> {
     let statement = match on_success {
-        OnSuccess::Delete => include_str!("sql/settle_delivered_delete.sql"),
-        OnSuccess::Archive => include_str!("sql/settle_delivered_archive.sql"),
+        OnSuccess::Delete => sql!("sql/settle.sql", "settle_delivered_delete"),
+        OnSuccess::Archive => sql!("sql/settle.sql", "settle_delivered_archive"),
     };
     let row = sqlx::query(outbox.sql(statement))
         .bind(&lease.relay_id)

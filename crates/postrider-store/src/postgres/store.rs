@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postrider::internal::millis;
+use postrider::internal::sql;
 use postrider::{Outbox, Transience, internal::fit, limits, transience};
 use sqlx::postgres::{PgListener, PgRow};
 use sqlx::{PgConnection, Row};
@@ -50,7 +51,7 @@ impl Store for PostgresStore {
     }
 
     async fn register(&self, relay: &RelayIdentity) -> Result<Lease> {
-        let epoch = sqlx::query_scalar(include_str!("sql/register.sql"))
+        let epoch = sqlx::query_scalar(sql!("sql/lease.sql", "register"))
             .bind(&relay.id)
             .bind(&relay.host)
             .bind(&relay.version)
@@ -61,7 +62,7 @@ impl Store for PostgresStore {
     }
 
     async fn heartbeat(&self, lease: &Lease, serving: &[Serving]) -> Result<Vec<RelayPulse>> {
-        let beat = sqlx::query(include_str!("sql/heartbeat.sql"))
+        let beat = sqlx::query(sql!("sql/lease.sql", "heartbeat"))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .bind(serving_text(serving))
@@ -74,7 +75,7 @@ impl Store for PostgresStore {
     }
 
     async fn relays(&self) -> Result<Vec<RelayPulse>> {
-        let rows = sqlx::query(include_str!("sql/pulses.sql")).fetch_all(&self.pool).await?;
+        let rows = sqlx::query(sql!("sql/lease.sql", "pulses")).fetch_all(&self.pool).await?;
         rows.iter()
             .map(|row| {
                 let age_ms: i64 = row.try_get(5)?;
@@ -93,14 +94,14 @@ impl Store for PostgresStore {
 
     async fn fence(&self, pulse: &RelayPulse) -> Result<bool> {
         let mut tx = self.begin().await?;
-        let found: Option<(bool, i64, i64)> = sqlx::query_as(include_str!("sql/fence_lock.sql"))
+        let found: Option<(bool, i64, i64)> = sqlx::query_as(sql!("sql/lease.sql", "fence_lock"))
             .bind(&pulse.relay_id)
             .fetch_optional(&mut *tx)
             .await?;
         let fenced = match found {
             Some((true, ..)) => true,
             Some((false, epoch, beat)) if (epoch, beat) == (pulse.epoch, pulse.heartbeat) => {
-                sqlx::query(include_str!("sql/fence.sql"))
+                sqlx::query(sql!("sql/lease.sql", "fence"))
                     .bind(&pulse.relay_id)
                     .execute(&mut *tx)
                     .await?;
@@ -113,7 +114,7 @@ impl Store for PostgresStore {
     }
 
     async fn retire(&self, lease: &Lease) -> Result<()> {
-        sqlx::query(include_str!("sql/retire.sql"))
+        sqlx::query(sql!("sql/lease.sql", "retire"))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .execute(&self.pool)
@@ -133,7 +134,7 @@ impl Store for PostgresStore {
         cursor.sweep_if_due(SWEEP_EVERY);
         let closed_until = cursor.horizon.closed_until();
         let waiting_limit = cursor.waiting_limit(limit.rows);
-        let rows = sqlx::query(outbox.sql(include_str!("sql/claim.sql")))
+        let rows = sqlx::query(outbox.sql(sql!("sql/claim.sql", "claim")))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .bind(cursor.low)
@@ -174,7 +175,7 @@ impl Store for PostgresStore {
     }
 
     async fn claim_suspect(&self, outbox: &Outbox, lease: &Lease) -> Result<Option<Event>> {
-        let row = sqlx::query(outbox.sql(include_str!("sql/claim_suspect.sql")))
+        let row = sqlx::query(outbox.sql(sql!("sql/claim.sql", "claim_suspect")))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .fetch_optional(&self.pool)
@@ -183,7 +184,7 @@ impl Store for PostgresStore {
     }
 
     async fn has_suspect(&self, outbox: &Outbox) -> Result<bool> {
-        Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/has_suspect.sql")))
+        Ok(sqlx::query_scalar(outbox.sql(sql!("sql/claim.sql", "has_suspect")))
             .fetch_one(&self.pool)
             .await?)
     }
@@ -210,7 +211,7 @@ impl Store for PostgresStore {
         on_success: OnSuccess,
     ) -> Result<Settled> {
         let mut tx = self.begin().await?;
-        let held: Vec<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/fan_out_hold.sql")))
+        let held: Vec<i64> = sqlx::query_scalar(outbox.sql(sql!("sql/settle.sql", "fan_out_hold")))
             .bind(&lease.relay_id)
             .bind(delivered.iter().map(|d| d.id).collect::<Vec<_>>())
             .bind(delivered.iter().map(|d| d.version).collect::<Vec<_>>())
@@ -227,7 +228,7 @@ impl Store for PostgresStore {
                 continue;
             }
             let taken = ids.len();
-            let copied = sqlx::query(outbox.sql_to(child, include_str!("sql/fan_out_copy.sql")))
+            let copied = sqlx::query(outbox.sql_to(child, sql!("sql/settle.sql", "fan_out_copy")))
                 .bind(ids)
                 .execute(&mut *tx)
                 .await?;
@@ -245,7 +246,7 @@ impl Store for PostgresStore {
         lease: &Lease,
         failed: &[Failure],
     ) -> Result<Settled> {
-        let row = sqlx::query(outbox.sql(include_str!("sql/settle_failed.sql")))
+        let row = sqlx::query(outbox.sql(sql!("sql/settle.sql", "settle_failed")))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .bind(failed.iter().map(|f| f.id).collect::<Vec<_>>())
@@ -260,11 +261,11 @@ impl Store for PostgresStore {
     }
 
     async fn settle_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
-        self.move_or_mark(outbox, lease, dead, include_str!("sql/settle_dead.sql")).await
+        self.move_or_mark(outbox, lease, dead, sql!("sql/settle.sql", "settle_dead")).await
     }
 
     async fn mark_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
-        self.move_or_mark(outbox, lease, dead, include_str!("sql/mark_dead.sql")).await
+        self.move_or_mark(outbox, lease, dead, sql!("sql/settle.sql", "mark_dead")).await
     }
 
     async fn release(
@@ -273,7 +274,7 @@ impl Store for PostgresStore {
         lease: &Lease,
         deferred: &[Deferral],
     ) -> Result<Settled> {
-        let row = sqlx::query(outbox.sql(include_str!("sql/release.sql")))
+        let row = sqlx::query(outbox.sql(sql!("sql/claim.sql", "release")))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .bind(deferred.iter().map(|d| d.id).collect::<Vec<_>>())
@@ -289,7 +290,7 @@ impl Store for PostgresStore {
     async fn release_lost(&self, outbox: &Outbox, lease: &Lease, in_flight: &[i64]) -> Result<u64> {
         let (mut from, mut released) = (0, 0);
         while let Some(to) = self.next_step(outbox, from).await? {
-            let step = sqlx::query(outbox.sql(include_str!("sql/release_lost.sql")))
+            let step = sqlx::query(outbox.sql(sql!("sql/maintenance.sql", "release_lost")))
                 .bind(&lease.relay_id)
                 .bind(lease.epoch)
                 .bind(from)
@@ -355,7 +356,7 @@ impl PostgresStore {
 
     /// Returns the last id of the next step of a walk over the table.
     pub(super) async fn next_step(&self, outbox: &Outbox, from: i64) -> Result<Option<i64>> {
-        Ok(sqlx::query_scalar(outbox.sql(include_str!("sql/next_id_step.sql")))
+        Ok(sqlx::query_scalar(outbox.sql(sql!("sql/horizon.sql", "next_id_step")))
             .bind(from)
             .bind(WALK_ROWS)
             .fetch_one(&self.pool)
@@ -376,7 +377,7 @@ pub(super) async fn observe_horizon(
     let looked_at = Instant::now();
     // Two statements, so that the second's view of the locks is newer than the first's of the ids.
     let (last_id, started_at, is_standby, counter): (i64, DateTime<Utc>, bool, i64) =
-        sqlx::query_as(outbox.sql(include_str!("sql/horizon_last_id.sql")))
+        sqlx::query_as(outbox.sql(sql!("sql/horizon.sql", "horizon_last_id")))
             .fetch_one(&mut *session)
             .await?;
     if !is_standby && !cursor.knows_server(started_at) {
@@ -385,7 +386,7 @@ pub(super) async fn observe_horizon(
     cursor.notice_counter(counter)?;
     cursor.notice_last_id(last_id)?;
     let writers: Vec<String> =
-        sqlx::query_scalar(outbox.sql(include_str!("sql/horizon_writers.sql")))
+        sqlx::query_scalar(outbox.sql(sql!("sql/horizon.sql", "horizon_writers")))
             .fetch_all(&mut *session)
             .await?;
     cursor.horizon.observe(last_id, writers.into_iter().collect::<BTreeSet<_>>());
@@ -396,7 +397,7 @@ pub(super) async fn observe_horizon(
 /// Returns the server's timeline. `None` for services that speak PostgreSQL's protocol and have
 /// none.
 async fn timeline(session: &mut PgConnection) -> Result<Option<String>> {
-    let answer = sqlx::query_scalar(include_str!("sql/horizon_timeline.sql"));
+    let answer = sqlx::query_scalar(sql!("sql/horizon.sql", "horizon_timeline"));
     match answer.fetch_one(session).await {
         Ok(timeline) => Ok(Some(timeline)),
         Err(error) if transience(&error) == Transience::Lasting => {

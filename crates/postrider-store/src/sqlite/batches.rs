@@ -1,5 +1,6 @@
 //! Counts of a buffer, added to the rows of a table.
 
+use postrider::internal::sql;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use super::json;
@@ -13,7 +14,7 @@ pub(super) async fn add_counts(
     batch: &Batch,
 ) -> Result<Option<String>> {
     let entries: Vec<_> = batch.entries().iter().map(|e| (&e.field, e.count)).collect();
-    let statement = target.sql(include_str!("sql/batch_upsert.sql"));
+    let statement = target.sql(sql!("sql/settle.sql", "batch_upsert"));
     let upsert = sqlx::query(AssertSqlSafe(statement)).bind(json(&entries)?);
     let upserted = upsert.execute(connection).await?;
     let is_whole = upserted.rows_affected() >= entries.len() as u64;
@@ -25,7 +26,7 @@ pub(super) async fn check_table(
     connection: &mut SqliteConnection,
     target: &TableTarget,
 ) -> Result<()> {
-    let statement = format!("EXPLAIN {}", target.sql(include_str!("sql/batch_upsert.sql")));
+    let statement = format!("EXPLAIN {}", target.sql(sql!("sql/settle.sql", "batch_upsert")));
     let explained = sqlx::query(AssertSqlSafe(statement)).bind("[]").fetch_all(connection).await;
     match explained {
         Ok(_) => Ok(()),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use postrider::Outbox;
+use postrider::internal::sql;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
@@ -45,7 +46,7 @@ impl SqliteStore {
     ) -> Result<Taken> {
         let waiting_limit = cursor.waiting_limit(limit.rows);
         let mut tx = self.begin().await?;
-        let row = sqlx::query(outbox.sql(include_str!("sql/claim_find.sql")))
+        let row = sqlx::query(outbox.sql(sql!("sql/claim.sql", "claim_find")))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .bind(cursor.low)
@@ -75,7 +76,7 @@ impl SqliteStore {
         };
         let ids = found.within(limit.bytes);
         if !ids.is_empty() {
-            sqlx::query(outbox.sql(include_str!("sql/claim.sql")))
+            sqlx::query(outbox.sql(sql!("sql/claim.sql", "claim")))
                 .bind(&lease.relay_id)
                 .bind(json(&ids)?)
                 .execute(&mut *tx)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider::Outbox;
+use postrider::internal::sql;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use tokio::time::Instant;
@@ -22,7 +23,7 @@ use crate::operator::audit;
 #[async_trait]
 impl Lanes for SqliteStore {
     async fn modes(&self) -> Result<Vec<(String, Mode)>> {
-        let rows: Vec<(String, String, i64)> = sqlx::query_as(include_str!("sql/modes.sql"))
+        let rows: Vec<(String, String, i64)> = sqlx::query_as(sql!("sql/lanes.sql", "modes"))
             .fetch_all(&self.readers)
             .await
             .on(self)?;
@@ -31,7 +32,7 @@ impl Lanes for SqliteStore {
 
     async fn set_mode(&self, outbox: &Outbox, claim: ClaimMode, operator: &str) -> Result<Mode> {
         let mut tx = self.begin().await?;
-        let (claim, epoch): (String, i64) = sqlx::query_as(include_str!("sql/set_mode.sql"))
+        let (claim, epoch): (String, i64) = sqlx::query_as(sql!("sql/lanes.sql", "set_mode"))
             .bind(outbox.name())
             .bind(claim.as_str())
             .fetch_one(&mut *tx)
@@ -51,7 +52,7 @@ impl Lanes for SqliteStore {
         lanes_max: usize,
     ) -> Result<Vec<Lane>> {
         let mut tx = self.begin_held(lease).await?;
-        let rows = sqlx::query(include_str!("sql/lanes_of.sql"))
+        let rows = sqlx::query(sql!("sql/lanes.sql", "lanes_of"))
             .bind(outbox.name())
             .fetch_all(&mut *tx)
             .await
@@ -66,7 +67,7 @@ impl Lanes for SqliteStore {
         let taken = choose_lanes(&found, &lease.relay_id, lanes_max);
         let suspects: Vec<i64> = taken.iter().filter_map(|take| take.suspect_id).collect();
         if !suspects.is_empty() {
-            sqlx::query(outbox.sql(include_str!("sql/lanes_charge.sql")))
+            sqlx::query(outbox.sql(sql!("sql/lanes.sql", "lanes_charge")))
                 .bind(json(&suspects)?)
                 .execute(&mut *tx)
                 .await
@@ -74,7 +75,7 @@ impl Lanes for SqliteStore {
         }
         let takes: Vec<_> =
             taken.iter().map(|take| [take.lane.lane, u8::from(take.died)]).collect();
-        sqlx::query(include_str!("sql/lanes_take.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "lanes_take"))
             .bind(outbox.name())
             .bind(&lease.relay_id)
             .bind(json(&takes)?)
@@ -87,7 +88,7 @@ impl Lanes for SqliteStore {
 
     async fn lane_owners(&self, outbox: &Outbox) -> Result<Vec<LaneOwner>> {
         let rows: Vec<(u8, Option<String>, i32)> =
-            sqlx::query_as(include_str!("sql/lane_owners.sql"))
+            sqlx::query_as(sql!("sql/lanes.sql", "lane_owners"))
                 .bind(outbox.name())
                 .fetch_all(&self.readers)
                 .await
@@ -99,7 +100,7 @@ impl Lanes for SqliteStore {
 
     async fn release_lanes(&self, outbox: &Outbox, lease: &Lease, lanes: &[Lane]) -> Result<()> {
         let lanes: Vec<_> = lanes.iter().map(|lane| (lane.lane, lane.version)).collect();
-        sqlx::query(include_str!("sql/lanes_release.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "lanes_release"))
             .bind(outbox.name())
             .bind(&lease.relay_id)
             .bind(json(&lanes)?)
@@ -121,7 +122,7 @@ impl Lanes for SqliteStore {
         let (last_id, found) = loop {
             let (low, looked_at) = (cursor.low, Instant::now());
             let (last_id, found): (i64, String) =
-                sqlx::query_as(outbox.sql(include_str!("sql/lanes_find.sql")))
+                sqlx::query_as(outbox.sql(sql!("sql/lanes.sql", "lanes_find")))
                     .bind(low)
                     .bind(limit.rows)
                     .bind(keys_json(hidden)?)
@@ -150,7 +151,7 @@ impl Lanes for SqliteStore {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = sqlx::query(outbox.sql(include_str!("sql/lanes_read.sql")))
+        let rows = sqlx::query(outbox.sql(sql!("sql/lanes.sql", "lanes_read")))
             .bind(json(ids)?)
             .fetch_all(&self.readers)
             .await
@@ -168,14 +169,15 @@ impl Lanes for SqliteStore {
         to: i64,
         limit: ClaimLimit,
     ) -> Result<LaneRead> {
-        let found: String = sqlx::query_scalar(outbox.sql(include_str!("sql/lanes_find_keys.sql")))
-            .bind(from)
-            .bind(to)
-            .bind(limit.rows)
-            .bind(keys_json(keys)?)
-            .fetch_one(&self.readers)
-            .await
-            .on(self)?;
+        let found: String =
+            sqlx::query_scalar(outbox.sql(sql!("sql/lanes.sql", "lanes_find_keys")))
+                .bind(from)
+                .bind(to)
+                .bind(limit.rows)
+                .bind(keys_json(keys)?)
+                .fetch_one(&self.readers)
+                .await
+                .on(self)?;
         let (ids, full) = up_to_limit(&pairs(&found)?, limit);
         Ok(LaneRead { rows: self.read_ids(outbox, &ids).await?, full })
     }
@@ -187,7 +189,7 @@ impl Lanes for SqliteStore {
         lanes: LaneSet,
         flight_to: i64,
     ) -> Result<()> {
-        sqlx::query(include_str!("sql/lanes_note_flight.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "lanes_note_flight"))
             .bind(outbox.name())
             .bind(&lease.relay_id)
             .bind(lanes.bits())
@@ -205,7 +207,7 @@ impl Lanes for SqliteStore {
         lane: u8,
         id: Option<i64>,
     ) -> Result<()> {
-        sqlx::query(include_str!("sql/lanes_note_suspect.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "lanes_note_suspect"))
             .bind(outbox.name())
             .bind(&lease.relay_id)
             .bind(lane)
@@ -217,7 +219,7 @@ impl Lanes for SqliteStore {
     }
 
     async fn clear_crashes(&self, outbox: &Outbox, lease: &Lease, lanes: LaneSet) -> Result<()> {
-        sqlx::query(include_str!("sql/lanes_clear.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "lanes_clear"))
             .bind(outbox.name())
             .bind(&lease.relay_id)
             .bind(lanes.bits())
@@ -229,7 +231,7 @@ impl Lanes for SqliteStore {
 
     async fn park_keys(&self, outbox: &Outbox, lease: &Lease, keys: &[Key]) -> Result<()> {
         let mut tx = self.begin_held(lease).await?;
-        sqlx::query(include_str!("sql/park_keys.sql"))
+        sqlx::query(sql!("sql/lanes.sql", "park_keys"))
             .bind(outbox.name())
             .bind(keys_json(keys)?)
             .execute(&mut *tx)
@@ -239,7 +241,7 @@ impl Lanes for SqliteStore {
     }
 
     async fn parked_keys(&self, outbox: &Outbox) -> Result<Vec<Key>> {
-        let rows: Vec<(String, String)> = sqlx::query_as(include_str!("sql/parked_keys.sql"))
+        let rows: Vec<(String, String)> = sqlx::query_as(sql!("sql/lanes.sql", "parked_keys"))
             .bind(outbox.name())
             .fetch_all(&self.readers)
             .await
@@ -252,7 +254,7 @@ impl Lanes for SqliteStore {
 
     async fn release_key(&self, outbox: &Outbox, key: &Key, operator: &str) -> Result<()> {
         let mut tx = self.begin().await?;
-        let released = sqlx::query(include_str!("sql/release_key.sql"))
+        let released = sqlx::query(sql!("sql/lanes.sql", "release_key"))
             .bind(outbox.name())
             .bind(&key.aggregate_type)
             .bind(&key.aggregate_id)
@@ -280,7 +282,7 @@ impl Lanes for SqliteStore {
         limit: u32,
         rows_max: i64,
     ) -> Result<Vec<BlockedKey>> {
-        let rows = sqlx::query(outbox.sql(include_str!("sql/blocked_keys.sql")))
+        let rows = sqlx::query(outbox.sql(sql!("sql/lanes.sql", "blocked_keys")))
             .bind(outbox.name())
             .bind(limit)
             .bind(rows_max)

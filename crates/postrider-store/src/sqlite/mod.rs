@@ -6,14 +6,14 @@
 mod adopt;
 mod batches;
 mod claim;
+mod inspect;
 mod lanes;
+mod maintenance;
 mod operator;
 mod pool;
 mod schema;
 mod store;
-mod upkeep;
 mod value;
-mod watch;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

@@ -2,28 +2,29 @@
 
 use async_trait::async_trait;
 use postrider::Outbox;
+use postrider::internal::sql;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use super::adopt::refuse_adoptions;
 use super::{On, ROWS_MAX, SqliteStore};
 use crate::contract::{
-    LANES, Result, Schema, SchemaState, ServerFacts, Upkeep, leave_newer_tables, schema_verdict,
-    versions,
+    LANES, Maintenance, Result, Schema, SchemaState, ServerFacts, leave_newer_tables,
+    schema_verdict, versions,
 };
 use crate::{Dedupe, OutboxSpec};
 
 const SHARED: [&str; 4] = [
-    include_str!("sql/migrate_shared_1.sql"),
-    include_str!("sql/migrate_shared_2.sql"),
-    include_str!("sql/migrate_shared_3_inbox.sql"),
-    include_str!("sql/migrate_buffer_1.sql"),
+    include_str!("migrations/shared_1.sql"),
+    include_str!("migrations/shared_2.sql"),
+    include_str!("migrations/shared_3.sql"),
+    include_str!("migrations/buffer_1.sql"),
 ];
-const OUTBOX: [&str; 1] = [include_str!("sql/migrate_outbox_1.sql")];
-const FINGERPRINT: &str = include_str!("sql/migrate_outbox_2_column.sql");
-const RESPONSE: &str = include_str!("sql/migrate_outbox_3.sql");
-const LETTERS: &str = include_str!("sql/migrate_outbox_4_letters.sql");
-const ARCHIVE: &str = include_str!("sql/migrate_outbox_5_archive.sql");
-const CORRECT: &str = include_str!("sql/migrate_outbox_4_correct.sql");
+const OUTBOX: [&str; 1] = [include_str!("migrations/outbox_1.sql")];
+const FINGERPRINT: &str = sql!("migrations/outbox_2.sql", "column");
+const RESPONSE: &str = include_str!("migrations/outbox_3.sql");
+const LETTERS: &str = sql!("migrations/outbox_4.sql", "letters");
+const ARCHIVE: &str = include_str!("migrations/outbox_5.sql");
+const CORRECT: &str = sql!("migrations/outbox_4.sql", "correct");
 
 /// The additions of later versions that exist already. SQLite cannot add a column twice, and rows
 /// from before the guard are corrected once.
@@ -41,16 +42,16 @@ struct Present {
 fn outbox_files(spec: &OutboxSpec, has: Present) -> Vec<&'static str> {
     let mut files = OUTBOX.to_vec();
     files.extend((!has.fingerprint).then_some(FINGERPRINT));
-    files.push(include_str!("sql/migrate_outbox_2.sql"));
+    files.push(sql!("migrations/outbox_2.sql", "indexes"));
     files.extend((!has.response).then_some(RESPONSE));
     files.extend((!has.letters).then_some(LETTERS));
     files.extend((!has.archive).then_some(ARCHIVE));
-    files.push(include_str!("sql/migrate_outbox_4_closed.sql"));
+    files.push(sql!("migrations/outbox_4.sql", "closed"));
     files.extend((!has.guard).then_some(CORRECT));
-    files.push(include_str!("sql/migrate_outbox_4_guard.sql"));
+    files.push(sql!("migrations/outbox_4.sql", "guard"));
     files.push(match spec.dedupe {
-        Dedupe::Open => include_str!("sql/migrate_dedupe_open.sql"),
-        Dedupe::Window(_) => include_str!("sql/migrate_dedupe_window.sql"),
+        Dedupe::Open => sql!("migrations/dedupe.sql", "open"),
+        Dedupe::Window(_) => sql!("migrations/dedupe.sql", "window"),
     });
     files
 }
@@ -138,7 +139,7 @@ impl Schema for SqliteStore {
         ));
         for spec in outboxes {
             let files = outbox_files(spec, Present::default());
-            for file in files.into_iter().chain([include_str!("sql/grants.sql")]) {
+            for file in files.into_iter().chain([sql!("sql/schema.sql", "grants")]) {
                 let AssertSqlSafe(sql) = spec.outbox.sql(file);
                 text.push('\n');
                 text.push_str(&sql);
@@ -168,7 +169,7 @@ impl Schema for SqliteStore {
 
     async fn drop_outbox(&self, outbox: &Outbox) -> Result<()> {
         let mut tx = self.begin().await?;
-        sqlx::raw_sql(outbox.sql(include_str!("sql/drop_outbox.sql")))
+        sqlx::raw_sql(outbox.sql(sql!("sql/schema.sql", "drop_outbox")))
             .execute(&mut *tx)
             .await
             .on(self)?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider::internal::plus;
+use postrider::internal::sql;
 use postrider::{Outbox, internal::fit, limits};
 use serde_json::json;
 use sqlx::{Row, Sqlite, SqliteConnection, Transaction};
@@ -39,7 +40,7 @@ impl Store for SqliteStore {
     }
 
     async fn register(&self, relay: &RelayIdentity) -> Result<Lease> {
-        let epoch = sqlx::query_scalar(include_str!("sql/register.sql"))
+        let epoch = sqlx::query_scalar(sql!("sql/lease.sql", "register"))
             .bind(&relay.id)
             .bind(&relay.host)
             .bind(&relay.version)
@@ -51,7 +52,7 @@ impl Store for SqliteStore {
     }
 
     async fn heartbeat(&self, lease: &Lease, serving: &[Serving]) -> Result<Vec<RelayPulse>> {
-        let beat = sqlx::query(include_str!("sql/heartbeat.sql"))
+        let beat = sqlx::query(sql!("sql/lease.sql", "heartbeat"))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .bind(serving_text(serving))
@@ -66,7 +67,7 @@ impl Store for SqliteStore {
 
     async fn relays(&self) -> Result<Vec<RelayPulse>> {
         let rows =
-            sqlx::query(include_str!("sql/pulses.sql")).fetch_all(&self.readers).await.on(self)?;
+            sqlx::query(sql!("sql/lease.sql", "pulses")).fetch_all(&self.readers).await.on(self)?;
         rows.iter()
             .map(|row| {
                 let age_ms: i64 = row.try_get(5)?;
@@ -85,7 +86,7 @@ impl Store for SqliteStore {
 
     async fn fence(&self, pulse: &RelayPulse) -> Result<bool> {
         let mut tx = self.begin().await?;
-        let found: Option<(bool, i64, i64)> = sqlx::query_as(include_str!("sql/fence_lock.sql"))
+        let found: Option<(bool, i64, i64)> = sqlx::query_as(sql!("sql/lease.sql", "fence_lock"))
             .bind(&pulse.relay_id)
             .fetch_optional(&mut *tx)
             .await
@@ -93,7 +94,7 @@ impl Store for SqliteStore {
         let fenced = match found {
             Some((true, ..)) => true,
             Some((false, epoch, beat)) if (epoch, beat) == (pulse.epoch, pulse.heartbeat) => {
-                sqlx::query(include_str!("sql/fence.sql"))
+                sqlx::query(sql!("sql/lease.sql", "fence"))
                     .bind(&pulse.relay_id)
                     .execute(&mut *tx)
                     .await
@@ -107,7 +108,7 @@ impl Store for SqliteStore {
     }
 
     async fn retire(&self, lease: &Lease) -> Result<()> {
-        sqlx::query(include_str!("sql/retire.sql"))
+        sqlx::query(sql!("sql/lease.sql", "retire"))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .execute(&self.writer)
@@ -136,7 +137,7 @@ impl Store for SqliteStore {
         if taken.ids.is_empty() {
             return Ok(Claimed::default());
         }
-        let rows = sqlx::query(outbox.sql(include_str!("sql/claim_read.sql")))
+        let rows = sqlx::query(outbox.sql(sql!("sql/claim.sql", "claim_read")))
             .bind(&lease.relay_id)
             .bind(super::json(&taken.ids)?)
             .fetch_all(&self.readers)
@@ -147,7 +148,7 @@ impl Store for SqliteStore {
     }
 
     async fn claim_suspect(&self, outbox: &Outbox, lease: &Lease) -> Result<Option<Event>> {
-        let row = sqlx::query(outbox.sql(include_str!("sql/claim_suspect.sql")))
+        let row = sqlx::query(outbox.sql(sql!("sql/claim.sql", "claim_suspect")))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .fetch_optional(&self.writer)
@@ -157,7 +158,7 @@ impl Store for SqliteStore {
     }
 
     async fn has_suspect(&self, outbox: &Outbox) -> Result<bool> {
-        sqlx::query_scalar(outbox.sql(include_str!("sql/has_suspect.sql")))
+        sqlx::query_scalar(outbox.sql(sql!("sql/claim.sql", "has_suspect")))
             .fetch_one(&self.readers)
             .await
             .on(self)
@@ -204,7 +205,7 @@ impl Store for SqliteStore {
                 if taken.is_empty() {
                     continue;
                 }
-                let copy = outbox.sql_to(child, include_str!("sql/fan_out_copy.sql"));
+                let copy = outbox.sql_to(child, sql!("sql/settle.sql", "fan_out_copy"));
                 let copied = sqlx::query(copy).bind(super::json(&taken)?).execute(&mut *tx).await;
                 check_copies(child, taken.len(), copied.on(self)?.rows_affected())?;
             }
@@ -233,19 +234,19 @@ impl Store for SqliteStore {
             .collect();
         let failures = super::json(&failures)?;
         let mut tx = self.begin_held(lease).await?;
-        sqlx::query(outbox.sql(include_str!("sql/settle_failed_note.sql")))
+        sqlx::query(outbox.sql(sql!("sql/settle.sql", "settle_failed_note")))
             .bind(&lease.relay_id)
             .bind(&failures)
             .execute(&mut *tx)
             .await
             .on(self)?;
-        let settled = sqlx::query(outbox.sql(include_str!("sql/settle_failed.sql")))
+        let settled = sqlx::query(outbox.sql(sql!("sql/settle.sql", "settle_failed")))
             .bind(&lease.relay_id)
             .bind(&failures)
             .execute(&mut *tx)
             .await
             .on(self)?;
-        sqlx::query(outbox.sql(include_str!("sql/settle_failed_trim.sql")))
+        sqlx::query(outbox.sql(sql!("sql/settle.sql", "settle_failed_trim")))
             .bind(&failures)
             .execute(&mut *tx)
             .await
@@ -259,7 +260,7 @@ impl Store for SqliteStore {
         let mut tx = self.begin_held(lease).await?;
         let rows_read = dead.iter().map(|d| (d.id, d.version, &*d.event_id));
         let ids = self.find_own(&mut tx, outbox, lease, rows_read).await?;
-        sqlx::query(outbox.sql(include_str!("sql/settle_dead.sql")))
+        sqlx::query(outbox.sql(sql!("sql/settle.sql", "settle_dead")))
             .bind(&ids)
             .bind(deaths)
             .execute(&mut *tx)
@@ -271,7 +272,7 @@ impl Store for SqliteStore {
     }
 
     async fn mark_dead(&self, outbox: &Outbox, lease: &Lease, dead: &[Death]) -> Result<Settled> {
-        let statement = include_str!("sql/mark_dead.sql");
+        let statement = sql!("sql/settle.sql", "mark_dead");
         self.update_held(outbox, lease, statement, deaths_json(dead)?).await
     }
 
@@ -291,7 +292,7 @@ impl Store for SqliteStore {
                 })
             })
             .collect();
-        let statement = include_str!("sql/release.sql");
+        let statement = sql!("sql/claim.sql", "release");
         self.update_held(outbox, lease, statement, super::json(&deferrals)?).await
     }
 
@@ -300,7 +301,7 @@ impl Store for SqliteStore {
         let (mut from, mut released) = (0, 0);
         while let Some((to, ids)) = self.next_step(outbox, from).await? {
             let mut tx = self.begin_held(lease).await?;
-            let step = sqlx::query(outbox.sql(include_str!("sql/release_lost.sql")))
+            let step = sqlx::query(outbox.sql(sql!("sql/maintenance.sql", "release_lost")))
                 .bind(&lease.relay_id)
                 .bind(ids)
                 .bind(&in_flight)
@@ -324,7 +325,7 @@ impl SqliteStore {
     /// Begins a writing transaction that holds the relay's lease until its end.
     pub(super) async fn begin_held(&self, lease: &Lease) -> Result<Transaction<'static, Sqlite>> {
         let mut tx = self.begin().await?;
-        let held: bool = sqlx::query_scalar(include_str!("sql/held.sql"))
+        let held: bool = sqlx::query_scalar(sql!("sql/settle.sql", "held"))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .fetch_one(&mut *tx)
@@ -345,7 +346,7 @@ impl SqliteStore {
         // A map: ids are ascending, like in the table, and unique.
         let rows = rows.map(|(id, version, event_id)| (id, format!("{version} {event_id}")));
         let rows = json!(rows.collect::<BTreeMap<i64, String>>()).to_string();
-        sqlx::query_scalar(outbox.sql(include_str!("sql/settle_find.sql")))
+        sqlx::query_scalar(outbox.sql(sql!("sql/settle.sql", "settle_find")))
             .bind(&lease.relay_id)
             .bind(rows)
             .fetch_one(connection)
@@ -366,7 +367,7 @@ impl SqliteStore {
         if answered.is_empty() {
             return Ok(());
         }
-        sqlx::query(outbox.sql(include_str!("sql/settle_response.sql")))
+        sqlx::query(outbox.sql(sql!("sql/settle.sql", "settle_response")))
             .bind(ids)
             .bind(json!(answered).to_string())
             .execute(connection)
@@ -384,7 +385,7 @@ impl SqliteStore {
         on_success: OnSuccess,
     ) -> Result<u64> {
         if on_success == OnSuccess::Archive {
-            sqlx::query(outbox.sql(include_str!("sql/settle_delivered_archive.sql")))
+            sqlx::query(outbox.sql(sql!("sql/settle.sql", "settle_delivered_archive")))
                 .bind(ids)
                 .execute(&mut *connection)
                 .await
@@ -401,13 +402,13 @@ impl SqliteStore {
         ids: &str,
         kind: &str,
     ) -> Result<u64> {
-        sqlx::query(outbox.sql(include_str!("sql/record.sql")))
+        sqlx::query(outbox.sql(sql!("sql/settle.sql", "record")))
             .bind(ids)
             .bind(kind)
             .execute(&mut *connection)
             .await
             .on(self)?;
-        let removed = sqlx::query(outbox.sql(include_str!("sql/remove.sql")))
+        let removed = sqlx::query(outbox.sql(sql!("sql/settle.sql", "remove")))
             .bind(ids)
             .execute(connection)
             .await
@@ -441,7 +442,7 @@ impl SqliteStore {
         outbox: &Outbox,
         from: i64,
     ) -> Result<Option<(i64, String)>> {
-        let row = sqlx::query(outbox.sql(include_str!("sql/next_id_step.sql")))
+        let row = sqlx::query(outbox.sql(sql!("sql/horizon.sql", "next_id_step")))
             .bind(from)
             .bind(ROWS_MAX)
             .fetch_one(&self.readers)

@@ -313,7 +313,7 @@ pub async fn an_import_restores_only_what_is_neither_live_nor_known(db: TestDb) 
     db.store.mark_dead(&db.outbox, &relay, &marked).await.unwrap();
     let of_live =
         ImportEntry { original_id: live, event_id: claimed[0].event_id.clone(), ..entry.clone() };
-    assert_eq!(import(&of_live).await, Imported::Live, "upkeep moves it");
+    assert_eq!(import(&of_live).await, Imported::Live, "maintenance moves it");
     assert_eq!(originals(&db.store.move_marked(&db.outbox, 10).await.unwrap()), [live]);
     assert_eq!(import(&of_live).await, Imported::Known);
     assert!(db.trail().await.is_empty(), "nothing was done so far");

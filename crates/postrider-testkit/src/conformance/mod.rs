@@ -21,6 +21,7 @@ pub mod lanes;
 pub mod ledger_property;
 pub mod locks;
 pub mod lookups;
+pub mod maintenance;
 pub mod pauses;
 pub mod recovery;
 pub mod round_trip;
@@ -28,7 +29,6 @@ pub mod schema;
 pub mod search;
 pub mod settle;
 pub mod steps;
-pub mod upkeep;
 
 /// Generates one test per case for a store: `store_conformance!(postgres)`.
 #[macro_export]
@@ -169,7 +169,7 @@ macro_rules! store_conformance {
             ids_that_nobody_saw_may_come_again_and_are_read_at_once,
             a_replay_sends_what_fits_of_events_whose_ids_came_again,
         ]);
-        $crate::store_cases!($store, upkeep: [
+        $crate::store_cases!($store, maintenance: [
             a_marked_row_that_cannot_be_moved_keeps_no_others,
             folding_the_ledger_keeps_the_sums,
             old_minutes_of_the_ledger_become_one_sum,
@@ -389,7 +389,7 @@ mod tests {
             include_str!("schema.rs"),
             include_str!("search.rs"),
             include_str!("settle.rs"),
-            include_str!("upkeep.rs"),
+            include_str!("maintenance.rs"),
         ] {
             let cases = source.lines().filter_map(|line| {
                 line.strip_prefix("pub async fn ")?.strip_suffix("(db: TestDb) {")

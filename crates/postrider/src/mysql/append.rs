@@ -11,6 +11,7 @@ use super::error_number;
 use super::reported_ids::{insert_reporting_ids, signed};
 use crate::append::insert_order;
 use crate::duration::millis;
+use crate::internal::sql;
 use crate::{AppendError, Appended, NewEvent, Outbox};
 
 /// Maximum number of rows and bytes per INSERT; the server's default packet limit is 16 MiB.
@@ -37,13 +38,13 @@ pub async fn append(
     event.validate()?;
     let mut repeats = 0;
     loop {
-        let query = sqlx::query(outbox.sql(include_str!("sql/append.sql")));
+        let query = sqlx::query(outbox.sql(sql!("sql/append.sql", "append")));
         let refused = match bind_event(query, event).execute(&mut *connection).await {
             Ok(done) => return Ok(new(event, signed(done.last_insert_id()))),
             Err(error) if is_repeat(&error, outbox) => error,
             Err(error) => return Err(error.into()),
         };
-        let id: Option<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/find_key.sql")))
+        let id: Option<i64> = sqlx::query_scalar(outbox.sql(sql!("sql/append.sql", "find_key")))
             .bind(&event.request_id)
             .fetch_optional(&mut *connection)
             .await?;
@@ -132,7 +133,7 @@ async fn insert_rows(
     positions: &[usize],
     answers: &mut HashMap<usize, Appended>,
 ) -> Result<bool, AppendError> {
-    let AssertSqlSafe(mut statement) = outbox.sql(include_str!("sql/append.sql"));
+    let AssertSqlSafe(mut statement) = outbox.sql(sql!("sql/append.sql", "append"));
     let row = statement.rfind("VALUES").map(|at| statement[at + "VALUES".len()..].to_owned());
     for _ in 1..positions.len() {
         statement.push(',');
@@ -168,7 +169,7 @@ pub async fn known_requests(
     outbox: &Outbox,
     request_ids: &[&str],
 ) -> Result<HashSet<String>, sqlx::Error> {
-    let known: Vec<String> = sqlx::query_scalar(outbox.sql(include_str!("sql/find_keys.sql")))
+    let known: Vec<String> = sqlx::query_scalar(outbox.sql(sql!("sql/append.sql", "find_keys")))
         .bind(serde_json::json!(request_ids).to_string())
         .fetch_all(connection)
         .await?;

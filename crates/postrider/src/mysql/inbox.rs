@@ -3,6 +3,7 @@
 use sqlx::mysql::MySqlConnection;
 
 use crate::inbox::{answers, identities};
+use crate::internal::sql;
 use crate::{DeadMessage, Inbox, Incoming, ReceiveError, Received};
 
 /// Records one event in the caller's transaction, together with the caller's changes.
@@ -33,7 +34,7 @@ pub async fn receive_all(
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let fresh: Vec<String> = sqlx::query_scalar(include_str!("sql/receive.sql"))
+    let fresh: Vec<String> = sqlx::query_scalar(sql!("sql/inbox.sql", "receive"))
         .bind(inbox.consumer())
         .bind(serde_json::json!(ids).to_string())
         .fetch_all(&mut *connection)
@@ -53,7 +54,7 @@ pub async fn receive_dead(
     message: &DeadMessage<'_>,
 ) -> Result<Received, ReceiveError> {
     identities(std::slice::from_ref(message.event))?;
-    let fresh = sqlx::query(include_str!("sql/receive_dead.sql"))
+    let fresh = sqlx::query(sql!("sql/inbox.sql", "receive_dead"))
         .bind(inbox.consumer())
         .bind(&message.event.event_id)
         .execute(&mut *connection)
@@ -63,7 +64,7 @@ pub async fn receive_dead(
     if fresh == 0 {
         return Ok(Received::Duplicate);
     }
-    sqlx::query(include_str!("sql/receive_letter.sql"))
+    sqlx::query(sql!("sql/inbox.sql", "receive_letter"))
         .bind(inbox.consumer())
         .bind(&message.event.event_id)
         .bind(message.source())
@@ -82,7 +83,7 @@ async fn ledger(
     received: usize,
     fresh: usize,
 ) -> Result<(), sqlx::Error> {
-    sqlx::query(include_str!("sql/receive_ledger.sql"))
+    sqlx::query(sql!("sql/inbox.sql", "receive_ledger"))
         .bind(inbox.consumer())
         .bind(received as i64)
         .bind((received - fresh) as i64)

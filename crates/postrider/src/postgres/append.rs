@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::append::insert_order;
 use crate::duration::millis;
+use crate::internal::sql;
 use crate::{AppendError, Appended, NewEvent, Outbox};
 
 /// Appends one event in the caller's transaction. It is delivered after the commit.
@@ -44,7 +45,7 @@ async fn insert(
     outbox: &Outbox,
     event: &NewEvent,
 ) -> Result<Option<i64>, sqlx::Error> {
-    sqlx::query_scalar(outbox.sql(include_str!("sql/append.sql")))
+    sqlx::query_scalar(outbox.sql(sql!("sql/append.sql", "append")))
         .bind(event.event_id)
         .bind(&event.request_id)
         .bind(&event.aggregate_type)
@@ -116,7 +117,7 @@ async fn insert_all(
     outbox: &Outbox,
     events: &[&NewEvent],
 ) -> Result<Vec<Inserted>, sqlx::Error> {
-    sqlx::query_as(outbox.sql(include_str!("sql/append_all.sql")))
+    sqlx::query_as(outbox.sql(sql!("sql/append.sql", "append_all")))
         .bind(events.iter().map(|e| e.event_id).collect::<Vec<_>>())
         .bind(events.iter().map(|e| e.request_id.as_deref()).collect::<Vec<_>>())
         .bind(events.iter().map(|e| e.aggregate_type.as_str()).collect::<Vec<_>>())
@@ -150,7 +151,7 @@ async fn find_keys(
     outbox: &Outbox,
     request_ids: &[&str],
 ) -> Result<BTreeMap<String, i64>, sqlx::Error> {
-    let rows = sqlx::query(outbox.sql(include_str!("sql/find_keys.sql")))
+    let rows = sqlx::query(outbox.sql(sql!("sql/append.sql", "find_keys")))
         .bind(request_ids)
         .fetch_all(connection)
         .await?;

@@ -3,6 +3,7 @@
 use sqlx::PgConnection;
 
 use crate::inbox::{answers, identities};
+use crate::internal::sql;
 use crate::{DeadMessage, Inbox, Incoming, ReceiveError, Received};
 
 /// Records one event in the caller's transaction, together with the caller's changes.
@@ -35,7 +36,7 @@ pub async fn receive_all(
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let fresh: Vec<String> = sqlx::query_scalar(include_str!("sql/receive.sql"))
+    let fresh: Vec<String> = sqlx::query_scalar(sql!("sql/inbox.sql", "receive"))
         .bind(inbox.consumer())
         .bind(&ids)
         .bind(events.len() as i64)
@@ -55,7 +56,7 @@ pub async fn receive_dead(
     message: &DeadMessage<'_>,
 ) -> Result<Received, ReceiveError> {
     identities(std::slice::from_ref(message.event))?;
-    let fresh: bool = sqlx::query_scalar(include_str!("sql/receive_dead.sql"))
+    let fresh: bool = sqlx::query_scalar(sql!("sql/inbox.sql", "receive_dead"))
         .bind(inbox.consumer())
         .bind(&message.event.event_id)
         .bind(message.source())

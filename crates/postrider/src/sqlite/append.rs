@@ -6,6 +6,7 @@ use sqlx::{Row, SqliteConnection};
 
 use crate::append::insert_order;
 use crate::duration::plus;
+use crate::internal::sql;
 use crate::{AppendError, Appended, NewEvent, Outbox};
 
 /// Number of events per statement of [`append_all`], which limits the size of its JSON text.
@@ -22,7 +23,7 @@ pub async fn append(
     event: &NewEvent,
 ) -> Result<Appended, AppendError> {
     event.validate()?;
-    let id: Option<i64> = sqlx::query_scalar(outbox.sql(include_str!("sql/append.sql")))
+    let id: Option<i64> = sqlx::query_scalar(outbox.sql(sql!("sql/append.sql", "append")))
         .bind(event.event_id.to_string())
         .bind(&event.request_id)
         .bind(&event.aggregate_type)
@@ -110,7 +111,7 @@ async fn insert_all(
 ) -> Result<Vec<Inserted>, sqlx::Error> {
     let mut inserted: Vec<Inserted> = Vec::with_capacity(events.len());
     for chunk in events.chunks(CHUNK) {
-        let rows = sqlx::query_as(outbox.sql(include_str!("sql/append_all.sql")))
+        let rows = sqlx::query_as(outbox.sql(sql!("sql/append.sql", "append_all")))
             .bind(rows_json(chunk)?)
             .fetch_all(&mut *connection)
             .await?;
@@ -164,7 +165,7 @@ async fn find_keys(
 ) -> Result<BTreeMap<String, i64>, sqlx::Error> {
     let wanted =
         serde_json::to_string(request_ids).map_err(|error| sqlx::Error::Encode(error.into()))?;
-    let rows = sqlx::query(outbox.sql(include_str!("sql/find_keys.sql")))
+    let rows = sqlx::query(outbox.sql(sql!("sql/append.sql", "find_keys")))
         .bind(wanted)
         .fetch_all(connection)
         .await?;

@@ -116,7 +116,7 @@ WHERE id = :fresh
   AND EXISTS (SELECT 1 FROM "{outbox}_dlq" AS d WHERE d.id = :id AND d.expires_at > {now})
 
 -- name: dlq_is_live
--- Locked (on SQLite: by the transaction), so that upkeep does not move the row between this look
+-- Locked (on SQLite: by the transaction), so that maintenance does not move the row between this look
 -- and the import.
 SELECT id FROM "{outbox}" WHERE id = :original_id AND event_id = :event_id {lock}
 
@@ -188,7 +188,7 @@ WHERE {filter} AND NOT resolved AND id > :after AND id <= :to
 ORDER BY id LIMIT :limit
 
 -- name: dlq_unseen
--- Written by an older program, or moved by upkeep itself.
+-- Written by an older program, or moved by maintenance itself.
 SELECT id, reason, error_message FROM "{outbox}_dlq" WHERE fingerprint = ''
 ORDER BY id LIMIT :limit
 

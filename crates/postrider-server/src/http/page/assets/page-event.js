@@ -64,7 +64,7 @@ function present(event) {
     case 'COMPLETED': return step('good', 'check', event.delivered_at, 'Delivered');
     case 'PROCESSING': return step('busy', 'half', event.locked_at, 'In work now', h('div.dim', {}, `by relay ${event.locked_by}`));
     case 'FAILED': return step('busy', 'ring', null, 'Waits for its next attempt', h('div', {}, 'due ', ago(event.next_retry_at, 'now')));
-    case 'DEAD_LETTER': return step('bad', 'cross', null, 'Marked dead', 'The dead-letter table could not take it; upkeep tries again.');
+    case 'DEAD_LETTER': return step('bad', 'cross', null, 'Marked dead', 'The dead-letter table could not take it; maintenance tries again.');
     default: return step('busy', 'ring', null, 'Waits to be claimed', h('div', {}, event.next_retry_at ? ['due ', ago(event.next_retry_at)] : 'due now'),
       event.last_error && h('pre.error', { tabindex: 0, 'aria-label': 'Last error' }, event.last_error));
   }

@@ -1,4 +1,0 @@
--- Grants for the adopted table. The application needs no new ones. The triggers run with the grants
--- of the user that migrates:
---   GRANT TRIGGER, SELECT, UPDATE, DELETE ON `{adopted}` TO owner;{letters}
---   GRANT SELECT, DELETE ON `{adopted}` TO relay;                 -- deletes delivered rows, by age

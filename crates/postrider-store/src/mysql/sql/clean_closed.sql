@@ -1,2 +1,0 @@
-DELETE FROM `{outbox}_closed` WHERE closed_at < UTC_TIMESTAMP(6) - INTERVAL ? * 1000 MICROSECOND
-ORDER BY closed_at LIMIT ?

@@ -1,5 +1,0 @@
--- Grants for a consumer with an inbox, and for the relay and the viewer on it.
---   GRANT SELECT, INSERT, UPDATE, DELETE ON postrider_inbox TO app, relay;  -- and on each of:
---       postrider_inbox_ledger, postrider_inbox_dlq, postrider_locks
---   GRANT SELECT ON postrider_inbox TO viewer;                    -- and the same on each of:
---       postrider_inbox_ledger, postrider_inbox_dlq

@@ -1,2 +1,0 @@
--- dedupe = a duration: maintenance deletes request ids by age.
-DROP TRIGGER IF EXISTS `{outbox}_forget`;

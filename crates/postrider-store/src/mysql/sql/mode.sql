@@ -1,1 +1,0 @@
-SELECT claim, mode_epoch FROM postrider_outboxes WHERE name = ?

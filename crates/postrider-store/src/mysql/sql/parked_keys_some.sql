@@ -1,1 +1,0 @@
-SELECT aggregate_type, aggregate_id FROM postrider_parked_keys WHERE outbox = ? LIMIT ?

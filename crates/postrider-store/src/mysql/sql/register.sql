@@ -1,1 +1,0 @@
-INSERT INTO postrider_relays (id, host, version, serving, epoch) VALUES (?, ?, ?, ?, ?)

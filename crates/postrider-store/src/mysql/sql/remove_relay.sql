@@ -1,1 +1,0 @@
-DELETE FROM postrider_relays WHERE id = ? AND fenced

@@ -1,0 +1,139 @@
+-- name: letters
+-- A dead letter keeps the expiry time of its event, like every other field. Only if the column is
+-- missing: an ALTER waits for every open transaction on the table.
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM pg_attribute
+                   WHERE attrelid = '"{outbox}_dlq"'::regclass AND attname = 'expires_at') THEN
+        ALTER TABLE "{outbox}_dlq" ADD COLUMN expires_at timestamptz;
+    END IF;
+END $$;
+
+-- name: closed
+-- Dead letters that were resolved and cleaned up. Importing a backup file does not restore them.
+CREATE TABLE IF NOT EXISTS "{outbox}_closed" (
+    original_id bigint      NOT NULL,
+    event_id    uuid        NOT NULL,
+    closed_at   timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (original_id, event_id)
+);
+CREATE INDEX IF NOT EXISTS "{outbox}_closed_age" ON "{outbox}_closed" (closed_at);
+
+-- name: guard
+-- One bad row must not stop the others. The relay's columns belong to the relay: values that an
+-- INSERT sets there are reset. Only the condition is evaluated for each row; the function is hardly
+-- ever called. A role with UPDATE on the table may also insert the two counts: retries of dead
+-- letters, fan-out and adopted tables set them.
+CREATE OR REPLACE FUNCTION "{outbox}_guard"() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.id NOT BETWEEN 1 AND 4611686018427387904 THEN
+        RAISE check_violation USING MESSAGE = 'id is assigned by the database only';
+    END IF;
+    IF octet_length(NEW.payload) > 16777215 OR pg_column_size(NEW.headers) > 16777215 THEN
+        RAISE check_violation USING MESSAGE = 'payload and headers may have 16,777,215 bytes each';
+    END IF;
+    NEW.status := 'PENDING';
+    NEW.crash_count := 0;
+    NEW.version := 0;
+    NEW.locked_by := NULL;
+    NEW.locked_at := NULL;
+    NEW.last_error := NULL;
+    NEW.dead_reason := NULL;
+    NEW.response := NULL;
+    IF NOT pg_catalog.has_table_privilege(TG_RELID, 'UPDATE') THEN
+        NEW.retry_count := 0;
+        NEW.redrive_count := 0;
+    END IF;
+    RETURN NEW;
+END $$;
+
+-- Runs before the other triggers: they fire in the order of their names.
+CREATE OR REPLACE TRIGGER "{outbox}_guard" BEFORE INSERT ON "{outbox}" FOR EACH ROW
+    WHEN (NEW.id NOT BETWEEN 1 AND 4611686018427387904
+        OR octet_length(NEW.payload) > 16777215 OR pg_column_size(NEW.headers) > 16777215
+        OR NEW.status <> 'PENDING' OR NEW.retry_count <> 0 OR NEW.redrive_count <> 0
+        OR NEW.crash_count <> 0 OR NEW.version <> 0 OR NEW.locked_by IS NOT NULL
+        OR NEW.locked_at IS NOT NULL OR NEW.last_error IS NOT NULL
+        OR NEW.dead_reason IS NOT NULL OR NEW.response IS NOT NULL)
+    EXECUTE FUNCTION "{outbox}_guard"();
+
+-- Refuses values that the relay and operators could not handle, also in updates: 'infinity' cannot
+-- be read back, and a FAILED row without a time would never be due. Only if the checks are missing:
+-- an ALTER waits for every open transaction on the table, and all other sessions wait behind it.
+DO $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM pg_constraint
+               WHERE conrelid = '"{outbox}"'::regclass AND conname = '{outbox}_ck_state') THEN
+        RETURN;
+    END IF;
+    -- NOT VALID: old rows are corrected below, under the same lock, instead of failing the
+    -- migration.
+    ALTER TABLE "{outbox}"
+        ADD CONSTRAINT "{outbox}_ck_times" CHECK (
+            created_at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+            AND updated_at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+            AND next_retry_at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+            AND expires_at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+            AND locked_at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+        ) NOT VALID,
+        ADD CONSTRAINT "{outbox}_ck_counts" CHECK (
+            retry_count BETWEEN 0 AND 1000000 AND redrive_count BETWEEN 0 AND 1000000
+            AND crash_count BETWEEN 0 AND 1000000 AND max_retries BETWEEN 1 AND 1000
+            AND version BETWEEN 0 AND 9007199254740991
+        ) NOT VALID,
+        ADD CONSTRAINT "{outbox}_ck_state" CHECK (
+            (status <> 'FAILED' OR next_retry_at IS NOT NULL)
+            AND (status = 'PROCESSING' OR locked_by IS NULL)
+            AND (status = 'DEAD_LETTER') = (dead_reason IS NOT NULL)
+            AND dead_reason IN
+                ('exhausted', 'rejected', 'integrity', 'no_route', 'expired', 'crash')
+        ) NOT VALID;
+    UPDATE "{outbox}" SET
+        created_at = least(greatest(created_at, '0001-01-01 00:00:00+00'),
+            '9999-12-31 23:59:59.999999+00'),
+        updated_at = least(greatest(updated_at, '0001-01-01 00:00:00+00'),
+            '9999-12-31 23:59:59.999999+00'),
+        -- A time after the last year means never.
+        expires_at = CASE WHEN expires_at <= '9999-12-31 23:59:59.999999+00'
+            THEN greatest(expires_at, '0001-01-01 00:00:00+00') END,
+        next_retry_at = CASE WHEN next_retry_at IS NOT NULL
+            THEN least(greatest(next_retry_at, '0001-01-01 00:00:00+00'),
+                '9999-12-31 23:59:59.999999+00')
+            WHEN status IN ('FAILED', 'DEAD_LETTER') THEN now() END,
+        locked_at = CASE WHEN locked_at BETWEEN '0001-01-01 00:00:00+00' AND now() THEN locked_at END,
+        locked_by = CASE WHEN status = 'PROCESSING' THEN locked_by END,
+        retry_count = least(greatest(retry_count, 0), 1000000),
+        redrive_count = least(greatest(redrive_count, 0), 1000000),
+        crash_count = least(greatest(crash_count, 0), 1000000),
+        max_retries = CASE WHEN max_retries IS NOT NULL
+            THEN least(greatest(max_retries, 1), 1000) END,
+        version = CASE WHEN version BETWEEN 0 AND 9007199254740990 THEN version + 1 ELSE 1 END,
+        status = CASE WHEN status = 'DEAD_LETTER' AND dead_reason IS NULL THEN 'PENDING'
+            ELSE status END,
+        dead_reason = CASE WHEN status <> 'DEAD_LETTER' OR dead_reason IS NULL THEN NULL
+            WHEN dead_reason IN ('exhausted', 'rejected', 'integrity', 'no_route', 'expired', 'crash')
+            THEN dead_reason ELSE 'integrity' END
+    WHERE created_at NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+        OR updated_at NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+        OR next_retry_at NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+        OR expires_at NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+        OR locked_at NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+        OR retry_count NOT BETWEEN 0 AND 1000000 OR redrive_count NOT BETWEEN 0 AND 1000000
+        OR crash_count NOT BETWEEN 0 AND 1000000 OR max_retries NOT BETWEEN 1 AND 1000
+        OR version NOT BETWEEN 0 AND 9007199254740991
+        OR (status = 'FAILED' AND next_retry_at IS NULL)
+        OR (status <> 'PROCESSING' AND locked_by IS NOT NULL)
+        OR (status = 'DEAD_LETTER') <> (dead_reason IS NOT NULL)
+        OR dead_reason NOT IN
+            ('exhausted', 'rejected', 'integrity', 'no_route', 'expired', 'crash');
+    -- The ledger counted them at their old times.
+    WITH odd AS (
+        DELETE FROM "{outbox}_ledger"
+        WHERE minute NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+        RETURNING *
+    )
+    INSERT INTO "{outbox}_ledger_entries" SELECT * FROM odd;
+    UPDATE "{outbox}_ledger_entries"
+    SET minute = least(greatest(minute, '0001-01-01 00:00:00+00'), '9999-12-31 23:59:00+00')
+    WHERE minute NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00';
+END $$;

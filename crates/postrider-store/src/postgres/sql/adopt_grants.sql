@@ -1,4 +1,0 @@
--- Grants for the adopted table. The application needs no new ones. The triggers run with the grants
--- of the role that migrates, which needs the first line if another role owns the table:
---   GRANT TRIGGER, SELECT, UPDATE, DELETE ON "{adopted}" TO owner;{letters}
---   GRANT SELECT, UPDATE, DELETE ON "{adopted}" TO relay;         -- deletes delivered rows, by age

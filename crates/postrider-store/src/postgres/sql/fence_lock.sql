@@ -1,3 +1,0 @@
--- FOR UPDATE waits for running settles of that relay, which hold FOR KEY SHARE. After the commit of
--- the new epoch, no later settle finds a row with its epoch.
-SELECT fenced, epoch, heartbeat FROM postrider_relays WHERE id = $1 FOR UPDATE

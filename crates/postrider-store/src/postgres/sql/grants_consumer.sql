@@ -1,6 +1,0 @@
--- Grants for a consumer with an inbox, and for the relay and the viewer on it.
---   GRANT SELECT, INSERT, UPDATE, DELETE ON postrider_inbox, postrider_inbox_ledger,
---       postrider_inbox_dlq TO app;
---   GRANT SELECT, INSERT, UPDATE, DELETE ON postrider_inbox, postrider_inbox_ledger,
---       postrider_inbox_dlq TO relay;
---   GRANT SELECT ON postrider_inbox, postrider_inbox_ledger, postrider_inbox_dlq TO viewer;

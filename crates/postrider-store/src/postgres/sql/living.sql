@@ -1,1 +1,0 @@
-SELECT id FROM postrider_relays WHERE NOT fenced

@@ -1,3 +1,0 @@
--- notify = false.
-DROP TRIGGER IF EXISTS "{outbox}_notify" ON "{outbox}";
-DROP FUNCTION IF EXISTS "{outbox}_notify"();

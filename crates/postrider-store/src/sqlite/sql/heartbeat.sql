@@ -1,2 +1,0 @@
-UPDATE postrider_relays SET heartbeat = heartbeat + 1, serving = $3
-WHERE id = $1 AND epoch = $2 AND NOT fenced

@@ -1,1 +1,0 @@
-DELETE FROM postrider_relays WHERE id = $1 AND epoch = $2

@@ -1,1 +1,0 @@
-INSERT INTO postrider_inbox_ledger (consumer, received_count, ignored_count) VALUES (?, ?, ?)
