@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use postrider::internal::DoublingWait;
 use postrider::{DeadMessage, Incoming, ReceiveError, Transience, transience};
 use postrider_store::StoreError;
 use tokio::sync::watch;
@@ -11,8 +12,7 @@ use tokio::sync::watch;
 use super::{ConsumerPool, HandleError, Handler, KafkaConsumer, KafkaMessage, stopped};
 
 /// Waits between repeats of a transaction: the first, and the longest.
-const REPEAT_WAIT: Duration = Duration::from_millis(50);
-const REPEAT_WAIT_MAX: Duration = Duration::from_secs(5);
+const REPEAT_WAIT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 /// Number of deadlocks and lock waits of a handler with a single message, after which the message
 /// is considered the cause.
 const BUSY_MAX: u32 = 10;
@@ -72,7 +72,7 @@ fn blames_a_message(error: &HandleError) -> bool {
 impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
     /// Processes a batch. Returns once the database has decided about each message.
     pub(super) async fn handle_batch(&self, messages: &[KafkaMessage]) -> Handled {
-        let mut wait = REPEAT_WAIT;
+        let mut wait = DoublingWait::new(REPEAT_WAIT.0, REPEAT_WAIT.1);
         loop {
             let error = match self.in_one_transaction(messages).await {
                 Ok(handled) => return handled,
@@ -154,7 +154,8 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
 
     /// Repeats a message until it is processed or stored as a dead letter: it is never skipped.
     async fn handle_alone(&self, message: &KafkaMessage) -> Handled {
-        let (mut wait, mut busy) = (REPEAT_WAIT, 0);
+        let mut wait = DoublingWait::new(REPEAT_WAIT.0, REPEAT_WAIT.1);
+        let mut busy = 0;
         loop {
             let error = match self.in_one_transaction(std::slice::from_ref(message)).await {
                 Ok(handled) => return handled,
@@ -254,14 +255,14 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
         Ok(true)
     }
 
-    async fn pause(&self, wait: &mut Duration, error: &Failure) {
+    async fn pause(&self, wait: &mut DoublingWait, error: &Failure) {
+        let wait = wait.take();
         tracing::warn!(
             consumer = self.inbox.consumer(),
             %error,
             wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
             "rolled back; it is tried again"
         );
-        tokio::time::sleep(*wait).await;
-        *wait = (*wait * 2).min(REPEAT_WAIT_MAX);
+        tokio::time::sleep(wait).await;
     }
 }

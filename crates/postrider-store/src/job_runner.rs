@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postrider::Outbox;
+use postrider::internal::DoublingWait;
 use uuid::Uuid;
 
 use crate::StoreError;
@@ -19,8 +20,7 @@ const CHUNK: u32 = 500;
 const STEPS_PER_SECOND: u32 = 4;
 /// Wait between checks of the canary.
 const CANARY_LOOK: Duration = Duration::from_millis(500);
-/// Waits between repeats of a step that failed temporarily: the first one, doubled up to the
-/// longest.
+/// First and longest wait between repeats of a step that failed temporarily.
 const REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// Time for which such a step is repeated before the runner gives up the job.
 const REPEAT_FOR: Duration = Duration::from_secs(60);
@@ -144,14 +144,13 @@ impl JobRunner {
             Some(rate) => self.chunk.min((rate / STEPS_PER_SECOND).max(1)),
             None => self.chunk,
         };
-        let (started, mut wait) = (Instant::now(), REPEAT.0);
+        let (started, mut wait) = (Instant::now(), DoublingWait::new(REPEAT.0, REPEAT.1));
         loop {
             match self.store.step_job(outbox, into, job.id, &self.name, chunk).await {
                 Ok(stepped) => return Ok(stepped),
                 Err(error) if error.is_transient() && started.elapsed() < REPEAT_FOR => {
                     tracing::warn!(job = job.id, %error, "step of a job failed; repeating");
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(REPEAT.1);
+                    tokio::time::sleep(wait.take()).await;
                 }
                 Err(error) if error.is_transient() => return Err(error),
                 Err(error) => {

@@ -54,6 +54,7 @@ mod inbox;
 pub mod internal;
 mod lock;
 mod outbox;
+mod wait;
 
 #[cfg(feature = "mysql")]
 pub mod mysql;

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::alerts::{Alert, Alerts, Severity};
 use crate::delivery::backup::{Backup, Record};
-use crate::delivery::settle::Settler;
+use crate::delivery::settle::{Settler, repeat_wait};
 use crate::lease::Membership;
 use crate::monitor::judge::{Watched, judge_unresolved};
 use crate::preset::Thresholds;
@@ -77,7 +77,7 @@ impl SafetyNet {
         settler: &Settler,
         filing: &mut Filing,
     ) -> Result<()> {
-        let mut wait = Duration::from_millis(20);
+        let mut wait = repeat_wait();
         let deaths: Vec<Death> = dead.iter().map(|(_, death)| death.clone()).collect();
         loop {
             let settling = self.store.settle_dead(outbox, lease, &deaths);
@@ -206,7 +206,7 @@ impl SafetyNet {
         death: Death,
         settler: &Settler,
     ) -> Result<()> {
-        let mut wait = Duration::from_millis(20);
+        let mut wait = repeat_wait();
         let death = [death];
         loop {
             match self.store.mark_dead(outbox, lease, &death).await {

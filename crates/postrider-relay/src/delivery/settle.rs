@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use chrono::Utc;
 use postrider::Outbox;
+use postrider::internal::DoublingWait;
 use postrider_store::{
     Ages, Database, DeadReason, Death, Deferral, Delivery, Event, Failure, Key, Lease, OnSuccess,
     Result, Settled, StoreError,
@@ -26,8 +27,10 @@ use crate::sinks::fan_out::FanOut;
 use crate::telemetry::{self, label};
 use crate::waker::Waker;
 
-/// First and longest wait between repeats of a write; it doubles in between.
-const REPEAT_WAIT: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+/// Wait between repeats of a write.
+pub(super) fn repeat_wait() -> DoublingWait {
+    DoublingWait::new(Duration::from_millis(20), Duration::from_secs(2))
+}
 
 /// How often the database may refuse a single row, for a reason that may lie in the row, before the
 /// row is set aside.
@@ -166,7 +169,7 @@ impl Settler {
         lease: &Lease,
         keys: &[Key],
     ) -> Result<()> {
-        let mut wait = REPEAT_WAIT.0;
+        let mut wait = repeat_wait();
         while let Err(error) = self.store.park_keys(&config.outbox, lease, keys).await {
             if matches!(error, StoreError::LeaseLost) {
                 self.lease_keeper.lost();
@@ -181,7 +184,7 @@ impl Settler {
     async fn write(&self, outbox: &Outbox, lease: &Lease, work: &Work) -> Result<()> {
         // All rows first; ranges that fail are queued again in halves.
         let mut todo: VecDeque<Range<usize>> = std::iter::once(0..work.len()).collect();
-        let (mut wait, mut refusals) = (REPEAT_WAIT.0, 0);
+        let (mut wait, mut refusals) = (repeat_wait(), 0);
         while let Some(range) = todo.pop_front().filter(|range| !range.is_empty()) {
             let started = Instant::now();
             match work.write(range.clone(), self.store.as_ref(), outbox, lease).await {
@@ -195,7 +198,8 @@ impl Settler {
                         .increment(missing);
                     self.measure_age(outbox, work.delivered(range));
                     self.trouble.succeeded(Step::Settle);
-                    (wait, refusals) = (REPEAT_WAIT.0, 0);
+                    wait.reset();
+                    refusals = 0;
                 }
                 Err(StoreError::LeaseLost) => {
                     self.lease_keeper.lost();
@@ -238,7 +242,7 @@ impl Settler {
         delivered: &Delivery,
         error: &StoreError,
     ) -> Result<()> {
-        let mut wait = REPEAT_WAIT.0;
+        let mut wait = repeat_wait();
         let rows = loop {
             match self.store.read_ids(outbox, &[delivered.id]).await {
                 Ok(rows) => break rows,
@@ -283,7 +287,7 @@ impl Settler {
         &self,
         outbox: &Outbox,
         lease: &Lease,
-        wait: &mut Duration,
+        wait: &mut DoublingWait,
         error: &StoreError,
     ) -> Result<()> {
         tracing::warn!(outbox = outbox.name(), %error, "settle failed; repeating");
@@ -291,9 +295,8 @@ impl Settler {
         tokio::select! {
             biased;
             () = self.abort.cancelled() => return Err(StoreError::LeaseLost),
-            () = tokio::time::sleep(*wait) => {}
+            () = tokio::time::sleep(wait.take()) => {}
         }
-        *wait = (*wait * 2).min(REPEAT_WAIT.1);
         match self.lease_keeper.is_current(lease) {
             true => Ok(()),
             false => {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use postrider::internal::DoublingWait;
 use postrider_store::{ClaimLimit, Cursor, Event, StoreError};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
@@ -29,7 +30,7 @@ const POLL_FIRST: Duration = Duration::from_millis(5);
 /// Events claimed while the only destination is down: a waiting one and a fresh one. With one row,
 /// the waiting ones would always go first, and events that never succeed would starve the rest.
 const PROBE_ROWS: u32 = 2;
-/// First and longest wait after a failed claim; it doubles in between.
+/// First and longest wait after a failed claim.
 const CLAIM_REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 const USUAL: DeliveryMode = DeliveryMode { keep_order: false, may_probe: false };
@@ -87,7 +88,7 @@ impl Rows {
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) -> bool {
         let permits = Permits::new(self.config.batches_max);
         let tasks = TaskTracker::new();
-        let mut state = ClaimState::new();
+        let mut state = ClaimState::new(self.config.preset.idle_poll);
         let mut wakes = self.waker.subscribe();
         while !stop.is_cancelled() {
             // A stop interrupts waits but never a claim: its rows would be held without the relay
@@ -95,7 +96,7 @@ impl Rows {
             let Some(held) = stop.run_until_cancelled(self.lease_keeper.held()).await else {
                 break;
             };
-            state.follow(&held);
+            state.follow(&held, self.config.preset.idle_poll);
             self.deliver_suspects(&held, &mut state, &stop).await;
             let permit = stop.run_until_cancelled(self.permit(&permits)).await;
             let Some(Some(in_flight)) = permit else { break };
@@ -108,8 +109,8 @@ impl Rows {
                     biased;
                     () = stop.cancelled() => {}
                     // The probe succeeded: waiting events are due at once, not at the next poll.
-                    () = self.pipeline.came_back.notified() => state.poll = POLL_FIRST,
-                    _ = wakes.changed(), if self.pipeline.health.rest(Instant::now()).is_none() => state.poll = POLL_FIRST,
+                    () = self.pipeline.came_back.notified() => state.poll.reset(),
+                    _ = wakes.changed(), if self.pipeline.health.rest(Instant::now()).is_none() => state.poll.reset(),
                     () = tokio::time::sleep(wait) => {}
                 }
             }
@@ -180,13 +181,13 @@ impl Rows {
         match claimed {
             Ok(claimed) => {
                 state.answer_lost = false;
-                state.claim_repeat = CLAIM_REPEAT.0;
+                state.claim_repeat.reset();
                 self.settler.trouble.succeeded(Step::Claim);
                 if claimed.events.is_empty() {
-                    return Some(state.next_poll(self.config.preset.idle_poll));
+                    return Some(state.poll.take());
                 }
                 self.count_claim(claimed.events.len(), started);
-                state.poll = POLL_FIRST;
+                state.poll.reset();
                 let mut events = claimed.events;
                 if let Some(permit) = self.permit_for_down(permits) {
                     let down = self.pipeline.split_off_down(&mut events);
@@ -196,7 +197,7 @@ impl Rows {
                 match (probing, claimed.full) {
                     (true, _) => Some(self.config.preset.idle_poll),
                     (false, true) => None,
-                    (false, false) => Some(state.next_poll(self.config.preset.idle_poll)),
+                    (false, false) => Some(state.poll.take()),
                 }
             }
             Err(error) => Some(self.claim_failed(state, &error)),
@@ -218,9 +219,7 @@ impl Rows {
             StoreError::Busy(_) => tracing::debug!(outbox, %error, "busy"),
             _ => tracing::warn!(outbox, %error, "claim failed; repeating"),
         }
-        let wait = state.claim_repeat;
-        state.claim_repeat = (wait * 2).min(CLAIM_REPEAT.1);
-        wait
+        state.claim_repeat.take()
     }
 
     fn count_claim(&self, events: usize, started: Instant) {
@@ -347,20 +346,20 @@ impl Rows {
 struct ClaimState {
     cursor: Cursor,
     lease: Option<postrider_store::Lease>,
-    poll: Duration,
-    claim_repeat: Duration,
+    poll: DoublingWait,
+    claim_repeat: DoublingWait,
     suspects_at: Instant,
     /// A claim was sent and its answer has not arrived: rows may be held without the relay knowing.
     answer_lost: bool,
 }
 
 impl ClaimState {
-    fn new() -> Self {
+    fn new(idle_poll: Duration) -> Self {
         Self {
             cursor: Cursor::new(),
             lease: None,
-            poll: POLL_FIRST,
-            claim_repeat: CLAIM_REPEAT.0,
+            poll: DoublingWait::new(POLL_FIRST, idle_poll),
+            claim_repeat: DoublingWait::new(CLAIM_REPEAT.0, CLAIM_REPEAT.1),
             suspects_at: Instant::now(),
             answer_lost: false,
         }
@@ -368,31 +367,9 @@ impl ClaimState {
 
     /// Resets the state for a new lease: rows of the old lease are recovered like those of a dead
     /// relay.
-    fn follow(&mut self, held: &Held) {
+    fn follow(&mut self, held: &Held, idle_poll: Duration) {
         if self.lease.as_ref() != Some(&held.lease) {
-            *self = Self { lease: Some(held.lease.clone()), ..Self::new() };
+            *self = Self { lease: Some(held.lease.clone()), ..Self::new(idle_poll) };
         }
-    }
-
-    fn next_poll(&mut self, idle: Duration) -> Duration {
-        let wait = self.poll.min(idle);
-        self.poll = (self.poll * 2).min(idle);
-        wait
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn polls_double_from_5_ms_to_the_idle_poll() {
-        let mut state = ClaimState::new();
-        let idle = Duration::from_millis(70);
-        let waits: Vec<_> = (0..6).map(|_| state.next_poll(idle).as_millis()).collect();
-        assert_eq!(waits, [5, 10, 20, 40, 70, 70]);
-        state.poll = POLL_FIRST;
-        assert_eq!(state.next_poll(idle), POLL_FIRST, "after a batch they start over");
-        assert_eq!(ClaimState::new().next_poll(Duration::from_millis(2)).as_millis(), 2);
     }
 }

@@ -6,11 +6,12 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use postrider::internal::DoublingWait;
 use postrider_store::{Database, StoreError};
 
 use crate::commands::{self, Failure};
 
-/// First and longest wait between attempts; the wait doubles each time.
+/// First and longest wait between attempts.
 const WAIT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// Time during which connections that the other end closes at once are tried again. It is limited
 /// because the program that listens there may not be the database.
@@ -40,13 +41,12 @@ async fn repeat<T>(
     step: impl AsyncFn() -> Result<T, Failure>,
     passes: impl Fn(&Failure) -> bool,
 ) -> Result<T, Failure> {
-    let mut wait = WAIT.0;
+    let mut wait = DoublingWait::new(WAIT.0, WAIT.1);
     loop {
         match step().await {
             Err(failure) if passes(&failure) => {
                 tracing::warn!(error = %failure, "the start waits for the store; trying again");
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(WAIT.1);
+                tokio::time::sleep(wait.take()).await;
             }
             outcome => return outcome,
         }

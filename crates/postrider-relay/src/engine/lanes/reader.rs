@@ -6,6 +6,7 @@ mod after_crash;
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider::internal::DoublingWait;
 use postrider_store::{ClaimLimit, Cursor, Database, Lane, LaneSet, StoreError};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -22,7 +23,7 @@ use crate::telemetry;
 
 /// Wait before the first poll after a read that found something; it doubles up to the idle poll.
 const POLL_FIRST: Duration = Duration::from_millis(5);
-/// First and longest wait after a failed read; it doubles in between.
+/// First and longest wait after a failed read.
 const REPEAT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// How long a read of lanes is valid as a check of the table's history: no server fails over
 /// faster.
@@ -36,8 +37,8 @@ pub(super) struct Reader {
     unsure: bool,
     cursor: Cursor,
     heads_first: bool,
-    poll: Duration,
-    repeat: Duration,
+    poll: DoublingWait,
+    repeat: DoublingWait,
     /// Lanes whose last owner died, and the number of rows until that is forgotten.
     careful: LaneSet,
     calm_in: usize,
@@ -55,6 +56,7 @@ enum Next {
 impl Reader {
     pub(super) fn new(session: Arc<Session>) -> Self {
         let memberships = session.lanes.lease_keeper.memberships();
+        let idle_poll = session.lanes.config.preset.idle_poll;
         Self {
             session,
             memberships,
@@ -62,8 +64,8 @@ impl Reader {
             unsure: true,
             cursor: Cursor::new(),
             heads_first: false,
-            poll: POLL_FIRST,
-            repeat: REPEAT.0,
+            poll: DoublingWait::new(POLL_FIRST, idle_poll),
+            repeat: DoublingWait::new(REPEAT.0, REPEAT.1),
             careful: LaneSet::NONE,
             calm_in: 0,
             suspected: LaneSet::NONE,
@@ -90,7 +92,7 @@ impl Reader {
             let wait = match round {
                 Ok(Next::AtOnce) => continue,
                 Ok(Next::Wait(wait)) => {
-                    self.repeat = REPEAT.0;
+                    self.repeat.reset();
                     wait
                 }
                 Err(StoreError::LeaseLost) => {
@@ -106,10 +108,8 @@ impl Reader {
                 Err(error) => {
                     let outbox = self.outbox_name();
                     tracing::warn!(outbox, %error, "read failed; repeating");
-                    let wait = self.repeat;
-                    self.repeat = (wait * 2).min(REPEAT.1);
                     look_round = true;
-                    wait
+                    self.repeat.take()
                 }
             };
             let pipeline = &self.session.lanes.pipeline;
@@ -127,9 +127,9 @@ impl Reader {
                 }
                 () = pipeline.came_back.notified() => {
                     self.session.board().all_due(Instant::now());
-                    self.poll = POLL_FIRST;
+                    self.poll.reset();
                 }
-                _ = wakes.changed(), if idle => self.poll = POLL_FIRST,
+                _ = wakes.changed(), if idle => self.poll.reset(),
                 () = self.session.changed.notified() => {}
                 () = tokio::time::sleep(wait) => {}
             }
@@ -170,9 +170,7 @@ impl Reader {
         if !full && (more || catches_up) {
             return Ok(Next::AtOnce);
         }
-        let idle_poll = self.config().preset.idle_poll;
-        let poll = self.poll.min(idle_poll);
-        self.poll = (self.poll * 2).min(idle_poll);
+        let poll = self.poll.take();
         // Without room, the settle that makes some wakes the reader.
         let next_due = next_due.filter(|_| !full);
         let due_in = next_due.map(|at| at.saturating_duration_since(Instant::now()));
@@ -428,7 +426,7 @@ impl Reader {
             new
         };
         if new > 0 {
-            self.poll = POLL_FIRST;
+            self.poll.reset();
             self.calm_in = self.calm_in.saturating_sub(new);
             let name = self.outbox_name().to_owned();
             metrics::histogram!(telemetry::CLAIM_SECONDS, telemetry::label::OUTBOX => name.clone())

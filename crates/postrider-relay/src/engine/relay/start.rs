@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::Outbox;
+use postrider::internal::DoublingWait;
 use postrider_store::{Lease, SchemaState, Serving};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -18,7 +19,7 @@ use crate::alerts::reachability::Reachability;
 use crate::alerts::{Alerts, Dispatcher};
 use crate::lease::keeper;
 
-/// First and longest wait between attempts; it doubles in between.
+/// First and longest wait between attempts.
 const WAIT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// The parts that send alerts, and the reachability of the store so far.
@@ -42,7 +43,7 @@ impl Relay {
         stop: &CancellationToken,
     ) -> Result<Option<Begun>, RelayError> {
         let names: Vec<Outbox> = self.outboxes.iter().map(|o| o.outbox.clone()).collect();
-        let mut wait = WAIT.0;
+        let mut wait = DoublingWait::new(WAIT.0, WAIT.1);
         loop {
             let started = Instant::now();
             let error = match self.try_begin(&names).await {
@@ -52,10 +53,9 @@ impl Relay {
             tracing::warn!(%error, "the start waits for the store; trying again");
             let alerting = alerting.get_or_insert_with(|| self.start_alerts(stop_alerts));
             alerting.store_answers.failed(started, &error.to_string());
-            if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+            if stop.run_until_cancelled(tokio::time::sleep(wait.take())).await.is_none() {
                 return Ok(None);
             }
-            wait = (wait * 2).min(WAIT.1);
         }
     }
 
