@@ -26,6 +26,12 @@ impl DoublingWait {
         wait
     }
 
+    /// Returns whether the next wait is longer than the first.
+    #[must_use]
+    pub fn has_grown(&self) -> bool {
+        self.next > self.first
+    }
+
     /// Starts with the first wait again.
     pub fn reset(&mut self) {
         self.next = self.first;
@@ -45,7 +51,9 @@ mod tests {
         let mut wait = DoublingWait::new(ms(5), ms(70));
         let waits: Vec<_> = (0..6).map(|_| wait.take().as_millis()).collect();
         assert_eq!(waits, [5, 10, 20, 40, 70, 70]);
+        assert!(wait.has_grown());
         wait.reset();
+        assert!(!wait.has_grown());
         assert_eq!(wait.take(), ms(5));
         assert_eq!(DoublingWait::new(ms(5), ms(2)).take(), ms(2), "never longer than the longest");
     }

@@ -26,6 +26,8 @@ const SETTLE_ROWS_MAX: usize = 5_000;
 
 /// Settles that run at the same time: one waits for the disk while the other works.
 const SETTLERS: usize = 2;
+/// Batches that wait to be settled. With more of them, workers wait for the database.
+const UNSETTLED_BATCHES_MAX: usize = 1_000;
 
 const ALONE: DeliveryMode = DeliveryMode { keep_order: true, may_probe: true };
 
@@ -85,7 +87,7 @@ impl Session {
     /// Runs until stopped or until the lease is lost. Returns whether all lanes were released.
     pub(super) async fn run(self: Arc<Self>, stop: &CancellationToken) -> bool {
         let ended = CancellationToken::new();
-        let (sender, receiver) = mpsc::unbounded_channel();
+        let (sender, receiver) = mpsc::channel(UNSETTLED_BATCHES_MAX);
         let mut workers = JoinSet::new();
         for worker in 0..self.work.len() {
             let (session, sender, ended) = (Arc::clone(&self), sender.clone(), ended.clone());
@@ -126,7 +128,7 @@ impl Session {
     async fn deliver(
         &self,
         worker: usize,
-        outcomes: &mpsc::UnboundedSender<Outcomes>,
+        outcomes: &mpsc::Sender<Outcomes>,
         ended: &CancellationToken,
     ) {
         let config = &self.lanes.config;
@@ -155,7 +157,7 @@ impl Session {
                 self.settle(vec![noted]).await;
             } else {
                 // The receiver lives until all workers have ended.
-                drop(outcomes.send(noted));
+                drop(outcomes.send(noted).await);
             }
         }
     }
@@ -201,7 +203,7 @@ impl Session {
     /// never have rows in common, so their order does not matter.
     async fn settle_all(
         self: Arc<Self>,
-        outcomes: Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<Outcomes>>>,
+        outcomes: Arc<tokio::sync::Mutex<mpsc::Receiver<Outcomes>>>,
     ) {
         loop {
             let batches = {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use postrider_store::{Lane, LaneSet, StoreError};
 use tokio::time::Instant;
 
-use super::{POLL_FIRST, Reader};
+use super::Reader;
 
 /// Maximum number of rows in flight after a crash, recorded before they are sent, so that another
 /// crash leaves few suspects.
@@ -89,7 +89,7 @@ impl Reader {
         // An event that is due soon may be what kills the process.
         let due_soon = |at: Instant| at <= Instant::now() + CALM_WAIT;
         let waits = self.session.board().next_due().is_some_and(due_soon);
-        let idle = self.poll > POLL_FIRST && !waits && !board_loaded(self.careful);
+        let idle = self.poll.has_grown() && !waits && !board_loaded(self.careful);
         let calm = self.suspected.is_empty() && (self.calm_in == 0 || idle);
         if calm && !self.careful.is_empty() {
             let (outbox, lease) = (&self.config().outbox, &self.session.held.lease);
