@@ -123,7 +123,7 @@ async fn a_viewer_sees_no_button_that_he_may_not_press_and_an_operator_his_own(p
     }
 
     let operators = [
-        "Read the ledger",
+        "Verify ledger",
         "Retry all…",
         "Resolve all…",
         "Pick these",
@@ -137,12 +137,12 @@ async fn a_viewer_sees_no_button_that_he_may_not_press_and_an_operator_his_own(p
         sign_in(&browser, &daemon, token).await;
         let mut buttons = Vec::new();
         for (path, sign) in [
-            ("/", "Not read since"),
+            ("/", "Not verified since"),
             ("/events", "Nothing waits"),
             ("/dead-letters", "2 shown"),
             ("/dead-letters/orders/1", "Waits for somebody"),
             ("/outboxes", "no rate limit"),
-            ("/alerts", "What is over"),
+            ("/alerts", "Resolved"),
             ("/audit", "Note or outcome"),
         ] {
             browser.go(&at(&daemon, path)).await;

@@ -25,7 +25,7 @@ const PAGES: [(&str, &str, &str); 8] = [
     ("dead-letters", "/dead-letters", "shown"),
     ("dead-letter", "/dead-letters/orders/1", "Hash verified"),
     ("outboxes", "/outboxes", "Last success"),
-    ("alerts", "/alerts", "What is over"),
+    ("alerts", "/alerts", "Resolved"),
     ("audit", "/audit", "dlq.resolve"),
 ];
 
@@ -82,7 +82,7 @@ async fn busy(scene: &Scene) -> (Daemon, i64) {
     )
     .await;
     post("/api/v1/reconcile", "").await;
-    eventually("an alert holds", async || {
+    eventually("an alert is active", async || {
         let alerts = daemon.get("/api/v1/alerts").await.unwrap().json();
         (!alerts["active"].as_array().unwrap().is_empty()).then_some(())
     })

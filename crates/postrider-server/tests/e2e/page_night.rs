@@ -33,10 +33,10 @@ async fn an_outage_an_alert_the_recovery_poison_a_group_a_retry_and_all_is_well(
     let daemon = scene.site.start().await;
     let mut delivered = scene.append_orders(30).await;
     browser.go(&at(&daemon, "/")).await;
-    browser.says(".verdict", "All is well").await;
+    browser.says(".verdict", "Healthy").await;
     scene.received(&delivered).await;
 
-    // The destination goes down: the breaker opens, an alert holds, and events wait.
+    // The destination goes down: the breaker opens, an alert begins, and events wait.
     scene.target.answer(Answer::status(503).body("closed for the night"));
     delivered.extend(scene.append_orders(40).await);
     browser.says(".verdict", "1 destination down").await;
@@ -44,7 +44,7 @@ async fn an_outage_an_alert_the_recovery_poison_a_group_a_retry_and_all_is_well(
     browser.says("section[aria-label=Breakers]", "Down").await;
     browser.says("section[aria-label='Active alerts']", "Critical").await;
     browser.click("header a[href='/alerts']").await;
-    browser.says("section[aria-label='What holds now']", "orders").await;
+    browser.says("section[aria-label='Active']", "orders").await;
     browser.press("header", "Events").await;
     browser.says("main", "40 shown").await;
 
@@ -52,15 +52,15 @@ async fn an_outage_an_alert_the_recovery_poison_a_group_a_retry_and_all_is_well(
     scene.target.answer(Answer::ok());
     scene.received(&delivered).await;
     browser.press("header", "Overview").await;
-    browser.says(".verdict", "All is well").await;
+    browser.says(".verdict", "Healthy").await;
     browser.says("section[aria-label=Breakers]", "Up").await;
 
     // Poison: three that the destination refuses.
     scene.target.answer(Answer::status(422).body("unknown product"));
     let poison = scene.append_orders(3).await;
     scene.has_dead_letters(3).await;
-    browser.says(".verdict", "3 dead letters to look at").await;
-    browser.press(".verdict", "3 dead letters to look at").await;
+    browser.says(".verdict", "3 unresolved dead letters").await;
+    browser.press(".verdict", "3 unresolved dead letters").await;
     browser.says("article.group", "3").await;
     browser.says("article.group", "HTTP 422").await;
 
@@ -78,9 +78,9 @@ async fn an_outage_an_alert_the_recovery_poison_a_group_a_retry_and_all_is_well(
     browser.press("header", "Audit").await;
     browser.says("main", "the product is back").await;
     browser.press("header", "Overview").await;
-    browser.says(".verdict", "All is well").await;
-    browser.press("section[aria-label='The ledger']", "Read the ledger").await;
-    browser.says("section[aria-label='The ledger']", "Balanced").await;
+    browser.says(".verdict", "Healthy").await;
+    browser.press("section[aria-label='Ledger']", "Verify ledger").await;
+    browser.says("section[aria-label='Ledger']", "Balanced").await;
     assert_quiet(&browser, &daemon).await;
     browser.close().await;
     daemon.stop().await;

@@ -83,7 +83,7 @@ export function lineChart({ title, hint, format, unit = '', least = 0 }) {
     replace(picture, parts);
     const latest = series.map(({ name, points }) => `${name} ${format(points.at(-1)?.[1] ?? null)}${unit}`).join(', ');
     const highest = values.length ? `; highest ${format(Math.max(...values))}${unit}` : '';
-    picture.setAttribute('aria-label', series.some(({ points }) => points.length) ? `${title}: now ${latest}${highest}` : `${title}: nothing yet`);
+    picture.setAttribute('aria-label', series.some(({ points }) => points.length) ? `${title}: now ${latest}${highest}` : `${title}: no data yet`);
   };
 
   const say = (at) => {

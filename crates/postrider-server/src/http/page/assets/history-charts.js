@@ -21,10 +21,10 @@ const RANGES = [
 ];
 
 export function charts(query, signal) {
-  const backlog = lineChart({ title: 'Backlog', hint: 'events that wait, from the ledger', format: compact, least: 4 });
+  const backlog = lineChart({ title: 'Backlog', hint: 'waiting events, from the ledger', format: compact, least: 4 });
   const speed = lineChart({ title: 'Rate', hint: 'per second', format: rate, unit: '/s', least: 1 });
   const latency = lineChart({ title: 'Latency', hint: 'insert to delivery, all relays', format: milliseconds });
-  const select = h('select', { 'aria-label': 'Outbox of the charts' });
+  const select = h('select', { 'aria-label': 'Outbox to chart' });
   const ranges = h('div.segments', { role: 'group', 'aria-label': 'Time range' });
   const covers = h('p.hint.covers');
   let [outbox, range, samples] = [null, RANGES[0], []];
@@ -53,9 +53,9 @@ export function charts(query, signal) {
       { name: 'appended', tone: 'second', points: speeds(points, 'appended') },
       series('failed', 'bad', (p) => p.failed_per_s),
     ] });
-    latency.update({ ...frame, series: [series('half', 'second', (p) => p.latency_p50_ms), series('99 of 100', 'accent', (p) => p.latency_p99_ms)] });
+    latency.update({ ...frame, series: [series('p50', 'second', (p) => p.latency_p50_ms), series('p99', 'accent', (p) => p.latency_p99_ms)] });
     const first = points[0]?.at;
-    if (first > to - span + 2 * apart) replace(covers, 'This server has samples since its start, ', ago(new Date(first).toISOString()), '. Prometheus keeps longer ones.');
+    if (first > to - span + 2 * apart) replace(covers, 'Samples begin when this server started, ', ago(new Date(first).toISOString()), '. Use Prometheus for a longer history.');
     else replace(covers);
   };
   const load = async () => {
@@ -81,7 +81,7 @@ export function charts(query, signal) {
   poll(load, 10_000, signal);
 
   const element = h('section.charts', { 'aria-label': 'Charts' },
-    h('div.charts-head', {}, h('h2', {}, 'Over time'), select, ranges),
+    h('div.charts-head', {}, h('h2', {}, 'History'), select, ranges),
     h('div.charts-grid', {}, backlog.element, speed.element, latency.element), covers);
   return { element, choose: (next) => { query = next; choose(next); } };
 }

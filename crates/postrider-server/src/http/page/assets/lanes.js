@@ -19,12 +19,12 @@ export function lanesPicture(lanes, serving) {
       const letter = letters.get(lane.relay_id) ?? '';
       const shade = letter ? `owner${LETTERS.indexOf(letter) % 6}` : 'free';
       return s('g', {},
-        s('title', {}, `lane ${lane.lane}: ${lane.relay_id ?? 'no owner'}${lane.crash_count ? `; owners that died in a row: ${lane.crash_count}` : ''}`),
+        s('title', {}, `lane ${lane.lane}: ${lane.relay_id ?? 'no owner'}${lane.crash_count ? `; consecutive crashes of its owners: ${lane.crash_count}` : ''}`),
         s('rect', { class: `lane ${shade}${lane.crash_count ? ' crashed' : ''}`, x: x + 1, y: y + 1, width: CELL - 2, height: CELL - 2, rx: 3 }),
         s('text', { class: 'lane-letter', x: x + CELL / 2, y: y + CELL / 2 + 4, 'text-anchor': 'middle' }, letter));
     }));
   return [picture, legend(serving, (relay) => letters.get(relay.relay_id), (relay) => `${plural(relay.lanes.length, 'lane')}, ${exact(relay.traffic.in_flight)} in flight`),
-    free ? h('p.hint', {}, `${plural(free, 'lane')} without an owner; a relay takes them with its next heartbeat.`) : null];
+    free ? h('p.hint', {}, `${plural(free, 'free lane')}; a relay takes over free lanes at its next heartbeat.`) : null];
 }
 
 /** In claim mode rows relays compete: what each has in flight, as a share. */
