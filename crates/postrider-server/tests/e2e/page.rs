@@ -126,8 +126,8 @@ async fn a_viewer_sees_no_button_that_he_may_not_press_and_an_operator_his_own(p
         "Verify ledger",
         "Retry all…",
         "Resolve all…",
-        "Pick these",
-        "Retry all that fit…",
+        "Select page",
+        "Retry all matching…",
         "Retry…",
         "Resolve…",
         "Edit and resend…",
@@ -138,9 +138,9 @@ async fn a_viewer_sees_no_button_that_he_may_not_press_and_an_operator_his_own(p
         let mut buttons = Vec::new();
         for (path, sign) in [
             ("/", "Not verified since"),
-            ("/events", "Nothing waits"),
+            ("/events", "No undelivered events"),
             ("/dead-letters", "2 shown"),
-            ("/dead-letters/orders/1", "Waits for somebody"),
+            ("/dead-letters/orders/1", "Awaiting action"),
             ("/outboxes", "no rate limit"),
             ("/alerts", "Resolved"),
             ("/audit", "Note or outcome"),

@@ -67,7 +67,7 @@ async fn an_outage_an_alert_the_recovery_poison_a_group_a_retry_and_all_is_well(
     // The product is added; three clicks and a note.
     scene.target.answer(Answer::ok());
     browser.press("article.group", "Retry all…").await;
-    browser.says("dialog", "3 unresolved dead letters fit now (dry run").await;
+    browser.says("dialog", "3 unresolved dead letters match now (dry run").await;
     browser.fill("dialog textarea[name=note]", "the product is back").await;
     browser.fill("dialog input[name=canary]", "1").await;
     browser.press("dialog", "Retry them").await;
@@ -106,7 +106,7 @@ async fn a_dead_letter_is_resolved_reopened_edited_and_sent(place: Place) {
     scene.has_dead_letters(2).await;
 
     browser.go(&at(&daemon, "/dead-letters/orders/1")).await;
-    browser.says("main", "Given up: rejected").await;
+    browser.says("main", "Moved to the dead letters: rejected").await;
     browser.says("main", "no such street").await;
     browser.says("main", "Hash verified").await;
     browser.press("main", "Resolve…").await;
@@ -117,7 +117,7 @@ async fn a_dead_letter_is_resolved_reopened_edited_and_sent(place: Place) {
     browser.says("main", "Resolved by local").await;
     // A slip: it is taken back at once.
     browser.press("#notices", "Undo").await;
-    browser.says("main", "Waits for somebody").await;
+    browser.says("main", "Awaiting action").await;
     assert_eq!(letter(&daemon, 1).await["resolved"], false);
 
     scene.target.answer(Answer::ok());
@@ -128,7 +128,7 @@ async fn a_dead_letter_is_resolved_reopened_edited_and_sent(place: Place) {
     let shown = browser.script(shown, Vec::new()).await;
     assert_eq!(shown.as_str().unwrap().split_whitespace().collect::<String>(), digits);
     browser.fill("dialog textarea[name=payload]", "{\"street\": \"Main\"").await;
-    browser.says("dialog", "This is not JSON").await;
+    browser.says("dialog", "Not valid JSON").await;
     browser.fill("dialog textarea[name=payload]", "{\"street\": \"Main Street\"}").await;
     browser.press("dialog", "Send").await;
     browser.says("main", "Sent again by local").await;
@@ -140,7 +140,7 @@ async fn a_dead_letter_is_resolved_reopened_edited_and_sent(place: Place) {
 
     // Somebody else is faster with the second one: the page says who.
     browser.go(&at(&daemon, "/dead-letters/orders/2")).await;
-    browser.says("main", "Waits for somebody").await;
+    browser.says("main", "Awaiting action").await;
     let path = "/api/v1/outboxes/orders/dead-letters/2/resolve";
     Caller::anonymous(&daemon).post(path, &serde_json::json!({ "note": "mine" })).await;
     browser.press("main", "Retry…").await;
@@ -174,13 +174,13 @@ async fn a_job_is_stopped_and_resumed_and_a_parked_key_released(place: Place) {
     browser.press("section[aria-label='Bulk jobs']", "Stop").await;
     browser.says("section[aria-label='Bulk jobs']", "Stopped").await;
     browser.press("#notices", "Undo").await;
-    eventually("it goes on", async || {
+    eventually("it resumes", async || {
         let words = browser.words_of("section[aria-label='Bulk jobs']").await;
         (!words.contains("Stopped")).then_some(())
     })
     .await;
     browser.press("section[aria-label='Parked and blocked keys']", "Release").await;
-    browser.says("#notices", "goes on").await;
+    browser.says("#notices", "released.").await;
     browser.go(&at(&daemon, "/outboxes")).await;
     browser.says("main", "64 lanes").await;
     assert_quiet(&browser, &daemon).await;

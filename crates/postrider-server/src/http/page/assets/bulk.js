@@ -15,9 +15,9 @@ export function canaryFields() {
   return [
     h('div.field-row', {},
       field('Events per second', h('input', { name: 'rate', type: 'number', min: 1, max: 1_000_000, placeholder: 'no limit', inputmode: 'numeric' })),
-      field('Canary: so many first', h('input', { name: 'canary', type: 'number', min: 1, max: 1_000, placeholder: 'none', inputmode: 'numeric' })),
-      field('delivered within (s)', h('input', { name: 'within', type: 'number', min: 1, max: 86_400, value: 60, inputmode: 'numeric' }))),
-    h('p.hint', {}, 'With a canary the rest follows only when the first ones are delivered; otherwise the job stops, and can be resumed.'),
+      field('Canary size', h('input', { name: 'canary', type: 'number', min: 1, max: 1_000, placeholder: 'none', inputmode: 'numeric' })),
+      field('Canary timeout (s)', h('input', { name: 'within', type: 'number', min: 1, max: 86_400, value: 60, inputmode: 'numeric' }))),
+    h('p.hint', {}, 'With a canary, that many events are sent first, and the rest follow only if these are delivered within the timeout. Otherwise the job stops; you can resume it.'),
   ];
 }
 
@@ -31,7 +31,7 @@ export function paceOf({ rate: limit, canary, within }) {
 /** The filter as an operator would say it. */
 export function filterWords(filter, all = 'all unresolved dead letters') {
   const words = {
-    fingerprint: () => 'errors of one kind',
+    fingerprint: () => 'one error group',
     event_type: (value) => `type ${value}`,
     aggregate_type: (value) => `aggregate type ${value}`,
     aggregate_id: (value) => `aggregate ${value}`,
@@ -39,7 +39,7 @@ export function filterWords(filter, all = 'all unresolved dead letters') {
     reason: (value) => reasonText(value).toLowerCase(),
     since: (value) => `since ${new Date(value).toLocaleString('en-GB')}`,
     until: (value) => `until ${new Date(value).toLocaleString('en-GB')}`,
-    event_id: (value) => `identity ${value}`,
+    event_id: (value) => `event ID ${value}`,
   };
   const parts = Object.entries(filter).filter(([, value]) => value).map(([name, value]) => words[name]?.(value) ?? `${name} ${value}`);
   return parts.length ? parts.join(', ') : all;
@@ -54,9 +54,9 @@ export async function bulkDialog(kind, outbox, filter, sample) {
   const verb = WORDS[kind].toLowerCase();
   const work = { kind, filter };
   const key = requestKey();
-  const preview = h('p.preview', { role: 'status' }, 'Counting what it would act on…');
+  const preview = h('p.preview', { role: 'status' }, 'Counting matching dead letters…');
   post(outboxPath(outbox, 'jobs'), { work, dry_run: true }).then(
-    (found) => replace(preview, h('strong', {}, count(found)), ` unresolved dead ${found.count === 1 ? 'letter fits' : 'letters fit'} now (dry run: nothing was changed).`),
+    (found) => replace(preview, h('strong', {}, count(found)), ` unresolved dead ${found.count === 1 ? 'letter matches' : 'letters match'} now (dry run: nothing was changed).`),
     (problem) => replace(preview, `The dry run failed: ${problem.message}`));
   const job = await ask({
     title: `${WORDS[kind]} by filter`, confirm: `${WORDS[kind]} them`, wide: true,
@@ -64,12 +64,12 @@ export async function bulkDialog(kind, outbox, filter, sample) {
       h('p', {}, `Outbox ${outbox}: `, h('strong', {}, filterWords(filter))),
       sample && h('pre.error', { tabindex: 0, 'aria-label': 'Error' }, sample),
       preview,
-      kind === 'dlq_retry' ? 'Each becomes a fresh event with a fresh budget and the same identity.' : 'They are closed by hand, and nothing is sent.',
+      kind === 'dlq_retry' ? 'Each is appended as a new event with the same event ID and the retry count reset.' : 'They are marked as resolved, and nothing is sent.',
     ],
     fields: [...(kind === 'dlq_retry' ? canaryFields() : [h('div.field-row', {}, field('Entries per second', h('input', { name: 'rate', type: 'number', min: 1, max: 1_000_000, placeholder: 'no limit' })))]), noteField(kind === 'dlq_resolve')],
     act: (values) => post(outboxPath(outbox, 'jobs'), { work, note: values.note, ...paceOf(values) }, { 'idempotency-key': key }),
   });
-  if (job) notice(`Job ${job.id} will ${verb} them. Its progress is below.`);
+  if (job) notice(`Job ${job.id} will ${verb} them. Its progress is shown below.`);
   return job;
 }
 
@@ -100,16 +100,16 @@ function jobCard(first, again) {
   const reason = h('p.hint');
   const stop = act(h('button.button.small', { type: 'button' }, 'Stop'), async () => {
     await post(`/jobs/${first.id}/stop`, { note: '' });
-    notice(`Job ${first.id} stopped. What it did stays done.`, { undo: async () => {
+    notice(`Job ${first.id} stopped. What it has done so far is kept.`, { undo: async () => {
       await post(`/jobs/${first.id}/resume`, { note: '' });
       again();
-      return `Job ${first.id} goes on.`;
+      return `Job ${first.id} resumed.`;
     } });
     again();
   });
   const resume = act(h('button.button.small', { type: 'button' }, 'Resume'), async () => {
     await post(`/jobs/${first.id}/resume`, { note: '' });
-    notice(`Job ${first.id} goes on where it was.`);
+    notice(`Job ${first.id} resumed where it stopped.`);
     again();
   });
   const card = h('article.card.job', {},

@@ -53,7 +53,7 @@ export function field(label, control, hint) {
 export function noteField(required = false) {
   return field(required ? 'Note' : 'Note (optional)',
     h('textarea', { name: 'note', rows: 2, maxlength: 1000, required, autofocus: true }),
-    'Who looks into the audit trail later reads it.');
+    'Recorded in the audit trail.');
 }
 
 /** Says what happened, for a while; with a way back where there is one. */

@@ -81,5 +81,5 @@ export function contentSection(content, size) {
     content.content_hash && h('p.hint.mono.break', {}, `SHA-256 ${content.content_hash}`),
     h('h3', {}, 'Headers'),
     headers?.length ? h('dl.facts', {}, headers.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd.mono.break', {}, typeof value === 'string' ? value : JSON.stringify(value)))))
-      : h('p.dim', {}, typeof content.headers === 'string' ? content.headers : 'None.'));
+      : h('p.dim', {}, typeof content.headers === 'string' ? content.headers : 'No headers.'));
 }

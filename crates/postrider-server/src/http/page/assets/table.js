@@ -32,7 +32,7 @@ export function table({ caption, columns, key, rowClass }) {
       for (const id of ids) {
         const line = body.querySelector(`tr[data-key="${CSS.escape(String(id))}"]`);
         line?.classList.add('gone');
-        if (line) line.title = 'Not here any more: it moved on since the list was read';
+        if (line) line.title = 'No longer in this list: its state has changed since the list was loaded';
       }
     },
     /** Changes rows that are shown, and adds none. */
@@ -70,8 +70,8 @@ export function pagedList({ list, load, nothing, signal, watchNew }) {
     }
     list.rows(rows);
     if (!list.element.isConnected) replace(place, list.element);
-    const label = complete ? 'Show more' : 'Search further';
-    const text = complete ? `${rows.length} shown` : `${rows.length} found so far; there was no time to search all of it`;
+    const label = complete ? 'Show more' : 'Continue search';
+    const text = complete ? `${rows.length} shown` : `${rows.length} found so far; the search reached its time limit`;
     replace(foot, h('span.dim', {}, text),
       next !== null && h('button.button', { type: 'button', on: { click: (event) => more(event.currentTarget) } }, label));
   };
@@ -111,7 +111,7 @@ export function pagedList({ list, load, nothing, signal, watchNew }) {
       const gone = found.complete === false ? [] : rows.filter((row) => row.id >= last && !there.has(row.id)).map((row) => row.id);
       list.strike(gone);
       if (!newer && !gone.length) return void replace(fresh);
-      const text = newer ? `${newer}${newer === found.rows.length ? '+' : ''} new` : `${gone.length} moved on`;
+      const text = newer ? `${newer}${newer === found.rows.length ? '+' : ''} new` : `${gone.length} no longer listed`;
       latest = found;
       if (fresh.textContent === text) return;
       replace(fresh, h('button.button.small', { type: 'button', on: { click: () => { watchNew?.(); this.show(latest); } } }, text));
