@@ -94,7 +94,7 @@ async fn the_shell_is_served_to_anybody_and_its_files_never_change(place: Place)
     assert!(count > 20, "{count} files in {}", shell.body);
     let old = daemon.get("/page/0000/main.js").await.unwrap();
     assert_eq!(old.status, 404);
-    assert!(old.body.contains("load the page again"), "{}", old.body);
+    assert!(old.body.contains("reload the dashboard"), "{}", old.body);
     daemon.stop().await;
 }
 
@@ -115,7 +115,7 @@ async fn a_viewer_sees_no_button_that_he_may_not_press_and_an_operator_his_own(p
     browser.says("main", "Sign in").await;
     browser.fill("input[name=token]", "pr_wrong").await;
     browser.press("form", "Sign in").await;
-    browser.says("form", "This token is not known here").await;
+    browser.says("form", "Invalid or expired token").await;
     for dark in [false, true] {
         browser.screen(1280, 900, dark).await;
         let faults = browser.accessibility_faults().await;
@@ -202,7 +202,7 @@ async fn a_session_that_ends_leads_to_the_sign_in_and_back(place: Place) {
     browser.go(&at(&daemon, "/audit")).await;
     browser.says("main", "No activity yet").await;
     write_tokens(&scene, &[lines.lines().next().unwrap()]);
-    browser.says("main", "Your session is over").await;
+    browser.says("main", "Your session has ended").await;
     write_tokens(&scene, &lines.lines().collect::<Vec<_>>());
     browser.fill("input[name=token]", &operator).await;
     eventually("the token works again", async || {

@@ -6,7 +6,7 @@ const TIMEOUT_MS = 15_000;
 /** A problem document (RFC 9457), or no answer at all (`status` 0). */
 export class Problem extends Error {
   constructor(status, document) {
-    super(document.detail ?? document.title ?? 'no answer');
+    super(document.detail ?? document.title ?? 'no response');
     this.status = status;
     this.document = document;
   }
@@ -45,9 +45,9 @@ async function call(method, path, { query, body, signal, headers = {}, quiet401 
   } catch (error) {
     if (signal?.aborted) throw error;
     const detail = error.name === 'TimeoutError'
-      ? 'The server did not answer in time. Whether a change was made is not known: look before you repeat it.'
-      : 'The server cannot be reached. Is the daemon running, and the network up?';
-    throw new Problem(0, { title: 'No answer', detail });
+      ? 'The server did not respond in time. If you were making a change, check whether it took effect before you repeat it.'
+      : 'Cannot reach the server. Check that it is running and that your network is up.';
+    throw new Problem(0, { title: 'No response', detail });
   }
   if (response.ok) return response.status === 204 ? null : response.json();
   const problem = new Problem(response.status, await response.json().catch(() => ({ title: response.statusText })));

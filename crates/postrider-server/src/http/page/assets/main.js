@@ -73,7 +73,7 @@ async function signOut() {
 whenSignedOut(() => {
   if (session.role) {
     session.role = null;
-    showSignIn('Your session is over. Sign in again, and you are back where you were.');
+    showSignIn('Your session has ended. Sign in again to continue where you left off.');
   }
 });
 
