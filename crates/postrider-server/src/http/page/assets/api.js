@@ -1,9 +1,9 @@
-// The one way to the server: /api/v1, with the header that a form of another page cannot send.
+// All requests go through here: to /api/v1, with a header that a form on another site cannot send.
 
 const BASE = '/api/v1';
 const TIMEOUT_MS = 15_000;
 
-/** A problem document (RFC 9457), or no answer at all (`status` 0). */
+/** A problem document (RFC 9457), or no response at all (`status` 0). */
 export class Problem extends Error {
   constructor(status, document) {
     super(document.detail ?? document.title ?? 'no response');
@@ -18,7 +18,7 @@ export class Problem extends Error {
 
 let onSignedOut = () => {};
 
-/** What to do when the session is over. */
+/** Sets what happens when the session has ended. */
 export function whenSignedOut(act) {
   onSignedOut = act;
 }
@@ -60,13 +60,13 @@ export const post = (path, body = {}, headers = {}) => call('POST', path, { body
 export const put = (path, body) => call('PUT', path, { body });
 export const remove = (path) => call('DELETE', path);
 
-/** Signing in answers 401 for a wrong token, which is not the end of a session. */
+/** A 401 here means a wrong token, not the end of a session. */
 export const signIn = (token) => call('POST', '/session', { body: { token }, quiet401: true });
 
 export const outboxPath = (outbox, ...rest) =>
   ['/outboxes', encodeURIComponent(outbox), ...rest].join('/');
 
-/** The address of a download. */
+/** The URL of a download. */
 export function href(path, query) {
   const url = new URL(BASE + path, location.origin);
   for (const [name, value] of Object.entries(query ?? {})) if (value) url.searchParams.set(name, value);

@@ -1,4 +1,4 @@
-// Bulk actions by filter: a dry run first, then a job that relays work on, with its progress.
+// Bulk actions by filter: first a dry run, then a job that the relays run, with its progress.
 import { get, outboxPath, post } from './api.js';
 import { h, keyed, replace, setText } from './dom.js';
 import { act, ask, field, noteField, notice } from './dialog.js';
@@ -10,7 +10,7 @@ import { ago } from './time.js';
 
 const WORDS = { dlq_retry: 'Retry', dlq_resolve: 'Resolve', replay: 'Replay' };
 
-/** What a job goes about with: so many first, and no faster than that. */
+/** Fields for a job's rate limit and its canary. */
 export function canaryFields() {
   return [
     h('div.field-row', {},
@@ -28,7 +28,7 @@ export function paceOf({ rate: limit, canary, within }) {
   };
 }
 
-/** The filter as an operator would say it. */
+/** The filter in words. */
 export function filterWords(filter, all = 'all unresolved dead letters') {
   const words = {
     fingerprint: () => 'one error group',
@@ -45,11 +45,11 @@ export function filterWords(filter, all = 'all unresolved dead letters') {
   return parts.length ? parts.join(', ') : all;
 }
 
-/** One for each dialog: who did not hear the answer and presses again makes no second job. Browsers give
- *  `crypto.randomUUID` only to pages with TLS or of their own machine. */
+/** One key per dialog, so that pressing again after a lost response does not create a second job. Browsers
+ *  offer `crypto.randomUUID` only over TLS and on localhost. */
 export const requestKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 
-/** Asks how, shows what it would act on, and makes the job. */
+/** Asks for the settings, shows how many dead letters match, and creates the job. */
 export async function bulkDialog(kind, outbox, filter, sample) {
   const verb = WORDS[kind].toLowerCase();
   const work = { kind, filter };
@@ -73,7 +73,7 @@ export async function bulkDialog(kind, outbox, filter, sample) {
   return job;
 }
 
-/** The jobs of an outbox: those under way first, live. */
+/** The latest jobs of an outbox, live. */
 export function jobsPanel(outbox, signal, changed) {
   const list = h('div.jobs');
   const element = h('section.panel.wide', { 'aria-label': 'Bulk jobs', hidden: true }, h('div.panel-head', {}, h('h2', {}, 'Bulk jobs')), list);
@@ -83,7 +83,7 @@ export function jobsPanel(outbox, signal, changed) {
     const { rows } = await get('/jobs', { outbox: outbox(), limit: 5 }, signal);
     element.hidden = !rows.length;
     keyed(list, rows, (job) => job.id, (job) => jobCard(job, again), (card, job) => card.show(job));
-    // A small job may begin and end between two looks.
+    // A small job may start and end between two polls.
     const ended = ({ id, state }) => !['waiting', 'running', 'canary'].includes(state) && known.get(id) !== state;
     const news = known !== null && rows.some(ended);
     known = new Map(rows.map(({ id, state }) => [id, state]));

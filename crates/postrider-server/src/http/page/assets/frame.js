@@ -1,4 +1,4 @@
-// What stays while pages change: the navigation, who is signed in, and whether the figures are live.
+// The frame around all pages: the navigation, who is signed in, and whether the data is live.
 import { h, replace, s, setText } from './dom.js';
 import { connect, live, watch } from './live.js';
 import { get } from './api.js';
@@ -26,7 +26,7 @@ export function brand() {
     h('span', {}, 'Postrider'));
 }
 
-/** Everything in it ends with `ended`. */
+/** Aborting `ended` stops everything that the frame started. */
 export function frame({ signOut, ended }) {
   const outlet = h('main', { id: 'main', tabindex: '-1' });
   const links = PLACES.map(([path, label, drawing]) => {
@@ -82,7 +82,7 @@ export function frame({ signOut, ended }) {
   return { element, outlet };
 }
 
-/** Says since when the figures are old, and that it is tried again. */
+/** Shows, while the connection is lost, how old the data is and that the dashboard is reconnecting. */
 function away(banner) {
   const offline = live.state === 'offline';
   if (banner.hidden === !offline) return;
@@ -94,7 +94,7 @@ function away(banner) {
   ]);
 }
 
-/** System, light, dark; the choice is this browser's. */
+/** Switches between system, light and dark. This browser remembers the choice. */
 function themeSwitch() {
   const choices = ['system', 'light', 'dark'];
   const button = h('button.icon-button', { type: 'button' });

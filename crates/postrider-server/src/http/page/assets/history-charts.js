@@ -9,7 +9,7 @@ import { setQuery } from './router.js';
 import { ago } from './time.js';
 
 const MINUTE = 60_000;
-/** Name, label, how far back, the server's samples, and how far apart these are. */
+/** Name, label, time span, which of the server's sample series to use, and the interval of its samples. */
 const RANGES = [
   ['15m', '15 min', 15 * MINUTE, 'hour', 10_000],
   ['1h', '1 hour', 60 * MINUTE, 'hour', 10_000],
@@ -43,7 +43,7 @@ export function charts(query, signal) {
     const [, , span, , apart] = range;
     const to = live.snapshot ? Date.parse(live.snapshot.at) : Date.now();
     const points = merged(samples, outbox, apart);
-    // A server that has just started shows what there is, not an empty quarter of an hour.
+    // After a start, the axis covers only the time since then, so that the chart is not mostly empty.
     const from = Math.max(to - span, Math.min((points[0]?.at ?? to), to - 2 * MINUTE));
     const frame = { from, to, gap: apart * 4 };
     const series = (name, tone, of, area) => ({ name, tone, area, points: points.map((p) => [p.at, of(p)]) });
@@ -86,7 +86,7 @@ export function charts(query, signal) {
   return { element, choose: (next) => { query = next; choose(next); } };
 }
 
-/** The server's samples, and what came since the last of them. */
+/** The server's samples, followed by what the live stream has brought since the last of them. */
 function merged(samples, outbox, apart) {
   const last = samples.at(-1)?.at ?? 0;
   const own = live.points.filter(({ at }) => at > last);
@@ -97,7 +97,7 @@ function merged(samples, outbox, apart) {
   }).filter(Boolean));
 }
 
-/** Events per second between one point and the next. */
+/** Events per second from each point to the next. */
 function speeds(points, counter) {
   return points.slice(1).map((point, place) => {
     const before = points[place];

@@ -1,4 +1,4 @@
-// Who holds what: the 64 lanes as a picture, or what each relay has in flight.
+// What each relay works on: a picture of the 64 lanes, or the events that each relay has in flight.
 import { h, s } from './dom.js';
 import { exact, plural } from './format.js';
 import { latencyText } from './panels.js';
@@ -7,7 +7,7 @@ const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ';
 const COLUMNS = 16;
 const CELL = 20;
 
-/** A square per lane with the letter of its relay: the letter tells what the shade shows. */
+/** A square for each lane with the letter of its relay, so that the colour is not needed to read it. */
 export function lanesPicture(lanes, serving) {
   const letters = new Map(serving.map((relay, place) => [relay.relay_id, LETTERS[place % 26]]));
   const rows = Math.ceil(lanes.length / COLUMNS);
@@ -27,7 +27,7 @@ export function lanesPicture(lanes, serving) {
     free ? h('p.hint', {}, `${plural(free, 'free lane')}; a relay takes over free lanes at its next heartbeat.`) : null];
 }
 
-/** In claim mode rows relays compete: what each has in flight, as a share. */
+/** In claim mode rows, where relays compete: how many events each has in flight. */
 export function relayShares(serving) {
   const most = Math.max(...serving.map((relay) => relay.traffic.in_flight), 1);
   return legend(serving, (_, place) => LETTERS[place % 26], (relay) => h('span.share', {},

@@ -1,4 +1,4 @@
-// What can be done to one dead letter, or to a few that were picked.
+// Actions on one dead letter, or on the selected ones.
 import { outboxPath, post } from './api.js';
 import { h } from './dom.js';
 import { ask, field, noteField, notice } from './dialog.js';
@@ -43,7 +43,7 @@ async function reopenNow(outbox, id, changed) {
   return `Dead letter ${id} reopened.`;
 }
 
-/** A copy with changes: a new event with a new identity and hash, linked to the original. */
+/** Appends an edited copy: a new event with a new event ID and hash, linked to the original. */
 export async function editAndResend(outbox, { dead_letter: letter, content }) {
   const shown = pretty(content.payload);
   const payload = h('textarea.code', { name: 'payload', rows: 14, spellcheck: 'false' });
@@ -68,7 +68,7 @@ export async function editAndResend(outbox, { dead_letter: letter, content }) {
     ],
     act: (values) => {
       const changed = Object.fromEntries(['event_type', 'aggregate_type', 'aggregate_id'].filter((name) => values[name] !== letter[name]).map((name) => [name, values[name]]));
-      // A form knows line ends of its own; what was not touched is sent as it was stored.
+      // A form changes line endings. A payload that was not edited is sent as it was stored.
       const body = values.payload.replace(/\r\n/g, '\n');
       if (body !== shown) changed.payload = body;
       return post(path(outbox, letter.id, 'resend'), { ...changed, note: values.note });
@@ -78,7 +78,7 @@ export async function editAndResend(outbox, { dead_letter: letter, content }) {
   return done;
 }
 
-/** Those that were picked, one after the other: what fails is told, and the rest goes on. */
+/** Acts on the selected dead letters one by one. A failure is reported and does not stop the rest. */
 export async function actOnPicked(verb, outbox, ids, changed) {
   const failed = [];
   const worked = [];
@@ -104,7 +104,7 @@ export async function actOnPicked(verb, outbox, ids, changed) {
   if (!done) return;
   const undo = verb === 'resolve' && worked.length ? async () => {
     let back = 0;
-    // Not those that a colleague had resolved.
+    // Only what was resolved here, not what someone else had already resolved.
     for (const id of worked) await post(path(outbox, id, 'reopen'), { note: 'undone' }).then(() => { back += 1; }, () => {});
     changed();
     return `${plural(back, 'dead letter')} reopened.`;

@@ -1,4 +1,4 @@
-// What is wrong now, and what was.
+// Active and resolved alerts.
 import { get } from './api.js';
 import { h } from './dom.js';
 import { panel } from './panels.js';
@@ -34,5 +34,5 @@ function card(alert) {
     h('p.hint', {}, alert.kind, alert.count > 1 && `, ${exact(alert.count)} times`, ', first seen ', ago(alert.since)));
 }
 
-/** Long values wrap; nothing of them is markup. */
+/** A value that wraps if it is long; it is never markup. */
 const linked = (name, value) => h(name.includes('id') ? 'span.break.mono' : 'span.break', {}, value);

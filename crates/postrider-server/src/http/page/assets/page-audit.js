@@ -1,4 +1,4 @@
-// Who did what to which entry.
+// The audit trail: who did what to which entry.
 import { get } from './api.js';
 import { h, replace } from './dom.js';
 import { filterForm } from './filters.js';
@@ -55,7 +55,7 @@ export function audit({ outlet, query: first, signal }) {
   return { update(now) { asked = now; show(); } };
 }
 
-/** Dead letters can be looked at. */
+/** The target of an action; dead letters are linked. */
 function entry(row) {
   if (row.action.startsWith('dlq.') && /^\d+$/.test(row.target)) {
     return h('a', { href: `/dead-letters/${encodeURIComponent(row.outbox)}/${row.target}` }, `dead letter ${row.target}`);

@@ -1,4 +1,4 @@
-// One dead letter: why, what it carries, and what can be done.
+// One dead letter: its reason, its content, and the available actions.
 import { get, href, outboxPath } from './api.js';
 import { h, replace } from './dom.js';
 import { plural } from './format.js';

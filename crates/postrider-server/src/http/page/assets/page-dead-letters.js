@@ -1,4 +1,4 @@
-// Dead letters by the kind of their error, and what to do about them.
+// Dead letters grouped by error, and the actions on them.
 import { get, href, outboxPath, post } from './api.js';
 import { h, keyed, replace, setText } from './dom.js';
 import { hourBars } from './chart.js';
@@ -100,7 +100,7 @@ export function deadLetters({ outlet, query: first, signal }) {
       return mine.element;
     }, signal, 6);
   };
-  /** After an action: the same view, with what is there now. */
+  /** Reloads the same view after an action. */
   const refresh = async () => {
     picked = new Set();
     drawBar();
@@ -122,7 +122,7 @@ function nothing(asked, filter) {
   return empty('No dead letters', 'Events that cannot be delivered end up here, with their error and their full content.');
 }
 
-/** A card for each kind of error; the newest first. */
+/** A card for each group of errors, the newest first. */
 function drawGroups(found, outbox, chosen, refresh) {
   if (!found.groups.length) return [];
   const element = h('div.group-list');
@@ -151,7 +151,7 @@ function groupCard(group, outbox, chosen, refresh) {
       h('a.button.small', { href: href(outboxPath(outbox, 'dead-letters', 'export'), { ...filter, resolved: 'false' }), download: '' }, 'Export')));
 }
 
-/** The picked ones, or all that fit: never the visible page by accident. */
+/** Buttons that act on the selected dead letters or on all that match the filters; the labels say which. */
 function barOf({ outbox, picked, filter, selection, resolved, refresh, watchJob, pickAll }) {
   const exporting = h('a.button.small', { href: href(outboxPath(outbox, 'dead-letters', 'export'), selection), download: '' }, 'Export all matching');
   if (!may('operator') || resolved === 'true') return [exporting];
@@ -175,7 +175,7 @@ function barOf({ outbox, picked, filter, selection, resolved, refresh, watchJob,
   ];
 }
 
-/** Keys that stopped, and what waits behind them. */
+/** Parked and blocked keys, and how many events wait behind them. */
 export function blockedKeys(outbox, signal) {
   const path = outboxPath(outbox, 'blocked-keys');
   return panel('Parked and blocked keys', {

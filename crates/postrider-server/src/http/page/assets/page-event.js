@@ -1,4 +1,4 @@
-// One event's whole story: appended, each attempt, where it is now.
+// The whole history of one event: when it was appended, each attempt, and its current state.
 import { get, outboxPath } from './api.js';
 import { h } from './dom.js';
 import { plural } from './format.js';

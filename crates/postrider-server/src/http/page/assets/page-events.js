@@ -1,4 +1,4 @@
-// Events, live and delivered: search, filter, and what each is doing.
+// Undelivered and delivered events: search, filters, and the state of each.
 import { get, outboxPath, post } from './api.js';
 import { h, replace } from './dom.js';
 import { live, watch } from './live.js';
@@ -63,7 +63,7 @@ export function events({ outlet, query: first, signal }) {
     if (!outbox() || leadsElsewhere(asked, outbox())) return;
     filters.show(asked);
     tabs.draw();
-    // A replay cannot look for errors: what was delivered has none.
+    // A replay cannot filter by error, because delivered events have none.
     if (replay) replay.hidden = asked.status !== 'COMPLETED' || Boolean(asked.error);
     const mine = list();
     shown = mine;
@@ -83,11 +83,11 @@ export function events({ outlet, query: first, signal }) {
   return { update(now) { asked = now; show(); } };
 }
 
-/** An identity or a row id is one event, not a list. */
+/** A row ID in the search leads to that event instead of a list. Returns whether it did. */
 function leadsElsewhere(asked, outbox) {
   const text = asked.q?.trim() ?? '';
   if (!/^#?\d+$/.test(text)) return false;
-  // In place of the search: the way back must not lead here again.
+  // Replaces the search in the browser's history, so that Back does not lead here again.
   navigate(`/events/${encodeURIComponent(outbox)}/${text.replace('#', '')}`, { replace: true });
   return true;
 }
@@ -124,7 +124,7 @@ async function counted(place, outbox, filter, signal) {
   }
 }
 
-/** Delivered events again, by what is filtered now. */
+/** Replays the delivered events that match the current filters. */
 function replayDialog(outbox, filter) {
   const { status, ...wanted } = filter;
   const key = requestKey();

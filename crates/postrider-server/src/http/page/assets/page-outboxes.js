@@ -1,4 +1,4 @@
-// Outboxes and sinks: what they are, who works on them, and how to hold them.
+// Outboxes and sinks: their settings, the relays that serve them, and pausing them.
 import { get, outboxPath, post, put } from './api.js';
 import { h, keyed, replace } from './dom.js';
 import { live, watch } from './live.js';
@@ -86,7 +86,7 @@ function outboxCard(first, signal) {
   return card;
 }
 
-/** Pause or resume; either can be taken back by the other. */
+/** Pauses or resumes; each is the Undo of the other. */
 function holdButton(kind, name, paused, again = () => {}) {
   const path = kind === 'outbox' ? outboxPath(name) : `/sinks/${encodeURIComponent(name)}`;
   const [verb, word] = paused ? ['resume', 'Resume'] : ['pause', 'Pause'];

@@ -1,4 +1,4 @@
-// What is wrong, in ten seconds: a sentence, a line of life for each outbox, charts, and the parts.
+// What is wrong, at a glance: one sentence, a line for each outbox, charts and panels.
 import { h, keyed, replace, setText } from './dom.js';
 import { watch, live } from './live.js';
 import { compact, exact, plural, rate, seconds, milliseconds } from './format.js';
@@ -30,7 +30,7 @@ export function overview({ outlet, signal, query }) {
   return { update: (next) => plots.choose(next) };
 }
 
-/** The whole state in one sentence, worst first, with the way to it. */
+/** The whole state in one sentence, worst first, with links to the details. */
 function sentence(element, outboxes, alerts) {
   const down = outboxes.flatMap((o) => o.down.map((d) => d.destination));
   const unresolved = outboxes.reduce((sum, o) => sum + o.unresolved, 0);
@@ -55,7 +55,7 @@ function sentence(element, outboxes, alerts) {
   replace(element, parts.map(([tone, form, text, href]) => h('a.verdict-part', { href }, badge(tone, form, text))));
 }
 
-/** One outbox on one line: what waits, moves, fails, and is dead. */
+/** One outbox on one line: pending, in flight, delivered, failed and dead events. */
 function lineOfLife(outbox) {
   const name = h('a.line-name', { href: `/outboxes#${outbox.name}` }, outbox.name);
   const state = h('span.line-state');

@@ -11,7 +11,7 @@ import { ago, since } from './time.js';
 
 const controls = (body) => [...body.querySelectorAll('button, a, input, select')];
 
-/** A box that is loaded again every few seconds and drawn again only when something changed. */
+/** A panel that reloads every few seconds and redraws only if something has changed. */
 export function panel(title, { load, draw, every = 5_000, signal, link, note, wide, label = title }) {
   const body = h('div.panel-body', {}, skeleton(3));
   let shown = null;
@@ -19,7 +19,7 @@ export function panel(title, { load, draw, every = 5_000, signal, link, note, wi
     try {
       const loaded = await load(signal);
       const key = JSON.stringify(loaded);
-      // Nothing jumps while it is being clicked, and who is at a button stays at it.
+      // Nothing moves while it is being clicked, and a focused button keeps the focus.
       if (key === shown || (shown !== null && body.matches(':active'))) return;
       shown = key;
       const place = controls(body).indexOf(document.activeElement);
@@ -110,7 +110,7 @@ export function ledgerPanel(signal) {
   });
 }
 
-/** Latency of a relay, in words. */
+/** The latency of a relay in words. */
 export function latencyText(traffic) {
   if (traffic.latency_p99_ms === null) return 'nothing delivered in the last minute';
   return `${plural(traffic.delivered_in_minute, 'event')} in the last minute, p50 ${milliseconds(traffic.latency_p50_ms)}, p99 ${milliseconds(traffic.latency_p99_ms)}`;

@@ -1,4 +1,4 @@
-// Keys. Single letters only while nobody types.
+// Keyboard shortcuts. They are off while the focus is in a field or a dialog.
 import { h } from './dom.js';
 import { navigate } from './router.js';
 

@@ -1,4 +1,4 @@
-// A token for a session. The page does not keep the token.
+// Exchanges a token for a session. The dashboard does not keep the token.
 import { signIn } from './api.js';
 import { h, replace } from './dom.js';
 import { field } from './dialog.js';

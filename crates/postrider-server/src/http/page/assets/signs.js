@@ -1,4 +1,4 @@
-// States as a shape, a word and a colour: none of them stands alone.
+// States as a shape, a word and a colour together, so that no state is shown by colour alone.
 import { h, s } from './dom.js';
 
 const SHAPES = {
@@ -76,7 +76,7 @@ const HASH = {
 };
 export const hashBadge = (verdict) => badge(...HASH[verdict]);
 
-/** The state of an outbox in a word, worst first. */
+/** The state of an outbox in one badge: the worst that applies. */
 export function outboxBadge(outbox) {
   if (outbox.paused) return badge('warn', 'pause', 'Paused', `by ${outbox.paused.operator}: ${outbox.paused.note || 'no note'}`);
   if (outbox.down.length) return badge('bad', 'cross', 'Destination down', outbox.down.map((d) => d.destination).join(', '));
