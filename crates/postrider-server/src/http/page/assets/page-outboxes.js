@@ -19,7 +19,7 @@ export function outboxes({ outlet, signal }) {
     h('section', { 'aria-label': 'Outboxes' }, list),
     panel('Sinks', {
       signal, wide: true, every: 3_000, load: () => get('/sinks', {}, signal),
-      note: 'Lists the destinations that this server has sent to since it started. Destinations that are down come first, as reported by any relay.',
+      note: 'Destinations that this server has sent to since it started, those that are down first. Down: reported by any relay.',
       draw: (sinks, again) => h('div.cards', {}, sinks.map((sink) => sinkCard(sink, again))),
     }));
   let scrolled = false;

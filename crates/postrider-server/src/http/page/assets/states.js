@@ -13,7 +13,7 @@ export function empty(title, text, ...actions) {
 
 /** An error. The cause and the fix come from the server's problem document. */
 export function broken(problem, again) {
-  const title = problem.offline ? 'No connection' : `${problem.document?.title ?? 'Error'} (${problem.status ?? 'page'})`;
+  const title = problem.offline ? 'No connection' : `${problem.document?.title ?? 'Error'} (${problem.status ?? 'dashboard'})`;
   return h('div.empty.broken', { role: 'alert' },
     h('p.empty-title', {}, title),
     h('p', {}, problem.message),
