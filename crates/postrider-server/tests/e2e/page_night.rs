@@ -1,5 +1,5 @@
-//! The night of an operator, in a real browser: an outage, an alert, the recovery, poison, and what is
-//! done about it.
+//! An operator's night in a real browser: an outage, an alert, the recovery, events that are
+//! rejected, and what the operator does about them.
 
 use postrider::NewEvent;
 use postrider_testkit::{Answer, Browser, Daemon, eventually};
@@ -20,7 +20,7 @@ mod on_one_store {
     });
 }
 
-/// Looks of the monitor close together, so that the night is short.
+/// A short monitor interval, so that the test is fast.
 fn settings() -> Settings {
     Settings::new()
         .relay("monitor_every", "300ms")
@@ -48,14 +48,14 @@ async fn an_outage_an_alert_the_recovery_poison_a_group_a_retry_and_all_is_well(
     browser.press("header", "Events").await;
     browser.says("main", "40 shown").await;
 
-    // It comes back, and the backlog drains by itself.
+    // The destination recovers, and the backlog drains by itself.
     scene.target.answer(Answer::ok());
     scene.received(&delivered).await;
     browser.press("header", "Overview").await;
     browser.says(".verdict", "Healthy").await;
     browser.says("section[aria-label=Breakers]", "Up").await;
 
-    // Poison: three that the destination refuses.
+    // Three events that the destination rejects.
     scene.target.answer(Answer::status(422).body("unknown product"));
     let poison = scene.append_orders(3).await;
     scene.has_dead_letters(3).await;
@@ -86,7 +86,7 @@ async fn an_outage_an_alert_the_recovery_poison_a_group_a_retry_and_all_is_well(
     daemon.stop().await;
     scene.drained().await;
     let ledger = scene.reconcile().await;
-    assert_eq!(ledger["dead"]["count"], 3, "they died, and were appended again: {ledger:#}");
+    assert_eq!(ledger["dead"]["count"], 3, "they were dead, and appended again: {ledger:#}");
     assert_eq!(ledger["delivered"]["count"], 73, "{ledger:#}");
 }
 
@@ -115,7 +115,7 @@ async fn a_dead_letter_is_resolved_reopened_edited_and_sent(place: Place) {
     browser.fill("dialog textarea[name=note]", "refunded by hand").await;
     browser.press("dialog", "Resolve").await;
     browser.says("main", "Resolved by local").await;
-    // A slip: it is taken back at once.
+    // A mistake, undone at once.
     browser.press("#notices", "Undo").await;
     browser.says("main", "Awaiting action").await;
     assert_eq!(letter(&daemon, 1).await["resolved"], false);
@@ -138,7 +138,7 @@ async fn a_dead_letter_is_resolved_reopened_edited_and_sent(place: Place) {
     browser.says("pre.payload", "\"street\": \"Main Street\"").await;
     browser.says("main", "Hash verified").await;
 
-    // Somebody else is faster with the second one: the page says who.
+    // Someone else resolves the second one first: the dashboard says who.
     browser.go(&at(&daemon, "/dead-letters/orders/2")).await;
     browser.says("main", "Awaiting action").await;
     let path = "/api/v1/outboxes/orders/dead-letters/2/resolve";
@@ -147,7 +147,7 @@ async fn a_dead_letter_is_resolved_reopened_edited_and_sent(place: Place) {
     browser.press("dialog", "Retry").await;
     browser.says("dialog", "is resolved already, by local").await;
     browser.press("dialog", "Cancel").await;
-    // The browser notes the refusal; it is the only one.
+    // The browser logs the 409, and nothing else.
     let console = browser.console().await;
     assert!(console.len() == 1 && console[0].contains("409"), "{console:?}");
     browser.close().await;
