@@ -1,5 +1,5 @@
-//! The page in a real browser: who gets in, what each role sees, and what happens when the server goes
-//! away.
+//! The dashboard in a real browser: signing in, what each role sees, and what happens when the
+//! server goes away.
 
 use std::process::Stdio;
 
@@ -26,12 +26,12 @@ mod on_one_store {
     });
 }
 
-/// Where the page is.
+/// The address of a page.
 pub(crate) fn at(daemon: &Daemon, path: &str) -> String {
     format!("http://{}{path}", daemon.address())
 }
 
-/// Everything that the browser heard was well, and nobody else was asked.
+/// Asserts that the console has no errors and that only this server was asked.
 pub(crate) async fn assert_quiet(browser: &Browser, daemon: &Daemon) {
     let console = browser.console().await;
     assert!(console.is_empty(), "the console says {console:#?}");
@@ -47,7 +47,7 @@ async fn sign_in(browser: &Browser, daemon: &Daemon, token: &str) {
     browser.fill("input[name=token]", token).await;
     browser.press("form", "Sign in").await;
     browser.says("h1", "Overview").await;
-    // The browser says that nobody was signed in, which is how the page finds out.
+    // The browser logs the 401 by which the dashboard learns that it is not signed in.
     browser.console().await.iter().for_each(|line| assert!(line.contains("401"), "{line}"));
 }
 
@@ -94,11 +94,11 @@ async fn the_shell_is_served_to_anybody_and_its_files_never_change(place: Place)
     assert!(count > 20, "{count} files in {}", shell.body);
     let old = daemon.get("/page/0000/main.js").await.unwrap();
     assert_eq!(old.status, 404);
-    assert!(old.body.contains("load the page again"), "{}", old.body);
+    assert!(old.body.contains("reload the dashboard"), "{}", old.body);
     daemon.stop().await;
 }
 
-/// What every role sees of a scene with a dead letter, a job and something to hold.
+/// What each role sees of a scene with dead letters, a job, and outboxes and sinks to pause.
 async fn a_viewer_sees_no_button_that_he_may_not_press_and_an_operator_his_own(place: Place) {
     let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
     let Some(browser) = Browser::open(place.test).await else { return };
@@ -115,7 +115,7 @@ async fn a_viewer_sees_no_button_that_he_may_not_press_and_an_operator_his_own(p
     browser.says("main", "Sign in").await;
     browser.fill("input[name=token]", "pr_wrong").await;
     browser.press("form", "Sign in").await;
-    browser.says("form", "This token is not known here").await;
+    browser.says("form", "Invalid or expired token").await;
     for dark in [false, true] {
         browser.screen(1280, 900, dark).await;
         let faults = browser.accessibility_faults().await;
@@ -123,11 +123,11 @@ async fn a_viewer_sees_no_button_that_he_may_not_press_and_an_operator_his_own(p
     }
 
     let operators = [
-        "Read the ledger",
+        "Verify ledger",
         "Retry all…",
         "Resolve all…",
-        "Pick these",
-        "Retry all that fit…",
+        "Select page",
+        "Retry all matching…",
         "Retry…",
         "Resolve…",
         "Edit and resend…",
@@ -137,12 +137,12 @@ async fn a_viewer_sees_no_button_that_he_may_not_press_and_an_operator_his_own(p
         sign_in(&browser, &daemon, token).await;
         let mut buttons = Vec::new();
         for (path, sign) in [
-            ("/", "Not read since"),
-            ("/events", "Nothing waits"),
+            ("/", "Not verified since"),
+            ("/events", "No undelivered events"),
             ("/dead-letters", "2 shown"),
-            ("/dead-letters/orders/1", "Waits for somebody"),
+            ("/dead-letters/orders/1", "Awaiting action"),
             ("/outboxes", "no rate limit"),
-            ("/alerts", "What is over"),
+            ("/alerts", "Resolved"),
             ("/audit", "Note or outcome"),
         ] {
             browser.go(&at(&daemon, path)).await;
@@ -158,7 +158,7 @@ async fn a_viewer_sees_no_button_that_he_may_not_press_and_an_operator_his_own(p
         browser.press("header", "Sign out").await;
         browser.says("main", "Sign in").await;
         let left = browser.script("return document.cookie;", Vec::new()).await;
-        assert_eq!(left, "", "the cookie is none of the page's business");
+        assert_eq!(left, "", "scripts cannot read the cookie");
     }
     browser.close().await;
     daemon.stop().await;
@@ -173,7 +173,7 @@ async fn a_page_of_another_site_changes_nothing_although_the_browser_knows_the_s
     let daemon = scene.site.start().await;
     sign_in(&browser, &daemon, &operator).await;
     let pause = at(&daemon, "/api/v1/outboxes/orders/pause");
-    // The page itself, without the header that a form cannot send.
+    // The dashboard itself, without the header that a form cannot send.
     let script = "const done = arguments[1]; \
         fetch(arguments[0], { method: 'POST', body: '{}', headers: { 'content-type': 'application/json' } }) \
             .then((answer) => done(answer.status));";
@@ -202,7 +202,7 @@ async fn a_session_that_ends_leads_to_the_sign_in_and_back(place: Place) {
     browser.go(&at(&daemon, "/audit")).await;
     browser.says("main", "No activity yet").await;
     write_tokens(&scene, &[lines.lines().next().unwrap()]);
-    browser.says("main", "Your session is over").await;
+    browser.says("main", "Your session has ended").await;
     write_tokens(&scene, &lines.lines().collect::<Vec<_>>());
     browser.fill("input[name=token]", &operator).await;
     eventually("the token works again", async || {
@@ -215,7 +215,7 @@ async fn a_session_that_ends_leads_to_the_sign_in_and_back(place: Place) {
     daemon.stop().await;
 }
 
-/// The daemon is killed and started again: the page says so, tries by itself, and shows what is new.
+/// The daemon is killed and started again: the dashboard says so, reconnects, and shows new data.
 async fn the_server_goes_away_and_comes_back_and_the_page_follows(place: Place) {
     let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
     let Some(browser) = Browser::open(place.test).await else { return };
@@ -258,7 +258,7 @@ async fn what_events_carry_is_text_and_never_markup(place: Place) {
     for path in ["/", "/dead-letters", "/dead-letters/orders/1", "/outboxes", "/alerts"] {
         browser.go(&at(&daemon, path)).await;
         browser.says("header", "Live").await;
-        eventually("it is shown as it is", async || {
+        eventually("it is shown as text", async || {
             browser
                 .words()
                 .await
@@ -319,7 +319,7 @@ async fn rows_stay_where_they_are_while_new_ones_come(place: Place) {
     daemon.stop().await;
 }
 
-/// A browser opens six connections to a server. Pages that it keeps for the way back would hold theirs.
+/// A browser opens six connections to a server. Pages kept for the Back button would use them up.
 async fn pages_that_were_left_hold_no_connection(place: Place) {
     let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
     let Some(browser) = Browser::open(place.test).await else { return };
@@ -363,7 +363,7 @@ async fn keys_lead_everywhere(place: Place) {
     browser.keys("/").await;
     let focused = "return document.activeElement.name;";
     assert_eq!(browser.script(focused, Vec::new()).await, "q");
-    // The first stop of the tabulator leads past the navigation.
+    // The first Tab stop leads past the navigation.
     browser.go(&at(&daemon, "/events")).await;
     browser.says("h1", "Events").await;
     browser.keys("\u{e004}").await;
@@ -374,7 +374,7 @@ async fn keys_lead_everywhere(place: Place) {
     daemon.stop().await;
 }
 
-/// Charts need two points, so that "alive" is a line that moves and a count that rises.
+/// "Alive" is a chart with a line, which needs two points, and a rate above zero.
 async fn the_demo_names_its_page_and_the_page_is_alive_within_five_seconds(place: Place) {
     let Some(browser) = Browser::open(place.test).await else { return };
     let folder = postrider_testkit::TempFolder::new();

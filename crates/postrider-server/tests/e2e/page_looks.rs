@@ -1,5 +1,5 @@
-//! How the page looks: accessible in light and dark, whole at every width, and as pictures for the
-//! documentation.
+//! How the dashboard looks: accessible in light and dark mode, without overflow at any width, and
+//! as pictures for the documentation.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ mod on_one_store {
     });
 }
 
-/// Every page with what shows that it has come.
+/// Every page with a text that shows that it has loaded.
 const PAGES: [(&str, &str, &str); 8] = [
     ("overview", "/", "p99"),
     ("events", "/events", "shown"),
@@ -25,12 +25,12 @@ const PAGES: [(&str, &str, &str); 8] = [
     ("dead-letters", "/dead-letters", "shown"),
     ("dead-letter", "/dead-letters/orders/1", "Hash verified"),
     ("outboxes", "/outboxes", "Last success"),
-    ("alerts", "/alerts", "What is over"),
+    ("alerts", "/alerts", "Resolved"),
     ("audit", "/audit", "dlq.resolve"),
 ];
 
-/// A daemon in the middle of a night: events that move, wait and failed, dead letters of two kinds, an
-/// alert, a job, and somebody who did something.
+/// A busy daemon: delivered, waiting and failed events, dead letters with two errors, an alert, a
+/// job, and an entry in the audit trail.
 async fn busy(scene: &Scene) -> (Daemon, i64) {
     let settings = Settings::new().relay("monitor_every", "300ms").thresholds("unresolved_at = 2");
     scene.configure(&settings.outbox("backoff_max", "10m").outbox("backoff_first", "10m"));
@@ -66,7 +66,7 @@ async fn busy(scene: &Scene) -> (Daemon, i64) {
     events.extend((129..133).map(|number| order(number, 99)));
     let committed = scene.append(&events).await;
     scene.has_dead_letters(9).await;
-    eventually("four wait for their next attempt", async || {
+    eventually("four events wait for their next attempt", async || {
         (scene.rows("FAILED").await == 4).then_some(())
     })
     .await;
@@ -82,7 +82,7 @@ async fn busy(scene: &Scene) -> (Daemon, i64) {
     )
     .await;
     post("/api/v1/reconcile", "").await;
-    eventually("an alert holds", async || {
+    eventually("an alert is active", async || {
         let alerts = daemon.get("/api/v1/alerts").await.unwrap().json();
         (!alerts["active"].as_array().unwrap().is_empty()).then_some(())
     })
@@ -142,7 +142,7 @@ async fn nothing_sticks_out_at_any_width(place: Place) {
     daemon.stop().await;
 }
 
-/// A minute and a half of orders with an outage in the middle, so that the charts have something to show.
+/// Sends orders for a minute and a half with an outage in the middle, so that the charts have data.
 async fn some_history(scene: &Scene, daemon: &Daemon) {
     for down in [false, true, false] {
         let answer = if down { Answer::status(503).body("closed") } else { Answer::ok() };
@@ -158,8 +158,8 @@ async fn some_history(scene: &Scene, daemon: &Daemon) {
     }
 }
 
-/// `POSTRIDER_PICTURES` names a folder: `dev/pictures` sets it. Without it the pictures go to the test's
-/// own folder, so that the way there is tried each time.
+/// `dev/pictures` sets `POSTRIDER_PICTURES` to a folder. Without it, the pictures go to the test's
+/// own folder, so that the code runs in every test run.
 async fn pictures_for_the_documentation(place: Place) {
     let Some(scene) = Scene::open(place, &Settings::new()).await else { return };
     let Some(browser) = Browser::open(place.test).await else { return };

@@ -1,5 +1,5 @@
-//! The night of an operator, in a real browser: an outage, an alert, the recovery, poison, and what is
-//! done about it.
+//! An operator's night in a real browser: an outage, an alert, the recovery, events that are
+//! rejected, and what the operator does about them.
 
 use postrider::NewEvent;
 use postrider_testkit::{Answer, Browser, Daemon, eventually};
@@ -20,7 +20,7 @@ mod on_one_store {
     });
 }
 
-/// Looks of the monitor close together, so that the night is short.
+/// A short monitor interval, so that the test is fast.
 fn settings() -> Settings {
     Settings::new()
         .relay("monitor_every", "300ms")
@@ -33,10 +33,10 @@ async fn an_outage_an_alert_the_recovery_poison_a_group_a_retry_and_all_is_well(
     let daemon = scene.site.start().await;
     let mut delivered = scene.append_orders(30).await;
     browser.go(&at(&daemon, "/")).await;
-    browser.says(".verdict", "All is well").await;
+    browser.says(".verdict", "Healthy").await;
     scene.received(&delivered).await;
 
-    // The destination goes down: the breaker opens, an alert holds, and events wait.
+    // The destination goes down: the breaker opens, an alert begins, and events wait.
     scene.target.answer(Answer::status(503).body("closed for the night"));
     delivered.extend(scene.append_orders(40).await);
     browser.says(".verdict", "1 destination down").await;
@@ -44,30 +44,30 @@ async fn an_outage_an_alert_the_recovery_poison_a_group_a_retry_and_all_is_well(
     browser.says("section[aria-label=Breakers]", "Down").await;
     browser.says("section[aria-label='Active alerts']", "Critical").await;
     browser.click("header a[href='/alerts']").await;
-    browser.says("section[aria-label='What holds now']", "orders").await;
+    browser.says("section[aria-label='Active']", "orders").await;
     browser.press("header", "Events").await;
     browser.says("main", "40 shown").await;
 
-    // It comes back, and the backlog drains by itself.
+    // The destination recovers, and the backlog drains by itself.
     scene.target.answer(Answer::ok());
     scene.received(&delivered).await;
     browser.press("header", "Overview").await;
-    browser.says(".verdict", "All is well").await;
+    browser.says(".verdict", "Healthy").await;
     browser.says("section[aria-label=Breakers]", "Up").await;
 
-    // Poison: three that the destination refuses.
+    // Three events that the destination rejects.
     scene.target.answer(Answer::status(422).body("unknown product"));
     let poison = scene.append_orders(3).await;
     scene.has_dead_letters(3).await;
-    browser.says(".verdict", "3 dead letters to look at").await;
-    browser.press(".verdict", "3 dead letters to look at").await;
+    browser.says(".verdict", "3 unresolved dead letters").await;
+    browser.press(".verdict", "3 unresolved dead letters").await;
     browser.says("article.group", "3").await;
     browser.says("article.group", "HTTP 422").await;
 
     // The product is added; three clicks and a note.
     scene.target.answer(Answer::ok());
     browser.press("article.group", "Retry all…").await;
-    browser.says("dialog", "3 unresolved dead letters fit now (dry run").await;
+    browser.says("dialog", "3 unresolved dead letters match now (dry run").await;
     browser.fill("dialog textarea[name=note]", "the product is back").await;
     browser.fill("dialog input[name=canary]", "1").await;
     browser.press("dialog", "Retry them").await;
@@ -78,15 +78,15 @@ async fn an_outage_an_alert_the_recovery_poison_a_group_a_retry_and_all_is_well(
     browser.press("header", "Audit").await;
     browser.says("main", "the product is back").await;
     browser.press("header", "Overview").await;
-    browser.says(".verdict", "All is well").await;
-    browser.press("section[aria-label='The ledger']", "Read the ledger").await;
-    browser.says("section[aria-label='The ledger']", "Balanced").await;
+    browser.says(".verdict", "Healthy").await;
+    browser.press("section[aria-label='Ledger']", "Verify ledger").await;
+    browser.says("section[aria-label='Ledger']", "Balanced").await;
     assert_quiet(&browser, &daemon).await;
     browser.close().await;
     daemon.stop().await;
     scene.drained().await;
     let ledger = scene.reconcile().await;
-    assert_eq!(ledger["dead"]["count"], 3, "they died, and were appended again: {ledger:#}");
+    assert_eq!(ledger["dead"]["count"], 3, "they were dead, and appended again: {ledger:#}");
     assert_eq!(ledger["delivered"]["count"], 73, "{ledger:#}");
 }
 
@@ -106,7 +106,7 @@ async fn a_dead_letter_is_resolved_reopened_edited_and_sent(place: Place) {
     scene.has_dead_letters(2).await;
 
     browser.go(&at(&daemon, "/dead-letters/orders/1")).await;
-    browser.says("main", "Given up: rejected").await;
+    browser.says("main", "Moved to the dead letters: rejected").await;
     browser.says("main", "no such street").await;
     browser.says("main", "Hash verified").await;
     browser.press("main", "Resolve…").await;
@@ -115,9 +115,9 @@ async fn a_dead_letter_is_resolved_reopened_edited_and_sent(place: Place) {
     browser.fill("dialog textarea[name=note]", "refunded by hand").await;
     browser.press("dialog", "Resolve").await;
     browser.says("main", "Resolved by local").await;
-    // A slip: it is taken back at once.
+    // A mistake, undone at once.
     browser.press("#notices", "Undo").await;
-    browser.says("main", "Waits for somebody").await;
+    browser.says("main", "Awaiting action").await;
     assert_eq!(letter(&daemon, 1).await["resolved"], false);
 
     scene.target.answer(Answer::ok());
@@ -128,7 +128,7 @@ async fn a_dead_letter_is_resolved_reopened_edited_and_sent(place: Place) {
     let shown = browser.script(shown, Vec::new()).await;
     assert_eq!(shown.as_str().unwrap().split_whitespace().collect::<String>(), digits);
     browser.fill("dialog textarea[name=payload]", "{\"street\": \"Main\"").await;
-    browser.says("dialog", "This is not JSON").await;
+    browser.says("dialog", "Not valid JSON").await;
     browser.fill("dialog textarea[name=payload]", "{\"street\": \"Main Street\"}").await;
     browser.press("dialog", "Send").await;
     browser.says("main", "Sent again by local").await;
@@ -138,16 +138,16 @@ async fn a_dead_letter_is_resolved_reopened_edited_and_sent(place: Place) {
     browser.says("pre.payload", "\"street\": \"Main Street\"").await;
     browser.says("main", "Hash verified").await;
 
-    // Somebody else is faster with the second one: the page says who.
+    // Someone else resolves the second one first: the dashboard says who.
     browser.go(&at(&daemon, "/dead-letters/orders/2")).await;
-    browser.says("main", "Waits for somebody").await;
+    browser.says("main", "Awaiting action").await;
     let path = "/api/v1/outboxes/orders/dead-letters/2/resolve";
     Caller::anonymous(&daemon).post(path, &serde_json::json!({ "note": "mine" })).await;
     browser.press("main", "Retry…").await;
     browser.press("dialog", "Retry").await;
     browser.says("dialog", "is resolved already, by local").await;
     browser.press("dialog", "Cancel").await;
-    // The browser notes the refusal; it is the only one.
+    // The browser logs the 409, and nothing else.
     let console = browser.console().await;
     assert!(console.len() == 1 && console[0].contains("409"), "{console:?}");
     browser.close().await;
@@ -174,13 +174,13 @@ async fn a_job_is_stopped_and_resumed_and_a_parked_key_released(place: Place) {
     browser.press("section[aria-label='Bulk jobs']", "Stop").await;
     browser.says("section[aria-label='Bulk jobs']", "Stopped").await;
     browser.press("#notices", "Undo").await;
-    eventually("it goes on", async || {
+    eventually("it resumes", async || {
         let words = browser.words_of("section[aria-label='Bulk jobs']").await;
         (!words.contains("Stopped")).then_some(())
     })
     .await;
     browser.press("section[aria-label='Parked and blocked keys']", "Release").await;
-    browser.says("#notices", "goes on").await;
+    browser.says("#notices", "released.").await;
     browser.go(&at(&daemon, "/outboxes")).await;
     browser.says("main", "64 lanes").await;
     assert_quiet(&browser, &daemon).await;

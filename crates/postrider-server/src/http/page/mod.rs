@@ -85,7 +85,10 @@ async fn asset(
 ) -> Result<Response, Problem> {
     let found = ASSETS.iter().find(|asset| asset.name == name && PAGE.build == build);
     let asset = found.ok_or_else(|| {
-        Problem::new(404, "the page has no such file; after an upgrade, load the page again")
+        Problem::new(
+            404,
+            "the dashboard has no such file; if the server was upgraded, reload the dashboard",
+        )
     })?;
     let cache = [(header::CACHE_CONTROL, "public, max-age=31536000, immutable")];
     let tag = [(header::ETAG, PAGE.asset_tag.clone())];

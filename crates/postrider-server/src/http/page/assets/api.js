@@ -1,12 +1,12 @@
-// The one way to the server: /api/v1, with the header that a form of another page cannot send.
+// All requests go through here: to /api/v1, with a header that a form on another site cannot send.
 
 const BASE = '/api/v1';
 const TIMEOUT_MS = 15_000;
 
-/** A problem document (RFC 9457), or no answer at all (`status` 0). */
+/** A problem document (RFC 9457), or no response at all (`status` 0). */
 export class Problem extends Error {
   constructor(status, document) {
-    super(document.detail ?? document.title ?? 'no answer');
+    super(document.detail ?? document.title ?? 'no response');
     this.status = status;
     this.document = document;
   }
@@ -18,7 +18,7 @@ export class Problem extends Error {
 
 let onSignedOut = () => {};
 
-/** What to do when the session is over. */
+/** Sets what happens when the session has ended. */
 export function whenSignedOut(act) {
   onSignedOut = act;
 }
@@ -45,9 +45,9 @@ async function call(method, path, { query, body, signal, headers = {}, quiet401 
   } catch (error) {
     if (signal?.aborted) throw error;
     const detail = error.name === 'TimeoutError'
-      ? 'The server did not answer in time. Whether a change was made is not known: look before you repeat it.'
-      : 'The server cannot be reached. Is the daemon running, and the network up?';
-    throw new Problem(0, { title: 'No answer', detail });
+      ? 'The server did not respond in time. If you were making a change, check whether it took effect before you repeat it.'
+      : 'Cannot reach the server. Check that it is running and that your network is up.';
+    throw new Problem(0, { title: 'No response', detail });
   }
   if (response.ok) return response.status === 204 ? null : response.json();
   const problem = new Problem(response.status, await response.json().catch(() => ({ title: response.statusText })));
@@ -60,13 +60,13 @@ export const post = (path, body = {}, headers = {}) => call('POST', path, { body
 export const put = (path, body) => call('PUT', path, { body });
 export const remove = (path) => call('DELETE', path);
 
-/** Signing in answers 401 for a wrong token, which is not the end of a session. */
+/** A 401 here means a wrong token, not the end of a session. */
 export const signIn = (token) => call('POST', '/session', { body: { token }, quiet401: true });
 
 export const outboxPath = (outbox, ...rest) =>
   ['/outboxes', encodeURIComponent(outbox), ...rest].join('/');
 
-/** The address of a download. */
+/** The URL of a download. */
 export function href(path, query) {
   const url = new URL(BASE + path, location.origin);
   for (const [name, value] of Object.entries(query ?? {})) if (value) url.searchParams.set(name, value);

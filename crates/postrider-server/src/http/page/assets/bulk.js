@@ -1,4 +1,4 @@
-// Bulk actions by filter: a dry run first, then a job that relays work on, with its progress.
+// Bulk actions by filter: first a dry run, then a job that the relays run, with its progress.
 import { get, outboxPath, post } from './api.js';
 import { h, keyed, replace, setText } from './dom.js';
 import { act, ask, field, noteField, notice } from './dialog.js';
@@ -10,14 +10,14 @@ import { ago } from './time.js';
 
 const WORDS = { dlq_retry: 'Retry', dlq_resolve: 'Resolve', replay: 'Replay' };
 
-/** What a job goes about with: so many first, and no faster than that. */
+/** Fields for a job's rate limit and its canary. */
 export function canaryFields() {
   return [
     h('div.field-row', {},
       field('Events per second', h('input', { name: 'rate', type: 'number', min: 1, max: 1_000_000, placeholder: 'no limit', inputmode: 'numeric' })),
-      field('Canary: so many first', h('input', { name: 'canary', type: 'number', min: 1, max: 1_000, placeholder: 'none', inputmode: 'numeric' })),
-      field('delivered within (s)', h('input', { name: 'within', type: 'number', min: 1, max: 86_400, value: 60, inputmode: 'numeric' }))),
-    h('p.hint', {}, 'With a canary the rest follows only when the first ones are delivered; otherwise the job stops, and can be resumed.'),
+      field('Canary size', h('input', { name: 'canary', type: 'number', min: 1, max: 1_000, placeholder: 'none', inputmode: 'numeric' })),
+      field('Canary timeout (s)', h('input', { name: 'within', type: 'number', min: 1, max: 86_400, value: 60, inputmode: 'numeric' }))),
+    h('p.hint', {}, 'With a canary, that many events are sent first, and the rest follow only if these are delivered within the timeout. Otherwise the job stops; you can resume it.'),
   ];
 }
 
@@ -28,10 +28,10 @@ export function paceOf({ rate: limit, canary, within }) {
   };
 }
 
-/** The filter as an operator would say it. */
+/** The filter in words. */
 export function filterWords(filter, all = 'all unresolved dead letters') {
   const words = {
-    fingerprint: () => 'errors of one kind',
+    fingerprint: () => 'one error group',
     event_type: (value) => `type ${value}`,
     aggregate_type: (value) => `aggregate type ${value}`,
     aggregate_id: (value) => `aggregate ${value}`,
@@ -39,24 +39,24 @@ export function filterWords(filter, all = 'all unresolved dead letters') {
     reason: (value) => reasonText(value).toLowerCase(),
     since: (value) => `since ${new Date(value).toLocaleString('en-GB')}`,
     until: (value) => `until ${new Date(value).toLocaleString('en-GB')}`,
-    event_id: (value) => `identity ${value}`,
+    event_id: (value) => `event ID ${value}`,
   };
   const parts = Object.entries(filter).filter(([, value]) => value).map(([name, value]) => words[name]?.(value) ?? `${name} ${value}`);
   return parts.length ? parts.join(', ') : all;
 }
 
-/** One for each dialog: who did not hear the answer and presses again makes no second job. Browsers give
- *  `crypto.randomUUID` only to pages with TLS or of their own machine. */
+/** One key per dialog, so that pressing again after a lost response does not create a second job. Browsers
+ *  offer `crypto.randomUUID` only over TLS and on localhost. */
 export const requestKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 
-/** Asks how, shows what it would act on, and makes the job. */
+/** Asks for the settings, shows how many dead letters match, and creates the job. */
 export async function bulkDialog(kind, outbox, filter, sample) {
   const verb = WORDS[kind].toLowerCase();
   const work = { kind, filter };
   const key = requestKey();
-  const preview = h('p.preview', { role: 'status' }, 'Counting what it would act on…');
+  const preview = h('p.preview', { role: 'status' }, 'Counting matching dead letters…');
   post(outboxPath(outbox, 'jobs'), { work, dry_run: true }).then(
-    (found) => replace(preview, h('strong', {}, count(found)), ` unresolved dead ${found.count === 1 ? 'letter fits' : 'letters fit'} now (dry run: nothing was changed).`),
+    (found) => replace(preview, h('strong', {}, count(found)), ` unresolved dead ${found.count === 1 ? 'letter matches' : 'letters match'} now (dry run: nothing was changed).`),
     (problem) => replace(preview, `The dry run failed: ${problem.message}`));
   const job = await ask({
     title: `${WORDS[kind]} by filter`, confirm: `${WORDS[kind]} them`, wide: true,
@@ -64,16 +64,16 @@ export async function bulkDialog(kind, outbox, filter, sample) {
       h('p', {}, `Outbox ${outbox}: `, h('strong', {}, filterWords(filter))),
       sample && h('pre.error', { tabindex: 0, 'aria-label': 'Error' }, sample),
       preview,
-      kind === 'dlq_retry' ? 'Each becomes a fresh event with a fresh budget and the same identity.' : 'They are closed by hand, and nothing is sent.',
+      kind === 'dlq_retry' ? 'Each is appended as a new event with the same event ID and the retry count reset.' : 'They are marked as resolved, and nothing is sent.',
     ],
     fields: [...(kind === 'dlq_retry' ? canaryFields() : [h('div.field-row', {}, field('Entries per second', h('input', { name: 'rate', type: 'number', min: 1, max: 1_000_000, placeholder: 'no limit' })))]), noteField(kind === 'dlq_resolve')],
     act: (values) => post(outboxPath(outbox, 'jobs'), { work, note: values.note, ...paceOf(values) }, { 'idempotency-key': key }),
   });
-  if (job) notice(`Job ${job.id} will ${verb} them. Its progress is below.`);
+  if (job) notice(`Job ${job.id} will ${verb} them. Its progress is shown below.`);
   return job;
 }
 
-/** The jobs of an outbox: those under way first, live. */
+/** The latest jobs of an outbox, live. */
 export function jobsPanel(outbox, signal, changed) {
   const list = h('div.jobs');
   const element = h('section.panel.wide', { 'aria-label': 'Bulk jobs', hidden: true }, h('div.panel-head', {}, h('h2', {}, 'Bulk jobs')), list);
@@ -83,7 +83,7 @@ export function jobsPanel(outbox, signal, changed) {
     const { rows } = await get('/jobs', { outbox: outbox(), limit: 5 }, signal);
     element.hidden = !rows.length;
     keyed(list, rows, (job) => job.id, (job) => jobCard(job, again), (card, job) => card.show(job));
-    // A small job may begin and end between two looks.
+    // A small job may start and end between two polls.
     const ended = ({ id, state }) => !['waiting', 'running', 'canary'].includes(state) && known.get(id) !== state;
     const news = known !== null && rows.some(ended);
     known = new Map(rows.map(({ id, state }) => [id, state]));
@@ -100,16 +100,16 @@ function jobCard(first, again) {
   const reason = h('p.hint');
   const stop = act(h('button.button.small', { type: 'button' }, 'Stop'), async () => {
     await post(`/jobs/${first.id}/stop`, { note: '' });
-    notice(`Job ${first.id} stopped. What it did stays done.`, { undo: async () => {
+    notice(`Job ${first.id} stopped. What it has done so far is kept.`, { undo: async () => {
       await post(`/jobs/${first.id}/resume`, { note: '' });
       again();
-      return `Job ${first.id} goes on.`;
+      return `Job ${first.id} resumed.`;
     } });
     again();
   });
   const resume = act(h('button.button.small', { type: 'button' }, 'Resume'), async () => {
     await post(`/jobs/${first.id}/resume`, { note: '' });
-    notice(`Job ${first.id} goes on where it was.`);
+    notice(`Job ${first.id} resumed where it stopped.`);
     again();
   });
   const card = h('article.card.job', {},

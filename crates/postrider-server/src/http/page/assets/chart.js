@@ -1,4 +1,4 @@
-// Lines over time, drawn by ourselves: a grid that says little, an area that says how much.
+// Charts as SVG: lines over time, sparklines and bars.
 import { h, replace, s } from './dom.js';
 import { tick, exactTime } from './time.js';
 
@@ -15,7 +15,7 @@ function niceMax(value) {
   return [1, 2, 5, 10].map((n) => n * step).find((n) => n >= value);
 }
 
-/** Where the line breaks: samples that are too far apart say nothing of the time between. */
+/** Splits a line where samples are missing or too far apart to be connected. */
 function segments(points, gap) {
   const all = [[]];
   points.forEach(([at, value], place) => {
@@ -27,8 +27,8 @@ function segments(points, gap) {
 }
 
 /**
- * `update({ from, to, series: [{ name, tone, points: [[ms, value]], area }], gap })` draws it again.
- * `format` writes a value; `least` is the least that the scale shows.
+ * `update({ from, to, series: [{ name, tone, points: [[ms, value]], area }], gap })` redraws the chart.
+ * `format` formats a value; the scale goes up to `least` or further.
  */
 export function lineChart({ title, hint, format, unit = '', least = 0 }) {
   const picture = s('svg', { class: 'plot', role: 'img' });
@@ -83,7 +83,7 @@ export function lineChart({ title, hint, format, unit = '', least = 0 }) {
     replace(picture, parts);
     const latest = series.map(({ name, points }) => `${name} ${format(points.at(-1)?.[1] ?? null)}${unit}`).join(', ');
     const highest = values.length ? `; highest ${format(Math.max(...values))}${unit}` : '';
-    picture.setAttribute('aria-label', series.some(({ points }) => points.length) ? `${title}: now ${latest}${highest}` : `${title}: nothing yet`);
+    picture.setAttribute('aria-label', series.some(({ points }) => points.length) ? `${title}: now ${latest}${highest}` : `${title}: no data yet`);
   };
 
   const say = (at) => {
@@ -117,7 +117,7 @@ export function lineChart({ title, hint, format, unit = '', least = 0 }) {
   };
 }
 
-/** A line without words, as wide as its place. */
+/** A line without axes, as wide as its container. */
 export function sparkline(values, label, tone = 'accent') {
   const [width, height] = [96, 24];
   const max = Math.max(...values, 1);

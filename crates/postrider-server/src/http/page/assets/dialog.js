@@ -1,9 +1,9 @@
-// Questions and notices. The browser's own <dialog> keeps the focus inside and gives it back.
+// Dialogs and notices. The browser's own <dialog> traps the focus and restores it.
 import { freshId, h, replace } from './dom.js';
 
 /**
- * Asks, and answers when `act` is done: the dialog stays open while it works, and shows what went
- * wrong. `fields` are elements with `name`; `act` gets their values.
+ * Opens a dialog and resolves when it closes, with the result of `act`. The dialog stays open while
+ * `act` runs, and shows its error. `fields` are elements with a `name`; `act` receives their values.
  */
 export function ask({ title, text, fields = [], confirm, tone = 'primary', act, wide = false }) {
   return new Promise((resolve) => {
@@ -53,10 +53,10 @@ export function field(label, control, hint) {
 export function noteField(required = false) {
   return field(required ? 'Note' : 'Note (optional)',
     h('textarea', { name: 'note', rows: 2, maxlength: 1000, required, autofocus: true }),
-    'Who looks into the audit trail later reads it.');
+    'Recorded in the audit trail.');
 }
 
-/** Says what happened, for a while; with a way back where there is one. */
+/** Shows a notice for a few seconds, with an Undo button if `undo` is given. */
 export function notice(text, { tone = 'good', undo, link } = {}) {
   const place = document.getElementById('notices');
   const close = () => line.remove();
@@ -76,7 +76,7 @@ export function notice(text, { tone = 'good', undo, link } = {}) {
   setTimeout(close, undo ? 20_000 : 8_000);
 }
 
-/** Runs what a button does, and says how it went wrong if it does. */
+/** Runs `work` when the button is clicked, and shows its error as a notice. */
 export function act(button, work) {
   button.addEventListener('click', async () => {
     if (button.getAttribute('aria-busy')) return;

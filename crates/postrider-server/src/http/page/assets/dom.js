@@ -1,4 +1,4 @@
-// Elements without templates: text is always text, so nothing that an event carries becomes markup.
+// Creates elements without templates: text is always text, so nothing in an event can become markup.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
@@ -29,7 +29,7 @@ export function h(name, attributes, ...children) {
   return build(element, attributes, children);
 }
 
-/** The same for the parts of a picture. */
+/** The same for SVG elements. */
 export function s(name, attributes, ...children) {
   return build(document.createElementNS(SVG, name), attributes, children);
 }
@@ -39,14 +39,14 @@ export function replace(element, ...children) {
   return element;
 }
 
-/** Changes the text only where it differs, so that a selection or a reader is not disturbed. */
+/** Changes the text only if it differs, to leave selections and screen readers undisturbed. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
 /**
- * Keeps the children of `parent` in step with `items` without making known ones anew: what is being
- * clicked stays under the pointer, and focus stays where it is.
+ * Updates the children of `parent` to match `items` and reuses existing elements, so that an element
+ * stays under the pointer while it is clicked, and the focus does not move.
  */
 export function keyed(parent, items, key, create, update) {
   const known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
@@ -68,7 +68,7 @@ export function keyed(parent, items, key, create, update) {
 
 let ids = 0;
 
-/** An id for a label and its field. */
+/** Returns an ID that connects a label to its field. */
 export function freshId(prefix = 'f') {
   ids += 1;
   return `${prefix}${ids}`;

@@ -1,8 +1,8 @@
-// Filters are fields of a form; what they say is in the address.
+// Filter forms. The values of the fields are in the address.
 import { freshId, h, replace } from './dom.js';
 import { query, setQuery } from './router.js';
 
-/** A local time of a form field, for the server; and back. */
+/** Converts the local time of a form field to the server's format, and back. */
 const toServer = (local) => (local ? new Date(local).toISOString() : '');
 const toLocal = (at) => {
   if (!at) return '';
@@ -12,8 +12,8 @@ const toLocal = (at) => {
 
 /**
  * `fields` are { name, label, type: 'text' | 'select' | 'time' | 'search', options?, suggestions?,
- * more? }; those with `more` are folded away until they say something.
- * Answers the form, and how to show what the address says.
+ * more? }; those with `more` are collapsed until they have a value.
+ * Returns the form, a function that shows the values from the address, and one that sets suggestions.
  */
 export function filterForm(fields, about) {
   const controls = new Map();
@@ -47,7 +47,7 @@ export function filterForm(fields, about) {
   return {
     form,
     show(now = query()) {
-      // Set by a link and not by a field.
+      // The fingerprint is set by a link, not by a field.
       let any = Boolean(now.fingerprint);
       for (const [name, { control, type }] of controls) {
         const value = type === 'time' ? toLocal(now[name]) : now[name] ?? '';

@@ -1,4 +1,4 @@
-// Numbers that stay readable, with the exact value on hover.
+// Formats numbers so that they stay readable, with the exact value on hover.
 import { h } from './dom.js';
 
 const EXACT = new Intl.NumberFormat('en', { maximumFractionDigits: 2 });
@@ -6,7 +6,7 @@ const STEPS = [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']];
 
 export const exact = (value) => EXACT.format(value);
 
-/** 9,999 as it is; 12.3 k and 2.16 M from there on. */
+/** Exact up to 9,999; larger values as 12.3 k or 2.16 M. */
 export function compact(value) {
   if (value === null || value === undefined) return '–';
   if (Math.abs(value) < 10_000) return exact(Number.isInteger(value) ? value : Number(value.toPrecision(3)));
@@ -19,9 +19,9 @@ export function number(value, attributes = {}) {
   return h('span.num', { title: exact(value), ...attributes }, compact(value));
 }
 
-/** A count that may have been cut off. */
+/** A count that may be a lower bound. */
 export function count({ count: value, at_least: atLeast }) {
-  const title = atLeast ? `at least ${exact(value)}: counting was cut off there` : exact(value);
+  const title = atLeast ? `At least ${exact(value)}; counting stopped at its limit` : exact(value);
   return h('span.num', { title }, compact(value) + (atLeast ? '+' : ''));
 }
 
@@ -29,7 +29,7 @@ export function plural(value, one, many = `${one}s`) {
   return `${compact(value)} ${value === 1 ? one : many}`;
 }
 
-/** Per second: small rates keep their digits, large ones do not need them. */
+/** A rate per second: decimals only for small rates. */
 export function rate(value) {
   if (value === null || value === undefined) return '–';
   if (value === 0) return '0';
@@ -40,7 +40,7 @@ export function rate(value) {
 
 const UNITS = [[86_400, 'd'], [3_600, 'h'], [60, 'min'], [1, 's']];
 
-/** 4 s, 3 min 20 s, 2 h 5 min, 6 d 3 h: two units at most. */
+/** A duration in two units at most: 4 s, 3 min 20 s, 2 h 5 min, 6 d 3 h. */
 export function seconds(value) {
   if (value === null || value === undefined) return '–';
   const whole = Math.max(0, Math.round(value));
@@ -66,7 +66,7 @@ export function bytes(value) {
   return `${Number((value / 1_048_576).toPrecision(3))} MiB`;
 }
 
-/** The first line, cut where it gets long. */
+/** The first line, truncated if it is long. */
 export function brief(text, length = 160) {
   const line = (text ?? '').split('\n', 1)[0];
   return line.length > length ? `${line.slice(0, length - 1)}…` : line;

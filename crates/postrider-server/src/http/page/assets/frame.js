@@ -1,4 +1,4 @@
-// What stays while pages change: the navigation, who is signed in, and whether the figures are live.
+// The frame around all pages: the navigation, who is signed in, and whether the data is live.
 import { h, replace, s, setText } from './dom.js';
 import { connect, live, watch } from './live.js';
 import { get } from './api.js';
@@ -26,7 +26,7 @@ export function brand() {
     h('span', {}, 'Postrider'));
 }
 
-/** Everything in it ends with `ended`. */
+/** Aborting `ended` stops everything that the frame started. */
 export function frame({ signOut, ended }) {
   const outlet = h('main', { id: 'main', tabindex: '-1' });
   const links = PLACES.map(([path, label, drawing]) => {
@@ -36,7 +36,7 @@ export function frame({ signOut, ended }) {
       h('span', {}, label), count);
     return { path, link, count };
   });
-  const state = h('span.live-text', {}, 'Connecting');
+  const state = h('span.live-text', {}, 'Connecting…');
   const lamp = h('span.lamp', { 'aria-hidden': 'true' });
   const banner = h('div.banner', { role: 'status', hidden: true });
 
@@ -57,7 +57,7 @@ export function frame({ signOut, ended }) {
   };
   watch(({ state: now, snapshot }) => {
     lamp.dataset.state = now;
-    setText(state, now === 'live' ? `Live, ${clock(snapshot.at)}` : now === 'offline' ? 'Offline' : 'Connecting');
+    setText(state, now === 'live' ? `Live, ${clock(snapshot.at)}` : now === 'offline' ? 'Offline' : 'Connecting…');
     if (snapshot) badge('/dead-letters', snapshot.outboxes.reduce((sum, o) => sum + o.unresolved, 0), 'unresolved');
     away(banner);
   }, ended.signal);
@@ -72,7 +72,7 @@ export function frame({ signOut, ended }) {
       h('nav.nav', { 'aria-label': 'Pages' }, links.map(({ link }) => link)),
       h('div.side-foot', {},
         h('div.live', {}, lamp, state),
-        h('div.who', {}, h('span.who-name', { title: `signed in by ${session.way}` }, session.name), h('span.role', {}, session.role)),
+        h('div.who', {}, h('span.who-name', { title: `Signed in via ${session.way}` }, session.name), h('span.role', {}, session.role)),
         h('div.side-buttons', {},
           themeSwitch(),
           h('button.icon-button', { type: 'button', title: 'Keyboard shortcuts (?)', 'aria-label': 'Keyboard shortcuts', on: { click: shortcuts } }, '?'),
@@ -82,27 +82,26 @@ export function frame({ signOut, ended }) {
   return { element, outlet };
 }
 
-/** Says since when the figures are old, and that it is tried again. */
+/** Shows, while the connection is lost, how old the data is and that the dashboard is reconnecting. */
 function away(banner) {
   const offline = live.state === 'offline';
   if (banner.hidden === !offline) return;
   banner.hidden = !offline;
   replace(banner, offline && [
     h('strong', {}, 'Connection lost.'), ' ',
-    live.snapshot ? `The figures are of ${clock(live.snapshot.at)}.` : 'There are no figures yet.',
-    ' It is tried again by itself. ',
-    h('button.link', { type: 'button', on: { click: connect } }, 'Try now'),
+    live.snapshot ? `Showing data from ${clock(live.snapshot.at)}; reconnecting… ` : 'No data yet; reconnecting… ',
+    h('button.link', { type: 'button', on: { click: connect } }, 'Reconnect now'),
   ]);
 }
 
-/** System, light, dark; the choice is this browser's. */
+/** Switches between system, light and dark. This browser remembers the choice. */
 function themeSwitch() {
   const choices = ['system', 'light', 'dark'];
   const button = h('button.icon-button', { type: 'button' });
   const show = () => {
     const now = document.documentElement.dataset.theme ?? 'system';
     button.setAttribute('aria-label', `Colours: ${now}`);
-    button.title = `Colours: ${now}. Click for the next.`;
+    button.title = `Colours: ${now}. Click to change.`;
     replace(button, { system: '◐', light: '☀', dark: '☾' }[now]);
   };
   button.addEventListener('click', () => {

@@ -9,7 +9,7 @@ import { setQuery } from './router.js';
 import { ago } from './time.js';
 
 const MINUTE = 60_000;
-/** Name, label, how far back, the server's samples, and how far apart these are. */
+/** Name, label, time span, which of the server's sample series to use, and the interval of its samples. */
 const RANGES = [
   ['15m', '15 min', 15 * MINUTE, 'hour', 10_000],
   ['1h', '1 hour', 60 * MINUTE, 'hour', 10_000],
@@ -21,10 +21,10 @@ const RANGES = [
 ];
 
 export function charts(query, signal) {
-  const backlog = lineChart({ title: 'Backlog', hint: 'events that wait, from the ledger', format: compact, least: 4 });
+  const backlog = lineChart({ title: 'Backlog', hint: 'waiting events, from the ledger', format: compact, least: 4 });
   const speed = lineChart({ title: 'Rate', hint: 'per second', format: rate, unit: '/s', least: 1 });
   const latency = lineChart({ title: 'Latency', hint: 'insert to delivery, all relays', format: milliseconds });
-  const select = h('select', { 'aria-label': 'Outbox of the charts' });
+  const select = h('select', { 'aria-label': 'Outbox to chart' });
   const ranges = h('div.segments', { role: 'group', 'aria-label': 'Time range' });
   const covers = h('p.hint.covers');
   let [outbox, range, samples] = [null, RANGES[0], []];
@@ -43,7 +43,7 @@ export function charts(query, signal) {
     const [, , span, , apart] = range;
     const to = live.snapshot ? Date.parse(live.snapshot.at) : Date.now();
     const points = merged(samples, outbox, apart);
-    // A server that has just started shows what there is, not an empty quarter of an hour.
+    // After a start, the axis covers only the time since then, so that the chart is not mostly empty.
     const from = Math.max(to - span, Math.min((points[0]?.at ?? to), to - 2 * MINUTE));
     const frame = { from, to, gap: apart * 4 };
     const series = (name, tone, of, area) => ({ name, tone, area, points: points.map((p) => [p.at, of(p)]) });
@@ -53,9 +53,9 @@ export function charts(query, signal) {
       { name: 'appended', tone: 'second', points: speeds(points, 'appended') },
       series('failed', 'bad', (p) => p.failed_per_s),
     ] });
-    latency.update({ ...frame, series: [series('half', 'second', (p) => p.latency_p50_ms), series('99 of 100', 'accent', (p) => p.latency_p99_ms)] });
+    latency.update({ ...frame, series: [series('p50', 'second', (p) => p.latency_p50_ms), series('p99', 'accent', (p) => p.latency_p99_ms)] });
     const first = points[0]?.at;
-    if (first > to - span + 2 * apart) replace(covers, 'This server has samples since its start, ', ago(new Date(first).toISOString()), '. Prometheus keeps longer ones.');
+    if (first > to - span + 2 * apart) replace(covers, 'Samples begin when this server started, ', ago(new Date(first).toISOString()), '. Use Prometheus for a longer history.');
     else replace(covers);
   };
   const load = async () => {
@@ -81,12 +81,12 @@ export function charts(query, signal) {
   poll(load, 10_000, signal);
 
   const element = h('section.charts', { 'aria-label': 'Charts' },
-    h('div.charts-head', {}, h('h2', {}, 'Over time'), select, ranges),
+    h('div.charts-head', {}, h('h2', {}, 'History'), select, ranges),
     h('div.charts-grid', {}, backlog.element, speed.element, latency.element), covers);
   return { element, choose: (next) => { query = next; choose(next); } };
 }
 
-/** The server's samples, and what came since the last of them. */
+/** The server's samples, followed by what the live stream has brought since the last of them. */
 function merged(samples, outbox, apart) {
   const last = samples.at(-1)?.at ?? 0;
   const own = live.points.filter(({ at }) => at > last);
@@ -97,7 +97,7 @@ function merged(samples, outbox, apart) {
   }).filter(Boolean));
 }
 
-/** Events per second between one point and the next. */
+/** Events per second from each point to the next. */
 function speeds(points, counter) {
   return points.slice(1).map((point, place) => {
     const before = points[place];

@@ -1,4 +1,4 @@
-// Who holds what: the 64 lanes as a picture, or what each relay has in flight.
+// What each relay works on: a picture of the 64 lanes, or the events that each relay has in flight.
 import { h, s } from './dom.js';
 import { exact, plural } from './format.js';
 import { latencyText } from './panels.js';
@@ -7,7 +7,7 @@ const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ';
 const COLUMNS = 16;
 const CELL = 20;
 
-/** A square per lane with the letter of its relay: the letter tells what the shade shows. */
+/** A square for each lane with the letter of its relay, so that the colour is not needed to read it. */
 export function lanesPicture(lanes, serving) {
   const letters = new Map(serving.map((relay, place) => [relay.relay_id, LETTERS[place % 26]]));
   const rows = Math.ceil(lanes.length / COLUMNS);
@@ -19,15 +19,15 @@ export function lanesPicture(lanes, serving) {
       const letter = letters.get(lane.relay_id) ?? '';
       const shade = letter ? `owner${LETTERS.indexOf(letter) % 6}` : 'free';
       return s('g', {},
-        s('title', {}, `lane ${lane.lane}: ${lane.relay_id ?? 'no owner'}${lane.crash_count ? `; owners that died in a row: ${lane.crash_count}` : ''}`),
+        s('title', {}, `lane ${lane.lane}: ${lane.relay_id ?? 'no owner'}${lane.crash_count ? `; consecutive crashes of its owners: ${lane.crash_count}` : ''}`),
         s('rect', { class: `lane ${shade}${lane.crash_count ? ' crashed' : ''}`, x: x + 1, y: y + 1, width: CELL - 2, height: CELL - 2, rx: 3 }),
         s('text', { class: 'lane-letter', x: x + CELL / 2, y: y + CELL / 2 + 4, 'text-anchor': 'middle' }, letter));
     }));
   return [picture, legend(serving, (relay) => letters.get(relay.relay_id), (relay) => `${plural(relay.lanes.length, 'lane')}, ${exact(relay.traffic.in_flight)} in flight`),
-    free ? h('p.hint', {}, `${plural(free, 'lane')} without an owner; a relay takes them with its next heartbeat.`) : null];
+    free ? h('p.hint', {}, `${plural(free, 'free lane')}; a relay takes over free lanes at its next heartbeat.`) : null];
 }
 
-/** In claim mode rows relays compete: what each has in flight, as a share. */
+/** In claim mode rows, where relays compete: how many events each has in flight. */
 export function relayShares(serving) {
   const most = Math.max(...serving.map((relay) => relay.traffic.in_flight), 1);
   return legend(serving, (_, place) => LETTERS[place % 26], (relay) => h('span.share', {},

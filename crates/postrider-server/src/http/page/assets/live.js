@@ -1,13 +1,13 @@
-// The statistics of all outboxes, pushed by the server. One connection for the whole page.
+// The statistics of all outboxes, pushed by the server over one connection for the whole dashboard.
 import { get } from './api.js';
 import { serverTime } from './time.js';
 
 const WAIT_MS = [1_000, 2_000, 4_000, 8_000, 15_000];
-/** No event for so long, although the connection looks open: it is dead. */
+/** After this long without an event, the connection is considered lost even if it looks open. */
 const SILENT_MS = 40_000;
-/** How long a tab keeps its stream after it was hidden. */
+/** How long a hidden tab keeps its stream. */
 const UNSEEN_MS = 30_000;
-/** What charts remember beyond the server's own samples. */
+/** The number of snapshots kept for the charts, in addition to the server's samples. */
 const REMEMBERED = 900;
 
 const listeners = new Set();
@@ -16,13 +16,13 @@ let stream = null;
 let failures = 0;
 let timer = null;
 let watchdog = null;
-/** Somebody is signed in and looks. */
+/** Whether a user is signed in, so that a stream is needed. */
 let wanted = false;
 
-/** `state` is connecting, live, or offline; `snapshot` is the newest that came. */
+/** `state` is connecting, live, or offline; `snapshot` is the latest one received. */
 export const live = { state: 'connecting', snapshot: null, points };
 
-/** Calls with (live, reconnected) at each change, until the signal ends it. */
+/** Calls `listener(live, reconnected)` on each change, until the signal aborts. */
 export function watch(listener, signal) {
   listeners.add(listener);
   signal?.addEventListener('abort', () => listeners.delete(listener));
@@ -76,7 +76,7 @@ function lost() {
   retryLater();
 }
 
-/** A stream does not say why it ended: a question does. A 401 leads to the sign-in. */
+/** A stream does not report why it ended, but a request does: a 401 leads to the sign-in. */
 function retryLater() {
   const wait = WAIT_MS[Math.min(failures, WAIT_MS.length - 1)];
   failures += 1;
@@ -84,7 +84,7 @@ function retryLater() {
   tell();
   timer = setTimeout(async () => {
     try {
-      // Where too many watch already, this is what there is until a place is free.
+      // If the server has no room for another stream, the data from this request is shown meanwhile.
       live.snapshot = await get('/outboxes');
       connect();
     } catch (problem) {
@@ -95,8 +95,8 @@ function retryLater() {
 
 addEventListener('online', () => live.state === 'offline' && connect());
 
-/** A browser opens six connections to a server, and a stream holds one: a tab that nobody looks at,
- *  and a page that is only kept for the way back, give theirs up. Otherwise the seventh waits. */
+/** A browser opens at most six connections to a server, and each stream uses one. Hidden tabs, and pages
+ *  kept only for the Back button, therefore close theirs; otherwise a seventh tab could not load. */
 function rest() {
   clearTimeout(timer);
   clearTimeout(watchdog);

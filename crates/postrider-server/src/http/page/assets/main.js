@@ -1,4 +1,4 @@
-// Starts the page: who is it, the frame, the first page.
+// Starts the dashboard: asks who is signed in, then shows the frame and the first page, or the sign-in.
 import { get, remove, whenSignedOut } from './api.js';
 import { h, replace } from './dom.js';
 import { connect, disconnect } from './live.js';
@@ -73,7 +73,7 @@ async function signOut() {
 whenSignedOut(() => {
   if (session.role) {
     session.role = null;
-    showSignIn('Your session is over. Sign in again, and you are back where you were.');
+    showSignIn('Your session has ended. Sign in again to continue where you left off.');
   }
 });
 

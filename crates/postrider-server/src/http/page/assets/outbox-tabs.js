@@ -1,10 +1,10 @@
-// Which outbox a page is about. Lists are per outbox; the choice is in the address.
+// Selects the outbox that a page shows. The choice is in the address.
 import { h, keyed, setText } from './dom.js';
 import { live, watch } from './live.js';
 import { compact } from './format.js';
 import { setQuery } from './router.js';
 
-/** The outbox of the address, or the first one that `prefer` likes best. */
+/** The outbox from the address, or the first one for which `prefer` returns the highest value. */
 export function chosenOutbox(query, prefer = () => 0) {
   const all = live.snapshot?.outboxes ?? [];
   const named = all.find((o) => o.name === query.outbox);
@@ -12,7 +12,7 @@ export function chosenOutbox(query, prefer = () => 0) {
   return (named ?? best)?.name ?? null;
 }
 
-/** Tabs with a figure each; hidden where there is only one outbox. */
+/** A tab with a figure for each outbox; hidden if there is only one. */
 export function outboxTabs(chosen, figure, signal) {
   const element = h('div.tabs', { role: 'group', 'aria-label': 'Outbox' });
   const create = (outbox) => h('button.tab', { type: 'button', on: { click: () => setQuery({ outbox: outbox.name, fingerprint: null }) } },
@@ -29,7 +29,7 @@ export function outboxTabs(chosen, figure, signal) {
   return { element, draw };
 }
 
-/** Waits for the first figures, which name the outboxes. */
+/** Waits for the first snapshot, which names the outboxes. */
 export function whenKnown(signal) {
   return new Promise((resolve) => {
     const first = new AbortController();

@@ -1,4 +1,4 @@
-// What is wrong now, and what was.
+// Active and resolved alerts.
 import { get } from './api.js';
 import { h } from './dom.js';
 import { panel } from './panels.js';
@@ -12,27 +12,27 @@ export function alerts({ outlet, signal }) {
   const load = async () => get('/alerts', {}, signal);
   outlet.append(
     h('div.page-head', {}, h('h1', {}, 'Alerts')),
-    h('p.hint', {}, 'As this server knows them, since its start. The oldest relay watches the tables of an outbox, each relay its own attempts.'),
-    panel('What holds now', {
+    h('p.hint', {}, 'Alerts that this server has seen since it started. The oldest relay monitors the tables of each outbox; every relay monitors its own attempts.'),
+    panel('Active', {
       signal, wide: true, load: async () => (await load()).active,
       draw: (active) => (active.length ? h('div.cards', {}, active.map(card))
-        : empty('Nothing is wrong', 'When something is, it stands here, and goes to the channels that are configured.')),
+        : empty('No active alerts', 'New alerts appear here and are sent to the configured channels.')),
     }),
-    panel('What is over', {
+    panel('Resolved', {
       signal, wide: true, load: async () => (await load()).past,
-      draw: (past) => (past.length ? h('div.cards', {}, past.map(card)) : empty('Nothing yet', 'The last 200 alerts that are over are kept until the server stops.')),
+      draw: (past) => (past.length ? h('div.cards', {}, past.map(card)) : empty('No resolved alerts', 'The last 200 resolved alerts are kept until the server stops.')),
     }));
   return {};
 }
 
 function card(alert) {
-  const holds = !alert.ended_at;
+  const active = !alert.ended_at;
   return h(`article.card.alert.${alert.severity}`, {},
     h('div.card-head', {}, severityBadge(alert.severity), h('strong.grow', {}, alert.title),
-      h('span.dim', {}, holds ? ['for ', since(alert.since)] : ago(alert.ended_at))),
+      h('span.dim', {}, active ? ['for ', since(alert.since)] : ago(alert.ended_at))),
     facts(Object.entries(alert.fields).map(([name, value]) => [name, linked(name, value)])),
-    h('p.hint', {}, alert.kind, alert.count > 1 && `, ${exact(alert.count)} times`, ', first ', ago(alert.since)));
+    h('p.hint', {}, alert.kind, alert.count > 1 && `, ${exact(alert.count)} times`, ', first seen ', ago(alert.since)));
 }
 
-/** Long values wrap; nothing of them is markup. */
+/** A value that wraps if it is long; it is never markup. */
 const linked = (name, value) => h(name.includes('id') ? 'span.break.mono' : 'span.break', {}, value);

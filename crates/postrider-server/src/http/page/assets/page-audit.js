@@ -1,4 +1,4 @@
-// Who did what to which entry.
+// The audit trail: who did what to which entry.
 import { get } from './api.js';
 import { h, replace } from './dom.js';
 import { filterForm } from './filters.js';
@@ -16,14 +16,14 @@ export function audit({ outlet, query: first, signal }) {
     { name: 'operator', label: 'Operator', type: 'search' },
     { name: 'action', label: 'Action', type: 'text', suggestions: true },
     { name: 'outbox', more: true, label: 'Outbox', type: 'text' },
-    { name: 'target', more: true, label: 'Entry', type: 'text' },
+    { name: 'target', more: true, label: 'Target', type: 'text' },
     { name: 'since', more: true, label: 'Since', type: 'time' },
-    { name: 'until', more: true, label: 'until', type: 'time' },
+    { name: 'until', more: true, label: 'Until', type: 'time' },
   ], 'Audit trail');
   filters.suggest('action', ACTIONS);
   const results = h('div');
   outlet.append(h('div.page-head', {}, h('h1', {}, 'Audit')),
-    h('p.hint', {}, 'The name is the token’s: no request can choose it.'), filters.form, results);
+    h('p.hint', {}, 'Each action is recorded under the name of the token that was used; a request cannot set that name.'), filters.form, results);
   let shown = null;
   const load = (before) => get('/audit', { ...asked, before }, signal);
   const show = () => {
@@ -33,15 +33,15 @@ export function audit({ outlet, query: first, signal }) {
       list: table({
         caption: 'Audit trail', key: (row) => row.id,
         columns: [
-          { label: 'When', cell: (row) => ago(row.at) },
-          { label: 'Who', cell: (row) => h('strong', {}, row.operator) },
-          { label: 'Did', class: 'mono', cell: (row) => row.action },
+          { label: 'Time', cell: (row) => ago(row.at) },
+          { label: 'Operator', cell: (row) => h('strong', {}, row.operator) },
+          { label: 'Action', class: 'mono', cell: (row) => row.action },
           { label: 'Outbox', cell: (row) => row.outbox || '–' },
-          { label: 'Entry', cell: (row) => entry(row) },
+          { label: 'Target', cell: (row) => entry(row) },
           { label: 'Note or outcome', class: 'wide', cell: (row) => h('span.break', {}, row.detail || '–') },
         ],
       }),
-      nothing: () => (Object.keys(asked).length ? empty('Nothing fits', 'No action fits the filter.') : empty('No activity yet', 'Every action on dead letters, jobs, keys, outboxes and sinks leaves a line here.')),
+      nothing: () => (Object.keys(asked).length ? empty('No matching actions', 'No action matches the filters.') : empty('No activity yet', 'Every action on dead letters, jobs, keys, outboxes and sinks is recorded here.')),
     });
     shown = mine;
     replace(results);
@@ -55,7 +55,7 @@ export function audit({ outlet, query: first, signal }) {
   return { update(now) { asked = now; show(); } };
 }
 
-/** Dead letters can be looked at. */
+/** The target of an action; dead letters are linked. */
 function entry(row) {
   if (row.action.startsWith('dlq.') && /^\d+$/.test(row.target)) {
     return h('a', { href: `/dead-letters/${encodeURIComponent(row.outbox)}/${row.target}` }, `dead letter ${row.target}`);

@@ -1,6 +1,7 @@
-// One dead letter: why, what it carries, and what can be done.
+// One dead letter: its reason, its content, and the available actions.
 import { get, href, outboxPath } from './api.js';
 import { h, replace } from './dom.js';
+import { plural } from './format.js';
 import { editAndResend, reopen, resolve, retry } from './letter-actions.js';
 import { setTitle } from './router.js';
 import { may } from './session.js';
@@ -43,28 +44,28 @@ function actions(outbox, story, show) {
 function draw(outbox, { dead_letter: letter, content, attempts }) {
   return h('div.story', {},
     h('div.story-main', {},
-      h('section.panel', { 'aria-label': 'Story' },
-        h('div.panel-head', {}, h('h2', {}, 'Story'), letter.resolved ? badge('good', 'check', letter.retried_as ? 'Sent again' : 'Resolved') : reasonBadge(letter.reason)),
+      h('section.panel', { 'aria-label': 'Timeline' },
+        h('div.panel-head', {}, h('h2', {}, 'Timeline'), letter.resolved ? badge('good', 'check', letter.retried_as ? 'Sent again' : 'Resolved') : reasonBadge(letter.reason)),
         timeline([
           step('quiet', 'dot', letter.event_created_at, 'Appended', `as event #${letter.original_id}`),
           attemptSteps(attempts),
-          step('bad', 'cross', letter.failed_at, `Given up: ${reasonText(letter.reason).toLowerCase()}`,
-            h('pre.error', { tabindex: 0, 'aria-label': 'Error' }, letter.error_message), letter.error_detail && h('pre.error', { tabindex: 0, 'aria-label': 'Error in detail' }, letter.error_detail)),
+          step('bad', 'cross', letter.failed_at, `Moved to the dead letters: ${reasonText(letter.reason).toLowerCase()}`,
+            h('pre.error', { tabindex: 0, 'aria-label': 'Error' }, letter.error_message), letter.error_detail && h('pre.error', { tabindex: 0, 'aria-label': 'Error details' }, letter.error_detail)),
           letter.resolved
             ? step('good', letter.retried_as ? 'arrow' : 'check', letter.resolved_at, `${letter.retried_as ? 'Sent again' : 'Resolved'} by ${letter.resolved_by}`,
               letter.resolution_note, letter.retried_as && h('div', {}, h('a', { href: `/events/${encodeURIComponent(outbox)}/${letter.retried_as}` }, `as event #${letter.retried_as}`)))
-            : step('busy', 'ring', null, 'Waits for somebody'),
+            : step('busy', 'ring', null, 'Awaiting action'),
         ].flat())),
       contentSection(content, letter.payload_bytes)),
-    h('aside.story-side', { 'aria-label': 'Facts' },
-      h('section.panel', {}, h('h2', {}, 'Facts'), facts([
-        ['Identity', h('span.mono.break', {}, letter.event_id, ' ', copyButton(letter.event_id))],
+    h('aside.story-side', { 'aria-label': 'Details' },
+      h('section.panel', {}, h('h2', {}, 'Details'), facts([
+        ['Event ID', h('span.mono.break', {}, letter.event_id, ' ', copyButton(letter.event_id))],
         ['Type', letter.event_type],
         ['Aggregate', h('span.mono', {}, `${letter.aggregate_type}/${letter.aggregate_id}`)],
-        ['Request id', letter.request_id ? h('span.mono.break', {}, letter.request_id) : '–'],
+        ['Request ID', letter.request_id ? h('span.mono.break', {}, letter.request_id) : '–'],
         ['Attempts', String(letter.retry_count)],
         letter.expires_at && ['Expires', ago(letter.expires_at)],
-        letter.redrive_count && ['Sent again before', `${letter.redrive_count} times`],
-        ['Kind of error', h('a', { href: `/dead-letters?outbox=${encodeURIComponent(outbox)}&fingerprint=${encodeURIComponent(letter.fingerprint)}` }, 'Others of this kind')],
+        letter.redrive_count && ['Sent again before', plural(letter.redrive_count, 'time')],
+        ['Error group', h('a', { href: `/dead-letters?outbox=${encodeURIComponent(outbox)}&fingerprint=${encodeURIComponent(letter.fingerprint)}` }, 'Show dead letters with this error')],
       ]))));
 }

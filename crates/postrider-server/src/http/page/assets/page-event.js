@@ -1,6 +1,7 @@
-// One event's whole story: appended, each attempt, where it is now.
+// The whole history of one event: when it was appended, each attempt, and its current state.
 import { get, outboxPath } from './api.js';
 import { h } from './dom.js';
+import { plural } from './format.js';
 import { eventBadge, reasonText } from './signs.js';
 import { fill } from './states.js';
 import { facts } from './table.js';
@@ -29,31 +30,31 @@ function draw(outbox, { event, content, response, attempts, same }) {
   const others = same.events.filter((other) => other.id !== event.id);
   return h('div.story', {},
     h('div.story-main', {},
-      h('section.panel', { 'aria-label': 'Story' }, h('div.panel-head', {}, h('h2', {}, 'Story'), eventBadge(event.status)),
+      h('section.panel', { 'aria-label': 'Timeline' }, h('div.panel-head', {}, h('h2', {}, 'Timeline'), eventBadge(event.status)),
         timeline(steps(outbox, event, attempts, letters))),
       contentSection(content, event.payload_bytes),
       responseSection(response)),
-    h('aside.story-side', { 'aria-label': 'Facts' },
-      h('section.panel', {}, h('h2', {}, 'Facts'), facts([
-        ['Identity', h('span.mono.break', {}, event.event_id, ' ', copyButton(event.event_id))],
+    h('aside.story-side', { 'aria-label': 'Details' },
+      h('section.panel', {}, h('h2', {}, 'Details'), facts([
+        ['Event ID', h('span.mono.break', {}, event.event_id, ' ', copyButton(event.event_id))],
         ['Type', event.event_type],
         ['Aggregate', h('a.mono', { href: `/events?outbox=${encodeURIComponent(outbox)}&q=${encodeURIComponent(`${event.aggregate_type}/${event.aggregate_id}`)}` }, `${event.aggregate_type}/${event.aggregate_id}`)],
-        ['Request id', event.request_id ? h('span.mono.break', {}, event.request_id) : '–'],
+        ['Request ID', event.request_id ? h('span.mono.break', {}, event.request_id) : '–'],
         ['Attempts spent', String(event.retry_count)],
-        event.redrive_count && ['Sent again', `${event.redrive_count} times from the dead letters`],
+        event.redrive_count && ['Sent again', `${plural(event.redrive_count, 'time')} from the dead letters`],
         ['Expires', event.expires_at ? ago(event.expires_at) : 'never'],
       ])),
-      others.length ? h('section.panel', {}, h('h2', {}, 'Same identity'), h('ul.plain', {}, others.map((other) => h('li.row', {},
+      others.length ? h('section.panel', {}, h('h2', {}, 'Same event ID'), h('ul.plain', {}, others.map((other) => h('li.row', {},
         h('a', { href: `/events/${encodeURIComponent(outbox)}/${other.id}` }, `#${other.id}`), eventBadge(other.status), ago(other.created_at))))) : null,
-      !same.complete && h('p.hint', {}, 'There was no time to look for its identity among all events.')));
+      !same.complete && h('p.hint', {}, 'The search for events with the same ID reached its time limit; there may be more.')));
 }
 
 function steps(outbox, event, attempts, letters) {
   const link = (letter) => h('a', { href: `/dead-letters/${encodeURIComponent(outbox)}/${letter.id}` }, `dead letter ${letter.id}`);
   const past = [
-    [event.created_at, step('quiet', 'dot', event.created_at, event.redrive_count ? 'Sent again from the dead letters' : 'Appended', 'in the transaction of the business change')],
+    [event.created_at, step('quiet', 'dot', event.created_at, event.redrive_count ? 'Sent again from the dead letters' : 'Appended', !event.redrive_count && 'in the same transaction as the business change')],
     ...attempts.map((attempt, place) => [attempt.failed_at, attemptSteps(attempts)[place]]),
-    ...letters.map((letter) => [letter.failed_at, step('bad', 'cross', letter.failed_at, `Given up: ${reasonText(letter.reason).toLowerCase()}`, link(letter))]),
+    ...letters.map((letter) => [letter.failed_at, step('bad', 'cross', letter.failed_at, `Moved to the dead letters: ${reasonText(letter.reason).toLowerCase()}`, link(letter))]),
     ...letters.filter((letter) => letter.resolved).map((letter) => [letter.resolved_at, step('quiet', 'arrow', letter.resolved_at, `${letter.retried_as ? 'Sent again' : 'Resolved'} by ${letter.resolved_by}`, letter.resolution_note)]),
   ].sort(([a], [b]) => Date.parse(a) - Date.parse(b)).map(([, element]) => element);
   return [...past, present(event)];
@@ -62,10 +63,10 @@ function steps(outbox, event, attempts, letters) {
 function present(event) {
   switch (event.status) {
     case 'COMPLETED': return step('good', 'check', event.delivered_at, 'Delivered');
-    case 'PROCESSING': return step('busy', 'half', event.locked_at, 'In work now', h('div.dim', {}, `by relay ${event.locked_by}`));
-    case 'FAILED': return step('busy', 'ring', null, 'Waits for its next attempt', h('div', {}, 'due ', ago(event.next_retry_at, 'now')));
-    case 'DEAD_LETTER': return step('bad', 'cross', null, 'Marked dead', 'The dead-letter table could not take it; maintenance tries again.');
-    default: return step('busy', 'ring', null, 'Waits to be claimed', h('div', {}, event.next_retry_at ? ['due ', ago(event.next_retry_at)] : 'due now'),
+    case 'PROCESSING': return step('busy', 'half', event.locked_at, 'Being delivered', h('div.dim', {}, `by relay ${event.locked_by}`));
+    case 'FAILED': return step('busy', 'ring', null, 'Waiting for the next attempt', h('div', {}, 'due ', ago(event.next_retry_at, 'now')));
+    case 'DEAD_LETTER': return step('bad', 'cross', null, 'Marked dead', 'Writing it to the dead-letter table failed; maintenance will retry.');
+    default: return step('busy', 'ring', null, 'Waiting to be claimed', h('div', {}, event.next_retry_at ? ['due ', ago(event.next_retry_at)] : 'due now'),
       event.last_error && h('pre.error', { tabindex: 0, 'aria-label': 'Last error' }, event.last_error));
   }
 }

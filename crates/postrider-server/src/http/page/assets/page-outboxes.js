@@ -1,4 +1,4 @@
-// Outboxes and sinks: what they are, who works on them, and how to hold them.
+// Outboxes and sinks: their settings, the relays that serve them, and pausing them.
 import { get, outboxPath, post, put } from './api.js';
 import { h, keyed, replace } from './dom.js';
 import { live, watch } from './live.js';
@@ -19,7 +19,7 @@ export function outboxes({ outlet, signal }) {
     h('section', { 'aria-label': 'Outboxes' }, list),
     panel('Sinks', {
       signal, wide: true, every: 3_000, load: () => get('/sinks', {}, signal),
-      note: 'Destinations: what this server has sent to since its start, those that are down first. Down: as any relay sees it.',
+      note: 'Destinations that this server has sent to since it started, those that are down first. Down: reported by any relay.',
       draw: (sinks, again) => h('div.cards', {}, sinks.map((sink) => sinkCard(sink, again))),
     }));
   let scrolled = false;
@@ -48,8 +48,8 @@ function outboxCard(first, signal) {
       { label: 'Pending', class: 'right', cell: (row) => number(row.appended - row.delivered - row.dead) },
     ],
   });
-  const work = panel('Who works on it', {
-    label: `Who works on ${first.name}`, signal, every: 3_000,
+  const work = panel('Relays', {
+    label: `Relays of ${first.name}`, signal, every: 3_000,
     load: async () => {
       const relays = await get('/relays', {}, signal);
       const serving = relays.filter((relay) => !relay.fenced).flatMap((relay) => relay.serving.filter((s) => s.outbox === first.name).map((s) => ({ relay_id: relay.relay_id, host: relay.host, ...s })));
@@ -59,7 +59,7 @@ function outboxCard(first, signal) {
     },
     draw: ({ serving, lanes }) => (serving.length
       ? (lanes ? lanesPicture(lanes, serving) : relayShares(serving))
-      : empty('No relay works on it', 'Events wait until one runs with this outbox in its configuration.')),
+      : empty('No relays', 'Events wait until a relay with this outbox in its configuration is running.')),
   });
   const card = h('article.panel.outbox', { id: first.name, 'aria-label': `Outbox ${first.name}` },
     h('div.panel-head', {}, h('h2', {}, first.name), state, h('span.grow'), buttons),
@@ -78,29 +78,29 @@ function outboxCard(first, signal) {
     replace(buttons, may('operator') && holdButton('outbox', outbox.name, paused), may('admin') && h('button.button.small', { type: 'button', on: { click: () => claimDialog(outbox) } }, 'Claim mode…'));
     replace(about, facts([
       ['Table', h('span.mono', {}, name)], ['Preset', preset],
-      branches.length ? ['Copied into', branches.join(', ')] : ['Sink', sink],
-      ['Claim mode', claim === 'lanes' ? 'lanes: order of each key is kept' : 'rows: no order'],
-      ['After delivery', archives ? 'kept in the archive' : 'deleted'],
+      branches.length ? ['Fan-out to', branches.join(', ')] : ['Sink', sink],
+      ['Claim mode', claim === 'lanes' ? 'lanes: events of one key stay in order' : 'rows: order not guaranteed'],
+      ['After delivery', archives ? 'archived' : 'deleted'],
     ]));
   };
   return card;
 }
 
-/** Pause or resume; either can be taken back by the other. */
+/** Pauses or resumes; each is the Undo of the other. */
 function holdButton(kind, name, paused, again = () => {}) {
   const path = kind === 'outbox' ? outboxPath(name) : `/sinks/${encodeURIComponent(name)}`;
   const [verb, word] = paused ? ['resume', 'Resume'] : ['pause', 'Pause'];
   return h(`button.button.small${paused ? '.primary' : ''}`, { type: 'button', on: { click: async () => {
     const done = await ask({
       title: `${word} ${kind} ${name}`, confirm: word, fields: [noteField(!paused)],
-      text: paused ? 'Relays go on with their next heartbeat.' : 'With their next heartbeat, all relays finish what is in flight and begin nothing new. Events wait; nothing is lost. It holds through restarts.',
+      text: paused ? 'Relays resume at their next heartbeat.' : 'At their next heartbeat, all relays finish what is in flight and start nothing new. Events wait; nothing is lost. The pause survives restarts.',
       act: ({ note }) => post(`${path}/${verb}`, { note }),
     });
     if (!done) return;
-    notice(`${name} ${paused ? 'goes on' : 'is paused'}.`, { undo: async () => {
+    notice(`${name} ${paused ? 'resumed' : 'paused'}.`, { undo: async () => {
       await post(`${path}/${paused ? 'pause' : 'resume'}`, { note: 'undone' });
       again();
-      return `${name} ${paused ? 'is paused' : 'goes on'}.`;
+      return `${name} ${paused ? 'paused' : 'resumed'}.`;
     } });
     again();
   } } }, `${word}…`);
@@ -110,12 +110,12 @@ function claimDialog(outbox) {
   const other = outbox.claim === 'lanes' ? 'rows' : 'lanes';
   return ask({
     title: `Claim mode of ${outbox.name}`, confirm: `Change to ${other}`,
-    text: [`It is ${outbox.claim} now. In lanes, events of one key arrive in order, and a relay owns some of 64 lanes; in rows, relays compete for rows and no order is promised.`,
-      'All relays change while they run: each finishes what it holds first. A relay that is configured for one mode stops serving the outbox in the other.'],
-    fields: [field('Type the name of the outbox', h('input', { name: 'name', required: true, pattern: outbox.name, autocomplete: 'off' }))],
+    text: [`The current mode is ${outbox.claim}. In lanes, events of one key arrive in order, and each relay owns some of the 64 lanes. In rows, relays compete for rows, and order is not guaranteed.`,
+      'All relays switch while they run; each first finishes what it has in flight. A relay that is configured for one mode stops serving the outbox in the other.'],
+    fields: [field('Type the outbox name to confirm', h('input', { name: 'name', required: true, pattern: outbox.name, autocomplete: 'off' }))],
     act: async () => {
       await put(outboxPath(outbox.name, 'claim'), { claim: other });
-      notice(`${outbox.name} changes to ${other}.`);
+      notice(`${outbox.name} is switching to ${other}.`);
       return true;
     },
   });
@@ -131,19 +131,19 @@ function sinkCard(sink, again) {
   const list = table({
     caption: `Destinations of ${sink.name}`, key: (d) => `${d.outbox} ${d.destination}`,
     columns: [
-      { label: 'Circuit', cell: (d) => breakerBadge(d.down && d.state === 'closed' ? 'open' : d.state) },
+      { label: 'Breaker', cell: (d) => breakerBadge(d.down && d.state === 'closed' ? 'open' : d.state) },
       { label: 'Destination', class: 'wide', cell: (d) => h('span', {}, h('span.mono.break', {}, d.destination), d.down && h('div.hint', {}, 'down for ', since(d.down.since), `: ${d.down.error}`)) },
       { label: 'Outbox', cell: (d) => d.outbox || 'another relay' },
-      { label: 'At once', class: 'right', cell: (d) => (d.window === null ? 'no limit' : compact(d.window)) },
-      { label: 'Last success', cell: (d) => ago(d.last_success_at, 'none yet') },
+      { label: 'Concurrency', class: 'right', cell: (d) => (d.window === null ? 'no limit' : compact(d.window)) },
+      { label: 'Last success', cell: (d) => ago(d.last_success_at, 'never') },
     ],
   });
   list.rows([...known.values()]);
   const up = sink.paused ? badge('warn', 'pause', 'Paused') : sink.up ? badge('good', 'dot', 'Up') : badge('bad', 'cross', 'Down');
   return h('article.card.sink', { 'aria-label': `Sink ${sink.name}` },
     h('div.card-head', {}, h('h3', {}, sink.name), up, h('span.dim', {}, `from ${sink.outboxes.join(', ')}`), h('span.grow'),
-      h('span.dim', { title: sink.rate ? `${exact(sink.rate.events_per_s)} events per second, ${exact(sink.rate.burst)} at once` : '' }, sink.rate ? `rate limit ${rate(sink.rate.events_per_s)}/s, burst ${compact(sink.rate.burst)}` : 'no rate limit'),
+      h('span.dim', { title: sink.rate ? `${exact(sink.rate.events_per_s)} events per second, burst of ${exact(sink.rate.burst)}` : '' }, sink.rate ? `rate limit ${rate(sink.rate.events_per_s)}/s, burst ${compact(sink.rate.burst)}` : 'no rate limit'),
       may('operator') && holdButton('sink', sink.name, sink.paused, again)),
     sink.paused && h('p.held', {}, 'Paused for ', since(sink.paused.paused_at), ` by ${sink.paused.operator}`, sink.paused.note && `: ${sink.paused.note}`),
-    known.size ? list.element : h('p.dim', {}, 'Nothing was sent to it since this server started.'));
+    known.size ? list.element : h('p.dim', {}, 'This server has not sent anything to it since it started.'));
 }

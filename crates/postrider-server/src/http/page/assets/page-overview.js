@@ -1,4 +1,4 @@
-// What is wrong, in ten seconds: a sentence, a line of life for each outbox, charts, and the parts.
+// What is wrong, at a glance: one sentence, a line for each outbox, charts and panels.
 import { h, keyed, replace, setText } from './dom.js';
 import { watch, live } from './live.js';
 import { compact, exact, plural, rate, seconds, milliseconds } from './format.js';
@@ -30,7 +30,7 @@ export function overview({ outlet, signal, query }) {
   return { update: (next) => plots.choose(next) };
 }
 
-/** The whole state in one sentence, worst first, with the way to it. */
+/** The whole state in one sentence, worst first, with links to the details. */
 function sentence(element, outboxes, alerts) {
   const down = outboxes.flatMap((o) => o.down.map((d) => d.destination));
   const unresolved = outboxes.reduce((sum, o) => sum + o.unresolved, 0);
@@ -43,19 +43,19 @@ function sentence(element, outboxes, alerts) {
   if (down.length) parts.push(['bad', 'cross', `${plural(new Set(down).size, 'destination')} down`, '/outboxes']);
   if (critical) parts.push(['bad', 'octagon', plural(critical, 'critical alert'), '/alerts']);
   if (warnings) parts.push(['warn', 'warn', plural(warnings, 'warning'), '/alerts']);
-  if (unresolved) parts.push(['warn', 'warn', `${plural(unresolved, 'dead letter')} to look at`, '/dead-letters']);
+  if (unresolved) parts.push(['warn', 'warn', plural(unresolved, 'unresolved dead letter'), '/dead-letters']);
   if (paused.length) parts.push(['warn', 'pause', `${plural(paused.length, 'outbox', 'outboxes')} paused`, '/outboxes']);
   const key = JSON.stringify([parts, parts.length ? 0 : [moving, waiting]]);
   if (element.dataset.shown === key) return;
   element.dataset.shown = key;
   if (!parts.length) {
-    replace(element, badge('good', 'check', moving ? 'All is well, and mail is moving' : waiting ? 'All is well; some events wait' : 'All is well, and nothing waits'));
+    replace(element, badge('good', 'check', moving ? 'Healthy: events are being delivered' : waiting ? 'Healthy: some events are waiting' : 'Healthy: no events are waiting'));
     return;
   }
   replace(element, parts.map(([tone, form, text, href]) => h('a.verdict-part', { href }, badge(tone, form, text))));
 }
 
-/** One outbox on one line: what waits, moves, fails, and is dead. */
+/** One outbox on one line: pending, in flight, delivered, failed and dead events. */
 function lineOfLife(outbox) {
   const name = h('a.line-name', { href: `/outboxes#${outbox.name}` }, outbox.name);
   const state = h('span.line-state');
@@ -66,12 +66,12 @@ function lineOfLife(outbox) {
   };
   const scope = `?outbox=${encodeURIComponent(outbox.name)}`;
   const figures = {
-    pending: figure('pending', 'Appended, and neither delivered nor dead: from the ledger', `/events${scope}`),
-    flight: figure('in flight', 'Sent and not answered yet, by all relays'),
-    delivered: figure('delivered/s', 'Since the figures before'),
-    failed: figure('failed/s', 'Attempts that failed, in the last minute, of all relays'),
-    oldest: figure('oldest', 'Age of the oldest event that waits'),
-    latency: figure('p99', 'From insert to delivery, of 99 of 100 events of the last minute, of all relays'),
+    pending: figure('pending', 'Appended but neither delivered nor dead, according to the ledger', `/events${scope}`),
+    flight: figure('in flight', 'Sent but not yet answered, over all relays'),
+    delivered: figure('delivered/s', 'Since the previous refresh'),
+    failed: figure('failed/s', 'Failed attempts in the last minute, over all relays'),
+    oldest: figure('oldest', 'Age of the oldest waiting event'),
+    latency: figure('p99', '99th percentile of the time from insert to delivery in the last minute, over all relays'),
     dead: figure('dead letters', 'Unresolved dead letters', `/dead-letters${scope}`),
   };
   const spark = h('div.line-spark');
@@ -96,10 +96,10 @@ function lineOfLife(outbox) {
     put(figures.delivered, rate(now.rates?.delivered_per_s), `appended ${rate(now.rates?.appended_per_s)}/s`);
     put(figures.failed, rate(now.traffic.failed_per_s), '', now.traffic.failed_per_s > 0 && 'warn');
     put(figures.oldest, now.oldest_age_s === null ? '–' : seconds(now.oldest_age_s), '');
-    put(figures.latency, milliseconds(now.traffic.latency_p99_ms), `half within ${milliseconds(now.traffic.latency_p50_ms)}; ${plural(now.traffic.delivered_in_minute, 'event')}`);
-    put(figures.dead, compact(now.unresolved), `${exact(now.dead)} in all`, now.unresolved && 'bad');
+    put(figures.latency, milliseconds(now.traffic.latency_p99_ms), `p50 ${milliseconds(now.traffic.latency_p50_ms)}; ${plural(now.traffic.delivered_in_minute, 'event')} in the last minute`);
+    put(figures.dead, compact(now.unresolved), `${exact(now.dead)} in total`, now.unresolved && 'bad');
     const values = live.points.slice(-90).map((point) => point.outboxes.find((o) => o.name === now.name)?.pending ?? 0);
-    replace(spark, sparkline(values, `pending, last minutes: now ${exact(now.pending)}, highest ${exact(Math.max(...values))}`));
+    replace(spark, sparkline(values, `Pending events in the last few minutes: now ${exact(now.pending)}, highest ${exact(Math.max(...values))}`));
   };
   return element;
 }

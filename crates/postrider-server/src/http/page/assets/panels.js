@@ -11,7 +11,7 @@ import { ago, since } from './time.js';
 
 const controls = (body) => [...body.querySelectorAll('button, a, input, select')];
 
-/** A box that is loaded again every few seconds and drawn again only when something changed. */
+/** A panel that reloads every few seconds and redraws only if something has changed. */
 export function panel(title, { load, draw, every = 5_000, signal, link, note, wide, label = title }) {
   const body = h('div.panel-body', {}, skeleton(3));
   let shown = null;
@@ -19,7 +19,7 @@ export function panel(title, { load, draw, every = 5_000, signal, link, note, wi
     try {
       const loaded = await load(signal);
       const key = JSON.stringify(loaded);
-      // Nothing jumps while it is being clicked, and who is at a button stays at it.
+      // Nothing moves while it is being clicked, and a focused button keeps the focus.
       if (key === shown || (shown !== null && body.matches(':active'))) return;
       shown = key;
       const place = controls(body).indexOf(document.activeElement);
@@ -47,17 +47,17 @@ export function alertsPanel(signal) {
     draw: (active) => (active.length
       ? h('ul.plain', {}, active.slice(0, 6).map((alert) => h('li.row', {}, severityBadge(alert.severity),
         h('span.grow', {}, alert.title), h('span.dim', {}, 'for ', since(alert.since)))))
-      : empty('No alert holds', 'This server would tell here, and the channels that are configured.')),
+      : empty('No active alerts', 'New alerts appear here and are sent to the configured channels.')),
   });
 }
 
 export function breakersPanel(signal) {
   return panel('Breakers', {
-    signal, link: ['/outboxes', 'Sinks'], note: 'Down: as any relay sees it. Up: what this server has sent to.',
+    signal, link: ['/outboxes', 'Sinks'], note: 'Down: reported by any relay. Up: destinations that this server has sent to.',
     load: () => get('/sinks', {}, signal),
     draw: (sinks) => {
       const rows = sinks.flatMap((sink) => breakerRows(sink));
-      return rows.length ? h('ul.plain', {}, rows.slice(0, 8)) : empty('No destination yet', 'One is known when an event was sent to it.');
+      return rows.length ? h('ul.plain', {}, rows.slice(0, 8)) : empty('No destinations yet', 'A destination appears here once an event has been sent to it.');
     },
   });
 }
@@ -69,7 +69,7 @@ function breakerRows(sink) {
   return [...known].map(([destination, { state, down, last }]) => h('li.row', {},
     breakerBadge(state),
     h('span.grow.cut', { title: down?.error }, h('strong', {}, sink.name), ' ', h('span.dim', {}, destination)),
-    h('span.dim', {}, down ? ['for ', since(down.since)] : ago(last, 'nothing yet'))));
+    h('span.dim', {}, down ? ['for ', since(down.since)] : ago(last, 'no success yet'))));
 }
 
 export function relaysPanel(signal) {
@@ -81,38 +81,38 @@ export function relaysPanel(signal) {
         relay.fenced ? badge('bad', 'cross', 'Dead', 'Declared dead; its events are being recovered') : badge('good', 'dot', 'Alive'),
         h('span.grow.cut', { title: relay.relay_id }, relay.host, ' ', h('span.dim', {}, relay.serving.map((s) => s.outbox).join(', '))),
         h('span.dim.num', {}, `${compact(relay.serving.reduce((sum, s) => sum + s.traffic.in_flight, 0))} in flight, up ${seconds(relay.age_s)}`))))
-      : empty('No relay', 'Nothing is delivered until one runs: postrider run')),
+      : empty('No relays', 'Start one with “postrider run” to deliver events.')),
   });
 }
 
 export function ledgerPanel(signal) {
-  return panel('The ledger', {
+  return panel('Ledger', {
     signal, every: 4_000,
     load: () => get('/reconcile', {}, signal),
     draw: ({ last, running_since: running }, again) => [
       h('p.formula', {}, 'appended = delivered + dead + pending'),
       last ? [
-        h('p', {}, last.error ? badge('warn', 'warn', 'Not complete', last.error)
-          : last.balanced ? badge('good', 'check', 'Balanced') : badge('bad', 'cross', 'They differ'),
-        ' ', h('span.dim', {}, 'read ', ago(last.ended_at), ` by ${last.operator}`)),
+        h('p', {}, last.error ? badge('warn', 'warn', 'Incomplete', last.error)
+          : last.balanced ? badge('good', 'check', 'Balanced') : badge('bad', 'cross', 'Not balanced'),
+        ' ', h('span.dim', {}, 'verified ', ago(last.ended_at), ` by ${last.operator}`)),
         last.error && h('p.hint', {}, last.error),
         h('ul.plain', {}, last.outboxes.map((ledger) => h('li.row', {},
-          h('span.grow', {}, ledger.balanced ? '' : badge('bad', 'cross', 'Differs'), ' ', ledger.outbox),
+          h('span.grow', {}, ledger.balanced ? '' : badge('bad', 'cross', 'Not balanced'), ' ', ledger.outbox),
           h('span.ledger-line', {}, number(ledger.appended.count), ' = ', number(ledger.delivered.count), ' + ', number(ledger.dead.count), ' + ', number(ledger.pending.count))))),
-      ] : h('p.dim', {}, 'Not read since this server started. Reading counts every live event, independently of the relays.'),
-      running ? h('p', { role: 'status' }, 'Being read, for ', since(running))
-        : may('operator') && act(h('button.button.small', { type: 'button' }, last ? 'Read again' : 'Read the ledger'), async () => {
+      ] : h('p.dim', {}, 'Not verified since this server started. Verification counts every live event, independently of the relays.'),
+      running ? h('p', { role: 'status' }, 'Verifying for ', since(running))
+        : may('operator') && act(h('button.button.small', { type: 'button' }, last ? 'Verify again' : 'Verify ledger'), async () => {
           await post('/reconcile');
-          notice('The ledger is being read. The result comes here.');
+          notice('Verifying the ledger. The result will appear here.');
           again();
         }),
     ],
   });
 }
 
-/** Latency of a relay, in words. */
+/** The latency of a relay in words. */
 export function latencyText(traffic) {
   if (traffic.latency_p99_ms === null) return 'nothing delivered in the last minute';
-  return `${plural(traffic.delivered_in_minute, 'event')} in the last minute, half within ${milliseconds(traffic.latency_p50_ms)}, 99 of 100 within ${milliseconds(traffic.latency_p99_ms)}`;
+  return `${plural(traffic.delivered_in_minute, 'event')} in the last minute, p50 ${milliseconds(traffic.latency_p50_ms)}, p99 ${milliseconds(traffic.latency_p99_ms)}`;
 }
 

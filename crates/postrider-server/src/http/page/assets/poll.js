@@ -1,5 +1,4 @@
-// Looks again and again, while somebody is there to see it: a page that was left open must not keep
-// its session alive.
+// Polls while the user is active. A dashboard that was left open must not keep its session alive.
 import { Problem } from './api.js';
 
 const IDLE_MS = 10 * 60_000;
@@ -8,7 +7,8 @@ for (const kind of ['pointerdown', 'pointermove', 'keydown', 'scroll']) {
   addEventListener(kind, () => { active = Date.now(); }, { passive: true, capture: true });
 }
 
-/** Runs `look` now and every so often, one at a time, until the signal ends it. */
+/** Runs `look` now and then every `everyMs`, one at a time, until the signal aborts. Returns a function
+ *  that runs it at once. */
 export function poll(look, everyMs, signal) {
   let timer;
   let running = false;
@@ -20,7 +20,7 @@ export function poll(look, everyMs, signal) {
     try {
       if (watched) await look();
     } catch (error) {
-      // The page says that the server is away; what was cut off is no error.
+      // The banner reports a lost connection, and an aborted request is not an error.
       if (!(error instanceof Problem) && error.name !== 'AbortError') throw error;
     } finally {
       running = false;

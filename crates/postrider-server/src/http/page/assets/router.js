@@ -1,17 +1,17 @@
-// From the address to a page. Addresses are real paths, so that a link can be sent to a colleague.
+// Maps the address to a page. Addresses are real paths, so that links can be shared.
 
 const pages = [];
 let current = null;
 let outlet = null;
 
-/** `/events/:outbox/:id` */
+/** Registers a page under a path such as `/events/:outbox/:id`. */
 export function page(path, title, render) {
   const names = [];
   const pattern = path.replace(/:(\w+)/g, (_, name) => { names.push(name); return '([^/]+)'; });
   pages.push({ path, pattern: new RegExp(`^${pattern}$`), names, title, render });
 }
 
-/** Pages are shown in `element` from now on: again after each sign-in. */
+/** Shows pages in `element` from now on; called after each sign-in. */
 export function start(element) {
   outlet = element;
   show(false);
@@ -41,7 +41,7 @@ export function navigate(to, { replace = false } = {}) {
   show(true);
 }
 
-/** Changes what the page is asked for, without leaving it. */
+/** Changes the query of the current page without leaving the page. */
 export function setQuery(changes) {
   const query = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(changes)) {
@@ -61,13 +61,13 @@ export function currentPath() {
 
 const listeners = new Set();
 
-/** Calls with each page that is shown, until the signal ends it. */
+/** Calls the listener for each page that is shown, until the signal aborts. */
 export function onMove(listener, signal) {
   listeners.add(listener);
   signal.addEventListener('abort', () => listeners.delete(listener));
 }
 
-/** A new page is announced by its heading; a change of the query is not a new page. */
+/** Moves the focus to the heading of a new page, which announces it. A new query is not a new page. */
 function show(announce) {
   const found = pages.find(({ pattern }) => pattern.test(location.pathname)) ?? pages[0];
   const matched = location.pathname.match(found.pattern) ?? [];

@@ -1,5 +1,5 @@
-// Who is signed in, and what that allows. The server decides; the page only leaves out what it would
-// refuse.
+// Who is signed in, and what that role allows. The server decides; the dashboard only hides what the
+// server would refuse.
 
 const RANK = { viewer: 0, operator: 1, admin: 2 };
 

@@ -1,14 +1,14 @@
-// Keys. Single letters only while nobody types.
+// Keyboard shortcuts. They are off while the focus is in a field or a dialog.
 import { h } from './dom.js';
 import { navigate } from './router.js';
 
 const GO = { o: '/', e: '/events', d: '/dead-letters', s: '/outboxes', a: '/alerts', u: '/audit' };
 const LIST = [
-  ['?', 'This list'],
-  ['/', 'To the search field'],
+  ['?', 'Show this list'],
+  ['/', 'Focus the search field'],
   ['g o', 'Overview'], ['g e', 'Events'], ['g d', 'Dead letters'], ['g s', 'Outboxes and sinks'],
   ['g a', 'Alerts'], ['g u', 'Audit'],
-  ['Esc', 'Close a dialog'],
+  ['Esc', 'Close the dialog'],
 ];
 let waiting = null;
 

@@ -1,4 +1,4 @@
-// A token for a session. The page does not keep the token.
+// Exchanges a token for a session. The dashboard does not keep the token.
 import { signIn } from './api.js';
 import { h, replace } from './dom.js';
 import { field } from './dialog.js';
@@ -12,10 +12,10 @@ export function signInView(reason, entered) {
     brand(),
     h('h1', {}, 'Sign in'),
     reason && h('p', {}, reason),
-    field('Token', token, 'The page keeps a session, not the token. The session ends when you sign out, or after a while without a click.'),
+    field('Token', token, 'The dashboard keeps a session, not the token. The session ends when you sign out or after a period of inactivity.'),
     error, button,
     h('details', {}, h('summary', {}, 'I have no token'),
-      h('p', {}, 'Whoever runs the server makes one, and adds the line that it prints to the tokens file:'),
+      h('p', {}, 'Ask the person who runs the server to create one, and to add the line that this command prints to the tokens file:'),
       h('pre', {}, 'postrider token new --name you --role viewer')));
   form.addEventListener('submit', async (event) => {
     event.preventDefault();
@@ -25,7 +25,7 @@ export function signInView(reason, entered) {
       await signIn(token.value.trim());
       await entered();
     } catch (problem) {
-      replace(error, problem.status === 401 ? 'This token is not known here, or is over.' : problem.message);
+      replace(error, problem.status === 401 ? 'Invalid or expired token.' : problem.message);
       token.focus();
     } finally {
       button.removeAttribute('aria-busy');

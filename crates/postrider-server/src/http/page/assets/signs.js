@@ -1,4 +1,4 @@
-// States as a shape, a word and a colour: none of them stands alone.
+// States as a shape, a word and a colour together, so that no state is shown by colour alone.
 import { h, s } from './dom.js';
 
 const SHAPES = {
@@ -26,29 +26,29 @@ export function badge(tone, form, text, title) {
 }
 
 const EVENT = {
-  PENDING: ['quiet', 'ring', 'Pending', 'Waits to be claimed'],
-  PROCESSING: ['busy', 'half', 'Processing', 'A relay is at work on it'],
-  COMPLETED: ['good', 'check', 'Delivered', 'Delivered and in the archive'],
-  FAILED: ['warn', 'warn', 'Will retry', 'An attempt failed; it is tried again when due'],
-  DEAD_LETTER: ['bad', 'cross', 'Dead letter', 'Given up; the move to the dead letters is under way'],
+  PENDING: ['quiet', 'ring', 'Pending', 'Waiting to be claimed'],
+  PROCESSING: ['busy', 'half', 'Processing', 'A relay is delivering it'],
+  COMPLETED: ['good', 'check', 'Delivered', 'Delivered and archived'],
+  FAILED: ['warn', 'warn', 'Will retry', 'An attempt failed; another one is scheduled'],
+  DEAD_LETTER: ['bad', 'cross', 'Dead letter', 'Failed permanently; not yet moved to the dead letters'],
 };
 export const eventBadge = (status) => badge(...EVENT[status]);
 
 const REASON = {
   exhausted: ['No attempts left', 'Every attempt failed'],
-  rejected: ['Rejected', 'The destination will never take it'],
-  integrity: ['Content changed', 'The content does not fit its hash'],
-  no_route: ['No route', 'Nothing is configured to take it'],
-  expired: ['Expired', 'Older than it may be'],
-  crash: ['Crash', 'It killed the relay, alone in flight'],
+  rejected: ['Rejected', 'The destination rejected it permanently'],
+  integrity: ['Content changed', 'The content does not match its hash'],
+  no_route: ['No route', 'No configured route matches it'],
+  expired: ['Expired', 'Not delivered before its expiry time'],
+  crash: ['Crash', 'A relay crashed while this was the only event in flight'],
 };
 export const reasonText = (reason) => REASON[reason]?.[0] ?? reason;
 export const reasonBadge = (reason) => badge('bad', 'cross', ...(REASON[reason] ?? [reason]));
 
 const BREAKER = {
   closed: ['good', 'dot', 'Up', 'The breaker is closed: events are sent'],
-  open: ['bad', 'cross', 'Down', 'The breaker is open: events wait, no attempt is spent'],
-  probing: ['warn', 'half', 'Probing', 'One event is under way to see whether it is back'],
+  open: ['bad', 'cross', 'Down', 'The breaker is open: events wait, and no attempts are spent'],
+  probing: ['warn', 'half', 'Probing', 'One event is being sent to test whether the destination has recovered'],
 };
 export const breakerBadge = (state) => badge(...BREAKER[state]);
 
@@ -60,9 +60,9 @@ const SEVERITY = {
 export const severityBadge = (severity) => badge(...SEVERITY[severity]);
 
 const JOB = {
-  waiting: ['quiet', 'ring', 'Waiting', 'A relay takes it within seconds'],
+  waiting: ['quiet', 'ring', 'Waiting', 'A relay will start it within seconds'],
   running: ['busy', 'half', 'Running'],
-  canary: ['busy', 'half', 'Canary', 'The first few are sent, and their deliveries awaited'],
+  canary: ['busy', 'half', 'Canary', 'Waiting for the first events to be delivered'],
   done: ['good', 'check', 'Done'],
   stopped: ['warn', 'pause', 'Stopped'],
   failed: ['bad', 'cross', 'Failed'],
@@ -70,17 +70,17 @@ const JOB = {
 export const jobBadge = (state) => badge(...JOB[state]);
 
 const HASH = {
-  verified: ['good', 'check', 'Hash verified', 'The content is what was appended'],
-  mismatch: ['bad', 'cross', 'Hash does not fit', 'The content is not what was appended'],
-  none: ['quiet', 'ring', 'No hash', 'The producer stored none, so nothing can be verified'],
+  verified: ['good', 'check', 'Hash verified', 'The content is the same as when it was appended'],
+  mismatch: ['bad', 'cross', 'Hash mismatch', 'The content differs from what was appended'],
+  none: ['quiet', 'ring', 'No hash', 'The producer stored no hash, so the content cannot be verified'],
 };
 export const hashBadge = (verdict) => badge(...HASH[verdict]);
 
-/** The state of an outbox in a word, worst first. */
+/** The state of an outbox in one badge: the worst that applies. */
 export function outboxBadge(outbox) {
   if (outbox.paused) return badge('warn', 'pause', 'Paused', `by ${outbox.paused.operator}: ${outbox.paused.note || 'no note'}`);
   if (outbox.down.length) return badge('bad', 'cross', 'Destination down', outbox.down.map((d) => d.destination).join(', '));
-  if (outbox.unresolved) return badge('warn', 'warn', 'Needs you', 'It has unresolved dead letters');
-  if (outbox.pending || outbox.rates?.delivered_per_s) return badge('good', 'arrow', 'Moving', 'Events are on their way');
-  return badge('quiet', 'dot', 'Idle', 'Nothing waits');
+  if (outbox.unresolved) return badge('warn', 'warn', 'Needs attention', 'Has unresolved dead letters');
+  if (outbox.pending || outbox.rates?.delivered_per_s) return badge('good', 'arrow', 'Active', 'Events are waiting or being delivered');
+  return badge('quiet', 'dot', 'Idle', 'No events are waiting');
 }

@@ -1,7 +1,7 @@
-// What is shown while there is nothing to show: loading, empty, broken, away.
+// Placeholders: loading, empty, and failed.
 import { h } from './dom.js';
 
-/** Grey bars where lines will be. */
+/** Grey bars in place of lines that are loading. */
 export function skeleton(lines = 4) {
   return h('div.skeleton', { role: 'status', 'aria-label': 'Loading' },
     Array.from({ length: lines }, (_, place) => h(`div.bone.w${(place * 7) % 5}`)));
@@ -11,9 +11,9 @@ export function empty(title, text, ...actions) {
   return h('div.empty', {}, h('p.empty-title', {}, title), text && h('p', {}, text), actions.length ? h('p.actions', {}, actions) : null);
 }
 
-/** Cause and fix come from the server's problem document. */
+/** An error. The cause and the fix come from the server's problem document. */
 export function broken(problem, again) {
-  const title = problem.offline ? 'No connection' : `${problem.document?.title ?? 'Error'} (${problem.status ?? 'page'})`;
+  const title = problem.offline ? 'No connection' : `${problem.document?.title ?? 'Error'} (${problem.status ?? 'dashboard'})`;
   return h('div.empty.broken', { role: 'alert' },
     h('p.empty-title', {}, title),
     h('p', {}, problem.message),
@@ -21,8 +21,8 @@ export function broken(problem, again) {
 }
 
 /**
- * Fills `place` with what `load` answers: bones first, then `draw`, or what went wrong with a button
- * to try again. What is there already stays while it is loaded again.
+ * Fills `place` with what `load` returns: first a skeleton, then the result of `draw`, or the error with
+ * a button to try again. Existing content stays while it is reloaded.
  */
 export async function fill(place, load, draw, signal, bones = 4) {
   if (!place.firstChild) place.append(skeleton(bones));

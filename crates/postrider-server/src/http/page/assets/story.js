@@ -1,11 +1,11 @@
-// The parts that the page of an event and that of a dead letter share.
+// The parts that the pages of an event and of a dead letter share.
 import { h } from './dom.js';
 import { act, notice } from './dialog.js';
 import { bytes, milliseconds } from './format.js';
 import { hashBadge, shape } from './signs.js';
 import { moment, ago } from './time.js';
 
-/** One step of the story: when, what, and more about it. */
+/** One step of the timeline: when, what, and details. */
 export function step(tone, form, at, title, ...more) {
   return h(`li.step.${tone}`, {}, h('span.step-mark', {}, shape(form)),
     h('div.step-body', {}, h('div.step-head', {}, h('strong', {}, title), at && h('span.dim', {}, ago(at))), at && h('div.step-time', {}, moment(at)), more));
@@ -18,11 +18,11 @@ export function attemptSteps(attempts) {
 
 export const timeline = (steps) => h('ol.timeline', {}, steps);
 
-/** Levels of JSON that are indented. */
+/** The deepest level of JSON that is indented further. */
 const INDENTED_MAX = 40;
 
-/** JSON with line breaks; anything else as it is. Its tokens stay as they were written: a parser would
- *  round large numbers and drop repeated names, and what is shown here may be sent again. */
+/** Adds line breaks to JSON; returns anything else unchanged. Tokens stay as they were written: a parser
+ *  would round large numbers and drop repeated names, and what is shown here may be sent again. */
 export function pretty(text) {
   try {
     JSON.parse(text);
@@ -30,7 +30,7 @@ export function pretty(text) {
     return text;
   }
   let depth = 0;
-  // Deeper levels are not indented further: 15,000 of them would be 450 MB of spaces.
+  // Deeper levels are not indented further: 15,000 levels would need 450 MB of spaces.
   const line = () => `\n${'  '.repeat(Math.min(depth, INDENTED_MAX))}`;
   const tokens = text.match(/"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+/g) ?? [];
   return tokens.map((token, place) => {
@@ -52,7 +52,7 @@ export function copyButton(text, label = 'Copy') {
   });
 }
 
-/** Without TLS, and not on this machine, browsers offer no clipboard. */
+/** Browsers offer the clipboard only over TLS and on localhost; elsewhere the old command is used. */
 async function copy(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const area = h('textarea', { class: 'sr' });
@@ -63,8 +63,7 @@ async function copy(text) {
   area.remove();
 }
 
-/** Payload, headers and hash. */
-/** What the destination answered, where that is kept. */
+/** The destination's response, if it was kept. */
 export function responseSection(response) {
   if (typeof response !== 'string') return null;
   return h('section.panel', { 'aria-label': 'Response' },
@@ -72,6 +71,7 @@ export function responseSection(response) {
     h('pre.payload', { tabindex: 0, 'aria-label': 'Response' }, pretty(response) || '(empty)'));
 }
 
+/** Payload, headers and hash. */
 export function contentSection(content, size) {
   const headers = content.headers && typeof content.headers === 'object' ? Object.entries(content.headers) : null;
   const text = pretty(content.payload);
@@ -81,5 +81,5 @@ export function contentSection(content, size) {
     content.content_hash && h('p.hint.mono.break', {}, `SHA-256 ${content.content_hash}`),
     h('h3', {}, 'Headers'),
     headers?.length ? h('dl.facts', {}, headers.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd.mono.break', {}, typeof value === 'string' ? value : JSON.stringify(value)))))
-      : h('p.dim', {}, typeof content.headers === 'string' ? content.headers : 'None.'));
+      : h('p.dim', {}, typeof content.headers === 'string' ? content.headers : 'No headers.'));
 }

@@ -1,9 +1,9 @@
-// Tables whose rows change in place: what is being clicked does not move.
+// Tables whose rows change in place, so that nothing moves while it is clicked.
 import { h, keyed, replace } from './dom.js';
 
 /**
- * `columns` are { label, cell(row), class?, wide? }. A cell is drawn again only when what it is drawn
- * from changed.
+ * `columns` are { label, cell(row), class?, wide? }. A row is redrawn only if its data
+ * has changed.
  */
 export function table({ caption, columns, key, rowClass }) {
   const body = h('tbody');
@@ -27,15 +27,15 @@ export function table({ caption, columns, key, rowClass }) {
   return {
     element,
     rows: (rows) => keyed(body, rows, key, create, update),
-    /** Strikes out what is not there any more; it stays where it is. */
+    /** Strikes out rows that are no longer in the list, and leaves them in place. */
     strike(ids) {
       for (const id of ids) {
         const line = body.querySelector(`tr[data-key="${CSS.escape(String(id))}"]`);
         line?.classList.add('gone');
-        if (line) line.title = 'Not here any more: it moved on since the list was read';
+        if (line) line.title = 'No longer in this list: its state has changed since the list was loaded';
       }
     },
-    /** Changes rows that are shown, and adds none. */
+    /** Updates the rows that are shown, and adds none. */
     refresh(rows) {
       for (const row of rows) {
         const line = body.querySelector(`tr[data-key="${CSS.escape(String(key(row)))}"]`);
@@ -45,14 +45,14 @@ export function table({ caption, columns, key, rowClass }) {
   };
 }
 
-/** Name and value, one below the other. */
+/** A list of names and values. */
 export function facts(pairs) {
   return h('dl.facts', {}, pairs.filter(Boolean).map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
 }
 
 /**
- * A list that is read page by page: rows, "more", "searched so far", and "n new".
- * `load(before)` answers { rows, next, complete }.
+ * A list that is loaded page by page, with buttons for more rows, for continuing a search, and for new
+ * rows. `load(before)` returns { rows, next, complete }.
  */
 export function pagedList({ list, load, nothing, signal, watchNew }) {
   let rows = [];
@@ -70,8 +70,8 @@ export function pagedList({ list, load, nothing, signal, watchNew }) {
     }
     list.rows(rows);
     if (!list.element.isConnected) replace(place, list.element);
-    const label = complete ? 'Show more' : 'Search further';
-    const text = complete ? `${rows.length} shown` : `${rows.length} found so far; there was no time to search all of it`;
+    const label = complete ? 'Show more' : 'Continue search';
+    const text = complete ? `${rows.length} shown` : `${rows.length} found so far; the search reached its time limit`;
     replace(foot, h('span.dim', {}, text),
       next !== null && h('button.button', { type: 'button', on: { click: (event) => more(event.currentTarget) } }, label));
   };
@@ -99,7 +99,7 @@ export function pagedList({ list, load, nothing, signal, watchNew }) {
       next = found.next ?? null;
       draw(found.complete ?? true);
     },
-    /** Known rows change in place; new ones are announced, and come when asked for. */
+    /** Updates known rows in place. New ones are announced, and shown when the user asks for them. */
     async look() {
       const found = await load(null);
       if (signal.aborted) return;
@@ -111,7 +111,7 @@ export function pagedList({ list, load, nothing, signal, watchNew }) {
       const gone = found.complete === false ? [] : rows.filter((row) => row.id >= last && !there.has(row.id)).map((row) => row.id);
       list.strike(gone);
       if (!newer && !gone.length) return void replace(fresh);
-      const text = newer ? `${newer}${newer === found.rows.length ? '+' : ''} new` : `${gone.length} moved on`;
+      const text = newer ? `${newer}${newer === found.rows.length ? '+' : ''} new` : `${gone.length} no longer listed`;
       latest = found;
       if (fresh.textContent === text) return;
       replace(fresh, h('button.button.small', { type: 'button', on: { click: () => { watchNew?.(); this.show(latest); } } }, text));

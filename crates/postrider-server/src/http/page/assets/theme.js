@@ -1,4 +1,5 @@
-// Before the first paint, so that a dark screen does not flash white. The choice is this browser's.
+// Runs before the first paint, so that a dark screen does not flash white. This browser remembers the
+// choice.
 (() => {
   const chosen = localStorage.getItem('postrider-theme');
   if (chosen === 'light' || chosen === 'dark') document.documentElement.dataset.theme = chosen;

@@ -1,4 +1,4 @@
-// Times in the viewer's zone: how long ago in the text, the exact moment on hover and for machines.
+// Times in the user's time zone: relative in the text, exact on hover and in the `datetime` attribute.
 import { h, setText } from './dom.js';
 import { seconds } from './format.js';
 
@@ -10,7 +10,7 @@ const CLOCK = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-dig
 const HOUR = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit' });
 const DAY = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short' });
 
-/** The server's clock minus this one: what happened just now must not be "in 3 min". */
+/** The server's clock minus this one, so that a recent event is not shown as "in 3 min". */
 let ahead = 0;
 
 export function serverTime(at) {
@@ -21,7 +21,7 @@ export const now = () => Date.now() + ahead;
 export const exactTime = (at) => EXACT.format(new Date(at));
 export const clock = (at) => CLOCK.format(new Date(at));
 
-/** A label of the time axis. */
+/** A label on the time axis. */
 export function tick(at, span) {
   const date = new Date(at);
   if (span > 2 * 86_400_000) return DAY.format(date);
@@ -34,13 +34,13 @@ function relative(at) {
   return passed > 0 ? `${seconds(passed)} ago` : `in ${seconds(-passed)}`;
 }
 
-/** `<time>`: "3 min ago". Absent times say what that means. */
+/** A `<time>` such as "3 min ago", or the text `absent` if there is no time. */
 export function ago(at, absent = '–') {
   if (!at) return h('span', {}, absent);
   return h('time', { datetime: at, title: exactTime(at), data: { relative: '' } }, relative(at));
 }
 
-/** How long something has lasted. */
+/** How long ago something began, as a duration. */
 export function since(at) {
   return h('time', { datetime: at, title: `since ${exactTime(at)}`, data: { lasting: '' } },
     seconds((now() - Date.parse(at)) / 1_000));
