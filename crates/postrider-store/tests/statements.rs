@@ -22,17 +22,17 @@ const NUMBERS: [(u64, &str); 10] = [
 ];
 
 fn crates() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is in a folder").to_owned()
 }
 
 /// Returns the files below a folder whose names end like this.
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+    for entry in fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("its entries can be listed").path();
         if path.is_dir() {
             found.extend(files(&path, ending));
-        } else if path.to_str().unwrap().ends_with(ending) {
+        } else if path.to_string_lossy().ends_with(ending) {
             found.push(path);
         }
     }
