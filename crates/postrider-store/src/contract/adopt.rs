@@ -7,7 +7,6 @@ use postrider::Outbox;
 
 use super::{Finding, Result};
 use crate::OutboxSpec;
-use crate::StoreError;
 use crate::adopt::Adoption;
 
 /// The position at which an import of older rows continues.
@@ -110,7 +109,7 @@ pub(crate) fn shared_identities(outbox: &Outbox, adoption: &Adoption) -> Finding
 pub(crate) fn adoption_findings(
     outbox: &Outbox,
     adoption: &Adoption,
-    wanted: Result<Vec<(&'static str, String)>, &StoreError>,
+    wanted: Result<Vec<(&'static str, String)>, &crate::StoreError>,
     there: impl Fn(&str, &str) -> bool,
 ) -> Vec<Finding> {
     let subject = format!("adopted table {}", adoption.table);
