@@ -72,7 +72,7 @@ async fn a_killed_daemon_loses_no_count_and_reconcile_shows_it(place: Place) {
         .test
         .ask(&["HINCRBY", &format!("{}:ledger", scene.test.buffer.key()), "moved", "1"])
         .await;
-    scene.site.run(&["reconcile"]).await.exits(3).says(&[name, "do not balance"]);
+    scene.site.run(&["reconcile"]).await.exits(3).says(&[name, "does not balance"]);
 }
 
 /// The metric and the ledger in Redis count the same: what has left the buffer, saved or not.

@@ -143,7 +143,7 @@ async fn a_live_row_deleted_by_hand_makes_reconcile_fail(place: Place) {
     let table = scene.db.outbox.table();
     scene.db.execute(&format!("DELETE FROM {table} WHERE id = {}", events[1].id)).await;
     let found = scene.site.run(&["reconcile", "--json"]).await.exits(3);
-    let found = found.says(&["do not balance", "outbox orders"]).json();
+    let found = found.says(&["does not balance", "outbox orders"]).json();
     assert_eq!(found[0]["balanced"], false);
     assert_eq!(found[0]["unbalanced"].as_array().unwrap().len(), 1, "{found:#}");
     let plain = scene.site.run(&["reconcile"]).await.exits(3);
