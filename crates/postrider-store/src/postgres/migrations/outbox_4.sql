@@ -160,21 +160,25 @@ BEGIN
     WHERE minute NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00';
     CREATE TRIGGER "{outbox}_refuse" AFTER UPDATE ON "{outbox}" FOR EACH ROW
         WHEN (NEW.status NOT IN ('PENDING', 'PROCESSING', 'FAILED', 'DEAD_LETTER')
-            OR NEW.created_at NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
-            OR NEW.updated_at NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
-            OR NEW.next_retry_at NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
-            OR NEW.expires_at NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
             OR NEW.locked_at NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
-            OR NEW.retry_count NOT BETWEEN 0 AND 1000000
-            OR NEW.redrive_count NOT BETWEEN 0 AND 1000000
             OR NEW.crash_count NOT BETWEEN 0 AND 1000000
-            OR NEW.max_retries NOT BETWEEN 1 AND 1000
             OR NEW.version NOT BETWEEN 0 AND 9007199254740991
-            OR jsonb_typeof(NEW.headers) <> 'object'
             OR (NEW.status = 'FAILED' AND NEW.next_retry_at IS NULL)
             OR (NEW.status <> 'PROCESSING' AND NEW.locked_by IS NOT NULL)
             OR (NEW.status = 'DEAD_LETTER') <> (NEW.dead_reason IS NOT NULL)
             OR NEW.dead_reason NOT IN
-                ('exhausted', 'rejected', 'integrity', 'no_route', 'expired', 'crash'))
+                ('exhausted', 'rejected', 'integrity', 'no_route', 'expired', 'crash')
+            -- Only if these are changed: a claim of many rows must not fail because of one.
+            OR ((NEW.created_at NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+                OR NEW.updated_at NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+                OR NEW.next_retry_at NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+                OR NEW.expires_at NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+                OR NEW.retry_count NOT BETWEEN 0 AND 1000000
+                OR NEW.redrive_count NOT BETWEEN 0 AND 1000000
+                OR NEW.max_retries NOT BETWEEN 1 AND 1000)
+                AND (NEW.created_at, NEW.updated_at, NEW.next_retry_at, NEW.expires_at,
+                    NEW.retry_count, NEW.redrive_count, NEW.max_retries)
+                IS DISTINCT FROM (OLD.created_at, OLD.updated_at, OLD.next_retry_at,
+                    OLD.expires_at, OLD.retry_count, OLD.redrive_count, OLD.max_retries)))
         EXECUTE FUNCTION "{outbox}_refuse"();
 END $$;
