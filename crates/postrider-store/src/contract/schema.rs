@@ -53,9 +53,9 @@ pub struct ServerFacts {
 /// Schema versions of this program.
 pub mod versions {
     /// Version of the tables that this program creates and uses.
-    pub const SCHEMA: i32 = 5;
+    pub const SCHEMA: i32 = 6;
     /// Programs that know tables of this version or newer may use the tables created by this one.
-    pub const OLDEST_RELAY: i32 = 1;
+    pub const OLDEST_RELAY: i32 = 6;
 }
 
 /// Handles tables that are newer than this program: a migration leaves them alone, which is fine if

@@ -360,7 +360,7 @@ fn found_lane(row: &PgRow, living: &HashSet<String>) -> Result<FoundLane, sqlx::
 
 /// Decodes the columns of `decode`, then lane, time until due in ms, busy.
 fn lane_row(row: &PgRow) -> Result<LaneRow, sqlx::Error> {
-    let (lane, due_in_ms): (i16, Option<i64>) = (row.try_get(19)?, row.try_get(20)?);
+    let (lane, due_in_ms): (i32, Option<i64>) = (row.try_get(19)?, row.try_get(20)?);
     Ok(LaneRow {
         event: decode(row)?,
         lane: u8::try_from(lane).unwrap_or_default(),

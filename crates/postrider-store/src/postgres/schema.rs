@@ -27,11 +27,12 @@ pub(super) const PARTITION_DAYS_AHEAD: i64 = 3;
 /// Number of dead letters of older tables that get their fingerprint per step.
 const FINGERPRINT_CHUNK: u32 = 5_000;
 
-const SHARED: [&str; 4] = [
+const SHARED: [&str; 5] = [
     include_str!("migrations/shared_1.sql"),
     include_str!("migrations/shared_2.sql"),
     include_str!("migrations/shared_3.sql"),
     include_str!("migrations/buffer_1.sql"),
+    include_str!("migrations/lane.sql"),
 ];
 const OUTBOX: [&str; 6] = [
     include_str!("migrations/outbox_1.sql"),

@@ -102,13 +102,14 @@ impl TestDb {
                 "refuse_update",
                 "refuse_value",
             ],
-            StoreKind::Postgres | StoreKind::Mysql => &["guard"],
+            StoreKind::Postgres => &["guard", "refuse"],
+            StoreKind::Mysql => &["guard"],
         };
         for trigger in triggers {
             self.execute(&format!("DROP TRIGGER {table}_{trigger}{on}")).await;
         }
         for check in ["times", "counts", "state"] {
-            if kind != StoreKind::Sqlite {
+            if kind == StoreKind::Mysql {
                 self.execute(&format!("ALTER TABLE {table} DROP CONSTRAINT {table}_ck_{check}"))
                     .await;
             }

@@ -47,12 +47,13 @@ WHERE l.outbox = $1 AND l.lane = t.lane AND l.owner = $2 AND l.version = t.versi
 SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
     headers::text AS headers, content_hash, created_at, expires_at, retry_count, max_retries,
     redrive_count, crash_count, CASE WHEN last_error IS NOT NULL THEN updated_at END AS last_failed_at,
-    now() AS claimed_at, version, ctid AS place, lane,
+    now() AS claimed_at, version, ctid AS place,
+    postrider_lane(aggregate_type, aggregate_id) AS lane,
     CASE WHEN isfinite(next_retry_at)
         THEN (extract(epoch FROM next_retry_at - now()) * 1000)::bigint END AS due_in_ms,
     status = 'PROCESSING' AS busy
 FROM "{outbox}"
-WHERE id > $1 AND ($2::bigint >> lane) & 1 <> 0 AND dead_reason IS NULL
+WHERE id > $1 AND ($2::bigint >> postrider_lane(aggregate_type, aggregate_id)) & 1 <> 0 AND dead_reason IS NULL
   AND (aggregate_type, aggregate_id) NOT IN (SELECT * FROM unnest($5::text[], $6::text[]))
   AND id NOT IN (SELECT unnest($4::bigint[]))
 ORDER BY id LIMIT $3
@@ -62,7 +63,8 @@ ORDER BY id LIMIT $3
 SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
     headers::text AS headers, content_hash, created_at, expires_at, retry_count, max_retries,
     redrive_count, crash_count, CASE WHEN last_error IS NOT NULL THEN updated_at END AS last_failed_at,
-    now() AS claimed_at, version, ctid AS place, lane,
+    now() AS claimed_at, version, ctid AS place,
+    postrider_lane(aggregate_type, aggregate_id) AS lane,
     CASE WHEN isfinite(next_retry_at)
         THEN (extract(epoch FROM next_retry_at - now()) * 1000)::bigint END AS due_in_ms,
     status = 'PROCESSING' AS busy
@@ -86,7 +88,8 @@ SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event
     o.headers::text AS headers, o.content_hash, o.created_at, o.expires_at, o.retry_count,
     o.max_retries, o.redrive_count, o.crash_count,
     CASE WHEN o.last_error IS NOT NULL THEN o.updated_at END AS last_failed_at,
-    now() AS claimed_at, o.version, o.ctid AS place, o.lane,
+    now() AS claimed_at, o.version, o.ctid AS place,
+    postrider_lane(o.aggregate_type, o.aggregate_id) AS lane,
     CASE WHEN isfinite(o.next_retry_at)
         THEN (extract(epoch FROM o.next_retry_at - now()) * 1000)::bigint END AS due_in_ms,
     o.status = 'PROCESSING' AS busy
@@ -181,11 +184,12 @@ ORDER BY coalesce(k.head_id, c.first_id), k.aggregate_type, k.aggregate_id LIMIT
 SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
     headers::text AS headers, content_hash, created_at, expires_at, retry_count, max_retries,
     redrive_count, crash_count, CASE WHEN last_error IS NOT NULL THEN updated_at END AS last_failed_at,
-    now() AS claimed_at, version, ctid AS place, lane,
+    now() AS claimed_at, version, ctid AS place,
+    postrider_lane(aggregate_type, aggregate_id) AS lane,
     CASE WHEN isfinite(next_retry_at)
         THEN (extract(epoch FROM next_retry_at - now()) * 1000)::bigint END AS due_in_ms,
     status = 'PROCESSING' AS busy
 FROM "{outbox}"
-WHERE id > $1 AND ($2::bigint >> lane) & 1 <> 0 AND dead_reason IS NULL
+WHERE id > $1 AND ($2::bigint >> postrider_lane(aggregate_type, aggregate_id)) & 1 <> 0 AND dead_reason IS NULL
   AND id <> ALL ($4::bigint[]){hidden}
 ORDER BY id LIMIT $3
