@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::Outbox;
+use postrider_command::parse_time;
 use postrider_relay::{
     Backoff, BufferConfig, FanOut, OutboxConfig, Preset, RateLimit, RelayConfig, Sink,
     TraceSettings,
@@ -20,7 +21,10 @@ use super::auto_retry::AutoRetrySection;
 use super::buffer::buffers;
 use super::file::{Config, OnSuccessWord, OutboxSection, SinkSection, TelemetrySection};
 use super::gateway::BuiltGateway;
-use super::value::{Time, parse_time};
+use super::value::Time;
+
+/// Of events without a trace, the share that starts one.
+pub(super) const TRACE_RATIO: f64 = 1.0;
 
 /// Everything that a relay needs.
 pub(crate) struct Built {
@@ -134,7 +138,7 @@ fn traces(section: &TelemetrySection) -> Result<Option<TraceSettings>, ConfigErr
     let Some(endpoint) = &section.otlp_endpoint else { return Ok(None) };
     let headers = section.otlp_headers.iter();
     let headers = headers.map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
-    TraceSettings::new(endpoint.expose(), headers, section.trace_ratio.unwrap_or(1.0))
+    TraceSettings::new(endpoint.expose(), headers, section.trace_ratio.unwrap_or(TRACE_RATIO))
         .map(Some)
         .map_err(|error| ConfigError::Invalid(format!("[telemetry] {error}")))
 }
@@ -170,7 +174,8 @@ fn relay(config: &Config) -> Result<RelayConfig, ConfigError> {
     };
     if built.monitor_every < Duration::from_millis(100) {
         return Err(ConfigError::Invalid(format!(
-            "[relay] monitor_every = {:?} is too short: each look asks the database; at least 100ms",
+            "[relay] monitor_every = {:?} is too short: each look asks the database; at least \
+             100ms",
             built.monitor_every
         )));
     }
@@ -190,7 +195,7 @@ fn clean_up_at(text: &str) -> Result<(u32, u32), ConfigError> {
         .filter(|(hour, minute)| *hour < 24 && *minute < 60)
         .ok_or_else(|| {
             ConfigError::Invalid(format!(
-                "[relay] clean_up_at = \"{text}\" is no time of day; write it like \"02:00\""
+                "[relay] clean_up_at = \"{text}\" is not a time of day; write it like \"02:00\""
             ))
         })
 }
