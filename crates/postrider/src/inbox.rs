@@ -64,6 +64,7 @@ impl Inbox {
 
 /// An event that a consumer receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Incoming {
     /// Identity of the event: `postrider-event-id` in headers, `Idempotency-Key` in HTTP, `id` of a
     /// CloudEvent.
@@ -142,6 +143,7 @@ impl Received {
 /// The reason why a message cannot be recorded at all. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} `{found}` cannot be used: it must have 1 to 100 characters, and no NUL")]
+#[non_exhaustive]
 pub struct InvalidMessage {
     /// Name of the invalid field.
     pub field: &'static str,
@@ -151,6 +153,7 @@ pub struct InvalidMessage {
 
 /// The reason why `receive` failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReceiveError {
     /// The message itself is invalid; the transaction is untouched.
     #[error("invalid message: {0}")]
