@@ -113,7 +113,7 @@ pub(crate) enum Command {
     /// Play through what goes wrong in production, and check that nothing is lost
     #[command(subcommand)]
     Chaos(ChaosCommand),
-    /// The API that `chaos` breaks; told by its standard input
+    /// The API that `chaos` breaks
     #[command(hide = true)]
     ChaosApi(ChaosApiArgs),
     /// One of the relays that `chaos storm` kills; stops when its standard input ends

@@ -127,7 +127,7 @@ pub struct OutageArgs {
 
 /// What the benches with a fixed rate share.
 #[derive(Debug, Args)]
-pub struct LoadArgs {
+pub(crate) struct LoadArgs {
     /// Connections that append
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = u32_in(1..=64))]
     pub(crate) writers: u32,

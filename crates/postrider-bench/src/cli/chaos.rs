@@ -9,6 +9,7 @@ use postrider_store::ClaimMode;
 
 use super::shared::{u32_in, u64_in};
 
+/// Play through what goes wrong in production, and check that nothing is lost
 #[derive(Debug, Subcommand)]
 pub enum ChaosCommand {
     /// An API is down for hours, millions of calls wait, and must all come back by themselves
@@ -71,6 +72,7 @@ pub struct N19Args {
     pub(crate) report: Option<PathBuf>,
 }
 
+/// The API that `chaos` breaks
 #[derive(Debug, Args)]
 pub struct ChaosApiArgs {
     /// Calls that are numbered below this are remembered
@@ -80,7 +82,7 @@ pub struct ChaosApiArgs {
 
 /// Where the events of a storm go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum StormSink {
+pub(crate) enum StormSink {
     /// A receiver inside this command, which misbehaves
     Http,
     /// A topic of its own on a Kafka broker, which behaves: only relays and sessions are disturbed

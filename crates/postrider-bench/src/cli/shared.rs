@@ -19,7 +19,7 @@ pub(super) fn u64_in(range: impl RangeBounds<u64>) -> RangedU64ValueParser<u64> 
 
 /// Where events go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SinkKind {
+pub(crate) enum SinkKind {
     /// Nowhere: what remains is the cost of the relay
     Null,
     /// One request per event
@@ -29,7 +29,7 @@ pub enum SinkKind {
 }
 
 #[derive(Debug, Args)]
-pub struct EventArgs {
+pub(crate) struct EventArgs {
     /// Bytes of payload per event
     #[arg(long, default_value_t = 256, value_name = "BYTES", value_parser = u32_in(32..=4_194_304))]
     pub(crate) payload: u32,
@@ -39,7 +39,7 @@ pub struct EventArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct RelayArgs {
+pub(crate) struct RelayArgs {
     /// Claim mode: rows or lanes
     #[arg(long, default_value_t = ClaimMode::Rows, value_name = "MODE")]
     pub(crate) claim: ClaimMode,
@@ -49,7 +49,7 @@ pub struct RelayArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct SinkArgs {
+pub(crate) struct SinkArgs {
     /// Where to
     #[arg(long, value_enum, default_value_t = SinkKind::Null)]
     pub(crate) sink: SinkKind,
@@ -65,7 +65,7 @@ pub struct SinkArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct OutputArgs {
+pub(crate) struct OutputArgs {
     /// Name of the outbox to make; refused if it exists [default: bench_ and random characters]
     #[arg(long, value_name = "NAME")]
     pub(crate) outbox: Option<String>,

@@ -95,28 +95,7 @@ impl Config {
             }
             upstreams.push(upstream);
         }
-        let mut seen = HashSet::new();
-        let mut outboxes = Vec::new();
-        for section in &self.outbox {
-            let config = outbox(section, &sinks)?;
-            if !seen.insert(config.outbox.name().to_owned())
-                || !seen.insert(format!("table {}", config.outbox.table()))
-            {
-                return Err(ConfigError::Invalid(format!(
-                    "[[outbox]] `{}`: another outbox has this name or table",
-                    section.name
-                )));
-            }
-            let table = config.adoption.as_ref().map(|adoption| &adoption.table);
-            if let Some(table) = table.filter(|table| !seen.insert(format!("table {table}"))) {
-                return Err(ConfigError::Invalid(format!(
-                    "[[outbox]] `{}`: [outbox.adopt] table = \"{table}\": another outbox has or \
-                     serves this table",
-                    section.name
-                )));
-            }
-            outboxes.push(config);
-        }
+        let outboxes = outboxes(&self.outbox, &sinks)?;
         refuse_circles(&outboxes)?;
         let buffers = buffers(&self.buffer, &names)?;
         let mut gateways = Vec::new();
@@ -132,6 +111,36 @@ impl Config {
         let relay = relay(&self)?;
         Ok(Built { relay, outboxes, buffers, gateways, channels, alert_settings, traces })
     }
+}
+
+/// Builds the outboxes. No two have a name or a table in common, adopted tables included.
+fn outboxes(
+    sections: &[OutboxSection],
+    sinks: &HashMap<String, Target>,
+) -> Result<Vec<OutboxConfig>, ConfigError> {
+    let mut seen = HashSet::new();
+    let mut outboxes = Vec::new();
+    for section in sections {
+        let config = outbox(section, sinks)?;
+        if !seen.insert(config.outbox.name().to_owned())
+            || !seen.insert(format!("table {}", config.outbox.table()))
+        {
+            return Err(ConfigError::Invalid(format!(
+                "[[outbox]] `{}`: another outbox has this name or table",
+                section.name
+            )));
+        }
+        let table = config.adoption.as_ref().map(|adoption| &adoption.table);
+        if let Some(table) = table.filter(|table| !seen.insert(format!("table {table}"))) {
+            return Err(ConfigError::Invalid(format!(
+                "[[outbox]] `{}`: [outbox.adopt] table = \"{table}\": another outbox has or \
+                 serves this table",
+                section.name
+            )));
+        }
+        outboxes.push(config);
+    }
+    Ok(outboxes)
 }
 
 fn traces(section: &TelemetrySection) -> Result<Option<TraceSettings>, ConfigError> {

@@ -360,13 +360,11 @@ async fn an_id_may_be_text_in_one_table_and_a_uuid_in_the_other(place: Place) {
             let shout = "INSERT INTO pieces (id, k, body) VALUES
                          ('AAAAAAAA-2222-4333-8444-000000000001', 'x', '')";
             let refused = scene.db.try_execute(shout).await.unwrap_err().to_string();
-            assert!(refused.contains("no UUID in lower case"), "{refused}");
+            assert!(refused.contains("not a UUID in lower case"), "{refused}");
         }
         scene.target.answer(Answer::status(422));
-        scene
-            .db
-            .execute(&format!("INSERT INTO pieces (id, k, body) VALUES ('{new}', 'y', '')"))
-            .await;
+        let insert = format!("INSERT INTO pieces (id, k, body) VALUES ('{new}', 'y', '')");
+        scene.db.execute(&insert).await;
         let daemon = scene.site.start().await;
         scene.has_dead_letters(3).await;
         daemon.stop().await;
