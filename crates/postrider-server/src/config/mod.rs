@@ -6,7 +6,8 @@ mod auto_retry;
 mod brokers;
 mod buffer;
 mod build;
-#[cfg(all(test, feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis"))]
+#[cfg(test)]
+#[cfg(all(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis"))]
 mod defaults;
 mod file;
 #[cfg(test)]
