@@ -82,7 +82,9 @@ fn documented() -> BTreeMap<String, Vec<String>> {
             true => vec![(*cell).to_owned()],
             false => cell.split('`').skip(1).step_by(2).map(str::to_owned).collect(),
         };
-        if !values.is_empty() && !cell.starts_with("whether") {
+        // A default that depends on another key is described, not written.
+        let described = cell.starts_with("whether") || cell.starts_with("by ");
+        if !values.is_empty() && !described {
             found.insert(format!("{section}.{key}"), values);
         }
     }
