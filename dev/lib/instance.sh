@@ -60,7 +60,7 @@ sweep_instances() {
 sweep_instance() {
     enter_service "$(<"$1/service")" "$1" "$(<"$1/folder")/$(<"$1/service")"
     if [[ -n $(our_pids) ]]; then note "$NAME: stopping an instance left in $WANTED_DATA"; fi
-    # Nobody will read the data of a leftover, so there is nothing to flush for.
+    # The data of a leftover is not read again, so there is nothing to flush for.
     if [[ -d $DATA ]]; then take_down; else crash; fi
     # Data that had to move to /var/tmp has no other owner than this record.
     if [[ $DATA == /var/tmp/postrider-* ]]; then rm -rf "$DATA"; fi

@@ -74,7 +74,7 @@ recall_ports() {
     if [[ -s $STATE/ports ]]; then mapfile -t PORTS <"$STATE/ports"; fi
 }
 
-# reserve_port REGISTRY: prints a port that nobody listens on and nobody has reserved.
+# reserve_port REGISTRY: prints a port that is neither listened on nor reserved.
 reserve_port() {
     local registry=$1 port holder tries
     for ((tries = 0; tries < 1000; tries++)); do

@@ -5,7 +5,7 @@ import psycopg2
 
 
 def receive(cursor, consumer, event_id):
-    """Records an event in the caller's transaction. Answers whether it is new."""
+    """Records an event in the caller's transaction. Returns whether it is new."""
     cursor.execute(
         """INSERT INTO postrider_inbox (consumer, event_id) VALUES (%s, %s)
            ON CONFLICT DO NOTHING""",

@@ -4,7 +4,7 @@ import sqlite3
 
 
 def receive(connection, consumer, event_id):
-    """Records an event in the caller's transaction. Answers whether it is new."""
+    """Records an event in the caller's transaction. Returns whether it is new."""
     cursor = connection.execute(
         """INSERT INTO postrider_inbox (consumer, event_id) VALUES (?, ?)
            ON CONFLICT DO NOTHING""",

@@ -7,7 +7,7 @@ function contentHash(requestId, eventType, payload) {
   return createHash('sha256').update(`${requestId ?? ''}|${eventType}|${payload}`).digest('hex');
 }
 
-// Appends in the caller's transaction. Answers the row id, and whether it is a repeat.
+// Appends in the caller's transaction. Returns the row id, and whether it is a repeat.
 async function append(connection, { aggregateId, eventType, payload, requestId, headers }) {
   try {
     const [inserted] = await connection.execute(

@@ -5,7 +5,7 @@ function contentHash(requestId, eventType, payload) {
   return createHash('sha256').update(`${requestId ?? ''}|${eventType}|${payload}`).digest('hex');
 }
 
-// Appends in the caller's transaction. Answers the row id, and whether it is a repeat.
+// Appends in the caller's transaction. Returns the row id, and whether it is a repeat.
 async function append(client, { aggregateId, eventType, payload, requestId, headers }) {
   const inserted = await client.query(
     `INSERT INTO orders_outbox (request_id, aggregate_type, aggregate_id, event_type,

@@ -13,7 +13,7 @@ def content_hash(request_id, event_type, payload):
 
 
 def append(cursor, aggregate_id, event_type, payload, request_id, headers):
-    """Appends in the caller's transaction. Answers the row id, and whether it is a repeat."""
+    """Appends in the caller's transaction. Returns the row id, and whether it is a repeat."""
     try:
         cursor.execute(
             """INSERT INTO orders_outbox (request_id, aggregate_type, aggregate_id, event_type,

@@ -57,7 +57,7 @@ impl From<ReceiveError> for Failure {
     fn from(error: ReceiveError) -> Self {
         match error {
             ReceiveError::Database(error) => Self::Around(error),
-            ReceiveError::Invalid(error) => Self::Handling(HandleError::Poison(error.to_string())),
+            error => Self::Handling(HandleError::Poison(error.to_string())),
         }
     }
 }
@@ -194,7 +194,7 @@ impl<P: ConsumerPool, H: Handler<P::Db>> KafkaConsumer<P, H> {
         let source = message.source();
         // An identity that no inbox accepts is replaced by the message's topic, partition and
         // offset.
-        let by_place = Incoming { event_id: message.identity_by_place(), created_at: None };
+        let by_place = Incoming::new(message.identity_by_place());
         let event = match postrider::internal::identities(std::slice::from_ref(&message.event)) {
             Ok(_) => &message.event,
             Err(_) => &by_place,

@@ -48,6 +48,7 @@ const UPKEEP_CHUNK: u32 = 5_000;
 
 /// The source of the messages.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct KafkaConsumerSettings {
     /// `host:port`, several separated by commas.
     pub brokers: String,
@@ -131,6 +132,7 @@ pub trait Handler<D: sqlx::Database>: Send + Sync {
 
 /// The ways in which a handler fails.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HandleError {
     /// A database error. If the database is unavailable or busy, the batch is repeated; any other
     /// error is attributed to the message. So is the tenth deadlock or lock wait of a message that

@@ -21,6 +21,7 @@ const CREATED_AT: &str = "ce_time";
 
 /// A message from a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct KafkaMessage {
     /// Identity and age of the event. A message without the header `postrider-event-id` is
     /// identified by its position, `topic/partition@offset`: a repeat by the producer is then
@@ -57,7 +58,7 @@ impl KafkaMessage {
             (message.topic().to_owned(), message.partition(), message.offset());
         let event_id = identity.unwrap_or_else(|| identity_of(&topic, partition, offset));
         Self {
-            event: Incoming { event_id, created_at: created_at(&headers) },
+            event: incoming(event_id, &headers),
             topic,
             partition,
             offset,
@@ -72,10 +73,7 @@ impl KafkaMessage {
         let (topic, rest) = letter.source.rsplit_once('/').unwrap_or((&letter.source, ""));
         let (partition, offset) = rest.split_once('@').unwrap_or_default();
         Self {
-            event: Incoming {
-                event_id: letter.event_id.clone(),
-                created_at: created_at(&letter.headers),
-            },
+            event: incoming(letter.event_id.clone(), &letter.headers),
             topic: topic.to_owned(),
             partition: partition.parse().unwrap_or(-1),
             offset: offset.parse().unwrap_or(-1),
@@ -126,6 +124,13 @@ fn identity_of_bytes(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),
         Err(_) => format!("sha256:{}", hex(&Sha256::digest(bytes))),
+    }
+}
+
+fn incoming(event_id: String, headers: &BTreeMap<String, String>) -> Incoming {
+    match created_at(headers) {
+        Some(created_at) => Incoming::new(event_id).created_at(created_at),
+        None => Incoming::new(event_id),
     }
 }
 
@@ -284,7 +289,7 @@ mod tests {
                 Some(Ok(text)) => prop_assert_eq!(&read.event.event_id, text),
                 Some(Err(_)) => prop_assert_eq!(read.event.event_id.len(), "sha256:".len() + 64),
             }
-            let by_place = Incoming { event_id: read.identity_by_place(), created_at: None };
+            let by_place = Incoming::new(read.identity_by_place());
             prop_assert!(postrider::internal::identities(&[by_place]).is_ok());
             let stored = postrider_store::InboxLetter {
                 id: 1,
@@ -292,7 +297,7 @@ mod tests {
                 event_id: read.event.event_id.clone(),
                 source: read.source(),
                 key: read.key.clone(),
-                headers: serde_json::from_str(&serde_json::json!(read.headers).to_string()).unwrap(),
+                headers: serde_json::from_value(serde_json::json!(read.headers)).unwrap(),
                 payload: read.payload.clone(),
                 error_message: String::new(),
                 failed_at: Utc::now(),

@@ -1,4 +1,5 @@
-//! The Kafka consumer on real brokers and databases: each event's work once, whatever comes between.
+//! The Kafka consumer on real brokers and databases: each event's work once, whatever comes
+//! between.
 // A test fails by panicking; clippy only knows functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
@@ -62,7 +63,7 @@ macro_rules! effects_on {
                 let statement = self.statement(messages)?;
                 sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *transaction).await?;
                 for message in messages {
-                    // What it should not do: nobody learns of the error.
+                    // What it should not do: the error is lost.
                     let careless = match message.payload.as_slice() {
                         b"\"passes over an error\"" => "INSERT INTO nowhere VALUES (1)",
                         b"\"rolls back\"" => "ROLLBACK",
@@ -227,7 +228,7 @@ on_store!(mysql, Mysql:
     a_handler_that_passes_over_the_end_of_its_transaction_loses_no_message,
     a_database_that_goes_away_holds_messages_back_and_loses_none,
 );
-// A file does not go away, and refuses to commit what is no transaction any more.
+// A file does not go away, and refuses to commit what is no longer a transaction.
 on_store!(sqlite, Sqlite:
     identities_that_are_not_text_are_told_apart,
     events_that_come_twice_are_applied_once_and_counted_as_ignored,
@@ -325,7 +326,8 @@ async fn a_poison_message_is_a_letter_and_is_handled_when_an_operator_asks(place
     place.topic.remove().await;
 }
 
-/// On PostgreSQL the COMMIT of a transaction with an error in it rolls back, and is answered as usual.
+/// On PostgreSQL the COMMIT of a transaction with an error in it rolls back, and is answered as
+/// usual.
 async fn a_handler_that_passes_over_the_end_of_its_transaction_loses_no_message(place: Place) {
     let mut events = events_of_keys(1, 20, 1);
     events[5].payload = "\"rolls back\"".to_owned();
@@ -387,8 +389,9 @@ async fn an_inbox_that_is_missing_is_waited_for_and_no_message_is_blamed(place: 
     place.topic.remove().await;
 }
 
-/// Receiving fails, but writing a dead letter would work. A consumer that blamed the messages for the
-/// refusal would move all of them to the dead letters. (MariaDB cannot refuse one without the other.)
+/// Receiving fails, but writing a dead letter would work. A consumer that blamed the messages for
+/// the refusal would move all of them to the dead letters. (MariaDB cannot refuse one without the
+/// other.)
 async fn what_only_the_inbox_refuses_is_waited_for_though_a_letter_could_be_written(place: Place) {
     let (refuse, allow) = match place.db.store.kind() {
         StoreKind::Sqlite => (
@@ -412,7 +415,8 @@ async fn what_only_the_inbox_refuses_is_waited_for_though_a_letter_could_be_writ
     place.topic.remove().await;
 }
 
-/// Neither handled nor moved to the dead letters: it is tried again, both ways, until one of them works.
+/// Neither handled nor moved to the dead letters: it is tried again, both ways, until one of them
+/// works.
 async fn a_letter_that_cannot_be_written_leaves_the_message_to_be_handled_again(place: Place) {
     place.db.execute("ALTER TABLE postrider_inbox_dlq RENAME TO hidden").await;
     let mut events = events_of_keys(1, 10, 1);

@@ -4,6 +4,7 @@ use postrider_store::StoreError;
 
 /// Why a relay does not start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RelayError {
     /// The tables do not match this version of the program.
     #[error("{0}")]

@@ -7,6 +7,7 @@ pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
 /// The outcome of one event. The relay decides what follows: see [`decide`](crate::policy::decide).
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// The destination acknowledged it.
     Delivered,
@@ -53,6 +54,7 @@ pub enum Outcome {
 
 /// Possible causes of an [`Outcome::Down`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cause {
     /// Possibly the event: if its destination accepted others since the event's previous attempt,
     /// this failure spends an attempt.

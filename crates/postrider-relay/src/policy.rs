@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use postrider_store::{DeadReason, Event};
+use postrider_store::{DeadReason, Event, SUSPECT_CRASHES};
 
 use crate::destination::health::HealthView;
 use crate::outcome::RETRY_AFTER_MAX;
@@ -16,8 +16,6 @@ use crate::preset::Preset;
 /// Crashes with only this event in flight before it becomes a dead letter. Together with the two
 /// that made it a suspect, five relays died holding it.
 pub const CRASHES_ALONE_MAX: i32 = 3;
-/// From this many crashes on, an event is delivered alone.
-pub const SUSPECT_CRASHES: i32 = 2;
 
 /// The change that the store writes for an event.
 #[derive(Debug, Clone, PartialEq)]

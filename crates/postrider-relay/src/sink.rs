@@ -16,11 +16,19 @@ use crate::preset::Preset;
 /// Why a sink cannot be used at all; `postrider run --check` finds it before the start.
 #[derive(Debug, thiserror::Error)]
 #[error("sink `{sink}`: {message}")]
+#[non_exhaustive]
 pub struct SinkError {
     /// Name of the sink in the configuration.
     pub sink: String,
     /// The cause, and how to fix it.
     pub message: String,
+}
+
+impl SinkError {
+    /// Creates the error of this sink; the message says how to fix it.
+    pub fn new(sink: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { sink: sink.into(), message: message.into() }
+    }
 }
 
 /// The events of one delivery call.

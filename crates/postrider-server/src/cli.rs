@@ -1,9 +1,7 @@
 //! The command line.
 
 mod adopt;
-mod bench;
 mod buffer;
-mod chaos;
 mod inbox;
 mod operator;
 mod token;
@@ -12,24 +10,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use postrider_bench::{BenchCommand, BenchRelayArgs, ChaosApiArgs, ChaosCommand, ChaosRelayArgs};
+use postrider_command::parse_time;
 
 pub(crate) use adopt::AdoptArgs;
-pub(crate) use bench::{
-    ApiBenchArgs, AppendBenchArgs, BacklogArgs, BenchCommand, BenchRelayArgs, BlockedKeysArgs,
-    BufferBenchArgs, BulkRetryArgs, DestinationsArgs, DrainArgs, EventArgs, GatewayBenchArgs,
-    HeldXminArgs, InboxBenchArgs, LatencyArgs, LoadArgs, OutageArgs, OutputArgs, PageBenchArgs,
-    ProducersArgs, RelayArgs, ScaleArgs, SinkArgs, SinkKind, TakeoverArgs,
-};
 pub(crate) use buffer::BufferCommand;
-pub(crate) use chaos::{ChaosApiArgs, ChaosCommand, ChaosRelayArgs, N19Args, StormArgs, StormSink};
 pub(crate) use inbox::InboxCommand;
 pub(crate) use operator::{
     ActArgs, AuditArgs, By, DlqCommand, EditArgs, EventFilterArgs, EventsCommand, ExportArgs,
     FilterArgs, JobsCommand, OutboxCommand, PaceArgs, PageArgs, ReplayArgs, SinkCommand,
 };
 pub(crate) use token::TokenCommand;
-
-use crate::config::parse_time;
 
 /// A transactional outbox: events written with the business change, delivered at least once.
 ///
@@ -122,7 +113,7 @@ pub(crate) enum Command {
     /// Play through what goes wrong in production, and check that nothing is lost
     #[command(subcommand)]
     Chaos(ChaosCommand),
-    /// The API that `chaos` breaks; told by its standard input
+    /// The API that `chaos` breaks
     #[command(hide = true)]
     ChaosApi(ChaosApiArgs),
     /// One of the relays that `chaos storm` kills; stops when its standard input ends
@@ -150,7 +141,12 @@ pub(crate) struct DemoArgs {
     pub(crate) seconds: Option<u64>,
 
     /// Events per second
-    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(
+        long,
+        default_value_t = 20,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
     pub(crate) rate: u32,
 
     /// Open the page in the browser of this desktop
@@ -221,7 +217,13 @@ pub(crate) struct ReconcileArgs {
     #[arg(long)]
     pub(crate) watch: bool,
     /// Time between rounds
-    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = parse_time, requires = "watch")]
+    #[arg(
+        long,
+        default_value = "60s",
+        value_name = "TIME",
+        value_parser = parse_time,
+        requires = "watch"
+    )]
     pub(crate) every: Duration,
 }
 

@@ -4,14 +4,13 @@ mod cli;
 mod commands;
 mod config;
 mod http;
-mod output;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use postrider_command::{Failure, output};
 
 use crate::cli::{Cli, Command};
-use crate::commands::Failure;
 
 /// One thread often frees what another one allocated for a request; the system's allocator takes
 /// locks for that.
@@ -65,15 +64,16 @@ async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Alert(command) => commands::alert::alert(&context, &command).await,
         Command::Config => output::print(config::DEFAULT),
         Command::Bench(command) => commands::bench::bench(&context, command).await,
-        Command::Chaos(command) => commands::chaos::chaos(&context, command).await,
-        Command::ChaosApi(args) => commands::chaos::api::serve(&args).await,
+        Command::Chaos(command) => commands::bench::chaos(&context, command).await,
+        Command::ChaosApi(args) => postrider_bench::serve_api(&args).await,
         Command::ChaosRelay(args) => {
             let config = context.load()?;
-            commands::chaos::serve_relay(&config.store, &args).await
+            let (url, connections_max) = (config.store.url.expose(), config.store.connections_max);
+            postrider_bench::serve_chaos_relay(url, connections_max, &args).await
         }
         Command::BenchRelay(args) => {
             let config = context.load()?;
-            commands::bench::takeover::serve(config.store.url.expose(), &args).await
+            postrider_bench::serve_bench_relay(config.store.url.expose(), &args).await
         }
     }
 }

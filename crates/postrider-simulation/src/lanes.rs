@@ -4,11 +4,11 @@ use async_trait::async_trait;
 use postrider::Outbox;
 use postrider_store::{
     BlockedKey, ClaimLimit, ClaimMode, Cursor, Key, Lane, LaneOwner, LaneRead, LaneRow, LaneSet,
-    Lanes, Lease, Mode, Result, StoreError,
+    Lanes, Lease, Mode, Result, SUSPECT_CRASHES, StoreError,
 };
 
 use crate::database::{LaneRecord, Row, Time, lane, lane_of, lane_row};
-use crate::store::{SUSPECT_CRASHES, SimulatedStore};
+use crate::store::SimulatedStore;
 use crate::world::number_of_key;
 
 #[async_trait]

@@ -8,8 +8,8 @@ use chrono::DateTime;
 use postrider::Outbox;
 use postrider_store::{
     Capabilities, ClaimLimit, Claimed, Cursor, DeadReason, Death, Deferral, Delivery, Event,
-    Failure, Lease, MovedLetter, OnSuccess, Recovery, RelayIdentity, RelayPulse, Result, Serving,
-    Settled, Store, StoreKind,
+    Failure, Lease, MovedLetter, OnSuccess, Recovery, RelayIdentity, RelayPulse, Result,
+    SUSPECT_CRASHES, Serving, Settled, Store, StoreKind,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -19,8 +19,6 @@ use crate::scenario::HorizonKind;
 use crate::sink::DOWN;
 use crate::world::{Process, State, World};
 
-/// Number of crashes from which an event is claimed alone.
-pub(crate) const SUSPECT_CRASHES: i32 = 2;
 /// Interval at which a claim starts from the beginning of the table.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Minimum interval between observations of the horizon, and the minimum age of an observation if

@@ -5,12 +5,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::error::lost_to_another;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use postrider::{AppendError, Appended, NewEvent, Outbox};
 
 use crate::StoreError;
 use crate::contract::begin;
+use crate::error::lost_to_another;
 
 /// Maximum number of repeats of a transaction that failed because of another one, and the wait
 /// before the first repeat. The second repeat waits twice as long, the third three times.

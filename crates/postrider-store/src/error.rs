@@ -4,6 +4,7 @@ use postrider::{Transience, transience};
 
 /// The reason why a call on a store failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// Another relay declared this one dead. This relay no longer owns what it held.
     #[error("the relay's lease was lost: another relay took over")]
@@ -91,7 +92,7 @@ impl From<sqlx::Error> for StoreError {
         match transience(&error) {
             Transience::Unavailable => Self::Unavailable(error),
             Transience::Busy => Self::Busy(error),
-            Transience::Lasting => Self::Database(error),
+            _ => Self::Database(error),
         }
     }
 }

@@ -4,19 +4,20 @@
 //! The relay, the server and operators' tools use this crate. Applications that append or receive
 //! events need only `postrider`.
 
+#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+compile_error!("name a database: feature `postgres`, `mysql` or `sqlite` of postrider-store");
+
 // With SQLite alone, no table can be adopted: SQLite refuses a mapping by its name.
 #[cfg_attr(not(any(feature = "postgres", feature = "mysql")), allow(dead_code, unused_imports))]
 pub mod adopt;
 mod appender;
 mod connect;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub mod consumer;
 mod contract;
 mod error;
 mod event;
 mod fingerprint;
 mod job_runner;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod operator;
 mod outbox;
 

@@ -58,8 +58,8 @@ async fn a_busy_store_has_no_more_sessions_than_it_may() {
     db.assert_balanced().await;
 }
 
-/// The database settled, and the relay never heard, on a session that it keeps: that one is not used again, and
-/// the repeat finds nothing to do.
+/// The database settled, and the relay never heard, on a session that it keeps: that one is not
+/// used again, and the repeat finds nothing to do.
 #[tokio::test]
 async fn a_settle_by_places_whose_answer_is_lost_can_be_repeated() {
     let Some(db) = TestDb::open(StoreKind::Postgres, "answer_is_lost").await else { return };

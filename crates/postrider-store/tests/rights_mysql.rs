@@ -135,8 +135,8 @@ async fn the_application_appends(db: TestDb, url: String) {
     ];
     let forged = relays.map(|column| {
         format!(
-            "INSERT INTO orders_outbox (aggregate_type, aggregate_id, event_type, payload, {column}) \
-             VALUES ('order', '1', 'OrderPlaced', '{{}}', NULL)"
+            "INSERT INTO orders_outbox (aggregate_type, aggregate_id, event_type, payload, \
+             {column}) VALUES ('order', '1', 'OrderPlaced', '{{}}', NULL)"
         )
     });
     let others = [

@@ -116,8 +116,8 @@ async fn the_application_appends(db: TestDb, url: String) {
     ];
     let forged = relays.map(|column| {
         format!(
-            "INSERT INTO orders_outbox (aggregate_type, aggregate_id, event_type, payload, {column}) \
-             VALUES ('order', '1', 'OrderPlaced', '{{}}', NULL)"
+            "INSERT INTO orders_outbox (aggregate_type, aggregate_id, event_type, payload, \
+             {column}) VALUES ('order', '1', 'OrderPlaced', '{{}}', NULL)"
         )
     });
     let others = [
@@ -141,7 +141,8 @@ async fn what_an_application_forges_is_set_back(db: TestDb, url: String) {
     let pool = sqlx::PgPool::connect(&url).await.unwrap();
     let forged = "INSERT INTO orders_outbox (aggregate_type, aggregate_id, event_type, payload, \
                   request_id, redrive_count, retry_count, status, dead_reason) \
-                  VALUES ('order', '1', 'OrderPlaced', '{}', 'twice', 1, 7, 'DEAD_LETTER', 'crash')";
+                  VALUES ('order', '1', 'OrderPlaced', '{}', 'twice', 1, 7, 'DEAD_LETTER', \
+                  'crash')";
     assert_eq!(sqlx::raw_sql(forged).execute(&pool).await.unwrap().rows_affected(), 1);
     let repeat = sqlx::raw_sql(forged).execute(&pool).await.unwrap();
     assert_eq!(repeat.rows_affected(), 0, "redrive_count does not get past the request id");

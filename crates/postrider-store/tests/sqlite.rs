@@ -79,7 +79,7 @@ async fn a_file_that_is_no_database_is_named() {
     std::fs::write(&file, "some notes, long enough for a header\n".repeat(200)).unwrap();
     let error = open(&file, true).await.unwrap_err();
     assert!(error.to_string().contains("notes.txt"), "{error}");
-    assert!(error.to_string().contains("no SQLite database"), "{error}");
+    assert!(error.to_string().contains("not an SQLite database"), "{error}");
     let error = open(&folder.0, true).await.unwrap_err();
     assert!(error.to_string().contains("folder"), "{error}");
 }
@@ -150,8 +150,8 @@ async fn a_lock_that_is_not_given_back_is_reported_as_busy() {
     store.claim(&outbox, &lease, LIMIT, &mut Cursor::new()).await.unwrap();
 }
 
-/// As it does on a full disk, SQLite rolls back without being asked to; the driver's own rollback then
-/// fails. (`full_disk.rs` of the binary's tests has the full disk.)
+/// As it does on a full disk, SQLite rolls back without being asked to; the driver's own rollback
+/// then fails. (`full_disk.rs` of the binary's tests has the full disk.)
 #[tokio::test]
 async fn appends_go_on_after_sqlite_rolled_back_by_itself() {
     let folder = Folder::new("rolled-back");

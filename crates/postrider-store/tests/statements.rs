@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use postrider::limits;
-use postrider_store::Event;
+use postrider_store::{Event, SUSPECT_CRASHES};
 
 /// The numbers of three digits and more that statements may contain.
 const NUMBERS: [(u64, &str); 10] = [
@@ -78,6 +78,28 @@ fn a_limit_in_a_statement_is_the_limit_of_the_code() {
     for (number, what) in NUMBERS {
         assert!(seen.contains(&number), "no statement has the limit {number}: {what}");
     }
+}
+
+#[test]
+fn an_event_is_a_suspect_after_the_same_number_of_crashes_everywhere() {
+    let mut seen = 0;
+    for file in sql_files() {
+        let sql = fs::read_to_string(&file).unwrap().to_lowercase();
+        for comparison in
+            ["crash_count >= ", "crash_count < ", "(crash_count, ", "(o.crash_count, "]
+        {
+            for rest in sql.split(comparison).skip(1) {
+                let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
+                // `(crash_count, id)` is a list of columns; 0 is where counts begin.
+                let Some(number) = number.parse::<i32>().ok().filter(|number| *number > 0) else {
+                    continue;
+                };
+                assert_eq!(number, SUSPECT_CRASHES, "{}: {comparison}", file.display());
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 12, "the statements have changed: {seen}");
 }
 
 #[test]

@@ -166,7 +166,8 @@ impl Browser {
              const all = place ? [...place.querySelectorAll('button, a')] : []; \
              const found = all.find((one) => shown(one) && words(one) === arguments[1]); \
              if (!found || found.disabled) return false; \
-             found.scrollIntoView({{ block: 'center' }}); found.focus(); found.click(); return true;"
+             found.scrollIntoView({{ block: 'center' }}); found.focus(); found.click(); return \
+             true;"
         );
         let what = format!("there is `{words}` in `{within}`");
         let arguments = || vec![within.into(), words.into()];
@@ -218,8 +219,8 @@ impl Browser {
             "if (!window.axe) {{ {} }} const done = arguments[0]; \
              axe.run(document, {{ resultTypes: ['violations'] }}).then((found) => done( \
                  found.violations.map((v) => `${{v.id}}: ${{v.help}}: ` + \
-                     v.nodes.map((n) => n.target.join(' ') + ' ' + (n.any[0]?.message ?? '')).join(' | '))), \
-                 (error) => done([String(error)]));",
+                     v.nodes.map((n) => n.target.join(' ') + ' ' + (n.any[0]?.message ?? \
+                 '')).join(' | '))), (error) => done([String(error)]));",
             self.axe
         );
         let found = self.later(&script, Vec::new()).await;

@@ -4,6 +4,7 @@ use crate::event::limits;
 
 /// The reason why an event cannot be appended at all. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum InvalidEvent {
     /// A required field is empty.
     #[error("{field} is empty; it is required")]
@@ -38,6 +39,7 @@ pub enum InvalidEvent {
 
 /// The reason why `append` failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AppendError {
     /// The event itself is invalid; the transaction is untouched.
     #[error("invalid event: {0}")]
@@ -50,6 +52,7 @@ pub enum AppendError {
 
 /// What a database error means for a caller who may repeat the transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Transience {
     /// The database cannot be reached; repeat when it is back.
     Unavailable,

@@ -64,6 +64,7 @@ impl Inbox {
 
 /// An event that a consumer receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Incoming {
     /// Identity of the event: `postrider-event-id` in headers, `Idempotency-Key` in HTTP, `id` of a
     /// CloudEvent.
@@ -142,6 +143,7 @@ impl Received {
 /// The reason why a message cannot be recorded at all. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} `{found}` cannot be used: it must have 1 to 100 characters, and no NUL")]
+#[non_exhaustive]
 pub struct InvalidMessage {
     /// Name of the invalid field.
     pub field: &'static str,
@@ -151,6 +153,7 @@ pub struct InvalidMessage {
 
 /// The reason why `receive` failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReceiveError {
     /// The message itself is invalid; the transaction is untouched.
     #[error("invalid message: {0}")]
@@ -214,6 +217,111 @@ fn warn_if_forgotten(inbox: &Inbox, event: &Incoming, now: DateTime<Utc>) {
         );
     }
 }
+
+/// Makes `receive`, `receive_all` and `receive_dead` for a database that takes a statement per
+/// step: the identities, the dead letter, the ledger.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+macro_rules! receive_in_steps {
+    (
+        $connection:ty,
+        busy: $busy:literal,
+        receive: $receive:expr,
+        dead: $dead:expr,
+        letter: $letter:expr,
+        ledger: $ledger:expr $(,)?
+    ) => {
+        /// Records one event in the caller's transaction, together with the caller's changes.
+        ///
+        /// # Errors
+        /// [`ReceiveError::Invalid`](crate::ReceiveError::Invalid) before anything is sent;
+        /// [`ReceiveError::Database`](crate::ReceiveError::Database) otherwise. After
+        #[doc = $busy]
+        pub async fn receive(
+            connection: &mut $connection,
+            inbox: &$crate::Inbox,
+            event: &$crate::Incoming,
+        ) -> Result<$crate::Received, $crate::ReceiveError> {
+            let answers = receive_all(connection, inbox, std::slice::from_ref(event)).await?;
+            Ok(answers.first().copied().unwrap_or($crate::Received::Duplicate))
+        }
+
+        /// Records many events with one statement. Returns the results in the given order; an
+        /// identity that occurs twice is new once.
+        ///
+        /// # Errors
+        /// The errors of [`receive`]; one invalid identity refuses the batch before anything is
+        /// sent.
+        pub async fn receive_all(
+            connection: &mut $connection,
+            inbox: &$crate::Inbox,
+            events: &[$crate::Incoming],
+        ) -> Result<Vec<$crate::Received>, $crate::ReceiveError> {
+            let ids = $crate::inbox::identities(events)?;
+            if ids.is_empty() {
+                return Ok(Vec::new());
+            }
+            let fresh: Vec<String> = sqlx::query_scalar($receive)
+                .bind(inbox.consumer())
+                .bind(serde_json::json!(ids).to_string())
+                .fetch_all(&mut *connection)
+                .await?;
+            ledger(connection, inbox, events.len(), fresh.len()).await?;
+            Ok($crate::inbox::answers(inbox, events, fresh))
+        }
+
+        /// Records a message that cannot be processed as a dead letter, which operators see. A
+        /// message that was received before does not get one.
+        ///
+        /// # Errors
+        /// The errors of [`receive`].
+        pub async fn receive_dead(
+            connection: &mut $connection,
+            inbox: &$crate::Inbox,
+            message: &$crate::DeadMessage<'_>,
+        ) -> Result<$crate::Received, $crate::ReceiveError> {
+            $crate::inbox::identities(std::slice::from_ref(message.event))?;
+            let fresh = sqlx::query($dead)
+                .bind(inbox.consumer())
+                .bind(&message.event.event_id)
+                .execute(&mut *connection)
+                .await?
+                .rows_affected();
+            ledger(connection, inbox, 1, usize::from(fresh > 0)).await?;
+            if fresh == 0 {
+                return Ok($crate::Received::Duplicate);
+            }
+            sqlx::query($letter)
+                .bind(inbox.consumer())
+                .bind(&message.event.event_id)
+                .bind(message.source())
+                .bind(message.key)
+                .bind(message.headers_json())
+                .bind(message.payload)
+                .bind(message.error())
+                .execute(connection)
+                .await?;
+            Ok($crate::Received::New)
+        }
+
+        async fn ledger(
+            connection: &mut $connection,
+            inbox: &$crate::Inbox,
+            received: usize,
+            fresh: usize,
+        ) -> Result<(), sqlx::Error> {
+            sqlx::query($ledger)
+                .bind(inbox.consumer())
+                .bind(received as i64)
+                .bind((received - fresh) as i64)
+                .execute(connection)
+                .await
+                .map(|_| ())
+        }
+    };
+}
+
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(crate) use receive_in_steps;
 
 #[cfg(test)]
 mod tests {

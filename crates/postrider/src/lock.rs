@@ -10,6 +10,7 @@ const NAME_CHARS_MAX: usize = 200;
 
 /// The reason why a lock was not acquired.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LockError {
     /// The name is empty, too long, or contains a NUL; nothing was sent.
     #[error("a lock cannot be named `{0}`: use 1 to 200 characters, and no NUL")]

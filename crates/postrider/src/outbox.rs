@@ -9,6 +9,7 @@ use sqlx::AssertSqlSafe;
      lower-case letters, digits and _, not starting with a digit",
     max = Outbox::NAME_CHARS_MAX
 )]
+#[non_exhaustive]
 pub struct InvalidOutbox {
     /// The refused name.
     pub name: String,

@@ -193,7 +193,8 @@ macro_rules! store {
             ) -> Result<Vec<Receipt>, sqlx::Error> {
                 let rows = sqlx::query(sql(
                     "SELECT request_id, guest_id, admin_id, amount, guest_points, donated_at
-                     FROM donations WHERE (? = '' OR guest_id = ?) ORDER BY donated_at DESC LIMIT ?",
+                     FROM donations WHERE (? = '' OR guest_id = ?) \
+             ORDER BY donated_at DESC LIMIT ?",
                 ))
                 .bind(guest_id)
                 .bind(guest_id)

@@ -75,9 +75,9 @@ on_stores!(
 
 /// Cases for stores with concurrent writers.
 mod on_servers {
-    on_stores!(@store postgres, Postgres: points_that_are_spent_behind_the_lock_refuse_the_donation);
-    on_stores!(@store mysql, Mysql: points_that_are_spent_behind_the_lock_refuse_the_donation);
-    use super::{Site, points_that_are_spent_behind_the_lock_refuse_the_donation};
+    on_stores!(@store postgres, Postgres: points_spent_behind_the_lock_refuse_the_donation);
+    on_stores!(@store mysql, Mysql: points_spent_behind_the_lock_refuse_the_donation);
+    use super::{Site, points_spent_behind_the_lock_refuse_the_donation};
 }
 
 fn donation(request_id: &str, amount: impl Into<Value>) -> Value {
@@ -176,7 +176,7 @@ async fn a_repeated_request_is_answered_with_the_first_result(site: Site) {
 }
 
 /// A program that takes no lock spends the points between the read and the debit.
-async fn points_that_are_spent_behind_the_lock_refuse_the_donation(site: Site) {
+async fn points_spent_behind_the_lock_refuse_the_donation(site: Site) {
     let service = with_members(&site).await;
     let mut other = site.db.begin().await;
     let held = "SELECT points FROM members WHERE id = 'guest-1' FOR UPDATE";

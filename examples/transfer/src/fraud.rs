@@ -114,7 +114,7 @@ fn risk_of(amount: i64) -> &'static str {
 
 fn read(message: &KafkaMessage) -> Result<TransferCompleted, HandleError> {
     serde_json::from_slice(&message.payload)
-        .map_err(|error| HandleError::Poison(format!("this is no transfer: {error}")))
+        .map_err(|error| HandleError::Poison(format!("this is not a transfer: {error}")))
 }
 
 /// Inserts the whole batch with one statement, with as many rows as it has messages.

@@ -7,8 +7,8 @@
 //! | `publish` | the relay to Kafka |
 //! | `fraud` | the consumer, with an inbox in a database of its own |
 //!
-//! `transfer-example` runs all three in one process; `transfer-example api`, `relay` and `fraud` run
-//! one each, as many of them as you like.
+//! `transfer-example` runs all three in one process; `transfer-example api`, `relay` and `fraud`
+//! run one each, as many of them as you like.
 
 mod bank;
 mod fraud;

@@ -82,7 +82,7 @@ impl EmailChannel {
         }
         let mailbox = |key: &str, text: &str| {
             let parsed = text.parse::<Mailbox>();
-            parsed.map_err(|error| format!("`{key}` = \"{text}\" is no address: {error}"))
+            parsed.map_err(|error| format!("`{key}` = \"{text}\" is not an address: {error}"))
         };
         let (from, to) = (mailbox("from", &from)?, mailbox("to", &to)?);
         let mut parameters = TlsParameters::builder(host.clone());

@@ -62,7 +62,7 @@ impl Channel for WebhookChannel {
 pub(super) fn host_of(url: &str) -> Result<(Url, String), String> {
     let parsed = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let host = parsed.as_ref().and_then(|url| url.host_str().map(str::to_owned));
-    parsed.zip(host).ok_or_else(|| "`url` is no URL like https://example.com/hook".to_owned())
+    parsed.zip(host).ok_or_else(|| "`url` is not a URL like https://example.com/hook".to_owned())
 }
 
 /// Sends a request. Errors do not contain the URL.

@@ -19,11 +19,11 @@ pub(super) fn entries(batch: &MovedBatch) -> (Vec<BatchEntry>, Vec<(&[u8], Strin
 fn entry(field: &[u8], value: &[u8]) -> Result<BatchEntry, String> {
     let text = |bytes| std::str::from_utf8(bytes).ok();
     let name = text(field).filter(|name| !name.contains('\0'));
-    let name = name.ok_or("the field is no text that a database can hold")?;
+    let name = name.ok_or("the field is not text that a database can hold")?;
     let shown = String::from_utf8_lossy(value);
     let count: i64 = text(value)
         .and_then(|value| value.parse().ok())
-        .ok_or_else(|| format!("`{shown}` is no integer of 64 bits"))?;
+        .ok_or_else(|| format!("`{shown}` is not a 64-bit integer"))?;
     if count < 0 {
         return Err(format!("the count {shown} is negative"));
     }

@@ -1,5 +1,5 @@
-//! From a claimed batch to its settlement: verify, hold back, deliver, decide, settle; and the safety
-//! net for dead letters.
+//! From a claimed batch to its settlement: verify, hold back, deliver, decide, settle; and the
+//! safety net for dead letters.
 
 pub mod backup;
 pub(crate) mod gate;

@@ -1,6 +1,6 @@
 //! Writes settlements: delivered, failed and deferred events in separate transactions, so that one
-//! bad row does not membership back the others. A write is repeated until it succeeds or the rows no
-//! longer belong to this relay.
+//! bad row does not hold back the others. A write is repeated until it succeeds or the rows
+//! no longer belong to this relay.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -189,7 +189,8 @@ impl Settler {
             let started = Instant::now();
             match work.write(range.clone(), self.store.as_ref(), outbox, lease).await {
                 Ok(settled) => {
-                    metrics::histogram!(telemetry::SETTLE_SECONDS, label::OUTBOX => outbox.name().to_owned())
+                    let name = outbox.name().to_owned();
+                    metrics::histogram!(telemetry::SETTLE_SECONDS, label::OUTBOX => name)
                         .record(started.elapsed().as_secs_f64());
                     metrics::counter!(work.metric(), label::OUTBOX => outbox.name().to_owned())
                         .increment(settled.rows);

@@ -17,7 +17,7 @@ use crate::config::{OutboxConfig, RelayConfig};
 use crate::delivery::safety_net::SafetyNet;
 use crate::engine::shares::ShareWatch;
 use crate::lease::Membership;
-use crate::telemetry;
+use crate::telemetry::{self, label};
 use crate::timer::Every;
 
 /// Wait after a failed clean-up.
@@ -201,7 +201,7 @@ impl Maintenance {
             stalled_after: self.config.stalled_after,
         };
         let rows = self.store.recover(outbox, &recovery).await?;
-        metrics::counter!(telemetry::STALLED_RECOVERED, telemetry::label::OUTBOX => outbox.name().to_owned())
+        metrics::counter!(telemetry::STALLED_RECOVERED, label::OUTBOX => outbox.name().to_owned())
             .increment(rows);
         if rows > 0 {
             tracing::warn!(outbox = outbox.name(), rows, "stalled events recovered");
@@ -241,8 +241,7 @@ impl Maintenance {
         let statistics = self.store.statistics(outbox).await?;
         self.safety_net.report_unresolved(outbox, read_at, statistics.unresolved);
         let gauge = |metric, value: i64| {
-            metrics::gauge!(metric, telemetry::label::OUTBOX => outbox.name().to_owned())
-                .set(value as f64);
+            metrics::gauge!(metric, label::OUTBOX => outbox.name().to_owned()).set(value as f64);
         };
         gauge(telemetry::PENDING, statistics.pending);
         gauge(telemetry::DLQ_UNRESOLVED, statistics.unresolved);
@@ -344,7 +343,7 @@ mod tests {
     #[test]
     fn a_relay_is_removed_only_after_a_quiet_time() {
         let (mut wakes, dead) = (Wakes::default(), ["a".to_owned(), "b".to_owned()]);
-        assert!(!wakes.is_quiet("a", Duration::ZERO), "nobody has looked yet");
+        assert!(!wakes.is_quiet("a", Duration::ZERO), "nothing was read yet");
         wakes.attend(&dead);
         assert!(wakes.is_quiet("a", Duration::ZERO));
         assert!(!wakes.is_quiet("a", Duration::from_secs(60)));

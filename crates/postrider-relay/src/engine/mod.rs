@@ -1,5 +1,5 @@
-//! What runs: one relay process, one supervisor per outbox, the two claim modes, and the work that only
-//! the leader does.
+//! What runs: one relay process, one supervisor per outbox, the two claim modes, and the work that
+//! only the leader does.
 
 mod auto_retry;
 mod jobs;

@@ -110,7 +110,11 @@ impl Rows {
                     () = stop.cancelled() => {}
                     // The probe succeeded: waiting events are due at once, not at the next poll.
                     () = self.pipeline.came_back.notified() => state.poll.reset(),
-                    _ = wakes.changed(), if self.pipeline.health.rest(Instant::now()).is_none() => state.poll.reset(),
+                    _ = wakes.changed(),
+                        if self.pipeline.health.rest(Instant::now()).is_none() =>
+                    {
+                        state.poll.reset();
+                    }
                     () = tokio::time::sleep(wait) => {}
                 }
             }

@@ -191,7 +191,7 @@ impl Call {
     /// # Errors
     /// If the payload is not a call.
     pub(crate) fn of_event(event: &Event) -> Result<(Self, u64), String> {
-        let wrong = |error: &dyn std::fmt::Display| format!("the payload is no call: {error}");
+        let wrong = |error: &dyn std::fmt::Display| format!("the payload is not a call: {error}");
         let saved: SavedCall =
             serde_json::from_str(&event.payload).map_err(|error| wrong(&error))?;
         let method = Method::from_bytes(saved.method.as_bytes()).map_err(|error| wrong(&error))?;

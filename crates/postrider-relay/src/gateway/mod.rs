@@ -51,6 +51,7 @@ use crate::telemetry;
 /// Why a gateway cannot be used at all.
 #[derive(Debug, thiserror::Error)]
 #[error("gateway `{gateway}`: {message}")]
+#[non_exhaustive]
 pub struct GatewayError {
     /// Name of the gateway.
     pub gateway: String,

@@ -19,8 +19,8 @@ use crate::sink::{Batch, Sink, SinkError};
 use crate::sinks::http::{Meaning, meaning};
 use crate::telemetry;
 
-const SUPERSEDED: &str = "superseded: a newer change of the same target was made after this one was \
-                          saved; retry it to make this one nevertheless";
+const SUPERSEDED: &str = "superseded: a newer change of the same target was made after this one \
+                          was saved; retry it to make this one nevertheless";
 
 /// Repeats saved calls and puts their answers into the cache.
 pub struct GatewaySink {
@@ -129,8 +129,8 @@ impl GatewaySink {
     }
 
     /// Waits for the same call, which is in flight for a caller, instead of making it a second
-    /// time. The saved call is not needed if that answer would have ended it. The wait ends with the
-    /// batch, whose other outcomes must not be lost if the call is slower.
+    /// time. The saved call is not needed if that answer would have ended it. The wait ends with
+    /// the batch, whose other outcomes must not be lost if the call is slower.
     async fn after(
         &self,
         other: Flight<Heard>,

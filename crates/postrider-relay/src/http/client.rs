@@ -31,7 +31,7 @@ pub(crate) fn client_for(
         // The library's errors may show the URL, and with it the password.
         let parsed = Url::parse(proxy).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let proxy = parsed.and_then(|url| Proxy::all(url).ok()).ok_or_else(|| {
-            "`proxy` is no URL like http://user:password@proxy.example.com:3128".to_owned()
+            "`proxy` is not a URL like http://user:password@proxy.example.com:3128".to_owned()
         })?;
         builder = builder.proxy(proxy);
     }

@@ -29,7 +29,7 @@ impl Signer {
             let bytes = bytes.filter(|bytes| SECRET_BYTES.contains(&bytes.len()));
             bytes.and_then(|bytes| Hmac::new_from_slice(&bytes).ok()).ok_or_else(|| {
                 format!(
-                    "`signing_secrets`: number {} is no secret; write {SECRET_PREFIX} and the \
+                    "`signing_secrets`: number {} is not a secret; write {SECRET_PREFIX} and the \
                      base64 of {} to {} bytes, as from `openssl rand -base64 32`",
                     number + 1,
                     SECRET_BYTES.start(),

@@ -108,7 +108,8 @@ impl Router {
         }
         Err(Outcome::NoRoute {
             error: format!(
-                "no [[sink.route]] takes event type `{}` of aggregate type `{}`, and `{}` is not set",
+                "no [[sink.route]] takes event type `{}` of aggregate type `{}`, and `{}` is not \
+                 set",
                 view.event.event_type, view.event.aggregate_type, self.setting
             ),
         })

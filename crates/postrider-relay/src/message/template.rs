@@ -75,7 +75,7 @@ impl Template {
                 // Shows no more of the text than that: a URL may contain secrets.
                 let shown = &brace[..end.map_or(1, |end| end + 1)];
                 return Err(format!(
-                    "`{shown}` is no field; allowed are {FIELDS}, and {{{{ and }}}} for braces"
+                    "`{shown}` is not a field; allowed are {FIELDS}, and {{{{ and }}}} for braces"
                 ));
             };
             if !plain.is_empty() {

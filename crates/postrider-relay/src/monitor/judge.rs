@@ -46,6 +46,7 @@ impl AttemptSample {
 
 /// The conditions that are watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Watched {
     /// Live events.
     Pending,
@@ -89,6 +90,7 @@ impl Watched {
 
 /// Whether a condition holds.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Verdict {
     /// The condition.
     pub watched: Watched,

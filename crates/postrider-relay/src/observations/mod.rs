@@ -1,4 +1,5 @@
-//! What a relay observes of an outbox while it works on it: attempts, deliveries, the database's clock.
+//! What a relay observes of an outbox while it works on it: attempts, deliveries, the database's
+//! clock.
 
 mod clock;
 mod meter;

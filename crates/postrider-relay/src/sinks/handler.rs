@@ -15,6 +15,7 @@ use crate::sink::{Batch, Sink, SinkError};
 
 /// How a handler fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HandlerError {
     /// Another attempt may succeed: one attempt is spent.
     Retry(String),

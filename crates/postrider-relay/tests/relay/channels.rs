@@ -28,7 +28,7 @@ fn message(event: Option<Event>) -> Message {
 
 fn content(body: &str) -> String {
     let body: Value = serde_json::from_str(body).unwrap();
-    assert_eq!(body["allowed_mentions"]["parse"], serde_json::json!([]), "nobody is called");
+    assert_eq!(body["allowed_mentions"]["parse"], serde_json::json!([]), "no one is mentioned");
     body["content"].as_str().unwrap().to_owned()
 }
 
@@ -191,7 +191,7 @@ async fn a_webhook_gets_the_message_as_json_with_a_signature_that_fits() {
     assert_eq!(body["fields"]["id"], "7");
     assert_eq!(body["event"]["event_id"], held_event(7).event_id);
     let id = request.header("webhook-id")[0];
-    assert_eq!(receiver.received().requests[1].header("webhook-id"), [id], "a retry is no news");
+    assert_eq!(receiver.received().requests[1].header("webhook-id"), [id], "a retry is not news");
     assert_eq!(body["id"], id);
     let key = base64::engine::general_purpose::STANDARD.decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
     let mut mac = Hmac::<sha2::Sha256>::new_from_slice(&key.unwrap()).unwrap();

@@ -139,7 +139,7 @@ fn a_few_events_that_always_fail_open_nothing() {
         scene.record("a", 1 + turn % 4, &down());
     }
     let view = scene.view("a");
-    assert!(!view.open, "four events are no outage: {view:?}");
+    assert!(!view.open, "four events are not an outage: {view:?}");
     assert_eq!(view.down_streak, 4);
 }
 
@@ -283,7 +283,7 @@ fn an_event_of_which_no_message_can_be_made_says_nothing_about_its_destination()
     let mut scene = Scene::down("a");
     scene.pass(EVERY);
     assert_eq!(scene.appoint("a", &[9]), Some(9));
-    let cannot_encode = Outcome::CannotEncode { error: "its headers are no JSON".to_owned() };
+    let cannot_encode = Outcome::CannotEncode { error: "its headers are not JSON".to_owned() };
     assert_eq!(scene.record("a", 9, &cannot_encode), None);
     assert!(scene.view("a").open, "nothing was sent");
     assert_eq!(scene.appoint("a", &[10]), Some(10), "the next one is the probe");

@@ -233,7 +233,7 @@ async fn wrong_settings_are_refused_by_name() {
         (settings("ftp://h/hush".to_owned()), "`url` must start with http://"),
         (
             HttpSettings { proxy: Some("hush".to_owned()), ..settings(url()) },
-            "`proxy` is no URL like http://",
+            "`proxy` is not a URL like http://",
         ),
         (
             HttpSettings {

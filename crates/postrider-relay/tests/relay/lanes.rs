@@ -253,7 +253,11 @@ async fn a_relay_that_stops_in_the_middle_leaves_the_rest_in_order_for_the_next(
             0
         );
         let crashes = "SELECT sum(crash_count) FROM postrider_lanes";
-        assert_eq!(db.integer(&format!("SELECT ({crashes}) + 0")).await, 0, "a stop is no crash");
+        assert_eq!(
+            db.integer(&format!("SELECT ({crashes}) + 0")).await,
+            0,
+            "a stop is not a crash"
+        );
     }
     let relay = relay(&db, &folder, &sink);
     sink.until_delivered(ids.len()).await;

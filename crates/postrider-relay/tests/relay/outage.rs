@@ -370,7 +370,7 @@ async fn a_destination_that_says_429_is_left_alone_as_long_as_it_asks(db: TestDb
     relay.stop().await;
     let requests = receiver.received().requests.len();
     assert!(requests <= 48, "three batches that were under way at most: {requests}");
-    assert_eq!(db.count("_attempts").await, 0, "a rate limit is no failure");
+    assert_eq!(db.count("_attempts").await, 0, "a rate limit is not a failure");
     assert_eq!(db.count("").await, 100);
     // Another relay would be asked to wait as well; this one must not have asked again.
     db.assert_balanced().await;

@@ -7,9 +7,9 @@ use postrider::content_hash;
 use postrider_relay::{
     Cause, HealthView, Outcome, Preset,
     outcome::RETRY_AFTER_MAX,
-    policy::{CRASHES_ALONE_MAX, SUSPECT_CRASHES, Settlement, decide, examine},
+    policy::{CRASHES_ALONE_MAX, Settlement, decide, examine},
 };
-use postrider_store::{DeadReason, Event};
+use postrider_store::{DeadReason, Event, SUSPECT_CRASHES};
 use postrider_testkit::relay::held_event;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -91,7 +91,7 @@ async fn a_relay_that_is_dropped_gives_back_what_it_holds(db: TestDb) {
     eventually("the rows are given back", async || (db.integer(HELD).await == 0).then_some(()))
         .await;
     let heartbeat = "SELECT max(heartbeat) FROM postrider_relays";
-    eventually("its heart stops", async || {
+    eventually("its heartbeat stops", async || {
         let before = db.integer(heartbeat).await;
         tokio::time::sleep(Duration::from_millis(400)).await;
         (db.integer(heartbeat).await == before).then_some(())

@@ -122,7 +122,8 @@ const TABLE: [(&str, Faults); 7] = [
         "redis",
         Faults {
             partial_outage: Impossible(
-                "a single server has one memory and one process for all streams: they fail together",
+                "a single server has one memory and one process for all streams: they fail \
+                 together",
             ),
             refused: Tested(&["refusals::redis::only_what_is_refused_dies"]),
             full: Tested(&["broker_changes::a_redis_that_is_out_of_memory"]),

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Subcommand;
+use postrider_command::parse_time;
 
 use super::By;
-use crate::config::parse_time;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum InboxCommand {
@@ -43,7 +43,8 @@ pub(crate) enum InboxCommand {
         /// Only of this consumer
         #[arg(long)]
         consumer: Option<String>,
-        /// Events received longer ago are forgotten (default: `inbox_retention` in the section `relay`)
+        /// Events received longer ago are forgotten (default: `inbox_retention` in the section
+        /// `relay`)
         #[arg(long, value_name = "TIME", value_parser = parse_time)]
         retention: Option<Duration>,
     },

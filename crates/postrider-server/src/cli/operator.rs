@@ -6,11 +6,11 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use postrider::limits::OPERATOR_CHARS_MAX;
+use postrider_command::parse_time;
 use postrider_store::{CANARY_MAX, ClaimMode, DeadReason, JobState, Status};
 
 use super::adopt::AdoptArgs;
 use super::header;
-use crate::config::parse_time;
 
 /// Who acts, and why.
 #[derive(Debug, Args)]
@@ -394,7 +394,11 @@ pub(crate) struct PaceArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) rate: Option<u32>,
     /// So many first; the rest follows when they are delivered
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(CANARY_MAX)))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(CANARY_MAX))
+    )]
     pub(crate) canary: Option<u32>,
     /// Time for the first ones to be delivered
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]

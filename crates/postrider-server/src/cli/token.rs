@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::Subcommand;
+use postrider_command::parse_time;
 
-use crate::config::parse_time;
 use crate::http::access::Role;
 
 #[derive(Debug, Subcommand)]

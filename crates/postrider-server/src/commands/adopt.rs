@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use postrider::Outbox;
+use postrider_command::{
+    Failure,
+    output::{self, number},
+};
 use postrider_store::{AdoptCursor, AdoptImport, AdoptStep, StoreError, adopt::Adoption};
 use serde_json::json;
 
 use crate::cli::AdoptArgs;
-use crate::commands::{Failure, Opened};
-use crate::output::{self, number};
+use crate::commands::Opened;
 
 /// Maximum number of rows per step; each step is a transaction.
 const ROWS_MAX: u32 = 1_000;

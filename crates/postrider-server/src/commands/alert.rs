@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use postrider_command::{
+    Failure,
+    output::{self, Table},
+};
 use postrider_relay::alerts::{LogChannel, Message, Subscription};
 use serde::Serialize;
 
 use crate::cli::AlertCommand;
-use crate::commands::{Context, Failure};
-use crate::output::{self, Table};
+use crate::commands::Context;
 
 /// Time limit for one channel to accept a test message.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);

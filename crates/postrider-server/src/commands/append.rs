@@ -3,12 +3,11 @@
 use std::io::Read;
 
 use postrider::{Appended, NewEvent};
+use postrider_command::{Failure, output, without_password};
 use postrider_store::Appender;
 
 use crate::cli::AppendArgs;
-use crate::commands::{Context, Failure};
-use crate::config::without_password;
-use crate::output;
+use crate::commands::Context;
 
 pub(crate) async fn append(context: &Context, args: AppendArgs) -> Result<(), Failure> {
     let opened = context.open().await?;

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use postrider_command::{
+    Failure,
+    output::{self, Table, brief},
+};
 use postrider_store::{AuditFilter, Page};
 
 use crate::cli::AuditArgs;
-use crate::commands::{Context, Failure};
-use crate::output::{self, Table, brief};
+use crate::commands::Context;
 
 pub(crate) async fn audit(context: &Context, args: AuditArgs) -> Result<(), Failure> {
     let opened = context.open().await?;

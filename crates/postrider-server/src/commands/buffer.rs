@@ -4,14 +4,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use postrider::buffer::{BufferLook, ListedBatch};
+use postrider_command::{
+    Failure,
+    output::{self, Table, number},
+};
 use postrider_relay::{BufferConfig, delivery::backup, recover_buffers};
 use postrider_store::{Application, BatchState, StoreError};
 use serde::Serialize;
 
 use super::buffer_ledger::BufferReconciliation;
 use crate::cli::BufferCommand;
-use crate::commands::{Context, Failure, Opened};
-use crate::output::{self, Table, number};
+use crate::commands::{Context, Opened};
 
 pub(crate) async fn buffer(context: &Context, command: BufferCommand) -> Result<(), Failure> {
     let opened = context.open().await?;

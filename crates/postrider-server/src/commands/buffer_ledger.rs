@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use postrider::buffer::{Buffer, BufferLook};
+use postrider_command::{
+    Failure,
+    output::{Table, number},
+};
 use postrider_store::{BatchLedger, BatchState, Database};
 use serde::Serialize;
-
-use crate::commands::Failure;
-use crate::output::{Table, number};
 
 /// Number of attempts to read both ledgers without a move or an end of a batch in between.
 const LOOKS_MAX: usize = 20;

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use chrono::Utc;
 use postrider::Outbox;
+use postrider_command::{
+    Failure,
+    output::{self, Table, brief, counted, number},
+};
 use postrider_store::{CountLimit, Database, DeadLetter, DlqFilter, JobWork, Page, StoreError};
 use serde::Serialize;
 
@@ -11,8 +15,7 @@ use crate::cli::{ActArgs, By, DlqCommand, FilterArgs, PageArgs};
 use crate::commands::edit::edit;
 use crate::commands::events::{print_attempts, print_fields};
 use crate::commands::export::{export, import};
-use crate::commands::{Context, Failure, Opened, jobs};
-use crate::output::{self, Table, brief, counted, number};
+use crate::commands::{Context, Opened, jobs};
 
 pub(crate) async fn dlq(context: &Context, command: DlqCommand) -> Result<(), Failure> {
     let opened = context.open().await?;

@@ -3,11 +3,11 @@
 use std::io::Read;
 use std::path::Path;
 
+use postrider_command::{Failure, output};
 use postrider_store::Edit;
 
 use crate::cli::EditArgs;
-use crate::commands::{Failure, Opened};
-use crate::output;
+use crate::commands::Opened;
 
 pub(crate) async fn edit(opened: &Opened, args: EditArgs) -> Result<(), Failure> {
     let outbox = opened.outbox(args.outbox.as_deref())?;

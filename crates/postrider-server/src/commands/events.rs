@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use postrider::Outbox;
+use postrider_command::{
+    Failure,
+    output::{self, Table, brief},
+};
 use postrider_store::{Attempt, EventFilter, EventRecord, Page};
 
 use crate::cli::{EventFilterArgs, EventsCommand};
-use crate::commands::{Context, Failure, Opened};
-use crate::output::{self, Table, brief};
+use crate::commands::{Context, Opened};
 
 pub(crate) async fn events(context: &Context, command: EventsCommand) -> Result<(), Failure> {
     let opened = context.open().await?;

@@ -8,14 +8,17 @@ use std::time::Duration;
 
 use chrono::Utc;
 use postrider::Outbox;
+use postrider_command::{
+    Failure,
+    output::{self, number},
+};
 use postrider_relay::delivery::backup::{self, BackupFiles, Record};
 use postrider_store::{DlqFilter, ImportEntry, Imported, Page, Status, StoreError};
 use serde::Serialize;
 
 use crate::cli::ExportArgs;
+use crate::commands::Opened;
 use crate::commands::dlq::filter;
-use crate::commands::{Failure, Opened};
-use crate::output::{self, number};
 
 /// Number of dead letters per read; their payloads are read one by one.
 const PAGE: u32 = 500;

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use postrider_command::{
+    Failure, connect,
+    output::{self, Table, brief},
+};
 use postrider_store::{Database, InboxLetter};
 use serde_json::json;
 
 use crate::cli::InboxCommand;
-use crate::commands::{Context, Failure, connect, require_schema};
-use crate::output::{self, Table, brief};
+use crate::commands::{Context, require_schema};
 
 /// Opens only the store: a consumer's database need not have an outbox.
 pub(crate) async fn open(context: &Context) -> Result<Arc<dyn Database>, Failure> {

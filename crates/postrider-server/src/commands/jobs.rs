@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use postrider::Outbox;
+use postrider_command::{
+    Failure,
+    output::{self, Table, brief, counted, number},
+};
 use postrider_store::{
     Canary, CountLimit, Job, JobFilter, JobRunner, JobState, JobWork, NewJob, OnSuccess,
 };
@@ -11,8 +15,7 @@ use serde_json::json;
 
 use crate::cli::{By, JobsCommand, PaceArgs, PageArgs, ReplayArgs};
 use crate::commands::events::{event_filter, print_fields};
-use crate::commands::{Context, Failure, Opened};
-use crate::output::{self, Table, brief, counted, number};
+use crate::commands::{Context, Opened};
 
 /// Interval between checks of a job that another process works on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -1,8 +1,9 @@
 //! `postrider migrate`
 
+use postrider_command::{Failure, connect, output};
+
 use crate::cli::MigrateArgs;
-use crate::commands::{Context, Failure, connect};
-use crate::output;
+use crate::commands::Context;
 
 pub(crate) async fn migrate(context: &Context, args: &MigrateArgs) -> Result<(), Failure> {
     let config = context.load()?;

@@ -7,7 +7,6 @@ pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod buffer;
 pub(crate) mod buffer_ledger;
-pub(crate) mod chaos;
 pub(crate) mod demo;
 pub(crate) mod dlq;
 pub(crate) mod doctor;
@@ -28,103 +27,11 @@ pub(crate) mod token;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use postrider::{AppendError, Outbox, buffer::BufferError};
-use postrider_relay::{RelayError, SinkError};
-use postrider_store::{ConnectOptions, Database, SchemaState, StoreError};
+use postrider::Outbox;
+use postrider_command::{Failure, connect};
+use postrider_store::{Database, SchemaState};
 
-use crate::config::{self, Built, Config, ConfigError, without_password};
-
-/// The reason why a command failed; the message names the cause and the fix.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error(
-        "cannot use the store {url}: {error}\n\
-         check `url` in [store] (or --store, POSTRIDER_STORE__URL), and that the database runs and \
-         lets this user in"
-    )]
-    Connect { url: String, error: StoreError },
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error("{0}")]
-    Schema(String),
-    #[error(transparent)]
-    Relay(#[from] RelayError),
-    #[error(transparent)]
-    Sink(#[from] SinkError),
-    #[error(transparent)]
-    Buffer(#[from] BufferError),
-    #[error(transparent)]
-    Append(#[from] AppendError),
-    #[error(
-        "cannot listen on {address}: {error}\nchange `listen` in [server], or stop what uses it"
-    )]
-    Listen { address: std::net::SocketAddr, error: std::io::Error },
-    #[error("{0}")]
-    Usage(String),
-    /// The event, dead letter or job does not exist.
-    #[error("{0}")]
-    NotFound(String),
-    #[error("{0}")]
-    Partly(String),
-    #[error("the ledger does not balance: {0}")]
-    Unbalanced(String),
-    #[error("cannot write the output: {0}")]
-    Output(std::io::Error),
-    #[error("interrupted")]
-    Interrupted,
-}
-
-impl Failure {
-    /// Exit code for a wrong command line or configuration.
-    pub(crate) const USAGE: u8 = 2;
-
-    pub(crate) fn exit_code(&self) -> u8 {
-        match self {
-            Self::Config(_) | Self::Usage(_) => Self::USAGE,
-            Self::Unbalanced(_) => 3,
-            // The exit code that shells use for a program that Ctrl-C ended.
-            Self::Interrupted => 130,
-            _ => 1,
-        }
-    }
-
-    /// Returns a fix that the failing call could not know.
-    pub(crate) fn hint(&self) -> Option<&'static str> {
-        if matches!(self, Self::Store(StoreError::File { .. })) {
-            return None;
-        }
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
-        while let Some(error) = cause {
-            if let Some(sqlx::Error::Database(error)) = error.downcast_ref() {
-                return fix(error.code().as_deref(), error.message());
-            }
-            cause = error.source();
-        }
-        None
-    }
-}
-
-/// Suggests a fix for a database error. PostgreSQL has one code for missing privileges; MariaDB's
-/// codes depend on what is denied.
-fn fix(code: Option<&str>, message: &str) -> Option<&'static str> {
-    if code == Some("42501") || message.contains("command denied") {
-        return Some(
-            "give this user the rights that `postrider migrate --print` ends with, or let the \
-             owner of the tables run this",
-        );
-    }
-    // A table does not exist: PostgreSQL, MariaDB, SQLite.
-    if matches!(code, Some("42P01" | "42S02")) || message.contains("no such table") {
-        return Some("run `postrider migrate`: it makes missing tables again");
-    }
-    // SQLITE_READONLY, from an append; the store's own errors already name the file and the fix.
-    (code == Some("8") && message.contains("readonly")).then_some(
-        "give this program the right to write the file in [store] and its folder (SQLite keeps \
-         `-wal` and `-shm` files beside it)",
-    )
-}
+use crate::config::{self, Built, Config};
 
 /// Options that all commands share.
 pub(crate) struct Context {
@@ -184,18 +91,6 @@ impl Opened {
             },
         )
     }
-}
-
-/// Connects. An error names the store without its password.
-pub(crate) async fn connect(
-    url: &str,
-    connections_max: u32,
-    create: bool,
-) -> Result<Arc<dyn Database>, Failure> {
-    let options = ConnectOptions { connections_max, create };
-    postrider_store::connect(url, &options)
-        .await
-        .map_err(|error| Failure::Connect { url: without_password(url), error })
 }
 
 pub(crate) async fn require_schema(

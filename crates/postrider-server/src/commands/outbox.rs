@@ -1,11 +1,11 @@
 //! `postrider outbox`
 
+use postrider_command::{Failure, output};
 use postrider_store::{Key, PauseKind};
 use serde_json::json;
 
 use crate::cli::OutboxCommand;
-use crate::commands::{Context, Failure, adopt, pauses};
-use crate::output;
+use crate::commands::{Context, adopt, pauses};
 
 pub(crate) async fn outbox(context: &Context, command: &OutboxCommand) -> Result<(), Failure> {
     let opened = context.open().await?;
@@ -27,8 +27,9 @@ pub(crate) async fn outbox(context: &Context, command: &OutboxCommand) -> Result
                 }));
             }
             output::print(&format!(
-                "outbox {}: claim mode `{}`, epoch {}. Relays follow when all of them have finished \
-                 what they hold; one that is configured for another mode stops serving it.\n",
+                "outbox {}: claim mode `{}`, epoch {}. Relays follow when all of them have \
+                 finished what they hold; one that is configured for another mode stops serving \
+                 it.\n",
                 outbox.name(),
                 mode.claim,
                 mode.epoch

@@ -1,10 +1,10 @@
 //! `postrider outbox pause`, `sink pause`, and their counterparts `resume`.
 
+use postrider_command::{Failure, output};
 use postrider_store::PauseKind;
 
 use crate::cli::{By, SinkCommand};
-use crate::commands::{Context, Failure, Opened};
-use crate::output;
+use crate::commands::{Context, Opened};
 
 pub(crate) async fn sink(context: &Context, command: &SinkCommand) -> Result<(), Failure> {
     let opened = context.open().await?;

@@ -2,13 +2,16 @@
 
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
+use postrider_command::{
+    Failure,
+    output::{self, Table, number},
+};
 use postrider_store::{ConsumerLedger, Database, LedgerLine, LedgerWindow, StoreError};
 use serde::Serialize;
 
 use crate::cli::ReconcileArgs;
 use crate::commands::buffer_ledger::{self, BufferReconciliation};
-use crate::commands::{Context, Failure, buffer, inbox};
-use crate::output::{self, Table, number};
+use crate::commands::{Context, buffer, inbox};
 
 /// The ledger of one outbox.
 #[derive(Debug, Serialize)]

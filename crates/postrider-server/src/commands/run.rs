@@ -3,22 +3,19 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use postrider_relay::{OutboxConfig, Relay, delivery::backup, gateway::Gateway, telemetry};
+use postrider_command::{
+    Failure, connect, install_metrics, output, stop_on_signal, without_password,
+};
+use postrider_relay::{OutboxConfig, Relay, delivery::backup, gateway::Gateway};
 use postrider_store::{Appender, Database, Finding, OnSuccess, StoreKind, Verdict};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::RunArgs;
-use crate::commands::{Context, Failure, connect, require_schema, starting};
-use crate::config::{Built, BuiltGateway, Config, ConfigError, without_password};
-use crate::{http, output};
-
-/// Interval at which the recorder sorts new samples of histograms into their buckets. Until then it
-/// keeps every sample, and without scrapes it would keep them for ever.
-const METRICS_UPKEEP_EVERY: Duration = Duration::from_secs(5);
+use crate::commands::{Context, require_schema, starting};
+use crate::config::{Built, BuiltGateway, Config, ConfigError};
+use crate::http;
 
 pub(crate) async fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
     let config = context.load()?;
@@ -64,7 +61,7 @@ fn check_backup_folder(built: &Built) -> Result<(), Failure> {
     let folder = &built.relay.backup_folder;
     backup::check_folder(folder).map_err(|error| {
         let what = format!("[relay] backup_folder: `{}` {error}", folder.display());
-        Failure::Config(ConfigError::Invalid(what))
+        ConfigError::Invalid(what).into()
     })
 }
 
@@ -79,10 +76,11 @@ fn check_backup_writable(built: &Built) -> Result<(), Failure> {
         tracing::error!(folder = %place, %error, "no room for the backup of dead letters");
         return Ok(());
     }
-    Err(Failure::Config(ConfigError::Invalid(format!(
+    Err(ConfigError::Invalid(format!(
         "[relay] backup_folder: `{place}` cannot be written: {error}; give this user the right to \
          write there, or name another folder"
-    ))))
+    ))
+    .into())
 }
 
 /// Returns the defects of adopted tables. A relay starts in spite of them: its own outboxes are in
@@ -212,43 +210,4 @@ fn served(config: &OutboxConfig) -> http::Served {
         archives: config.preset.on_success == OnSuccess::Archive,
         rate: config.rate.clone(),
     }
-}
-
-/// Installs the recorder behind `/metrics`.
-pub(crate) fn install_metrics() -> Result<PrometheusHandle, Failure> {
-    let failed = |error| Failure::Usage(format!("metrics cannot be set up: {error}"));
-    let mut builder = PrometheusBuilder::new();
-    for (name, buckets) in telemetry::HISTOGRAMS {
-        let matcher = Matcher::Full(name.to_owned());
-        builder = builder.set_buckets_for_metric(matcher, buckets).map_err(failed)?;
-    }
-    let recorder = builder.install_recorder().map_err(failed)?;
-    telemetry::describe();
-    let handle = recorder.clone();
-    tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(METRICS_UPKEEP_EVERY).await;
-            handle.run_upkeep();
-        }
-    });
-    Ok(recorder)
-}
-
-/// Stops gracefully on SIGTERM (a deployment) or SIGINT (Ctrl-C); a second signal stops at once.
-pub(crate) async fn stop_on_signal(stop: CancellationToken) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut term), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        tracing::error!("signals cannot be caught; stop with SIGKILL, nothing is lost by it");
-        return;
-    };
-    let mut next = async || {
-        tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
-    };
-    next().await;
-    stop.cancel();
-    next().await;
-    tracing::warn!("second signal: stopping at once; what is in flight is recovered by others");
-    std::process::exit(1);
 }

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postrider::internal::DoublingWait;
+use postrider_command::Failure;
 use postrider_store::{Database, StoreError};
-
-use crate::commands::{self, Failure};
 
 /// First and longest wait between attempts.
 const WAIT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -24,7 +23,7 @@ pub(crate) async fn connect(url: &str, connections_max: u32) -> Result<Arc<dyn D
         matches!(failure, Failure::Connect { error, .. } if was_cut(error))
             && Instant::now() < until
     };
-    repeat(async || commands::connect(url, connections_max, true).await, passes).await
+    repeat(async || postrider_command::connect(url, connections_max, true).await, passes).await
 }
 
 /// Runs a step of the start after the first connection, and repeats it while the database cannot be

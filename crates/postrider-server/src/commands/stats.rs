@@ -1,5 +1,9 @@
 //! `postrider stats`
 
+use postrider_command::{
+    Failure,
+    output::{self, Table, age, number},
+};
 use postrider_relay::OutboxConfig;
 use postrider_store::{
     BlockedKey, ClaimMode, DownDestination, Mode, Pause, PauseKind, RelayPulse, Statistics,
@@ -7,8 +11,7 @@ use postrider_store::{
 use serde::Serialize;
 
 use crate::cli::ReadArgs;
-use crate::commands::{Context, Failure};
-use crate::output::{self, Table, age, number};
+use crate::commands::Context;
 
 #[derive(Serialize)]
 struct Line {

@@ -1,11 +1,10 @@
 //! `postrider token`
 
 use chrono::Utc;
+use postrider_command::{Failure, output};
 
 use crate::cli::TokenCommand;
-use crate::commands::Failure;
 use crate::http::access::new_token;
-use crate::output;
 
 pub(crate) fn token(command: TokenCommand) -> Result<(), Failure> {
     let TokenCommand::New { name, role, expires, json } = command;

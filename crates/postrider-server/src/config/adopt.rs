@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use postrider_store::adopt::{AdoptedLetters, Adoption, Field, LetterField, StateWords};
 use serde::Deserialize;
 
+/// Clock of a table whose times have no zone, by default.
+pub(super) const TIME_ZONE: &str = "UTC";
+
 /// The section as it stands in the file and in the named forms.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -79,7 +82,7 @@ impl AdoptSection {
         };
         let adoption = Adoption {
             table,
-            time_zone: whole.time_zone.unwrap_or_else(|| "UTC".to_owned()),
+            time_zone: whole.time_zone.unwrap_or_else(|| TIME_ZONE.to_owned()),
             columns: mapped(whole.columns),
             constants: mapped(whole.constants),
             states: words(whole.states),

@@ -6,6 +6,9 @@ use serde::Deserialize;
 
 use super::value::Time;
 
+/// Every retry waits as long as the first, by default.
+pub(super) const BACKOFF_FACTOR: f64 = 1.0;
+
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AutoRetrySection {
@@ -33,7 +36,7 @@ impl AutoRetrySection {
         if !(1..=1_000).contains(&self.times) {
             return Err(invalid(format!("times = {}: allowed is 1 to 1000", self.times)));
         }
-        let backoff_factor = self.backoff_factor.unwrap_or(1.0);
+        let backoff_factor = self.backoff_factor.unwrap_or(BACKOFF_FACTOR);
         if !(1.0..=100.0).contains(&backoff_factor) {
             return Err(invalid(format!("backoff_factor = {backoff_factor}: allowed is 1 to 100")));
         }

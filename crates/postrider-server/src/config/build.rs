@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::Outbox;
+use postrider_command::parse_time;
 use postrider_relay::{
     Backoff, BufferConfig, FanOut, OutboxConfig, Preset, RateLimit, RelayConfig, Sink,
     TraceSettings,
@@ -20,7 +21,10 @@ use super::auto_retry::AutoRetrySection;
 use super::buffer::buffers;
 use super::file::{Config, OnSuccessWord, OutboxSection, SinkSection, TelemetrySection};
 use super::gateway::BuiltGateway;
-use super::value::{Time, parse_time};
+use super::value::Time;
+
+/// Of events without a trace, the share that starts one.
+pub(super) const TRACE_RATIO: f64 = 1.0;
 
 /// Everything that a relay needs.
 pub(crate) struct Built {
@@ -91,28 +95,7 @@ impl Config {
             }
             upstreams.push(upstream);
         }
-        let mut seen = HashSet::new();
-        let mut outboxes = Vec::new();
-        for section in &self.outbox {
-            let config = outbox(section, &sinks)?;
-            if !seen.insert(config.outbox.name().to_owned())
-                || !seen.insert(format!("table {}", config.outbox.table()))
-            {
-                return Err(ConfigError::Invalid(format!(
-                    "[[outbox]] `{}`: another outbox has this name or table",
-                    section.name
-                )));
-            }
-            let table = config.adoption.as_ref().map(|adoption| &adoption.table);
-            if let Some(table) = table.filter(|table| !seen.insert(format!("table {table}"))) {
-                return Err(ConfigError::Invalid(format!(
-                    "[[outbox]] `{}`: [outbox.adopt] table = \"{table}\": another outbox has or \
-                     serves this table",
-                    section.name
-                )));
-            }
-            outboxes.push(config);
-        }
+        let outboxes = outboxes(&self.outbox, &sinks)?;
         refuse_circles(&outboxes)?;
         let buffers = buffers(&self.buffer, &names)?;
         let mut gateways = Vec::new();
@@ -130,11 +113,41 @@ impl Config {
     }
 }
 
+/// Builds the outboxes. No two have a name or a table in common, adopted tables included.
+fn outboxes(
+    sections: &[OutboxSection],
+    sinks: &HashMap<String, Target>,
+) -> Result<Vec<OutboxConfig>, ConfigError> {
+    let mut seen = HashSet::new();
+    let mut outboxes = Vec::new();
+    for section in sections {
+        let config = outbox(section, sinks)?;
+        if !seen.insert(config.outbox.name().to_owned())
+            || !seen.insert(format!("table {}", config.outbox.table()))
+        {
+            return Err(ConfigError::Invalid(format!(
+                "[[outbox]] `{}`: another outbox has this name or table",
+                section.name
+            )));
+        }
+        let table = config.adoption.as_ref().map(|adoption| &adoption.table);
+        if let Some(table) = table.filter(|table| !seen.insert(format!("table {table}"))) {
+            return Err(ConfigError::Invalid(format!(
+                "[[outbox]] `{}`: [outbox.adopt] table = \"{table}\": another outbox has or \
+                 serves this table",
+                section.name
+            )));
+        }
+        outboxes.push(config);
+    }
+    Ok(outboxes)
+}
+
 fn traces(section: &TelemetrySection) -> Result<Option<TraceSettings>, ConfigError> {
     let Some(endpoint) = &section.otlp_endpoint else { return Ok(None) };
     let headers = section.otlp_headers.iter();
     let headers = headers.map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
-    TraceSettings::new(endpoint.expose(), headers, section.trace_ratio.unwrap_or(1.0))
+    TraceSettings::new(endpoint.expose(), headers, section.trace_ratio.unwrap_or(TRACE_RATIO))
         .map(Some)
         .map_err(|error| ConfigError::Invalid(format!("[telemetry] {error}")))
 }
@@ -170,7 +183,8 @@ fn relay(config: &Config) -> Result<RelayConfig, ConfigError> {
     };
     if built.monitor_every < Duration::from_millis(100) {
         return Err(ConfigError::Invalid(format!(
-            "[relay] monitor_every = {:?} is too short: each look asks the database; at least 100ms",
+            "[relay] monitor_every = {:?} is too short: each look asks the database; at least \
+             100ms",
             built.monitor_every
         )));
     }
@@ -190,7 +204,7 @@ fn clean_up_at(text: &str) -> Result<(u32, u32), ConfigError> {
         .filter(|(hour, minute)| *hour < 24 && *minute < 60)
         .ok_or_else(|| {
             ConfigError::Invalid(format!(
-                "[relay] clean_up_at = \"{text}\" is no time of day; write it like \"02:00\""
+                "[relay] clean_up_at = \"{text}\" is not a time of day; write it like \"02:00\""
             ))
         })
 }

@@ -17,7 +17,9 @@ use super::brokers::CaSection;
 use super::value::{Secret, Time};
 
 /// The value of `cache` that selects a cache in this process.
-const IN_MEMORY: &str = "memory";
+pub(super) const IN_MEMORY: &str = "memory";
+/// Time for an answer of a cache in Redis, by default.
+pub(super) const CACHE_TIMEOUT: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -107,11 +109,11 @@ impl GatewaySection {
             });
         };
         if self.cache_entries_max.is_some() || self.cache_bytes_max.is_some() {
-            let why = "`cache_entries_max` and `cache_bytes_max` are for `cache` = \"memory\"; Redis \
-                       has `maxmemory`";
+            let why = "`cache_entries_max` and `cache_bytes_max` are for `cache` = \"memory\"; \
+                       Redis has `maxmemory`";
             return Err(self.invalid(why));
         }
-        let timeout = self.cache_timeout.map_or(Duration::from_millis(250), |time| time.0);
+        let timeout = self.cache_timeout.map_or(CACHE_TIMEOUT, |time| time.0);
         Ok(CacheSettings::Redis { url: url.to_owned(), timeout })
     }
 

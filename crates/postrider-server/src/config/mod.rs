@@ -6,6 +6,9 @@ mod auto_retry;
 mod brokers;
 mod buffer;
 mod build;
+#[cfg(test)]
+#[cfg(all(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis"))]
+mod defaults;
 mod file;
 #[cfg(test)]
 mod fuzz;
@@ -16,9 +19,8 @@ mod value;
 use std::path::{Path, PathBuf};
 
 pub(crate) use build::Built;
-pub(crate) use file::{ApiSection, Config, ServerSection, StoreSection};
+pub(crate) use file::{ApiSection, Config, ServerSection};
 pub(crate) use gateway::BuiltGateway;
-pub(crate) use value::{parse_time, without_password};
 
 /// The default configuration, with comments; `postrider config` prints it.
 pub(crate) const DEFAULT: &str = include_str!("default.toml");
@@ -40,6 +42,12 @@ pub(crate) enum ConfigError {
     Outbox(#[from] postrider::InvalidOutbox),
     #[error(transparent)]
     Sink(#[from] postrider_relay::SinkError),
+}
+
+impl From<ConfigError> for postrider_command::Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(Box::new(error))
+    }
 }
 
 /// Loads the configuration. `store_url` is the value of the flag.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use postrider_command::parse_time;
 use serde::{Deserialize, Deserializer, de};
 
 /// A time such as `30s` or `7d`.
@@ -13,21 +14,6 @@ impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         parse_time(&text).map(Self).map_err(de::Error::custom)
-    }
-}
-
-/// 100 years. A time that is much longer cannot be added to the clock.
-const TIME_MAX: Duration = Duration::from_secs(36_525 * 24 * 3_600);
-
-pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| {
-        format!(
-            "`{text}` is not a time ({error}); write it like \"250ms\", \"30s\", \"5m\" or \"7d\""
-        )
-    })?;
-    match time <= TIME_MAX {
-        true => Ok(time),
-        false => Err(format!("`{text}` is too long; at most 36525d (100 years)")),
     }
 }
 
@@ -92,19 +78,6 @@ fn look_up(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Returns a store URL without its password and parameters (which may hold a password as well), for
-/// messages.
-pub(crate) fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    // Split at the last `@`: a password that is not percent-encoded may contain `@`, `?` and `/`.
-    let (user, host) = match rest.rsplit_once('@') {
-        Some((login, host)) => (login.split(':').next().map(|user| format!("{user}@")), host),
-        None => (None, rest),
-    };
-    let host = host.split('?').next().unwrap_or_default();
-    format!("{scheme}://{}{host}", user.unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,11 +86,6 @@ mod tests {
     fn a_secret_never_shows_itself() {
         let secret = Secret("hunter2".to_owned());
         assert!(!format!("{secret:?}").contains("hunter2"));
-        let url = without_password("postgres://app:hun@ter2@db:5432/app?x=1");
-        assert_eq!(url, "postgres://app@db:5432/app");
-        let url = without_password("postgres://db:5432/app?user=app&password=hunter2");
-        assert_eq!(url, "postgres://db:5432/app");
-        assert_eq!(without_password("sqlite:./a.db"), "sqlite:./a.db");
     }
 
     #[test]

@@ -38,8 +38,8 @@ pub(crate) use feed::Feed;
 use problem::Problem;
 pub(crate) use ready::Readiness;
 
-const NOTHING_HERE: &str = "there is nothing at this path; GET /api/v1/openapi.json lists what there \
-     is, besides the page at /, /healthz, /readyz, /metrics and /gateway";
+const NOTHING_HERE: &str = "there is nothing at this path; GET /api/v1/openapi.json lists what \
+     there is, besides the page at /, /healthz, /readyz, /metrics and /gateway";
 const WRONG_METHOD: &str = "this path does not know the method; see GET /api/v1/openapi.json";
 /// Path for appending events.
 pub(crate) const APPEND_PATH: &str = "/api/v1/outboxes/{outbox}/events";
@@ -154,7 +154,8 @@ async fn in_time(
         Ok(response) => response,
         Err(_) => {
             let detail = format!(
-                "no answer within {limit:?}; whether a change was made is not known, look or repeat it"
+                "no answer within {limit:?}; whether a change was made is not known, look or \
+                 repeat it"
             );
             Problem::new(504, detail).into_response()
         }

@@ -21,8 +21,8 @@ const READY_TIMEOUT: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 const NO_ANSWER: &str = "the database does not answer";
-const NO_WRITE: &str = "the database does not take writes: the last heartbeat of this relay failed; \
-     the log says why";
+const NO_WRITE: &str = "the database does not take writes: the last heartbeat of this relay \
+     failed; the log says why";
 
 /// Ready, or the reason why not.
 type Verdict = Result<(), String>;

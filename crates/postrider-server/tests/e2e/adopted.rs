@@ -169,7 +169,8 @@ async fn a_relay_that_dies_between_delivery_and_settle_delivers_again_and_the_ro
     place: Place,
     old: Old,
 ) {
-    // In lanes nothing is written before the delivery: whoever holds the row stops the settle alone.
+    // In lanes nothing is written before the delivery: whoever holds the row stops the settle
+    // alone.
     let settings = old.settings().outbox("claim", "lanes");
     let Some(scene) = with_old_table(place, old, &settings).await else { return };
     let _ = scene.site.run(&["migrate"]).await.exits(0);
@@ -205,8 +206,8 @@ async fn waits(scene: &Scene, old: Old) -> bool {
         true => "SELECT count(*) FROM pg_stat_activity
                  WHERE datname = current_database() AND wait_event_type = 'Lock'"
             .to_owned(),
-        // What the trigger does to the row, or the statement that fired it; nothing but the held row
-        // makes them wait. (INNODB_TRX would be a copy, renewed only for those who ask seldom.)
+        // What the trigger does to the row, or the statement that fired it; nothing but the held
+        // row makes them wait. (INNODB_TRX would be a copy, renewed only for those who ask seldom.)
         false => format!(
             "SELECT count(*) FROM information_schema.PROCESSLIST
              WHERE DB = DATABASE() AND ID <> CONNECTION_ID() AND TIME_MS > 100

@@ -1,4 +1,5 @@
-//! Adopted tables: columns that are narrower, stricter or of another kind than what is put into them.
+//! Adopted tables: columns that are narrower, stricter or of another kind than what is put into
+//! them.
 
 use postrider_testkit::{Answer, eventually};
 
@@ -169,7 +170,8 @@ async fn a_dead_letter_table_that_could_not_hold_what_it_gets_is_refused(place: 
     let letters = |columns: &str| {
         by_hand(&format!(
             "table = 'typed'
-             columns = {{ id = 'id', aggregate_id = 'customer', event_type = 'kind', payload = 'body' }}
+             columns = {{ id = 'id', aggregate_id = 'customer', event_type = 'kind', \
+             payload = 'body' }}
              constants = {{ aggregate_type = 'customer' }}
              [dead_letters]
              table = 'typed_dlq'
@@ -347,7 +349,8 @@ async fn an_id_may_be_text_in_one_table_and_a_uuid_in_the_other(place: Place) {
                  body TEXT NOT NULL, done BOOLEAN NOT NULL DEFAULT FALSE);
              INSERT INTO pieces (id, k, body, state) VALUES ('{dead}', 'x', '', 'DEAD_LETTER'),
                  ('{sent_again}', 'x', '', 'PENDING');
-             INSERT INTO pieces_dlq (piece, k, body) VALUES ('{dead}', 'x', ''), ('{sent_again}', 'x', '')"
+             INSERT INTO pieces_dlq (piece, k, body) VALUES \
+             ('{dead}', 'x', ''), ('{sent_again}', 'x', '')"
         );
         scene.db.execute(&make).await;
         let _ = scene.site.run(&["migrate"]).await.exits(0);
@@ -357,13 +360,11 @@ async fn an_id_may_be_text_in_one_table_and_a_uuid_in_the_other(place: Place) {
             let shout = "INSERT INTO pieces (id, k, body) VALUES
                          ('AAAAAAAA-2222-4333-8444-000000000001', 'x', '')";
             let refused = scene.db.try_execute(shout).await.unwrap_err().to_string();
-            assert!(refused.contains("no UUID in lower case"), "{refused}");
+            assert!(refused.contains("not a UUID in lower case"), "{refused}");
         }
         scene.target.answer(Answer::status(422));
-        scene
-            .db
-            .execute(&format!("INSERT INTO pieces (id, k, body) VALUES ('{new}', 'y', '')"))
-            .await;
+        let insert = format!("INSERT INTO pieces (id, k, body) VALUES ('{new}', 'y', '')");
+        scene.db.execute(&insert).await;
         let daemon = scene.site.start().await;
         scene.has_dead_letters(3).await;
         daemon.stop().await;

@@ -12,7 +12,7 @@ on_old_tables!({
     an_import_that_is_killed_is_begun_again_and_doubles_nothing,
 });
 
-/// An old table with a past: rows in all states, and dead letters. Answers how many are due, and
+/// An old table with a past: rows in all states, and dead letters. Returns how many are due, and
 /// how many letters are open.
 async fn with_a_past(scene: &Scene, old: Old) -> (usize, usize) {
     let words: &[&str] = match old.form {

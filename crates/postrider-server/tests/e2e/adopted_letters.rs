@@ -65,7 +65,8 @@ impl Scene {
     /// A letter that another relay wrote.
     async fn letter(&self, task: usize, resolved: bool) {
         let insert = format!(
-            "INSERT INTO tasks_dlq (task, k, body, resolved) VALUES ({task}, 'x', '{{}}', {resolved})"
+            "INSERT INTO tasks_dlq (task, k, body, resolved) VALUES ({task}, 'x', '{{}}', \
+             {resolved})"
         );
         self.db.execute(&insert).await;
     }
@@ -104,7 +105,7 @@ async fn a_row_that_only_its_open_letter_tells_was_given_up_is_a_dead_letter_and
     let rows = "SELECT count(*) FROM tasks WHERE done";
     assert_eq!(scene.db.integer(rows).await, 3, "the one that was sent again is marked");
     scene.db.execute(&format!("DELETE FROM {}_dlq", scene.db.outbox.table())).await;
-    assert_eq!(scene.takes().await, (0, 0), "nobody sends what was resolved by hand");
+    assert_eq!(scene.takes().await, (0, 0), "what was resolved by hand is not sent");
     assert_eq!(scene.identities(), 3);
     scene.balances(3, 0).await;
 }

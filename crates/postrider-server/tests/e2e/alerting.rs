@@ -1,4 +1,5 @@
-//! Alerts of the daemon, as they arrive at a mail server and a webhook; the command that tries them.
+//! Alerts of the daemon, as they arrive at a mail server and a webhook; the command that tries
+//! them.
 
 use postrider_testkit::{
     Answer, eventually,

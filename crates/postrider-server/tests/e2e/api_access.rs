@@ -79,7 +79,7 @@ async fn a_token_that_is_taken_out_of_the_file_stops_working_while_the_daemon_ru
         let what = format!("{token} is answered {expected}");
         eventually(&what, async || (status(token).await == expected).then_some(())).await;
     };
-    write_tokens(&scene, &["a line that nobody understands", &new_line]);
+    write_tokens(&scene, &["a line that cannot be read", &new_line]);
     becomes(&new, 200).await;
     assert_eq!(status(&old).await, 401, "a mistake beside it keeps no token alive");
     assert!(daemon.log().contains("line 1"), "the mistake is told: {}", daemon.log());
@@ -217,7 +217,7 @@ async fn a_client_that_asks_too_often_is_told_when_to_come_back(place: Place) {
     }
     assert_eq!(guesses, [401, 401, 401, 429, 429]);
     assert_eq!(status("chosen-by-somebody").await, 429, "what can be guessed is not looked at");
-    assert_eq!(status(&token).await, 200, "nobody locks out who has a real token");
+    assert_eq!(status(&token).await, 200, "a real token is never locked out");
     daemon.stop().await;
 }
 

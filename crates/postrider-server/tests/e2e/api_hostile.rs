@@ -125,7 +125,8 @@ async fn without_a_token_nobody_behind_a_proxy_is_admin(place: Place) {
     let daemon = scene.site.start().await;
     for header in ["Forwarded: for=192.0.2.1", "X-Forwarded-For: 192.0.2.1", "Via: 1.1 nginx"] {
         let request = format!(
-            "GET /api/v1/whoami HTTP/1.1\r\nhost: localhost\r\n{header}\r\nconnection: close\r\n\r\n"
+            "GET /api/v1/whoami HTTP/1.1\r\nhost: localhost\r\n{header}\r\nconnection: \
+             close\r\n\r\n"
         );
         let answer = raw(daemon.address(), &request).await;
         assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("proxy"), "{answer}");

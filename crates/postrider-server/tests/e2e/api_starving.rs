@@ -1,4 +1,4 @@
-//! Clients that nobody knows take neither the time nor the places of others.
+//! Clients without a token take neither the time nor the places of others.
 
 use std::net::SocketAddr;
 

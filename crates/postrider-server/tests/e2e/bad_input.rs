@@ -39,7 +39,7 @@ async fn a_store_url_that_leads_nowhere_is_named() {
     let default = site.run(&["config"]).await.exits(0).stdout;
     site.configure(&default.replace("127.0.0.1:7070", "127.0.0.1:0"));
     let login = format!("app:{PASSWORD}");
-    // Port 1 of this machine: nobody listens there.
+    // Port 1 of this machine: nothing listens there.
     let urls = [
         (format!("oracle://{login}@db/app"), ["oracle", "postgres://", "sqlite:"]),
         (format!("postgres://{login}@127.0.0.1:1/app"), ["127.0.0.1:1", "[store]", "runs"]),

@@ -1,4 +1,5 @@
-//! `postrider bench`, with sizes that take moments: what it prints, and that it leaves nothing behind.
+//! `postrider bench`, with sizes that take moments: what it prints, and that it leaves nothing
+//! behind.
 
 use std::process::Stdio;
 
@@ -362,7 +363,7 @@ async fn a_relay_is_killed_and_its_lanes_are_served_again(place: Place) {
     }
     let found = ran.exits(0).json();
     let served = found["served_again_s"][0].as_f64().unwrap();
-    assert!(served > found["undisturbed_s"].as_f64().unwrap(), "nobody was killed: {found:#}");
+    assert!(served > found["undisturbed_s"].as_f64().unwrap(), "no relay was killed: {found:#}");
     assert_eq!((&found["balanced"], &found["relays"]), (&true.into(), &2.into()));
     assert!(found["ratio"].as_f64().unwrap() > 0.0, "{found:#}");
     // The one that was killed stays on the list of relays until another one removes it.

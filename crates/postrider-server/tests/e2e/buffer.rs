@@ -116,7 +116,7 @@ async fn dead_batches_are_imported_once_by_command(place: Place) {
         .run(&import)
         .await
         .exits(1)
-        .says(&["abc", "no count"])
+        .says(&["abc", "not a count"])
         .shows(&["0 batches imported"]);
     scene.db.execute("UPDATE likes SET total = 0 WHERE post = 'full'").await;
     scene.site.run(&import).await.exits(1).shows(&["1 batches imported"]);

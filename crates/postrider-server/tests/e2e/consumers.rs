@@ -31,7 +31,7 @@ async fn receive_dead(db: &TestDb, event_id: &str) {
         key: None,
         headers: &headers,
         payload: b"{\"amount\":\"many\"}",
-        error: "amount is no number",
+        error: "amount is not a number",
     };
     let mut tx = db.begin().await;
     let answer = tx.receive_dead(&Inbox::new("fraud").unwrap(), &message).await.unwrap();
@@ -84,7 +84,7 @@ async fn messages_that_could_not_be_handled_are_listed_retried_and_resolved(plac
     receive_dead(&db, "e-1").await;
     receive_dead(&db, "e-2").await;
     let list = run(&["inbox", "list"]).await.exits(0);
-    let _ = list.shows(&["fraud", "e-1", "transfers/0@7", "amount is no number"]);
+    let _ = list.shows(&["fraud", "e-1", "transfers/0@7", "amount is not a number"]);
     let listed = run(&["inbox", "list", "--consumer", "fraud", "--json"]).await.exits(0).json();
     assert_eq!(listed[0]["payload"], "{\"amount\":\"many\"}");
     let ids: Vec<String> =

@@ -230,7 +230,7 @@ async fn reconcile_watches_until_a_difference_stays(place: Place) {
     let watch = ["reconcile", "--watch", "--every", "200ms"];
     let watching = scene.site.run(&watch);
     let meddling = async {
-        // Well for a while, as far as it can see; then a row is gone that nobody settled.
+        // Well for a while, as far as it can see; then a row is gone that no relay settled.
         let first = committed[0].id;
         scene.db.execute(&format!("DELETE FROM orders_outbox WHERE id = {first}")).await;
     };

@@ -120,7 +120,8 @@ async fn slow_cache(test: &str) -> Option<(FaultProxy, String)> {
         return None;
     };
     let (proxy, through) = FaultProxy::in_front_of(&url).await;
-    // A database of Redis per test would not be enough for all: a path that nobody else asks for is.
+    // A database of Redis per test would not be enough for all: a path that no other test asks for
+    // is.
     Some((proxy, format!("{AT_ONCE}\ncache = '{through}'\ncache_timeout = '60s'")))
 }
 

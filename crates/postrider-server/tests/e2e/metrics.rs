@@ -104,7 +104,8 @@ async fn every_metric_and_label_of_dashboard_and_rules_is_emitted_and_documented
     for outbox in ["orders", "transfers"] {
         for event_type in ["Good", "Bad", "Late"] {
             let body = format!(
-                r#"{{"aggregate_type":"order","aggregate_id":"1","event_type":"{event_type}","payload":{{}}}}"#
+                "{{\"aggregate_type\":\"order\",\"aggregate_id\":\"1\",\
+                 \"event_type\":\"{event_type}\",\"payload\":{{}}}}"
             );
             let path = format!("/api/v1/outboxes/{outbox}/events");
             assert_eq!(daemon.post(&path, &body).await.status, 201);

@@ -1,4 +1,5 @@
-//! What operators do in bulk, and what they hold: jobs, replay, export, edit, pauses, the audit trail.
+//! What operators do in bulk, and what they hold: jobs, replay, export, edit, pauses, the audit
+//! trail.
 
 use postrider::NewEvent;
 use postrider_testkit::{Answer, eventually, installation::OPERATOR};

@@ -175,7 +175,8 @@ async fn a_page_of_another_site_changes_nothing_although_the_browser_knows_the_s
     let pause = at(&daemon, "/api/v1/outboxes/orders/pause");
     // The dashboard itself, without the header that a form cannot send.
     let script = "const done = arguments[1]; \
-        fetch(arguments[0], { method: 'POST', body: '{}', headers: { 'content-type': 'application/json' } }) \
+        fetch(arguments[0], { method: 'POST', body: '{}', \
+            headers: { 'content-type': 'application/json' } }) \
             .then((answer) => done(answer.status));";
     let status = browser.later(script, vec![Value::from(pause.clone())]).await;
     assert_eq!(status, 403);
@@ -183,7 +184,8 @@ async fn a_page_of_another_site_changes_nothing_although_the_browser_knows_the_s
     scene.target.answer(Answer::status(200).body("<h1>evil</h1>"));
     browser.go(&scene.target.url()).await;
     let script = "const done = arguments[1]; \
-        fetch(arguments[0], { method: 'POST', body: '{}', mode: 'no-cors', credentials: 'include' }) \
+        fetch(arguments[0], { method: 'POST', body: '{}', mode: 'no-cors', \
+            credentials: 'include' }) \
             .then(() => done('sent'), () => done('refused'));";
     browser.later(script, vec![Value::from(pause)]).await;
     let outbox = Caller::with(&daemon, &operator).get("/api/v1/outboxes/orders").await;

@@ -17,7 +17,7 @@ const KILLS: usize = 20;
 async fn four_relays_deliver_20_000_events_once_each(place: Place) {
     const EVENTS: usize = 20_000;
     let settings = Settings::new()
-        // A busy machine is no dead relay; a take-over would deliver twice, as it should.
+        // A busy machine is not a dead relay; a take-over would deliver twice, as it should.
         .relay("lease", "60s")
         .relay("heartbeat_every", "1s")
         .outbox("batch", 250)

@@ -126,7 +126,7 @@ async fn without_its_table_a_dead_letter_is_in_the_file_and_comes_back(place: Pl
 
 /// A scene whose daemon has neither a dead-letter table nor a backup file to write to.
 async fn without_table_and_file(place: Place, payloads: bool) -> Option<(Scene, Daemon)> {
-    // A folder below a file can be made by nobody, not even by root.
+    // Not even root can make a folder below a file.
     let settings = Settings::new().relay("backup_folder", "blocked/folder").alerts(payloads);
     let scene = Scene::open(place, &settings).await?;
     refuse(&scene);

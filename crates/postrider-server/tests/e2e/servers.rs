@@ -101,12 +101,12 @@ async fn a_daemon_survives_crashes_of_its_database(place: Place) {
     scene.drained().await;
     assert!(daemon.is_running());
     daemon.stop().await;
-    assert_eq!(scene.db.count("_dlq").await, 0, "a crash of the database is no event's fault");
+    assert_eq!(scene.db.count("_dlq").await, 0, "a crash of the database is not an event's fault");
     scene.settle_up(&events, 0).await;
 }
 
 /// An application that writes one event after the other and repeats what it is not sure of, with
-/// the same request id. Answers what was committed.
+/// the same request id. Returns what was committed.
 async fn traffic(db: TestDb, enough: Arc<AtomicBool>) -> Vec<Committed> {
     let appender = Appender::connect(&db.url, 2).await.unwrap();
     let mut events = Vec::new();

@@ -11,8 +11,8 @@ mod on_one_store {
     });
 }
 
-/// Clears the screen, sets the title, reverses what follows, and begins a line that looks like one of
-/// ours, after a line end and after a separator that some viewers take for one.
+/// Clears the screen, sets the title, reverses what follows, and begins a line that looks like one
+/// of ours, after a line end and after a separator that some viewers take for one.
 const HOSTILE: &str =
     "\x1b[2J\x1b]0;owned\x07\u{9b}31m\u{202e}abc\u{2066}\u{2028}\r\nstatus  FORGED";
 

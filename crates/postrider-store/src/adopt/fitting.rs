@@ -135,8 +135,8 @@ impl<'a> Fitted<'a> {
         let payload = &self.columns[&Field::Payload];
         if payload.type_name == "jsonb" && self.columns.contains_key(&Field::ContentHash) {
             return refuse(format!(
-                "table `{table}`: column `{}` is jsonb, which keeps a document and not its text, so \
-                 that no content_hash would fit; make it json or text, or leave \
+                "table `{table}`: column `{}` is jsonb, which keeps a document and not its text, \
+                 so that no content_hash would fit; make it json or text, or leave \
                  columns.content_hash out",
                 payload.name
             ));
@@ -214,8 +214,8 @@ impl<'a> Fitted<'a> {
             });
             if !fits {
                 return refuse(format!(
-                    "table `{table}`: column `{}` ({}) cannot hold every {source} of `{}` ({}); make \
-                     it text, or leave dead_letters.columns.{field} out",
+                    "table `{table}`: column `{}` ({}) cannot hold every {source} of `{}` ({}); \
+                     make it text, or leave dead_letters.columns.{field} out",
                     copy.name,
                     copy.type_name,
                     self.adoption.table,
@@ -245,9 +245,9 @@ impl<'a> Fitted<'a> {
             && of_copy != "utf8mb4"
         {
             return refuse(format!(
-                "table `{table}`: column `{}` has the character set {of_copy}, which lacks characters \
-                 that a payload of `{}` may have ({own}): they would be lost in a dead letter; \
-                 convert it to utf8mb4, or leave dead_letters.columns.payload out",
+                "table `{table}`: column `{}` has the character set {of_copy}, which lacks \
+                 characters that a payload of `{}` may have ({own}): they would be lost in a dead \
+                 letter; convert it to utf8mb4, or leave dead_letters.columns.payload out",
                 copy.name, self.adoption.table,
             ));
         }
@@ -282,8 +282,8 @@ impl<'a> Fitted<'a> {
             if column.kind == Kind::Text && column.chars_max.is_none_or(|found| found > max as i64)
             {
                 self.notes.push(format!(
-                    "note: `{}`.`{}` may hold more than the {max} characters of an event's {field}; \
-                     an insert of a longer one is refused",
+                    "note: `{}`.`{}` may hold more than the {max} characters of an event's \
+                     {field}; an insert of a longer one is refused",
                     self.adoption.table, column.name
                 ));
             }

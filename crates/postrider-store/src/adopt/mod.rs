@@ -122,8 +122,8 @@ impl Adoption {
             let same = |(other, name): &(&Field, &String)| **other != field && *name == column;
             if let Some((other, _)) = self.columns.iter().find(same) {
                 return invalid(format!(
-                    "columns.{field} and columns.{other} are both `{column}`: what Postrider writes \
-                     needs a column of its own"
+                    "columns.{field} and columns.{other} are both `{column}`: what Postrider \
+                     writes needs a column of its own"
                 ));
             }
         }

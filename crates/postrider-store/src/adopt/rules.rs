@@ -30,8 +30,8 @@ impl Fitted<'_> {
         for (name, rules) in tables {
             if let (Some(name), Some(engine)) = (name, &rules.without_transactions) {
                 return refuse(format!(
-                    "table `{name}` has the engine {engine}, which has no transactions: a row could \
-                     be there without its event; run ALTER TABLE `{name}` ENGINE = InnoDB"
+                    "table `{name}` has the engine {engine}, which has no transactions: a row \
+                     could be there without its event; run ALTER TABLE `{name}` ENGINE = InnoDB"
                 ));
             }
         }
@@ -39,8 +39,8 @@ impl Fitted<'_> {
         let own_id = &self.letters[&LetterField::Id].name;
         if let Some(index) = letters.unique.iter().find(|rule| !rule.columns.contains(own_id)) {
             return refuse(format!(
-                "table `{name}`: the unique index `{}` ({}) would refuse a second dead letter of an \
-                 event that was sent again; drop it, or leave [outbox.adopt.dead_letters] out",
+                "table `{name}`: the unique index `{}` ({}) would refuse a second dead letter of \
+                 an event that was sent again; drop it, or leave [outbox.adopt.dead_letters] out",
                 index.name,
                 index.columns.join(", ")
             ));
@@ -70,8 +70,8 @@ impl Fitted<'_> {
     /// Returns the error for a check that does not allow a word in the status column.
     pub(crate) fn refuse_check(&self, check: &str, state: &str, word: &str) -> StoreError {
         StoreError::Schema(format!(
-            "table `{}`: the check `{check}` does not allow \"{word}\" in the column of the status; \
-             let it, or set states.{state} to a word that it allows",
+            "table `{}`: the check `{check}` does not allow \"{word}\" in the column of the \
+             status; let it, or set states.{state} to a word that it allows",
             self.adoption.table
         ))
     }

@@ -92,8 +92,8 @@ impl<D: Dialect> Clauses<'_, D> {
         if let Some(letters) = letters.filter(|_| !reopening.is_empty()) {
             // Only the last one: earlier ones were retried, which cannot be undone.
             show.push_str(&format!(
-                "\n    IF NOT NEW.resolved THEN\n    UPDATE {table} SET {}\n    WHERE {id} = (SELECT \
-                 MAX(l.{id}) FROM {table} AS l WHERE l.{} = {});\n    END IF;",
+                "\n    IF NOT NEW.resolved THEN\n    UPDATE {table} SET {}\n    WHERE {id} = \
+                 (SELECT MAX(l.{id}) FROM {table} AS l WHERE l.{} = {});\n    END IF;",
                 set_list(&reopening),
                 self.original(),
                 self.original_of("NEW.event_id"),

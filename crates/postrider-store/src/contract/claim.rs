@@ -104,8 +104,8 @@ impl Cursor {
             let seen = self.seen_id;
             self.start_over();
             return Err(StoreError::HistoryChanged(format!(
-                "its last id is {last_id} and was {before}, and rows up to {seen} were read; it was \
-                 truncated or restored, or a fail-over lost the last commits"
+                "its last id is {last_id} and was {before}, and rows up to {seen} were read; it \
+                 was truncated or restored, or a fail-over lost the last commits"
             )));
         }
         if last_id < before {

@@ -210,8 +210,9 @@ pub struct ImportEntry {
 }
 
 impl ImportEntry {
-    /// A dead letter with its payload, as [`OperatorStore::dead_letter`](super::OperatorStore::dead_letter) answers
-    /// it; `None` for one of a list.
+    /// A dead letter with its payload, as
+    /// [`OperatorStore::dead_letter`](super::OperatorStore::dead_letter) answers it; `None` for one
+    /// of a list.
     pub fn of(letter: DeadLetter) -> Option<Self> {
         Some(Self {
             original_id: letter.original_id,
@@ -484,7 +485,8 @@ pub(crate) fn resent(appended: Result<Appended, AppendError>) -> Result<Resent> 
         Ok(Appended::Duplicate { id }) => {
             Err(StoreError::Refused(format!("the edited event is known already, as event {id}")))
         }
-        Err(AppendError::Invalid(error)) => Err(StoreError::Refused(error.to_string())),
         Err(AppendError::Database(error)) => Err(error.into()),
+        Err(AppendError::Invalid(error)) => Err(StoreError::Refused(error.to_string())),
+        Err(other) => Err(StoreError::Refused(other.to_string())),
     }
 }

@@ -221,9 +221,11 @@ mod tests {
 
     #[test]
     fn a_migration_says_what_it_makes() {
-        let sql = "-- CREATE TABLE IF NOT EXISTS no (\nCREATE TABLE IF NOT EXISTS \"a\" (\n  id int\n);\n\
+        let sql = "-- CREATE TABLE IF NOT EXISTS no (\n\
+             CREATE TABLE IF NOT EXISTS \"a\" (\n  id int\n);\n\
                    CREATE INDEX IF NOT EXISTS \"a_x\"\n ON \"a\" (id);\n\
-                   CREATE TABLE IF NOT EXISTS `b` (\n  UNIQUE KEY `b_y` (id),\n  KEY `b_z` (id)\n);\n\
+                   CREATE TABLE IF NOT EXISTS `b` (\n  \
+             UNIQUE KEY `b_y` (id),\n  KEY `b_z` (id)\n);\n\
                    CREATE OR REPLACE TRIGGER \"a_t\" AFTER INSERT ON \"a\"";
         let made: Vec<_> = parts(sql).into_iter().map(|p| (p.made, p.name, p.table)).collect();
         let part = |made, name: &str, table: &str| (made, name.to_owned(), table.to_owned());

@@ -27,7 +27,8 @@ use super::{CountLimit, Counted, DlqFilter, EventFilter, Result};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum JobWork {
-    /// Sends unresolved dead letters again, as [`OperatorStore::retry`](super::OperatorStore::retry) does.
+    /// Sends unresolved dead letters again, as
+    /// [`OperatorStore::retry`](super::OperatorStore::retry) does.
     DlqRetry {
         /// The dead letters; `resolved` is ignored.
         filter: DlqFilter,

@@ -121,6 +121,11 @@ use crate::event::Event;
 /// Result of a store call.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
+/// From this many crashes on, an event is a suspect: it is claimed and delivered alone. Statements
+/// and indexes have the number too, because the condition of an index cannot be a parameter; a test
+/// compares them.
+pub const SUSPECT_CRASHES: i32 = 2;
+
 /// The SQL families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StoreKind {

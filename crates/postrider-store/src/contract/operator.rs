@@ -128,8 +128,8 @@ pub struct AuditEntry {
     pub at: DateTime<Utc>,
     /// Who.
     pub operator: String,
-    /// What: `dlq.retry`, `dlq.resolve`, `dlq.reopen`, `dlq.resend`, `dlq.import`, `job.create`, `job.stop`,
-    /// `job.resume`, `outbox.pause`, `sink.resume` …
+    /// What: `dlq.retry`, `dlq.resolve`, `dlq.reopen`, `dlq.resend`, `dlq.import`, `job.create`,
+    /// `job.stop`, `job.resume`, `outbox.pause`, `sink.resume` …
     pub action: String,
     /// In which outbox; empty for what is not about one.
     pub outbox: String,
@@ -227,7 +227,7 @@ pub trait OperatorStore: Send + Sync {
     async fn dead_letter(&self, outbox: &Outbox, id: i64) -> Result<Option<DeadLetter>>;
 
     /// Appends a fresh event with a fresh budget that keeps the identity and the stored hash, and
-    /// resolves the dead letter, in one transaction. Answers the fresh row's id. Refused for
+    /// resolves the dead letter, in one transaction. Returns the new row's id. Refused for
     /// unknown or resolved entries.
     async fn retry(&self, outbox: &Outbox, id: i64, operator: &str, note: &str) -> Result<i64>;
 
@@ -238,11 +238,11 @@ pub trait OperatorStore: Send + Sync {
     /// unknown, open, or sent again.
     async fn reopen(&self, outbox: &Outbox, id: i64, operator: &str, note: &str) -> Result<()>;
 
-    /// Appends an edited copy as a new event (new identity, new hash, a fresh budget, the original's
-    /// identity in the header [`ORIGINAL_HEADER`](super::ORIGINAL_HEADER)), and resolves the dead
-    /// letter, in one transaction. A request id becomes the new identity, since the old one stands
-    /// for the old content. Refused for unknown or resolved entries, for an edit that changes
-    /// nothing, and for content that is not valid.
+    /// Appends an edited copy as a new event (new identity, new hash, a fresh budget, the
+    /// original's identity in the header [`ORIGINAL_HEADER`](super::ORIGINAL_HEADER)), and resolves
+    /// the dead letter, in one transaction. A request id becomes the new identity, since the old
+    /// one stands for the old content. Refused for unknown or resolved entries, for an edit that
+    /// changes nothing, and for content that is not valid.
     async fn resend(
         &self,
         outbox: &Outbox,

@@ -29,7 +29,7 @@ pub(super) async fn add_counts(
     Ok(None)
 }
 
-/// Without a unique key every flush would add rows instead of counts, and nobody would notice.
+/// Without a unique key every flush would add rows instead of counts, and no one would notice.
 pub(super) async fn check_table(
     connection: &mut MySqlConnection,
     target: &TableTarget,

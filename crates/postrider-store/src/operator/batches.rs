@@ -184,6 +184,7 @@ async fn save<S: SqlStore>(
                 Ok(_) => Ok(None),
                 Err(AppendError::Invalid(reason)) => return Ok(Some(reason.to_string())),
                 Err(AppendError::Database(error)) => Err(tx.explain(error)),
+                Err(other) => return Ok(Some(other.to_string())),
             }
         }
     };

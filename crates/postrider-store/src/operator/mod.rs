@@ -1,10 +1,10 @@
 //! Operator work: what does not differ between the databases, written once.
 //!
-//! Everything that operators look up and do, and what maintenance does with dead letters and jobs, is in
-//! this module: the traits [`OperatorStore`](crate::contract::OperatorStore),
+//! Everything that operators look up and do, and what maintenance does with dead letters and jobs,
+//! is in this module: the traits [`OperatorStore`](crate::contract::OperatorStore),
 //! [`Jobs`](crate::contract::Jobs), [`Pauses`](crate::contract::Pauses),
-//! [`Inboxes`](crate::contract::Inboxes) and [`Batches`](crate::contract::Batches) are implemented for
-//! every [`SqlStore`].
+//! [`Inboxes`](crate::contract::Inboxes) and [`Batches`](crate::contract::Batches) are implemented
+//! for every [`SqlStore`].
 //!
 //! The SQL is in `sql/`, by topic, each statement under its name. [`dialect`] lists the few markers
 //! that stand for something else in each database. Where a whole statement differs, the file

@@ -13,7 +13,8 @@ use crate::contract::Result;
 pub(super) fn mark_letters(spec: &OutboxSpec, adoption: &Adoption) -> String {
     let Some(letters) = &adoption.dead_letters else { return String::new() };
     format!(
-        "INSERT INTO postrider_adoptions AS known (outbox, letters_table, letters_id, letters_until)\n\
+        "INSERT INTO postrider_adoptions AS known\n\
+         (outbox, letters_table, letters_id, letters_until)\n\
          SELECT '{outbox}', '{table}', '{id}', coalesce(max(\"{id}\"), 0) FROM \"{table}\"\n\
          ON CONFLICT (outbox, letters_table) DO UPDATE SET letters_id = excluded.letters_id,\n    \
              letters_until = CASE WHEN known.ended THEN excluded.letters_until\n        \

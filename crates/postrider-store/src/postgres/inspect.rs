@@ -18,8 +18,8 @@ use crate::contract::{
 
 /// Timeout of the first of two sessions while the second is in a transaction.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-const SESSION_POOL: &str = "connect to the server itself, or through a pool in session mode: session settings, prepared \
-     statements and notifications do not survive between transactions";
+const SESSION_POOL: &str = "connect to the server itself, or through a pool in session mode: \
+     session settings, prepared statements and notifications do not survive between transactions";
 
 #[async_trait]
 impl Inspect for PostgresStore {

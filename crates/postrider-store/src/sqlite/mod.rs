@@ -258,7 +258,7 @@ fn explain(error: sqlx::Error, file: &Path) -> StoreError {
              and its folder, and at the limit of open files",
             false,
         ),
-        Some(26) => ("this is no SQLite database: correct the path in the store URL", true),
+        Some(26) => ("this is not an SQLite database: correct the path in the store URL", true),
         _ => return error.into(),
     };
     StoreError::File { path: file.display().to_string(), cause: error, fix, lasting }

@@ -147,7 +147,10 @@ pub async fn an_invalid_event_is_refused_before_anything_is_written(db: TestDb) 
         let answer = tx.append_all(&db.outbox, &[order(1), event.clone()]).await;
         assert!(matches!(answer, Err(AppendError::Invalid(_))), "{answer:?}");
     }
-    assert!(tx.append_all(&db.outbox, &[]).await.unwrap().is_empty(), "an empty batch is no error");
+    assert!(
+        tx.append_all(&db.outbox, &[]).await.unwrap().is_empty(),
+        "an empty batch is not an error"
+    );
     assert!(!tx.append(&db.outbox, &order(2)).await.unwrap().is_duplicate());
     tx.commit().await.unwrap();
     assert_eq!(db.count("").await, 1, "only the valid event");

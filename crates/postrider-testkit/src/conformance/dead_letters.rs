@@ -95,7 +95,7 @@ pub async fn acting_on_a_resolved_or_unknown_entry_is_refused(db: TestDb) {
     let untouched = letter(&db, resolved).await;
     assert_eq!(untouched.resolved_by.as_deref(), Some("bob"));
     assert_eq!(untouched.retried_as, None);
-    assert_eq!(db.trail().await.len(), audited, "refusals are no actions");
+    assert_eq!(db.trail().await.len(), audited, "refusals are not actions");
     db.assert_balanced().await;
 }
 
@@ -122,7 +122,7 @@ pub async fn a_resolution_is_taken_back_unless_the_event_was_sent_again(db: Test
         let Err(StoreError::Refused(message)) = answer else { panic!("{answer:?}") };
         assert!(message.contains(reason), "{message}");
     }
-    assert_eq!(db.trail().await.len(), trail.len(), "refusals are no actions");
+    assert_eq!(db.trail().await.len(), trail.len(), "refusals are not actions");
     db.store.retry(&db.outbox, resolved, "ann", "").await.unwrap();
     db.assert_balanced().await;
 }

@@ -159,7 +159,7 @@ pub async fn only_a_fenced_relay_is_removed(db: TestDb) {
     db.fence(&b, &a).await;
     db.store.remove_relay("relay-a").await.unwrap();
     assert_eq!(db.store.heartbeat(&b, &[]).await.unwrap().len(), 1);
-    db.store.remove_relay("relay-a").await.expect("again is no error");
+    db.store.remove_relay("relay-a").await.expect("again is not an error");
     db.store.remove_relay("nobody").await.expect("nor is an unknown one");
 }
 

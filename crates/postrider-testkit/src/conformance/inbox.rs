@@ -161,7 +161,7 @@ async fn handle(db: &TestDb, events: &[Incoming]) -> Result<(), sqlx::Error> {
     let mut tx = db.begin().await;
     let answers = tx.receive_all(&fraud(), events).await.map_err(|error| match error {
         ReceiveError::Database(error) => error,
-        ReceiveError::Invalid(error) => panic!("{error}"),
+        error => panic!("{error}"),
     })?;
     for (event, answer) in events.iter().zip(answers) {
         if answer.is_new() {

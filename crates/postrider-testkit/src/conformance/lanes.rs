@@ -52,7 +52,7 @@ pub async fn lanes_of_a_living_relay_stay_with_it(db: TestDb) {
     let second = take(&db, &b, 64).await;
     assert_eq!(first.len() + second.len(), usize::from(LANES), "all that is left");
     assert!(numbers(&first).is_disjoint(&numbers(&second)));
-    assert!(take(&db, &b, 64).await.iter().all(|lane| lane.crash_count == 0), "nobody died");
+    assert!(take(&db, &b, 64).await.iter().all(|lane| lane.crash_count == 0), "no relay died");
     let owners = db.store.lane_owners(&db.outbox).await.unwrap();
     assert_eq!(owners.iter().map(|o| o.lane).collect::<Vec<_>>(), (0..LANES).collect::<Vec<_>>());
     let of = |relay: &Lease| {
@@ -87,7 +87,7 @@ pub async fn relays_that_take_at_once_never_share_a_lane(db: TestDb) {
         let mut owned: BTreeMap<u8, usize> = BTreeMap::new();
         for task in tasks {
             for lane in task.await.unwrap() {
-                assert_eq!(lane.crash_count, 0, "nobody died");
+                assert_eq!(lane.crash_count, 0, "no relay died");
                 *owned.entry(lane.lane).or_default() += 1;
             }
         }
@@ -293,7 +293,7 @@ pub async fn a_parked_key_stays_until_an_operator_releases_it(db: TestDb) {
     let keys = [key("1"), key("1 "), long.clone()];
     let (store, outbox) = (&db.store, &db.outbox);
     for _ in 0..2 {
-        store.park_keys(outbox, &relay, &keys).await.expect("again is no error");
+        store.park_keys(outbox, &relay, &keys).await.expect("again is not an error");
     }
     let parked: BTreeSet<_> = store.parked_keys(outbox).await.unwrap().into_iter().collect();
     assert_eq!(parked, keys.iter().cloned().collect());

@@ -299,7 +299,7 @@ impl Walk {
         let found = live.iter().map(|event| event.id);
         let found = found.chain(dead.iter().map(|letter| letter.original_id));
         for id in found.chain(self.delivered.iter().copied()) {
-            *places.get_mut(&id).expect("an event that nobody appended") += 1;
+            *places.get_mut(&id).expect("an event that was never appended") += 1;
         }
         places.retain(|_, count| *count != 1);
         assert!(places.is_empty(), "events that are lost (0) or doubled: {places:?}");

@@ -92,5 +92,5 @@ pub async fn an_edit_that_cannot_be_sent_is_refused(db: TestDb) {
     }
     assert_eq!(db.count("").await, 0);
     assert_eq!(db.letters().await, [letter]);
-    assert_eq!(db.trail().await.len(), 1, "refusals are no actions");
+    assert_eq!(db.trail().await.len(), 1, "refusals are not actions");
 }

@@ -340,7 +340,7 @@ pub async fn a_death_without_an_attempt_counts_none(db: TestDb) {
     db.append_orders(1).await;
     let relay = db.relay("relay-a").await;
     let event = db.claim(&relay, 10).await.remove(0);
-    let mut deaths = [death(&event, DeadReason::NoRoute, "nobody takes it")];
+    let mut deaths = [death(&event, DeadReason::NoRoute, "no route takes it")];
     deaths[0].attempted = false;
     deaths[0].detail = None;
     db.store.settle_dead(&db.outbox, &relay, &deaths).await.unwrap();

@@ -4,6 +4,7 @@ use redis::RedisError;
 
 /// The reason why a call on a buffer failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum BufferError {
     /// A setting is invalid.
     #[error("{0}")]

@@ -9,6 +9,7 @@ use super::{Buffer, BufferError};
 
 /// The result of checking the server's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Safety {
     /// Ways in which counts *will* be lost.
     pub dangers: Vec<String>,
@@ -69,8 +70,8 @@ fn judge(info: &str, save: Option<&str>, fsync: Option<&str>) -> Safety {
     let policy = fact(info, "maxmemory_policy").unwrap_or_default();
     if limited && policy.starts_with("allkeys") {
         safety.dangers.push(format!(
-            "Redis may evict the buffer when memory is short (maxmemory-policy {policy}); set it to \
-             noeviction, or to a volatile policy: keys of a buffer have no time to live"
+            "Redis may evict the buffer when memory is short (maxmemory-policy {policy}); set it \
+             to noeviction, or to a volatile policy: keys of a buffer have no time to live"
         ));
     }
     if fact(info, "aof_enabled") == Some("0") {
@@ -111,7 +112,8 @@ mod tests {
     fn eviction_and_missing_persistence_are_dangers() {
         let info = |memory: &str, policy: &str, aof: &str| {
             format!(
-                "# Memory\r\nmaxmemory:{memory}\r\nmaxmemory_policy:{policy}\r\naof_enabled:{aof}\r\n"
+                "# \
+                 Memory\r\nmaxmemory:{memory}\r\nmaxmemory_policy:{policy}\r\naof_enabled:{aof}\r\n"
             )
         };
         let old = |info: &str, save| judge(info, save, Some("everysec"));

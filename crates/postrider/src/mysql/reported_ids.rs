@@ -1,5 +1,5 @@
-//! The ids of an insert of many rows. MariaDB returns only the first one, so the trigger of the table
-//! collects them in a variable of the session.
+//! The ids of an insert of many rows. MariaDB returns only the first one, so the trigger of the
+//! table collects them in a variable of the session.
 
 use sqlx::MySql;
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlQueryResult};

@@ -29,9 +29,9 @@ impl DeadBatch {
         let entry = |(field, value): &(RawText, RawText)| match (field, value) {
             (RawText::Text(field), RawText::Text(value)) => match value.parse() {
                 Ok(count) if count >= 0 => Ok(BatchEntry { field: field.clone(), count }),
-                _ => Err(format!("field `{field}` has `{value}`, which is no count")),
+                _ => Err(format!("field `{field}` has `{value}`, which is not a count")),
             },
-            (field, _) => Err(format!("field {field:?} is no text that a database can hold")),
+            (field, _) => Err(format!("field {field:?} is not text that a database can hold")),
         };
         let entries = self.fields.iter().map(entry).collect::<Result<_, String>>()?;
         Ok(Batch::new(&self.buffer, self.batch, entries))

@@ -49,7 +49,7 @@ impl TraceSettings {
         let url = url::Url::parse(endpoint).ok();
         let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let Some(mut url) = url else {
-            return Err("`otlp_endpoint` is no URL like http://localhost:4318".to_owned());
+            return Err("`otlp_endpoint` is not a URL like http://localhost:4318".to_owned());
         };
         if url.path().trim_end_matches('/').is_empty() {
             url.set_path("/v1/traces");
@@ -59,7 +59,7 @@ impl TraceSettings {
         }
         for (name, value) in &headers {
             if HeaderName::try_from(name).is_err() || HeaderValue::try_from(value).is_err() {
-                return Err(format!("`otlp_headers`: `{name}` is no header"));
+                return Err(format!("`otlp_headers`: `{name}` is not a header"));
             }
         }
         let client = crate::http::client(TIMEOUT)?;

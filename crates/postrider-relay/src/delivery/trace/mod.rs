@@ -36,7 +36,7 @@ pub(crate) struct Tracer {
 
 /// A delivery attempt, as it is sent to the collector.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "http"), allow(dead_code, reason = "nobody sends it"))]
+#[cfg_attr(not(feature = "http"), allow(dead_code, reason = "nothing sends it"))]
 struct Span {
     trace: u128,
     span: u64,
@@ -103,8 +103,8 @@ impl Spans {
         self.tracer.is_some()
     }
 
-    /// Ends the span of an event that was sent at `sent_at`. An `Untried` or `AlreadyDone` event has
-    /// no span.
+    /// Ends the span of an event that was sent at `sent_at`. An `Untried` or `AlreadyDone` event
+    /// has no span.
     pub(crate) fn end(&self, event: &Event, outcome: &Outcome, sent_at: Instant) {
         let Some(tracer) = &self.tracer else { return };
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).remove(&event.id);

@@ -19,7 +19,7 @@ use super::session::Session;
 use crate::config::OutboxConfig;
 use crate::delivery::trouble::Step;
 use crate::lease::Membership;
-use crate::telemetry;
+use crate::telemetry::{self, label};
 
 /// Wait before the first poll after a read that found something; it doubles up to the idle poll.
 const POLL_FIRST: Duration = Duration::from_millis(5);
@@ -421,7 +421,7 @@ impl Reader {
         let new = {
             let mut board = self.session.board();
             let new = board.offer(read.rows, full, Instant::now());
-            metrics::gauge!(telemetry::BLOCKED_KEYS, telemetry::label::OUTBOX => self.outbox_name().to_owned())
+            metrics::gauge!(telemetry::BLOCKED_KEYS, label::OUTBOX => self.outbox_name().to_owned())
                 .set(board.blocked_keys() as f64);
             new
         };
@@ -429,10 +429,9 @@ impl Reader {
             self.poll.reset();
             self.calm_in = self.calm_in.saturating_sub(new);
             let name = self.outbox_name().to_owned();
-            metrics::histogram!(telemetry::CLAIM_SECONDS, telemetry::label::OUTBOX => name.clone())
+            metrics::histogram!(telemetry::CLAIM_SECONDS, label::OUTBOX => name.clone())
                 .record(started.elapsed().as_secs_f64());
-            metrics::counter!(telemetry::CLAIMED, telemetry::label::OUTBOX => name)
-                .increment(new as u64);
+            metrics::counter!(telemetry::CLAIMED, label::OUTBOX => name).increment(new as u64);
         }
         Ok(full)
     }
@@ -477,7 +476,7 @@ impl Reader {
     }
 
     fn gauge_lanes(&self) {
-        metrics::gauge!(telemetry::LANES_OWNED, telemetry::label::OUTBOX => self.outbox_name().to_owned())
+        metrics::gauge!(telemetry::LANES_OWNED, label::OUTBOX => self.outbox_name().to_owned())
             .set(self.owned.len() as f64);
     }
 }

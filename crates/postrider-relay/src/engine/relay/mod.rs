@@ -157,8 +157,8 @@ impl Relay {
             }
             if mode.claim == ClaimMode::Lanes && config.share != Share::WHOLE {
                 return Err(RelayError::Claim(format!(
-                    "outbox `{name}`: `share` is for claim mode `rows`; in `lanes` relays share the \
-                     work by themselves: remove it"
+                    "outbox `{name}`: `share` is for claim mode `rows`; in `lanes` relays share \
+                     the work by themselves: remove it"
                 )));
             }
             serving.push(supervisor::serving(config, *mode));

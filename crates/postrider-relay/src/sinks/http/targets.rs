@@ -111,9 +111,9 @@ fn check(template: &Template) -> Result<(), String> {
     match Url::parse(&template.outline("1")) {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(()),
         Ok(_) => Err("must start with http:// or https:// and name a host".to_owned()),
-        Err(error) => {
-            Err(format!("is no URL ({error}); it starts with http:// or https:// and names a host"))
-        }
+        Err(error) => Err(format!(
+            "is not a URL ({error}); it starts with http:// or https:// and names a host"
+        )),
     }
 }
 

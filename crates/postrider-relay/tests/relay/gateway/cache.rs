@@ -81,7 +81,7 @@ async fn calls_go_on_without_a_cache_that_is_down_or_silent(db: TestDb) {
     for fail in [FaultProxy::cut, FaultProxy::blackhole] {
         fail(&proxy);
         let answer = tokio::time::timeout(Duration::from_secs(3), scene.get("/character/1")).await;
-        let answer = answer.expect("nobody waits for the cache");
+        let answer = answer.expect("no call waits for the cache");
         assert_eq!((answer.status().as_u16(), header(&answer, "postrider-cache")), (200, "miss"));
         proxy.pass();
         eventually("the cache is used again", async || (word().await == "hit").then_some(())).await;

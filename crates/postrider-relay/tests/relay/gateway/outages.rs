@@ -143,7 +143,7 @@ async fn while_it_counts_as_down_nobody_waits_and_a_caller_finds_out_that_it_is_
     let before = scene.asked().len();
     eventually("a caller's call is the probe", async || {
         let asked = tokio::time::timeout(Duration::from_secs(2), scene.get("/character/1")).await;
-        assert_eq!(asked.expect("nobody waits").status(), 503);
+        assert_eq!(asked.expect("no call waits").status(), 503);
         (scene.asked().len() > before).then_some(())
     })
     .await;

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postrider::{NewEvent, Outbox};
+use postrider_command::{Failure, output, stop_on_signal};
 use postrider_store::{Appender, Database, Statistics};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::DemoArgs;
-use crate::commands::Failure;
 use crate::commands::reconcile::{self, Reconciliation};
-use crate::commands::run::{Daemon, stop_on_signal};
-use crate::{config, output};
+use crate::commands::run::Daemon;
+use crate::config;
 use target::{Mood, Target};
 
 /// Minimum length: a shorter run cannot show all acts.
@@ -42,13 +42,15 @@ const ACTS: [Act; 4] = [
         until: 0.25,
         mood: Mood::Well,
         poison: false,
-        words: "Orders are placed. Each writes an event in its own transaction; the relay calls the API.",
+        words: "Orders are placed. Each writes an event in its own transaction; the relay calls \
+                the API.",
     },
     Act {
         until: 0.55,
         mood: Mood::Down,
         poison: false,
-        words: "OUTAGE: the API answers 503. Events wait in the outbox; no attempt is spent on them.",
+        words: "OUTAGE: the API answers 503. Events wait in the outbox; no attempt is spent on \
+                them.",
     },
     Act {
         until: 0.80,
@@ -60,7 +62,8 @@ const ACTS: [Act; 4] = [
         until: 1.0,
         mood: Mood::Well,
         poison: true,
-        words: "A few orders that the API will never take (422): dead letters at once, with an alert.",
+        words: "A few orders that the API will never take (422): dead letters at once, with an \
+                alert.",
     },
 ];
 
@@ -262,8 +265,10 @@ fn introduce(file: &Path, address: std::net::SocketAddr) -> Result<(), Failure> 
          See the mail move:  http://{address}/\n\n\
          While it runs, in another terminal:\n  \
          curl -s http://{address}/metrics | grep postrider_outbox\n  \
-         curl -s http://{address}/api/v1/outboxes/{OUTBOX}/events -H 'content-type: application/json' \\\n    \
-         -d '{{\"aggregate_type\":\"order\",\"aggregate_id\":\"me\",\"event_type\":\"OrderPlaced\",\"payload\":{{}}}}'\n  \
+         curl -s http://{address}/api/v1/outboxes/{OUTBOX}/events \\\n    \
+         -H 'content-type: application/json' \\\n    \
+         -d '{{\"aggregate_type\":\"order\",\"aggregate_id\":\"me\",\
+         \"event_type\":\"OrderPlaced\",\"payload\":{{}}}}'\n  \
          {program} --config {file} stats\n  \
          {program} --config {file} dlq list --outbox {OUTBOX}\n",
         program = program(),

@@ -3,12 +3,12 @@
 mod relays;
 mod surroundings;
 
+use postrider_command::{Failure, connect, output, without_password};
 use postrider_store::{Database, Finding, SchemaState, StoreError, Verdict};
 
 use crate::cli::DoctorArgs;
-use crate::commands::{Context, Failure, connect};
-use crate::config::{Built, without_password};
-use crate::output;
+use crate::commands::Context;
+use crate::config::Built;
 
 pub(crate) async fn doctor(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     let findings = examine(context, args).await?;

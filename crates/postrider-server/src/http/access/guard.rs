@@ -199,8 +199,8 @@ impl Access {
     fn require_loopback(&self, headers: &HeaderMap) -> Result<(), Problem> {
         if let Some(name) = headers.keys().map(HeaderName::as_str).find(|name| is_of_proxy(name)) {
             let detail = format!(
-                "the request came through a proxy (it has the header `{name}`), and without a token \
-                 only this machine is served; set `tokens_file` in [api]"
+                "the request came through a proxy (it has the header `{name}`), and without a \
+                 token only this machine is served; set `tokens_file` in [api]"
             );
             return Err(Problem::new(403, detail));
         }

@@ -64,7 +64,7 @@ impl Holder {
         let expires_at = end.map(|end| {
             DateTime::parse_from_rfc3339(end)
                 .map(|end| end.to_utc())
-                .map_err(|_| format!("`{end}` is no time; write it like 2027-01-31T00:00:00Z"))
+                .map_err(|_| format!("`{end}` is not a time; write it like 2027-01-31T00:00:00Z"))
         });
         Ok(Self {
             name: valid_name(name)?.into(),
@@ -82,14 +82,14 @@ pub(crate) fn valid_name(name: &str) -> Result<&str, String> {
     match (1..=NAME_CHARS_MAX).contains(&length) && name.chars().all(fits) {
         true => Ok(name),
         false => Err(format!(
-            "`{name}` is no name; use 1 to {NAME_CHARS_MAX} letters, digits and . _ @ -"
+            "`{name}` is not a name; use 1 to {NAME_CHARS_MAX} letters, digits and . _ @ -"
         )),
     }
 }
 
 fn parse_hash(text: &str) -> Result<Digest, String> {
     // The error must not contain the text itself: it could be the token.
-    let wrong = || "the third word is no `sha256:` and 64 hexadecimal digits".to_owned();
+    let wrong = || "the third word is not `sha256:` and 64 hexadecimal digits".to_owned();
     let hex = text.strip_prefix(HASH_PREFIX).filter(|hex| hex.len() == 64).ok_or_else(wrong)?;
     let mut digest = Digest::default();
     for (index, byte) in digest.iter_mut().enumerate() {

@@ -7,13 +7,13 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use postrider::{AppendError, Appended, NewEvent};
+use postrider_command::parse_time;
 use postrider_store::StoreError;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use utoipa::ToSchema;
 
-use crate::config::parse_time;
 use crate::http::ServerState;
 use crate::http::extract::{InPath, parse, read_body, require_type, whole_or_none};
 use crate::http::problem::Problem;
@@ -100,7 +100,7 @@ pub(super) enum AppendedOneOrMany {
     request_body = OneOrMany,
     responses(
         (status = 201, description = "Appended", body = AppendedOneOrMany),
-        (status = 200, description = "All of it had been appended before", body = AppendedOneOrMany),
+        (status = 200, description = "All of it was appended before", body = AppendedOneOrMany),
     )
 )]
 pub(super) async fn append(
@@ -191,7 +191,6 @@ fn answer(appended: Appended) -> AppendedBody {
 /// same request id is safe in any case.
 fn refused(error: AppendError) -> Problem {
     match error {
-        AppendError::Invalid(error) => Problem::new(422, error.to_string()),
         AppendError::Database(error) => {
             tracing::error!(%error, "append failed");
             let error = StoreError::from(error);
@@ -200,5 +199,7 @@ fn refused(error: AppendError) -> Problem {
                 false => Problem::new(500, "the database refused the event; the log says why"),
             }
         }
+        AppendError::Invalid(error) => Problem::new(422, error.to_string()),
+        error => Problem::new(422, error.to_string()),
     }
 }

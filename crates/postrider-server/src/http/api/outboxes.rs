@@ -68,8 +68,8 @@ impl From<Span> for Reach {
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct HistoryQuery {
-    /// `hour` (every ten seconds), `days` (two, every minute) or `month` (every quarter of an hour);
-    /// `hour` if absent.
+    /// `hour` (every ten seconds), `days` (two, every minute) or `month` (every quarter of an
+    /// hour); `hour` if absent.
     #[param(inline)]
     span: Option<Span>,
 }

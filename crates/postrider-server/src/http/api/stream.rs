@@ -16,8 +16,9 @@ use crate::http::problem::Problem;
 /// Interval of keep-alive messages, by which proxies and clients see that the stream is alive.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 
-/// The outboxes with their statistics, again and again (server-sent events named `outboxes`, each as
-/// `GET /api/v1/outboxes` answers). Each event is whole: whoever reconnects needs nothing of before.
+/// The outboxes with their statistics, again and again (server-sent events named `outboxes`, each
+/// as `GET /api/v1/outboxes` answers). Each event is whole: whoever reconnects needs nothing of
+/// before.
 #[utoipa::path(
     operation_id = "stream_outboxes",
     get, path = "/api/v1/stream", tag = "outboxes",

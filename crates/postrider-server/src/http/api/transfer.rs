@@ -37,7 +37,12 @@ const DAMAGED_MAX: usize = 100;
     operation_id = "export_dead_letters",
     get, path = "/api/v1/outboxes/{outbox}/dead-letters/export", tag = "dead letters",
     params(("outbox" = String, Path, description = "Name of the outbox"), DeadLetterSelection),
-    responses((status = 200, description = "The lines", body = String, content_type = "application/x-ndjson"))
+    responses((
+        status = 200,
+        description = "The lines",
+        body = String,
+        content_type = "application/x-ndjson"
+    ))
 )]
 pub(super) async fn export(
     State(state): State<ServerState>,

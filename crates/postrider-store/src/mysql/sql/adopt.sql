@@ -101,7 +101,7 @@ END
 -- name: adopt_check
 
     IF NOT NEW.{id} RLIKE '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$' THEN
-        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the id of this row is no UUID in lower case';
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the id of this row is not a UUID in lower case';
     END IF;
 
 -- name: adopt_append

@@ -72,7 +72,7 @@ END $$;
 -- name: adopt_check
 
     IF EXISTS (SELECT 1 FROM inserted AS f WHERE f.{id}::text <> f.{id}::uuid::text) THEN
-        RAISE check_violation USING MESSAGE = 'the id of this row is no UUID in lower case';
+        RAISE check_violation USING MESSAGE = 'the id of this row is not a UUID in lower case';
     END IF;
 
 -- name: adopt_append

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_store::{Lane, LaneSet, StoreError};
+use postrider_store::{Lane, LaneSet, SUSPECT_CRASHES, StoreError};
 use tokio::time::Instant;
 
 use super::Reader;
@@ -15,8 +15,6 @@ pub(super) const CAREFUL_ROWS: u32 = 500;
 const CALM_WAIT: Duration = Duration::from_secs(60);
 /// Rows per read while events are sent alone.
 pub(super) const SUSPECT_ROWS: u32 = 100;
-/// From this many crashes in a row on, events that were in flight are sent one by one.
-const SUSPECT_CRASHES: i32 = 2;
 
 impl Reader {
     /// Remembers which lanes lost their owner in a crash.
