@@ -18,8 +18,8 @@ on_old_tables!({
     hundreds_of_writers_at_once_lose_nothing,
 });
 
-mod mysql {
-    crate::scene::tests!(mysql {
+mod mariadb {
+    crate::scene::tests!(mariadb {
         a_repeated_request_id_is_refused_as_before_and_no_longer_than_told,
     });
 }

@@ -5,15 +5,15 @@ use postrider_testkit::{Answer, eventually};
 use crate::adopted_stage::{by_hand, is_postgres, uuid};
 use crate::scene::{Place, Scene, Settings};
 
-crate::on_stores!(postgres, mysql: {
+crate::on_stores!(postgres, mariadb: {
     narrow_columns_and_columns_that_must_not_be_empty_fail_no_settle,
     numbers_words_and_documents_that_must_not_be_empty_fail_no_settle,
     a_dead_letter_table_that_could_not_hold_what_it_gets_is_refused,
     an_id_may_be_text_in_one_table_and_a_uuid_in_the_other,
 });
 
-mod mysql_alone {
-    crate::scene::tests!(mysql {
+mod mariadb_alone {
+    crate::scene::tests!(mariadb {
         characters_that_a_column_lacks_fail_no_settle,
         a_dead_letter_table_that_would_lose_characters_is_refused,
     });

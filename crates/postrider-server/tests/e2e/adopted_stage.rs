@@ -261,22 +261,22 @@ pub(crate) fn is_postgres(db: &TestDb) -> bool {
 macro_rules! on_old_tables {
     ($cases:tt) => {
         mod api_call {
-            crate::adopted_stage::cases!(mysql, API_CALL, $cases);
+            crate::adopted_stage::cases!(mariadb, API_CALL, $cases);
         }
         mod notification {
-            crate::adopted_stage::cases!(mysql, NOTIFICATION, $cases);
+            crate::adopted_stage::cases!(mariadb, NOTIFICATION, $cases);
         }
         mod broker {
             crate::adopted_stage::cases!(postgres, BROKER, $cases);
         }
         mod handler {
-            crate::adopted_stage::cases!(mysql, HANDLER, $cases);
+            crate::adopted_stage::cases!(mariadb, HANDLER, $cases);
         }
         mod debezium_postgres {
             crate::adopted_stage::cases!(postgres, DEBEZIUM, $cases);
         }
         mod debezium_mysql {
-            crate::adopted_stage::cases!(mysql, DEBEZIUM_MYSQL, $cases);
+            crate::adopted_stage::cases!(mariadb, DEBEZIUM_MYSQL, $cases);
         }
     };
 }
@@ -287,9 +287,9 @@ macro_rules! cases {
         $(
             #[tokio::test(flavor = "multi_thread")]
             async fn $case() {
-                let kind = postrider_testkit::store_kind!($store);
+                let server = postrider_testkit::test_server!($store);
                 let test = concat!(module_path!(), "::", stringify!($case));
-                let place = crate::scene::Place { kind, test };
+                let place = crate::scene::Place::new(server, test);
                 super::$case(place, crate::adopted_stage::$old).await;
             }
         )*

@@ -28,7 +28,8 @@ use crate::{OutboxSpec, Status, StoreError};
 
 /// One import at a time. Lock names are global to the server, and short.
 const IMPORT_LOCK: &str =
-    "SELECT GET_LOCK(CONCAT('postrider_', MD5(CONCAT(DATABASE(), '/adopt'))), 30)";
+    "SELECT GET_LOCK(CONCAT('postrider_', /*M! MD5(CONCAT(DATABASE(), '/adopt')) */
+        /*!80000 LEFT(SHA2(CONCAT(DATABASE(), '/adopt'), 256), 32) */), 30)";
 
 #[async_trait]
 impl Adopt for MysqlStore {

@@ -27,8 +27,8 @@ macro_rules! on_each_server {
         mod postgres {
             $crate::on_store!(postgres: $($cases)*);
         }
-        mod mysql {
-            $crate::on_store!(mysql: $($cases)*);
+        mod mariadb {
+            $crate::on_store!(mariadb: $($cases)*);
         }
     };
 }
@@ -42,7 +42,7 @@ macro_rules! on_store {
             #[tokio::test(flavor = "multi_thread")]
             async fn $case() {
                 let name = concat!(module_path!(), "::", stringify!($case));
-                let kind = $crate::store_kind!($store);
+                let kind = $crate::test_server!($store);
                 if let Some(db) = $crate::TestDb::open(kind, name).await {
                     super::$case(db).await;
                 }

@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS postrider_adopted_ids (
 -- name: adopt_index
 -- An import looks up by event id which events are in the outbox already. Runs only if the index is
 -- missing.
-CREATE INDEX IF NOT EXISTS `{outbox}_adopted` ON `{outbox}` (event_id);
+CREATE INDEX /*M! IF NOT EXISTS */ `{outbox}_adopted` ON `{outbox}` (event_id);
 
 -- name: adopt_grants
 -- Grants for the adopted table. The application needs no new ones. The triggers run with the grants

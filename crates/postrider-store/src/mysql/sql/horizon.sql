@@ -1,7 +1,8 @@
 -- name: horizon_last_id
--- The last id assigned, committed or not. MariaDB returns the table's counter in memory, including
--- open transactions; MySQL 8 would return a value cached for a day, which the session turns off.
-SELECT CAST(AUTO_INCREMENT AS SIGNED) - 1 AS last_id FROM information_schema.TABLES
+-- The last id assigned, committed or not: the table's counter in memory, including open
+-- transactions. MySQL has NULL before the first id, and would return a value cached for a day, which
+-- the session turns off.
+SELECT CAST(COALESCE(AUTO_INCREMENT, 1) AS SIGNED) - 1 AS last_id FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '{outbox}'
 
 -- name: next_id_step
