@@ -1,10 +1,10 @@
-//! What is true of MariaDB only: traps that the conformance suite cannot know.
+//! What is true of MariaDB and MySQL only: traps that the conformance suite cannot know.
 #![cfg(feature = "mysql")]
 
 use std::time::{Duration, Instant};
 
 use postrider_store::{
-    BatchTarget, ClaimLimit, Cursor, Dedupe, OutboxSpec, Share, StoreError, StoreKind, TableTarget,
+    BatchTarget, ClaimLimit, Cursor, Dedupe, OutboxSpec, Share, StoreError, TableTarget,
 };
 use postrider_testkit::TestDb;
 use sqlx::{Connection, Executor, MySqlConnection, Row};
@@ -13,17 +13,23 @@ const TEN: ClaimLimit = ClaimLimit { rows: 10, bytes: 1 << 20, share: Share::WHO
 const INSERT: &str = "INSERT INTO orders_outbox (aggregate_type, aggregate_id, event_type, payload)
     VALUES ('order', '1', 'T', '{}')";
 
-async fn open(test: &str) -> Option<(TestDb, MySqlConnection)> {
-    let db = TestDb::open(StoreKind::Mysql, test).await?;
-    let connection = MySqlConnection::connect(&db.url).await.expect("a connection of its own");
-    Some((db, connection))
+postrider_testkit::on_mysql_and_mariadb!(
+    a_frozen_list_of_transactions_does_not_move_the_cursor,
+    times_are_utc_whatever_the_session,
+    migrating_again_does_not_wait_for_open_transactions,
+    a_plain_repeat_is_told_by_the_name_of_its_key,
+    dedupe_can_be_switched,
+    a_key_that_is_unique_by_its_beginning_only_is_no_target,
+);
+
+async fn connection(db: &TestDb) -> MySqlConnection {
+    MySqlConnection::connect(&db.url).await.expect("a connection of its own")
 }
 
 /// INNODB_TRX is not filled anew while somebody reads it all the time. A horizon that believed the
 /// old list would pass the id of a transaction that began later.
-#[tokio::test]
-async fn a_frozen_list_of_transactions_does_not_move_the_cursor() {
-    let Some((db, mut writer)) = open("a_frozen_list").await else { return };
+async fn a_frozen_list_of_transactions_does_not_move_the_cursor(db: TestDb) {
+    let mut writer = connection(&db).await;
     let url = db.url.clone();
     let busy_reader = tokio::spawn(async move {
         let mut reader = MySqlConnection::connect(&url).await.unwrap();
@@ -52,9 +58,8 @@ async fn a_frozen_list_of_transactions_does_not_move_the_cursor() {
 }
 
 /// A plain writer in Tokyo writes the same times as one in Greenwich.
-#[tokio::test]
-async fn times_are_utc_whatever_the_session() {
-    let Some((db, mut writer)) = open("times_are_utc").await else { return };
+async fn times_are_utc_whatever_the_session(db: TestDb) {
+    let mut writer = connection(&db).await;
     writer.execute("SET time_zone = '+09:00'").await.unwrap();
     writer.execute(INSERT).await.unwrap();
     let row = writer
@@ -72,9 +77,8 @@ async fn times_are_utc_whatever_the_session() {
 
 /// Every process migrates at its start; that must not wait for the application's transactions,
 /// and with it all writers behind it.
-#[tokio::test]
-async fn migrating_again_does_not_wait_for_open_transactions() {
-    let Some((db, mut writer)) = open("migrating_again_does_not_wait").await else { return };
+async fn migrating_again_does_not_wait_for_open_transactions(db: TestDb) {
+    let mut writer = connection(&db).await;
     writer.execute("BEGIN").await.unwrap();
     writer.execute(INSERT).await.unwrap();
     let again = [OutboxSpec::new(db.outbox.clone())];
@@ -84,25 +88,23 @@ async fn migrating_again_does_not_wait_for_open_transactions() {
 }
 
 /// Other languages tell a repeat by the name of the key, and go on with their transaction.
-#[tokio::test]
-async fn a_plain_repeat_is_told_by_the_name_of_its_key() {
-    let Some((db, mut writer)) = open("a_plain_repeat").await else { return };
+async fn a_plain_repeat_is_told_by_the_name_of_its_key(db: TestDb) {
+    let mut writer = connection(&db).await;
     let insert = "INSERT INTO orders_outbox
             (request_id, aggregate_type, aggregate_id, event_type, payload)
         VALUES ('r', 'order', '1', 'T', '{}')";
     writer.execute("BEGIN").await.unwrap();
     writer.execute(insert).await.unwrap();
     let refused = writer.execute(insert).await.unwrap_err().to_string();
-    assert!(refused.contains("1062") && refused.contains("'orders_outbox_keys'"), "{refused}");
+    assert!(refused.contains("1062") && refused.contains("orders_outbox_keys'"), "{refused}");
     writer.execute("COMMIT").await.unwrap();
     assert_eq!(db.count("").await, 1);
     db.assert_balanced().await;
 }
 
 /// Switching `dedupe` makes and removes the trigger.
-#[tokio::test]
-async fn dedupe_can_be_switched() {
-    let Some((db, mut writer)) = open("dedupe_can_be_switched").await else { return };
+async fn dedupe_can_be_switched(db: TestDb) {
+    let mut writer = connection(&db).await;
     let triggers = "SELECT COUNT(*) FROM information_schema.TRIGGERS
         WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = 'orders_outbox'
             AND TRIGGER_NAME = 'orders_outbox_forget'";
@@ -114,9 +116,7 @@ async fn dedupe_can_be_switched() {
 }
 
 /// To such an index `post-1` and `post-2` are the same key: the counts of both would be in one row.
-#[tokio::test]
-async fn a_key_that_is_unique_by_its_beginning_only_is_no_target() {
-    let Some((db, _)) = open("a_prefix_index").await else { return };
+async fn a_key_that_is_unique_by_its_beginning_only_is_no_target(db: TestDb) {
     db.execute("CREATE TABLE likes (post varchar(40) NOT NULL, total bigint, UNIQUE (post(5)))")
         .await;
     let target = BatchTarget::Table(TableTarget::new("likes", "post", "total").unwrap());

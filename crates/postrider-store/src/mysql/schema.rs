@@ -120,7 +120,8 @@ impl Schema for MysqlStore {
     }
 
     async fn drop_outbox(&self, outbox: &Outbox) -> Result<()> {
-        adopt::forget(&mut *self.pool.acquire().await?, outbox).await?;
+        let server = self.server().await?;
+        adopt::forget(&mut *self.pool.acquire().await?, server, outbox).await?;
         sqlx::raw_sql(outbox.sql(sql!("sql/schema.sql", "drop_outbox")))
             .execute(&self.pool)
             .await?;
@@ -215,8 +216,8 @@ async fn migrate_locked(
             versions::SCHEMA
         ));
         done.extend(match &spec.adoption {
-            Some(adoption) => adopt::set_up(connection, spec, adoption).await?,
-            None => adopt::remove(connection, &spec.outbox).await?,
+            Some(adoption) => adopt::set_up(connection, server, spec, adoption).await?,
+            None => adopt::remove(connection, server, &spec.outbox).await?,
         });
     }
     Ok(done)
@@ -260,6 +261,10 @@ async fn migrate_outbox(
         sqlx::raw_sql(outbox.sql(APPENDED)).execute(&mut *connection).await?;
     }
     if !has_checks(connection, outbox).await? {
+        if server == Server::MySql {
+            // There, the ALTER checks the existing rows.
+            server.create(connection, &sql_of(CORRECT)).await?;
+        }
         server.create(connection, &sql_of(CHECKS)).await?;
     }
     if !has_trigger(connection, outbox, "guard").await? {

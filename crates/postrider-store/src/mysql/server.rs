@@ -26,9 +26,9 @@ const MYSQL_MIN: (u32, u32, u32) = (8, 0, 16);
 const FOR_MARIADB: &str = "/*M!";
 const FOR_MYSQL: &str = "/*!80000";
 
-/// What MySQL says of a thing that is there already: a table, a column, an index, a trigger, a
-/// constraint. MariaDB's statements ask by `IF NOT EXISTS`.
-const THERE_ALREADY: [u16; 5] = [1050, 1060, 1061, 1359, 3822];
+/// What MySQL says of a thing that is there already (a table, a column, an index, a trigger, a
+/// constraint) or no longer (an index). MariaDB's statements ask by `IF NOT EXISTS` or `IF EXISTS`.
+const DONE_ALREADY: [u16; 6] = [1050, 1060, 1061, 1359, 3822, 1091];
 
 impl Server {
     /// Asks the server.
@@ -77,7 +77,7 @@ impl Server {
     }
 
     /// Runs statements of a migration that may have run before, in part. MySQL has no `IF NOT
-    /// EXISTS` for columns and indexes: there, what exists already is left alone.
+    /// EXISTS` for columns and indexes: there, what has been done already is left alone.
     pub(super) async fn create(self, connection: &mut MySqlConnection, sql: &str) -> Result<()> {
         if self == Self::MariaDb {
             sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await?;
@@ -86,7 +86,7 @@ impl Server {
         for statement in statements(&self.plain(sql)) {
             let made = sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *connection).await;
             match made {
-                Err(error) if error_number(&error).is_some_and(|n| THERE_ALREADY.contains(&n)) => {}
+                Err(error) if error_number(&error).is_some_and(|n| DONE_ALREADY.contains(&n)) => {}
                 made => drop(made?),
             }
         }

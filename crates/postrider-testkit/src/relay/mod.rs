@@ -20,15 +20,26 @@ macro_rules! on_each_store {
     };
 }
 
-/// Generates one test per case and store that is reached over a network.
+/// Generates one test per case and server.
 #[macro_export]
 macro_rules! on_each_server {
     ($($cases:tt)*) => {
         mod postgres {
             $crate::on_store!(postgres: $($cases)*);
         }
+        $crate::on_mysql_and_mariadb!($($cases)*);
+    };
+}
+
+/// Generates one test per case and server that the store `mysql` works with.
+#[macro_export]
+macro_rules! on_mysql_and_mariadb {
+    ($($cases:tt)*) => {
         mod mariadb {
             $crate::on_store!(mariadb: $($cases)*);
+        }
+        mod mysql {
+            $crate::on_store!(mysql: $($cases)*);
         }
     };
 }

@@ -70,7 +70,8 @@ CREATE TABLE IF NOT EXISTS `{outbox}_archive` (
     aggregate_id   VARCHAR(255) NOT NULL,
     event_type     VARCHAR(200) NOT NULL,
     payload        MEDIUMTEXT   NOT NULL,
-    headers        /*M! JSON *//*!80000 LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin */,
+    headers        /*M! JSON *//*!80000 LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
+                   CHECK (JSON_VALID(headers)) */,
     content_hash   VARCHAR(64),
     retry_count    INT          NOT NULL,
     redrive_count  INT          NOT NULL,
@@ -91,7 +92,8 @@ CREATE TABLE IF NOT EXISTS `{outbox}_dlq` (
     aggregate_id     VARCHAR(255)  NOT NULL,
     event_type       VARCHAR(200)  NOT NULL,
     payload          MEDIUMTEXT    NOT NULL,
-    headers          /*M! JSON *//*!80000 LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin */,
+    headers          /*M! JSON *//*!80000 LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
+                     CHECK (JSON_VALID(headers)) */,
     content_hash     VARCHAR(64),
     reason           VARCHAR(20)   NOT NULL,
     error_message    VARCHAR(1000) NOT NULL,
