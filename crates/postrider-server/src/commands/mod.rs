@@ -115,6 +115,19 @@ fn fix(code: Option<&str>, message: &str) -> Option<&'static str> {
              owner of the tables run this",
         );
     }
+    if message.contains("log_bin_trust_function_creators") {
+        return Some(
+            "let an administrator set log_bin_trust_function_creators = 1 in the server, or migrate \
+             as a user with SUPER: the server has a binary log, and triggers are logged there",
+        );
+    }
+    if ["--read-only", "--super-read-only", "read only mode", "READ ONLY transaction"]
+        .iter()
+        .any(|mode| message.contains(mode))
+        || code == Some("25006")
+    {
+        return Some("this server only reads, such as a replica: use the URL of the primary");
+    }
     // A table does not exist: PostgreSQL, MariaDB, SQLite.
     if matches!(code, Some("42P01" | "42S02")) || message.contains("no such table") {
         return Some("run `postrider migrate`: it makes missing tables again");
@@ -210,5 +223,35 @@ pub(crate) async fn require_schema(
         SchemaState::TooNew(what) => {
             Err(Failure::Schema(format!("{what}; install a newer postrider")))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fix;
+
+    #[test]
+    fn a_refusal_of_the_server_comes_with_a_fix() {
+        for (code, message, says) in [
+            ("42000", "TRIGGER command denied to user 'app'@'%' for table 'orders'", "rights"),
+            (
+                "HY000",
+                "You do not have the SUPER privilege and binary logging is enabled (you *might* \
+                 want to use the less safe log_bin_trust_function_creators variable)",
+                "log_bin_trust_function_creators = 1",
+            ),
+            (
+                "HY000",
+                "The MySQL server is running with the --super-read-only option so it cannot \
+                 execute this statement",
+                "primary",
+            ),
+            ("25006", "cannot execute INSERT in a read-only transaction", "primary"),
+            ("42S02", "Table 'app.orders_outbox' doesn't exist", "migrate"),
+        ] {
+            let found = fix(Some(code), message).unwrap_or_default();
+            assert!(found.contains(says), "{message}: {found}");
+        }
+        assert_eq!(fix(Some("42000"), "syntax"), None);
     }
 }

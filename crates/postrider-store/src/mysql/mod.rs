@@ -28,7 +28,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError, MySqlPoolOptions};
 use sqlx::{ConnectOptions as _, Connection, Executor, MySql, MySqlPool, Transaction};
 use tokio::sync::{Mutex, OnceCell};
 
-use crate::ConnectOptions;
+use crate::{ConnectOptions, StoreError};
 use crate::contract::{OldestRows, Result, begin};
 use server::Server;
 use writers::Writers;
@@ -86,7 +86,7 @@ impl MysqlStore {
     pub async fn connect(url: &str, options: &ConnectOptions) -> Result<Self> {
         let connect = MySqlConnectOptions::from_str(url)?.charset("utf8mb4").pipes_as_concat(false);
         // Connects once without the pool, which would only report a timeout.
-        let mut connection = connect.connect().await?;
+        let mut connection = connect.connect().await.map_err(explain_login)?;
         let server = Server::of(&mut connection).await?;
         connection.close().await?;
         let pool = pool_options()
@@ -130,6 +130,20 @@ pub(crate) fn pool_options() -> MySqlPoolOptions {
         .before_acquire(|connection, of| {
             Box::pin(async move { Ok(of.idle_for < ASK_AFTER || connection.ping().await.is_ok()) })
         })
+}
+
+/// Explains the driver's "RSA auth backend disabled". RSA would protect a password without TLS; the
+/// driver's implementation has a known weakness, so it is not in this build.
+fn explain_login(error: sqlx::Error) -> StoreError {
+    match error {
+        sqlx::Error::Configuration(cause) if cause.to_string().contains("RSA") => StoreError::Url(
+            "the server asks for the password of this user (caching_sha2_password), which is only \
+             sent by TLS: leave ssl-mode=DISABLED out of the URL of the store, and let the server \
+             offer TLS"
+                .to_owned(),
+        ),
+        error => error.into(),
+    }
 }
 
 /// Returns the server's error number; SQLSTATE is too coarse to distinguish errors.
