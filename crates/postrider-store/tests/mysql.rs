@@ -155,8 +155,8 @@ async fn a_relay_that_hangs_in_a_transaction_is_fenced(db: TestDb) {
     // The first settle prepares the statements, so that each step is one request.
     let first = [(&claimed[0]).into()];
     store.settle_delivered(&outbox, &hanging, &first, OnSuccess::Delete).await.unwrap();
-    // The answer to BEGIN, and not the one to the lock.
-    proxy.hold_answers_after(15);
+    // The answers to a ping and to BEGIN (11 bytes each), and not all of the one to the lock.
+    proxy.hold_answers_after(60);
     let (lease, second) = (hanging.clone(), [(&claimed[1]).into()]);
     let settle = tokio::spawn(async move {
         store.settle_delivered(&outbox, &lease, &second, OnSuccess::Delete).await
@@ -207,7 +207,7 @@ async fn applications_at_repeatable_read_do_not_deadlock_with_relays(db: TestDb)
                 for half in 0..2 {
                     let id = format!("{application}-{number}-{half}");
                     let event = NewEvent::new("order", &*id, "T", "{}").request_id(&*id);
-                    tx.append(&db.outbox, &event).await.unwrap();
+                    assert!(!tx.append(&db.outbox, &event).await.unwrap().is_duplicate());
                     // A repeat, which reads the key with a lock.
                     assert!(tx.append(&db.outbox, &event).await.unwrap().is_duplicate());
                 }

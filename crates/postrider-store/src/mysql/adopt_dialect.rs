@@ -112,6 +112,11 @@ impl Dialect for Mysql {
     fn differ(&self, one: &str, other: &str) -> String {
         format!("NOT {one} <=> {other}")
     }
+
+    /// MySQL reads it into a temporary table first (error 1093).
+    fn of_the_same_table(&self, subquery: &str) -> String {
+        format!("/*!80000 (SELECT * FROM */{subquery}/*!80000 AS found) */")
+    }
 }
 
 /// Converts to the type of `event_id`, so that its index is used for a comparison.

@@ -28,8 +28,8 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError, MySqlPoolOptions};
 use sqlx::{ConnectOptions as _, Connection, Executor, MySql, MySqlPool, Transaction};
 use tokio::sync::{Mutex, OnceCell};
 
-use crate::{ConnectOptions, StoreError};
 use crate::contract::{OldestRows, Result, begin};
+use crate::{ConnectOptions, StoreError};
 use server::Server;
 use writers::Writers;
 

@@ -280,6 +280,12 @@ async fn migrate_outbox(
     if let Some(file) = change {
         sqlx::raw_sql(outbox.sql(file)).execute(&mut *connection).await?;
     }
+    register_outbox(connection, spec).await
+}
+
+/// Records the outbox, its version and its lanes.
+async fn register_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> Result<()> {
+    let outbox = &spec.outbox;
     // Not ON DUPLICATE KEY UPDATE: it would alter the outbox that has the same table.
     let update = "UPDATE postrider_outboxes SET table_name = ?, version = ? WHERE name = ?";
     let known = sqlx::query(update)

@@ -54,13 +54,14 @@ DROP INDEX /*M! IF EXISTS */ `{outbox}_adopted` ON `{outbox}`;
 
 -- name: adopt_state
 -- Writes the state of an event to its row. A claim skips a row that another session has locked:
--- waiting for it would stop the claims of all others. The next change updates the row.
+-- waiting for it would stop the claims of all others. The next change updates the row. In a trigger,
+-- MySQL waits in spite of SKIP LOCKED: there, only failed attempts are written.
 /*M! SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR */
 CREATE /*M! OR REPLACE */ TRIGGER `{outbox}_adopt_state` AFTER UPDATE ON `{outbox}` FOR EACH ROW
 BEGIN
-    IF NEW.event_id LIKE '{identities}' AND ({changed}) AND (NEW.status = 'FAILED' OR EXISTS (
+    IF NEW.event_id LIKE '{identities}' AND ({changed}) AND (NEW.status = 'FAILED' /*M! OR EXISTS (
         SELECT 1 FROM `{adopted}` WHERE {id} = {row} FOR UPDATE SKIP LOCKED
-    )) THEN
+    ) */) THEN
     {show}
     END IF;
 END
