@@ -80,8 +80,8 @@ provide_promtool() {
     if command -v promtool >/dev/null; then
         PROMTOOL=$(command -v promtool)
     else
-        newer_packages promtool promtool || return 1
-        PROMTOOL="$(newer_folder promtool)/usr/bin/promtool"
+        newer_packages trixie promtool promtool || return 1
+        PROMTOOL="$(newer_folder trixie promtool)/usr/bin/promtool"
     fi
     if ! "$PROMTOOL" --version >/dev/null 2>&1; then
         REASON="$PROMTOOL does not run"

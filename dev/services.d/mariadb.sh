@@ -45,7 +45,7 @@ service_prepare() { :; }
 
 service_stop_signal() { say TERM; }
 
-service_variable() { say MYSQL_URL; }
+service_variable() { say MARIADB_URL; }
 
 service_url() { say "mysql://postrider:postrider@127.0.0.1:${PORTS[0]}/postrider"; }
 

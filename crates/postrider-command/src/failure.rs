@@ -116,6 +116,20 @@ fn fix(code: Option<&str>, message: &str) -> Option<&'static str> {
              owner of the tables run this",
         );
     }
+    if message.contains("log_bin_trust_function_creators") {
+        return Some(
+            "let an administrator set log_bin_trust_function_creators = 1 in the server, or \
+             migrate as a user with SUPER: the server has a binary log, and triggers are logged \
+             there",
+        );
+    }
+    if ["--read-only", "--super-read-only", "read only mode", "READ ONLY transaction"]
+        .iter()
+        .any(|mode| message.contains(mode))
+        || code == Some("25006")
+    {
+        return Some("this server only reads, such as a replica: use the URL of the primary");
+    }
     // A table does not exist: PostgreSQL, MariaDB, SQLite.
     if matches!(code, Some("42P01" | "42S02")) || message.contains("no such table") {
         return Some("run `postrider migrate`: it makes missing tables again");

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use postrider::content_hash;
-use postrider_store::{OnSuccess, StoreKind};
-use postrider_testkit::{TestDb, skip};
+use postrider_store::OnSuccess;
+use postrider_testkit::{TestDb, TestServer, skip};
 
 const PAGE: &str = include_str!("../../../docs/sql-contract.md");
 const CONSUMERS: &str = include_str!("../../../docs/consumers.md");
@@ -22,38 +22,48 @@ const BUSINESS: [&str; 2] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_postgres() {
-    run("python_postgres", StoreKind::Postgres, &python("psycopg2"), "python_postgres.py").await;
+    run("python_postgres", TestServer::Postgres, &python("psycopg2"), "python_postgres.py").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_mysql() {
-    run("python_mysql", StoreKind::Mysql, &python("pymysql"), "python_mysql.py").await;
+    run("python_mysql", TestServer::Mysql, &python("pymysql"), "python_mysql.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_mariadb() {
+    run("python_mariadb", TestServer::Mariadb, &python("pymysql"), "python_mysql.py").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_sqlite() {
-    run("python_sqlite", StoreKind::Sqlite, &python("sqlite3"), "python_sqlite.py").await;
+    run("python_sqlite", TestServer::Sqlite, &python("sqlite3"), "python_sqlite.py").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn node_postgres() {
-    run("node_postgres", StoreKind::Postgres, &node("pg"), "node_postgres.js").await;
+    run("node_postgres", TestServer::Postgres, &node("pg"), "node_postgres.js").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn node_mysql() {
-    run("node_mysql", StoreKind::Mysql, &node("mysql2/promise"), "node_mysql.js").await;
+    run("node_mysql", TestServer::Mysql, &node("mysql2/promise"), "node_mysql.js").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_mariadb() {
+    run("node_mariadb", TestServer::Mariadb, &node("mysql2/promise"), "node_mysql.js").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn inbox_python_postgres() {
     let test = "inbox_python_postgres";
-    run_inbox(test, StoreKind::Postgres, &python("psycopg2")).await;
+    run_inbox(test, TestServer::Postgres, &python("psycopg2")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn inbox_python_sqlite() {
-    run_inbox("inbox_python_sqlite", StoreKind::Sqlite, &python("sqlite3")).await;
+    run_inbox("inbox_python_sqlite", TestServer::Sqlite, &python("sqlite3")).await;
 }
 
 #[test]
@@ -153,12 +163,12 @@ fn answers(db: &TestDb, interpreter: &Interpreter, file: &str) -> Vec<serde_json
 }
 
 /// Runs a consumer that gets the same event twice.
-async fn run_inbox(test: &str, kind: StoreKind, interpreter: &Interpreter) {
+async fn run_inbox(test: &str, server: TestServer, interpreter: &Interpreter) {
     let name = format!("{}::{test}", module_path!());
     if !interpreter.loads(&name) {
         return;
     }
-    let Some(db) = TestDb::open_empty(kind, &name).await else { return };
+    let Some(db) = TestDb::open_empty(server, &name).await else { return };
     db.store.migrate(&[]).await.unwrap();
     db.execute("CREATE TABLE mails (order_id varchar(50) NOT NULL)").await;
     let answers = answers(&db, interpreter, &format!("{test}.py"));
@@ -172,12 +182,12 @@ async fn run_inbox(test: &str, kind: StoreKind, interpreter: &Interpreter) {
 
 /// Runs a snippet, which calls its business function twice with the same request id, and looks at
 /// what a relay would get.
-async fn run(test: &str, kind: StoreKind, interpreter: &Interpreter, file: &str) {
+async fn run(test: &str, server: TestServer, interpreter: &Interpreter, file: &str) {
     let test = format!("{}::{test}", module_path!());
     if !interpreter.loads(&test) {
         return;
     }
-    let Some(db) = TestDb::open(kind, &test).await else { return };
+    let Some(db) = TestDb::open(server, &test).await else { return };
     for statement in BUSINESS {
         db.execute(statement).await;
     }

@@ -72,8 +72,8 @@ impl StoreError {
 fn refuses_the_value(cause: &dyn sqlx::error::DatabaseError) -> bool {
     #[cfg(feature = "mysql")]
     if let Some(error) = cause.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
-        // Row too large, packet too large, incorrect value.
-        if matches!(error.number(), 1118 | 1153 | 1366) {
+        // Row too large, packet too large, incorrect value, a check (MySQL).
+        if matches!(error.number(), 1118 | 1153 | 1366 | 3819) {
             return true;
         }
     }
@@ -98,13 +98,13 @@ impl From<sqlx::Error> for StoreError {
 }
 
 /// Returns whether the database rolled back the whole transaction because of another one: deadlock
-/// (40P01; MariaDB's is 40001), serialization failure, or MariaDB's change between snapshot and
-/// lock (1020).
+/// (40P01; MariaDB's is 40001), serialization failure, MariaDB's change between snapshot and lock
+/// (1020), or a conflict in a group of MySQL servers (3101).
 pub(crate) fn lost_to_another(error: &sqlx::Error) -> bool {
     let Some(cause) = error.as_database_error() else { return false };
     #[cfg(feature = "mysql")]
     if let Some(error) = cause.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
-        return matches!(error.number(), 1213 | 1020);
+        return matches!(error.number(), 1213 | 1020 | 3101);
     }
     matches!(cause.code().as_deref(), Some("40001" | "40P01"))
 }
@@ -115,8 +115,9 @@ pub(crate) fn refuses_values(error: &sqlx::Error) -> bool {
     let Some(cause) = error.as_database_error() else { return false };
     #[cfg(feature = "mysql")]
     if let Some(error) = cause.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()
-        // A text that the column's character set cannot hold; a date that does not exist.
-        && matches!(error.number(), 1366 | 1292)
+        // A text that the column's character set cannot hold; a date that does not exist; a check
+        // (MySQL).
+        && matches!(error.number(), 1366 | 1292 | 3819)
     {
         return true;
     }

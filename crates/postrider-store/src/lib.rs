@@ -1,5 +1,5 @@
 //! The databases of Postrider: the contract that a store fulfils, and the stores for PostgreSQL,
-//! MariaDB and SQLite.
+//! MySQL, MariaDB and SQLite.
 //!
 //! The relay, the server and operators' tools use this crate. Applications that append or receive
 //! events need only `postrider`.

@@ -1,29 +1,48 @@
-//! What is true of MariaDB only: traps that the conformance suite cannot know.
+//! What is true of MariaDB and MySQL only: traps that the conformance suite cannot know.
 #![cfg(feature = "mysql")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use postrider::NewEvent;
 use postrider_store::{
-    BatchTarget, ClaimLimit, Cursor, Dedupe, OutboxSpec, Share, StoreError, StoreKind, TableTarget,
+    BatchTarget, ClaimLimit, ConnectOptions, Cursor, Dedupe, OnSuccess, OutboxSpec, Share,
+    StoreError, TableTarget, connect,
 };
-use postrider_testkit::TestDb;
+use postrider_testkit::{FaultProxy, TestDb, eventually};
 use sqlx::{Connection, Executor, MySqlConnection, Row};
 
 const TEN: ClaimLimit = ClaimLimit { rows: 10, bytes: 1 << 20, share: Share::WHOLE };
 const INSERT: &str = "INSERT INTO orders_outbox (aggregate_type, aggregate_id, event_type, payload)
     VALUES ('order', '1', 'T', '{}')";
 
-async fn open(test: &str) -> Option<(TestDb, MySqlConnection)> {
-    let db = TestDb::open(StoreKind::Mysql, test).await?;
-    let connection = MySqlConnection::connect(&db.url).await.expect("a connection of its own");
-    Some((db, connection))
+postrider_testkit::on_mysql_and_mariadb!(
+    a_frozen_list_of_transactions_does_not_move_the_cursor,
+    times_are_utc_whatever_the_session,
+    migrating_again_does_not_wait_for_open_transactions,
+    a_plain_repeat_is_told_by_the_name_of_its_key,
+    dedupe_can_be_switched,
+    a_key_that_is_unique_by_its_beginning_only_is_no_target,
+    a_relay_that_hangs_in_a_transaction_is_fenced,
+    applications_at_repeatable_read_do_not_deadlock_with_relays,
+);
+
+mod mysql_alone {
+    postrider_testkit::on_store!(
+        mysql: every_table_has_a_primary_key,
+        a_password_that_needs_tls_says_so,
+    );
+}
+
+async fn connection(db: &TestDb) -> MySqlConnection {
+    MySqlConnection::connect(&db.url).await.expect("a connection of its own")
 }
 
 /// INNODB_TRX is not filled anew while somebody reads it all the time. A horizon that believed the
 /// old list would pass the id of a transaction that began later.
-#[tokio::test]
-async fn a_frozen_list_of_transactions_does_not_move_the_cursor() {
-    let Some((db, mut writer)) = open("a_frozen_list").await else { return };
+async fn a_frozen_list_of_transactions_does_not_move_the_cursor(db: TestDb) {
+    let mut writer = connection(&db).await;
     let url = db.url.clone();
     let busy_reader = tokio::spawn(async move {
         let mut reader = MySqlConnection::connect(&url).await.unwrap();
@@ -52,9 +71,8 @@ async fn a_frozen_list_of_transactions_does_not_move_the_cursor() {
 }
 
 /// A plain writer in Tokyo writes the same times as one in Greenwich.
-#[tokio::test]
-async fn times_are_utc_whatever_the_session() {
-    let Some((db, mut writer)) = open("times_are_utc").await else { return };
+async fn times_are_utc_whatever_the_session(db: TestDb) {
+    let mut writer = connection(&db).await;
     writer.execute("SET time_zone = '+09:00'").await.unwrap();
     writer.execute(INSERT).await.unwrap();
     let row = writer
@@ -72,9 +90,8 @@ async fn times_are_utc_whatever_the_session() {
 
 /// Every process migrates at its start; that must not wait for the application's transactions,
 /// and with it all writers behind it.
-#[tokio::test]
-async fn migrating_again_does_not_wait_for_open_transactions() {
-    let Some((db, mut writer)) = open("migrating_again_does_not_wait").await else { return };
+async fn migrating_again_does_not_wait_for_open_transactions(db: TestDb) {
+    let mut writer = connection(&db).await;
     writer.execute("BEGIN").await.unwrap();
     writer.execute(INSERT).await.unwrap();
     let again = [OutboxSpec::new(db.outbox.clone())];
@@ -84,25 +101,23 @@ async fn migrating_again_does_not_wait_for_open_transactions() {
 }
 
 /// Other languages tell a repeat by the name of the key, and go on with their transaction.
-#[tokio::test]
-async fn a_plain_repeat_is_told_by_the_name_of_its_key() {
-    let Some((db, mut writer)) = open("a_plain_repeat").await else { return };
+async fn a_plain_repeat_is_told_by_the_name_of_its_key(db: TestDb) {
+    let mut writer = connection(&db).await;
     let insert = "INSERT INTO orders_outbox
             (request_id, aggregate_type, aggregate_id, event_type, payload)
         VALUES ('r', 'order', '1', 'T', '{}')";
     writer.execute("BEGIN").await.unwrap();
     writer.execute(insert).await.unwrap();
     let refused = writer.execute(insert).await.unwrap_err().to_string();
-    assert!(refused.contains("1062") && refused.contains("'orders_outbox_keys'"), "{refused}");
+    assert!(refused.contains("1062") && refused.contains("orders_outbox_keys'"), "{refused}");
     writer.execute("COMMIT").await.unwrap();
     assert_eq!(db.count("").await, 1);
     db.assert_balanced().await;
 }
 
 /// Switching `dedupe` makes and removes the trigger.
-#[tokio::test]
-async fn dedupe_can_be_switched() {
-    let Some((db, mut writer)) = open("dedupe_can_be_switched").await else { return };
+async fn dedupe_can_be_switched(db: TestDb) {
+    let mut writer = connection(&db).await;
     let triggers = "SELECT COUNT(*) FROM information_schema.TRIGGERS
         WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = 'orders_outbox'
             AND TRIGGER_NAME = 'orders_outbox_forget'";
@@ -114,9 +129,7 @@ async fn dedupe_can_be_switched() {
 }
 
 /// To such an index `post-1` and `post-2` are the same key: the counts of both would be in one row.
-#[tokio::test]
-async fn a_key_that_is_unique_by_its_beginning_only_is_no_target() {
-    let Some((db, _)) = open("a_prefix_index").await else { return };
+async fn a_key_that_is_unique_by_its_beginning_only_is_no_target(db: TestDb) {
     db.execute("CREATE TABLE likes (post varchar(40) NOT NULL, total bigint, UNIQUE (post(5)))")
         .await;
     let target = BatchTarget::Table(TableTarget::new("likes", "post", "total").unwrap());
@@ -127,4 +140,115 @@ async fn a_key_that_is_unique_by_its_beginning_only_is_no_target() {
     db.store.check_target(&target).await.expect_err("the other index still makes two keys one");
     db.execute("ALTER TABLE likes DROP INDEX post").await;
     db.store.check_target(&target).await.unwrap();
+}
+
+/// Its transaction holds the lock on its own row, so nobody could declare it dead: the server ends
+/// the transaction, or the session.
+async fn a_relay_that_hangs_in_a_transaction_is_fenced(db: TestDb) {
+    let (proxy, url) = FaultProxy::in_front_of(&db.url).await;
+    let options = ConnectOptions { connections_max: 1, create: false };
+    let store = connect(&url, &options).await.unwrap();
+    let (hanging, other) = (db.relay("relay-a").await, db.relay("relay-b").await);
+    let outbox = db.outbox.clone();
+    db.append_orders(2).await;
+    let claimed = db.claim(&hanging, 2).await;
+    // The first settle prepares the statements, so that each step is one request.
+    let first = [(&claimed[0]).into()];
+    store.settle_delivered(&outbox, &hanging, &first, OnSuccess::Delete).await.unwrap();
+    // The answers to a ping and to BEGIN (11 bytes each), and not all of the one to the lock.
+    proxy.hold_answers_after(60);
+    let (lease, second) = (hanging.clone(), [(&claimed[1]).into()]);
+    let settle = tokio::spawn(async move {
+        store.settle_delivered(&outbox, &lease, &second, OnSuccess::Delete).await
+    });
+    let relays = db.store.heartbeat(&other, &[]).await.unwrap();
+    let pulse = relays.into_iter().find(|pulse| pulse.relay_id == "relay-a").unwrap();
+    eventually("the lock is held", async || {
+        matches!(db.store.fence(&pulse).await, Err(StoreError::Busy(_))).then_some(())
+    })
+    .await;
+    eventually("it is fenced", async || {
+        matches!(db.store.fence(&pulse).await, Ok(true)).then_some(())
+    })
+    .await;
+    proxy.pass();
+    settle.await.unwrap().expect_err("its transaction is over");
+    assert_eq!(db.count("").await, 1, "the row is still there");
+    db.assert_balanced().await;
+}
+
+/// REPEATABLE READ is the default of the server, so of most applications. Their reads and inserts
+/// lock gaps; relays that waited for those in another order would end in a deadlock, and the server
+/// might choose the application's transaction.
+async fn applications_at_repeatable_read_do_not_deadlock_with_relays(db: TestDb) {
+    const TRANSACTIONS: usize = 60;
+    let done = Arc::new(AtomicBool::new(false));
+    let mut relays = Vec::new();
+    for name in ["relay-a", "relay-b"] {
+        let (db, done, lease) = (db.clone(), Arc::clone(&done), db.relay(name).await);
+        relays.push(tokio::spawn(async move {
+            let mut cursor = Cursor::new();
+            while !done.load(Ordering::Relaxed) {
+                let claimed = db.store.claim(&db.outbox, &lease, TEN, &mut cursor).await;
+                let Ok(claimed) = claimed else { continue };
+                let settled: Vec<_> = claimed.events.iter().map(Into::into).collect();
+                let archive = OnSuccess::Archive;
+                drop(db.store.settle_delivered(&db.outbox, &lease, &settled, archive).await);
+                drop(db.store.fold_ledger(&db.outbox, 100).await);
+            }
+        }));
+    }
+    let mut applications = Vec::new();
+    for application in 0..4 {
+        let db = db.clone();
+        applications.push(tokio::spawn(async move {
+            for number in 0..TRANSACTIONS {
+                let mut tx = db.begin_repeatable_read().await;
+                for half in 0..2 {
+                    let id = format!("{application}-{number}-{half}");
+                    let event = NewEvent::new("order", &*id, "T", "{}").request_id(&*id);
+                    assert!(!tx.append(&db.outbox, &event).await.unwrap().is_duplicate());
+                    // A repeat, which reads the key with a lock.
+                    assert!(tx.append(&db.outbox, &event).await.unwrap().is_duplicate());
+                }
+                tx.commit().await.unwrap();
+            }
+        }));
+    }
+    for application in applications {
+        application.await.expect("no deadlock");
+    }
+    done.store(true, Ordering::Relaxed);
+    for relay in relays {
+        relay.await.unwrap();
+    }
+    db.assert_balanced().await;
+}
+
+/// `sql_require_primary_key` and Group Replication refuse others.
+async fn every_table_has_a_primary_key(db: TestDb) {
+    let without = "SELECT GROUP_CONCAT(t.TABLE_NAME) FROM information_schema.TABLES AS t
+        WHERE t.TABLE_SCHEMA = DATABASE() AND NOT EXISTS (
+            SELECT 1 FROM information_schema.TABLE_CONSTRAINTS AS c
+            WHERE c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME
+              AND c.CONSTRAINT_TYPE = 'PRIMARY KEY')";
+    assert_eq!(db.text(without).await, None);
+}
+
+/// `caching_sha2_password`: the server knows the password of a user only after a login by TLS.
+async fn a_password_that_needs_tls_says_so(db: TestDb) {
+    let name = format!("pr_tls_{}", &uuid::Uuid::new_v4().simple().to_string()[..12]);
+    db.execute(&format!("CREATE USER '{name}'@'%' IDENTIFIED BY '{name}'")).await;
+    db.execute(&format!("GRANT ALL ON *.* TO '{name}'@'%'")).await;
+    let at = db.url.find('@').unwrap() + 1;
+    let by_tls = format!("mysql://{name}:{name}@{}", &db.url[at..]);
+    let plain = format!("{by_tls}?ssl-mode=DISABLED");
+    let options = ConnectOptions::default();
+    let refused = connect(&plain, &options).await.map(drop).unwrap_err().to_string();
+    let known = connect(&by_tls, &options).await.map(drop);
+    let now = connect(&plain, &options).await.map(drop);
+    db.execute(&format!("DROP USER '{name}'@'%'")).await;
+    assert!(refused.contains("caching_sha2_password") && refused.contains("TLS"), "{refused}");
+    known.unwrap();
+    now.unwrap();
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use postrider::NewEvent;
 use postrider_store::{Cursor, Dedupe, LaneSet, StoreKind};
-use postrider_testkit::{PrivateServer, TestDb, conformance::steps::rows, eventually};
+use postrider_testkit::{PrivateServer, TestDb, TestServer, conformance::steps::rows, eventually};
 use sqlx::{AssertSqlSafe, Connection};
 
 /// Longer than any store takes to believe that a transaction has ended.
@@ -75,9 +75,9 @@ async fn run_in_a_session(db: &TestDb, script: &str) {
 
 /// A reader never passes an event that is prepared: not when its session ends, not when the server
 /// stops or crashes and starts again. When it is committed, it is read before what came after it.
-async fn a_prepared_event_stays_open_through_restarts(kind: StoreKind, test: &str) {
-    let Some(server) = PrivateServer::start(kind, test).await else { return };
-    let db = TestDb::on(kind, &server).await;
+async fn a_prepared_event_stays_open_through_restarts(on: TestServer, test: &str) {
+    let Some(server) = PrivateServer::start(on, test).await else { return };
+    let (db, kind) = (TestDb::on(on, &server).await, on.kind());
     if kind == StoreKind::Postgres {
         db.execute("ALTER SYSTEM SET max_prepared_transactions = 5").await;
         server.stop().await;
@@ -117,10 +117,15 @@ async fn a_prepared_event_stays_open_through_restarts(kind: StoreKind, test: &st
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prepared_event_stays_open_through_restarts_of_postgres() {
-    a_prepared_event_stays_open_through_restarts(StoreKind::Postgres, "prepared_postgres").await;
+    a_prepared_event_stays_open_through_restarts(TestServer::Postgres, "prepared_postgres").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prepared_event_stays_open_through_restarts_of_mariadb() {
-    a_prepared_event_stays_open_through_restarts(StoreKind::Mysql, "prepared_mariadb").await;
+    a_prepared_event_stays_open_through_restarts(TestServer::Mariadb, "prepared_mariadb").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prepared_event_stays_open_through_restarts_of_mysql() {
+    a_prepared_event_stays_open_through_restarts(TestServer::Mysql, "prepared_mysql").await;
 }

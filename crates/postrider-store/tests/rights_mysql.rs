@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use postrider::{NewEvent, mysql};
+use postrider::NewEvent;
 use postrider_store::{
     ClaimMode, ConnectOptions, Cursor, Database, LaneSet, OnSuccess, OutboxSpec, Page, Recovery,
-    SchemaState, StoreKind, connect,
+    SchemaState, connect,
 };
 use postrider_testkit::{
     TestDb,
@@ -78,10 +78,9 @@ fn grants(script: &str, users: &Users) -> Vec<String> {
     all
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_printed_rights_are_enough_for_each_user() {
-    let name = concat!(module_path!(), "::the_printed_rights_are_enough_for_each_user");
-    let Some(db) = TestDb::open(StoreKind::Mysql, name).await else { return };
+postrider_testkit::on_mysql_and_mariadb!(the_printed_rights_are_enough_for_each_user);
+
+async fn the_printed_rights_are_enough_for_each_user(db: TestDb) {
     let users = Users::create(&db).await;
     let script = db.store.migration_sql(&[OutboxSpec::new(db.outbox.clone())]);
     for grant in grants(&script, &users) {
@@ -111,12 +110,12 @@ async fn the_application_appends(db: TestDb, url: String) {
         .max_retries(7)
         .expires_after(Duration::from_secs(3600));
     let mut tx = pool.begin().await.unwrap();
-    let first = mysql::append(&mut tx, &db.outbox, &event).await.unwrap();
-    let again = mysql::append(&mut tx, &db.outbox, &event).await.unwrap();
+    let first = postrider::mysql::append(&mut tx, &db.outbox, &event).await.unwrap();
+    let again = postrider::mysql::append(&mut tx, &db.outbox, &event).await.unwrap();
     assert_eq!((again.is_duplicate(), again.id()), (true, first.id()));
     let batch: Vec<_> =
         (0..5).map(|n| NewEvent::new("order", n.to_string(), "OrderPlaced", "{}")).collect();
-    assert_eq!(mysql::append_all(&mut tx, &db.outbox, &batch).await.unwrap().len(), 5);
+    assert_eq!(postrider::mysql::append_all(&mut tx, &db.outbox, &batch).await.unwrap().len(), 5);
     tx.commit().await.unwrap();
     let relays = [
         "id",

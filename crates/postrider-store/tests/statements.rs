@@ -8,7 +8,7 @@ use postrider::limits;
 use postrider_store::{Event, SUSPECT_CRASHES};
 
 /// The numbers of three digits and more that statements may contain.
-const NUMBERS: [(u64, &str); 10] = [
+const NUMBERS: [(u64, &str); 11] = [
     (limits::AGGREGATE_TYPE_CHARS_MAX as u64, "characters of a name, an operator and a target"),
     (limits::EVENT_TYPE_CHARS_MAX as u64, "characters of an event type"),
     (limits::AGGREGATE_ID_CHARS_MAX as u64, "characters of a key"),
@@ -19,6 +19,7 @@ const NUMBERS: [(u64, &str); 10] = [
     (86_400_000, "ms of a day"),
     ((1 << 53) - 1, "where versions start again: JSON holds larger numbers inexactly"),
     (999_999, "the last microsecond of a second"),
+    (80_000, "the first version of MySQL that executes a comment: 8.0"),
 ];
 
 fn crates() -> PathBuf {

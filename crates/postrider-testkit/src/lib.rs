@@ -29,7 +29,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `POSTGRES_URL`, `MYSQL_URL` | a server to create databases on; if unset, its tests are skipped |
+//! | `POSTGRES_URL`, `MARIADB_URL` | a server to create databases on; if unset, its tests are skipped |
 //! | `PGBOUNCER_URL` | a pool in transaction mode in front of that PostgreSQL; if unset, its test is skipped |
 //! | `KAFKA_BROKERS`, `RABBITMQ_URL`, `NATS_URL` | brokers to create topics, queues and streams on; if unset, their tests are skipped |
 //! | `CHROMEDRIVER`, `CHROMIUM`, `AXE` | a browser, its driver and axe-core; if unset, the tests of the dashboard are skipped |
@@ -66,7 +66,7 @@ mod wait;
 
 #[cfg(feature = "browser")]
 pub use browser::Browser;
-pub use db::{TestDb, TestTx};
+pub use db::{TestDb, TestServer, TestTx};
 pub use folder::TempFolder;
 pub use http_target::{Answer, HttpTarget, Received};
 pub use installation::{Daemon, Installation, Ran};

@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use postrider_store::StoreKind;
-
-use crate::{TempFolder, skip};
+use crate::{TempFolder, TestServer, skip};
 
 /// A server for one test, started by `dev/services instance`; killed when dropped.
 #[derive(Debug)]
@@ -18,12 +16,9 @@ pub struct PrivateServer {
 
 impl PrivateServer {
     /// Starts a server. `None`, noted as skipped, if there are no servers at all.
-    pub async fn start(kind: StoreKind, test: &str) -> Option<Self> {
-        match kind {
-            StoreKind::Postgres => Self::of("postgres", "POSTGRES_URL", test).await,
-            StoreKind::Mysql => Self::of("mariadb", "MYSQL_URL", test).await,
-            StoreKind::Sqlite => panic!("SQLite has no server"),
-        }
+    pub async fn start(server: impl Into<TestServer>, test: &str) -> Option<Self> {
+        let server = server.into();
+        Self::of(server.service(), server.variable().unwrap_or_default(), test).await
     }
 
     /// Starts a server of a service of `dev/services`, whose shared server `variable` names.

@@ -71,13 +71,17 @@ impl FaultProxy {
     }
 
     /// Starts a proxy in front of a database URL's server, and returns the URL that leads through
-    /// it.
+    /// it. The proxy reads what passes, which MySQL would encrypt by default.
     pub async fn in_front_of(url: &str) -> (Self, String) {
         let start = url.find("://").map_or(0, |at| at + 3);
         let end = url[start..].find(['/', '?']).map_or(url.len(), |at| start + at);
         let host = url[start..end].rfind('@').map_or(start, |at| start + at + 1);
         let proxy = Self::start(&url[host..end]).await;
-        let through = format!("{}{}{}", &url[..host], proxy.address, &url[end..]);
+        let mut through = format!("{}{}{}", &url[..host], proxy.address, &url[end..]);
+        if url.starts_with("mysql:") {
+            through.push_str(if url.contains('?') { "&" } else { "?" });
+            through.push_str("ssl-mode=DISABLED");
+        }
         (proxy, through)
     }
 

@@ -83,10 +83,12 @@ fn by_code(cause: &dyn sqlx::error::DatabaseError) -> Transience {
     #[cfg(feature = "mysql")]
     if let Some(error) = cause.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
         match error.number() {
-            // Too many connections in total or of this user; server shutdown; connection killed.
-            1040 | 1203 | 1053 | 1927 => return Transience::Unavailable,
-            // Lock wait, deadlock, and a change between snapshot and lock (MariaDB 11).
-            1205 | 1213 | 1020 => return Transience::Busy,
+            // Too many connections in total or of this user; server shutdown; connection killed
+            // (MariaDB, MySQL); ended because it was silent (MySQL).
+            1040 | 1203 | 1053 | 1927 | 3169 | 4031 => return Transience::Unavailable,
+            // Lock wait, deadlock, a change between snapshot and lock (MariaDB 11), and a commit
+            // that another server of the group was faster with (MySQL).
+            1205 | 1213 | 1020 | 3101 => return Transience::Busy,
             _ => {}
         }
     }

@@ -225,7 +225,7 @@ macro_rules! receive_in_steps {
     (
         $connection:ty,
         busy: $busy:literal,
-        receive: $receive:expr,
+        insert_new: $insert_new:path,
         dead: $dead:expr,
         letter: $letter:expr,
         ledger: $ledger:expr $(,)?
@@ -260,11 +260,7 @@ macro_rules! receive_in_steps {
             if ids.is_empty() {
                 return Ok(Vec::new());
             }
-            let fresh: Vec<String> = sqlx::query_scalar($receive)
-                .bind(inbox.consumer())
-                .bind(serde_json::json!(ids).to_string())
-                .fetch_all(&mut *connection)
-                .await?;
+            let fresh: Vec<String> = $insert_new(&mut *connection, inbox, &ids).await?;
             ledger(connection, inbox, events.len(), fresh.len()).await?;
             Ok($crate::inbox::answers(inbox, events, fresh))
         }

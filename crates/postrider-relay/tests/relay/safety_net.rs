@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider::NewEvent;
 use postrider_relay::{OutboxConfig, Relay, delivery::backup::read};
-use postrider_store::{Event, StoreKind};
+use postrider_store::{Event, Page, StoreKind};
 use postrider_testkit::{
     TempFolder, TestDb,
     conformance::steps::order,
@@ -200,8 +200,10 @@ async fn dead_letters_that_pile_up_alert_once_and_it_is_told_when_that_is_over(d
     net.relay.waker.wake();
     eventually("twelve are dead", async || (db.integer(dead).await == 12).then_some(())).await;
     eventually("told", async || (!piled(&net.pager).is_empty()).then_some(())).await;
-    for id in 1..=3 {
-        db.store.resolve(&db.outbox, id, "operator", "done").await.unwrap();
+    let page = Page::first(3);
+    let letters = db.store.dead_letters(&db.outbox, &Default::default(), page).await.unwrap();
+    for letter in letters.rows {
+        db.store.resolve(&db.outbox, letter.id, "operator", "done").await.unwrap();
     }
     eventually("over", async || (piled(&net.pager).len() > 1).then_some(())).await;
     net.relay.stop().await;

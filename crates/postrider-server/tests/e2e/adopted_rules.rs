@@ -3,10 +3,11 @@
 use crate::adopted_stage::{by_hand, is_postgres};
 use crate::scene::{Place, Scene, Settings};
 
-crate::on_stores!(postgres, mysql: { rules_that_cannot_be_kept_are_refused });
+crate::on_stores!(postgres, mariadb, mysql: { rules_that_cannot_be_kept_are_refused });
 
-mod mysql_alone {
-    crate::scene::tests!(mysql { an_engine_without_transactions_is_refused });
+mod mariadb_and_mysql {
+    crate::on_stores!(mariadb, mysql: { an_engine_without_transactions_is_refused });
+    use super::an_engine_without_transactions_is_refused;
 }
 
 mod postgres_alone {

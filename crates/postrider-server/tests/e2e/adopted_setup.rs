@@ -13,7 +13,7 @@ use crate::adopted_stage::{
 };
 use crate::scene::{Place, Scene, Settings};
 
-crate::on_stores!(postgres, mysql: {
+crate::on_stores!(postgres, mariadb, mysql: {
     the_printed_statements_are_what_a_migration_runs,
     doctor_names_a_missing_trigger_and_a_migration_makes_it_again,
     an_adoption_ends_with_the_configuration_or_the_outbox_and_the_table_stays,
@@ -24,8 +24,9 @@ crate::on_stores!(postgres, mysql: {
     a_table_that_is_described_by_hand_is_served_with_what_it_lacks,
 });
 
-mod mysql_alone {
-    crate::scene::tests!(mysql { the_answer_to_a_call_is_put_into_its_row });
+mod mariadb_and_mysql {
+    crate::on_stores!(mariadb, mysql: { the_answer_to_a_call_is_put_into_its_row });
+    use super::the_answer_to_a_call_is_put_into_its_row;
 }
 
 mod postgres_alone {

@@ -252,7 +252,7 @@ impl Scene {
     }
 }
 
-/// Whether a test runs on PostgreSQL; otherwise it is MariaDB.
+/// Whether a test runs on PostgreSQL; otherwise it is MariaDB or MySQL.
 pub(crate) fn is_postgres(db: &TestDb) -> bool {
     db.store.kind() == StoreKind::Postgres
 }
@@ -261,21 +261,33 @@ pub(crate) fn is_postgres(db: &TestDb) -> bool {
 macro_rules! on_old_tables {
     ($cases:tt) => {
         mod api_call {
+            crate::adopted_stage::cases!(mariadb, API_CALL, $cases);
+        }
+        mod api_call_on_mysql {
             crate::adopted_stage::cases!(mysql, API_CALL, $cases);
         }
         mod notification {
+            crate::adopted_stage::cases!(mariadb, NOTIFICATION, $cases);
+        }
+        mod notification_on_mysql {
             crate::adopted_stage::cases!(mysql, NOTIFICATION, $cases);
         }
         mod broker {
             crate::adopted_stage::cases!(postgres, BROKER, $cases);
         }
         mod handler {
+            crate::adopted_stage::cases!(mariadb, HANDLER, $cases);
+        }
+        mod handler_on_mysql {
             crate::adopted_stage::cases!(mysql, HANDLER, $cases);
         }
         mod debezium_postgres {
             crate::adopted_stage::cases!(postgres, DEBEZIUM, $cases);
         }
         mod debezium_mysql {
+            crate::adopted_stage::cases!(mariadb, DEBEZIUM_MYSQL, $cases);
+        }
+        mod debezium_on_mysql {
             crate::adopted_stage::cases!(mysql, DEBEZIUM_MYSQL, $cases);
         }
     };
@@ -287,9 +299,9 @@ macro_rules! cases {
         $(
             #[tokio::test(flavor = "multi_thread")]
             async fn $case() {
-                let kind = postrider_testkit::store_kind!($store);
+                let server = postrider_testkit::test_server!($store);
                 let test = concat!(module_path!(), "::", stringify!($case));
-                let place = crate::scene::Place { kind, test };
+                let place = crate::scene::Place::new(server, test);
                 super::$case(place, crate::adopted_stage::$old).await;
             }
         )*

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::scene::{Place, Scene, Settings};
 
-crate::on_stores!(postgres, mysql: {
+crate::on_stores!(postgres, mariadb: {
     a_webhook_that_was_away_gets_every_message_and_the_end_of_each_condition,
 });
 crate::on_stores!(sqlite: {

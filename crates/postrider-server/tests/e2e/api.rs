@@ -7,7 +7,7 @@ use postrider_testkit::{
 
 use crate::scene::{Committed, Place, Scene, Settings};
 
-crate::on_stores!(postgres, mysql, sqlite: {
+crate::on_stores!(postgres, mariadb, sqlite: {
     events_are_appended_over_http_and_delivered,
     a_bad_request_is_refused_with_its_reason_and_appends_nothing,
     overlapping_batches_of_several_keys_are_all_taken,

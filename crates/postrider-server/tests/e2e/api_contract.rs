@@ -7,7 +7,7 @@ use postrider_testkit::Answer;
 use crate::caller::{Caller, with_roles};
 use crate::scene::{BINARY, Place, Scene, Settings};
 
-crate::on_stores!(postgres, mysql, sqlite: {
+crate::on_stores!(postgres, mariadb, sqlite: {
     schemathesis_finds_no_fault_and_no_answer_that_is_not_in_the_document,
 });
 mod on_one_store {

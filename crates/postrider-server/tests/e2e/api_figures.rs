@@ -7,7 +7,7 @@ use crate::api::assert_problem;
 use crate::caller::Caller;
 use crate::scene::{Place, Scene, Settings};
 
-crate::on_stores!(postgres, mysql, sqlite: {
+crate::on_stores!(postgres, mariadb, sqlite: {
     two_relays_tell_what_they_have_in_flight_and_how_long_it_took,
     a_resolution_is_taken_back_over_http_and_by_command,
 });

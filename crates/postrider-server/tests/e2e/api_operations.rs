@@ -8,7 +8,7 @@ use crate::api::assert_problem;
 use crate::caller::{Caller, with_roles};
 use crate::scene::{Committed, Place, Scene, Settings};
 
-crate::on_stores!(postgres, mysql, sqlite: {
+crate::on_stores!(postgres, mariadb, sqlite: {
     dead_letters_are_found_grouped_retried_resolved_and_edited,
     a_bulk_job_is_counted_made_once_and_run_by_the_relay,
     events_are_found_page_by_page_and_shown_with_their_story,

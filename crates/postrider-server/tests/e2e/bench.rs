@@ -4,12 +4,14 @@
 use std::process::Stdio;
 
 use postrider_store::StoreKind;
-use postrider_testkit::{Installation, PATIENCE, TestDb, conformance::steps::order, eventually};
+use postrider_testkit::{
+    Installation, PATIENCE, TestDb, TestServer, conformance::steps::order, eventually,
+};
 use serde_json::Value;
 
 use crate::scene::{BINARY, Place};
 
-crate::on_stores!(postgres, mysql, sqlite: {
+crate::on_stores!(postgres, mariadb, sqlite: {
     a_drain_is_measured_against_its_limit,
     latency_is_measured_from_the_commit_and_from_the_schedule,
     appends_are_measured_against_plain_inserts,
@@ -39,7 +41,7 @@ struct Bench {
 
 impl Bench {
     async fn open(place: Place) -> Option<Self> {
-        let db = TestDb::open_empty(place.kind, place.test).await?;
+        let db = TestDb::open_empty(place.server, place.test).await?;
         Some(Self { db, site: Installation::new(BINARY, "") })
     }
 
@@ -317,7 +319,7 @@ async fn dead_letters_are_sent_again_at_a_rate_through_the_end_of_a_runner(place
 }
 
 async fn an_outbox_or_table_that_exists_is_refused_and_untouched(place: Place) {
-    let Some(db) = TestDb::open(place.kind, place.test).await else { return };
+    let Some(db) = TestDb::open(place.server, place.test).await else { return };
     let site = Installation::new(BINARY, "");
     let mut tx = db.begin().await;
     let _ = tx.append(&db.outbox, &order(1)).await.unwrap();
@@ -408,7 +410,7 @@ async fn kafka_is_fed_through_a_topic_that_is_gone_afterwards() {
     let Ok(brokers) = std::env::var("KAFKA_BROKERS") else {
         return postrider_testkit::skip(test, "the variable KAFKA_BROKERS is not set");
     };
-    let place = Place { kind: StoreKind::Sqlite, test };
+    let place = Place::new(TestServer::Sqlite, test);
     let Some(bench) = Bench::open(place).await else { return };
     let kafka = ["--sink", "kafka", "--brokers", &brokers, "--claim", "lanes"];
     let found = bench.run(&[&["drain", "--events", "2000"][..], &kafka[..]].concat()).await;

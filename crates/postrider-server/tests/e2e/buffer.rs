@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::scene::{BINARY, Place};
 
-crate::on_stores!(postgres, mysql, sqlite: {
+crate::on_stores!(postgres, mariadb, sqlite: {
     a_killed_daemon_loses_no_count_and_reconcile_shows_it,
     a_batch_moved_while_the_one_before_fails_is_counted_as_moved,
     dead_batches_are_imported_once_by_command,
@@ -24,7 +24,7 @@ struct Scene {
 
 impl Scene {
     async fn open(place: Place) -> Option<Self> {
-        let db = TestDb::open(place.kind, place.test).await?;
+        let db = TestDb::open(place.server, place.test).await?;
         let test = TestBuffer::open(&db, "REDIS_URL", place.test).await?;
         let config = format!(
             "[store]\nurl = '{}'\n[server]\nlisten = '127.0.0.1:0'\n\

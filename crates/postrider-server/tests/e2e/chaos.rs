@@ -13,7 +13,7 @@ on_stores!(postgres, sqlite: {
 const SPEED: &str = "1,000 events/s or more";
 
 async fn after_an_outage_fifty_thousand_calls_come_back_and_only_poison_is_dead(place: Place) {
-    let Some(db) = TestDb::open(place.kind, place.test).await else { return };
+    let Some(db) = TestDb::open(place.server, place.test).await else { return };
     let site = Installation::new(BINARY, "");
     let events = match place.kind {
         postrider_store::StoreKind::Sqlite => "5000",

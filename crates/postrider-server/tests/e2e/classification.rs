@@ -7,7 +7,7 @@ use postrider_testkit::{Answer, conformance::steps::order, eventually};
 
 use crate::scene::{Place, Scene, Settings};
 
-crate::on_stores!(postgres, mysql, sqlite: {
+crate::on_stores!(postgres, mariadb, sqlite: {
     an_answer_of_422_is_the_end_and_404_is_tried_as_often_as_allowed,
     an_outage_spends_no_attempts_and_everything_comes_back,
     refused_credentials_alert_and_spend_no_attempt,

@@ -8,7 +8,7 @@ use postrider_testkit::{Installation, TestDb, eventually};
 
 use crate::scene::{BINARY, Place, Scene, Settings};
 
-crate::on_stores!(postgres, mysql, sqlite: {
+crate::on_stores!(postgres, mariadb, sqlite: {
     a_consumers_database_is_made_watched_and_cleaned_without_an_outbox,
     messages_that_could_not_be_handled_are_listed_retried_and_resolved,
     reconcile_shows_consumers_beside_outboxes,
@@ -41,7 +41,7 @@ async fn receive_dead(db: &TestDb, event_id: &str) {
 
 /// A database without an outbox, and a binary that is told where it is.
 async fn consumers_place(place: Place) -> Option<(TestDb, Installation)> {
-    let db = TestDb::open_empty(place.kind, place.test).await?;
+    let db = TestDb::open_empty(place.server, place.test).await?;
     Some((db, Installation::new(BINARY, "")))
 }
 

@@ -5,7 +5,7 @@ use postrider_testkit::{Answer, installation::OPERATOR};
 
 use crate::scene::{Committed, Place, Scene, Settings};
 
-crate::on_stores!(postgres, mysql, sqlite: {
+crate::on_stores!(postgres, mariadb, sqlite: {
     a_retried_dead_letter_is_delivered_with_its_identity,
     acting_on_resolved_or_unknown_dead_letters_is_refused,
     a_filter_acts_on_what_fits_and_a_dry_run_on_nothing,

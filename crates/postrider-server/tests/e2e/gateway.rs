@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::scene::{BINARY, Place};
 
-crate::on_stores!(postgres, mysql, sqlite: {
+crate::on_stores!(postgres, mariadb, sqlite: {
     a_daemon_killed_between_save_and_answer_has_the_call_once_and_repeats_it,
     a_daemon_killed_between_replay_and_cache_write_repeats_the_call,
 });
@@ -41,7 +41,7 @@ struct Stage {
 
 impl Stage {
     async fn open(place: Place, upstream: Receiver, settings: &str) -> Option<Self> {
-        let db = TestDb::open_empty(place.kind, place.test).await?;
+        let db = TestDb::open_empty(place.server, place.test).await?;
         let db = db.with_outbox(Outbox::new("characters").unwrap());
         let stage = Self { site: Installation::new(BINARY, ""), db, upstream };
         stage.configure("", settings);

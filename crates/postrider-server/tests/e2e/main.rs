@@ -57,7 +57,7 @@ mod stopping;
 mod storm;
 mod terminal;
 
-/// One test per case on each of the given stores: `on_stores!(postgres, mysql: a_case, b_case)`.
+/// One test per case on each of the given stores: `on_stores!(postgres, mariadb: a_case, b_case)`.
 macro_rules! on_stores {
     ($($store:ident),+: $cases:tt) => {
         $( mod $store { crate::scene::tests!($store $cases); } )+

@@ -9,7 +9,7 @@ use crate::caller::Caller;
 use crate::page::{assert_quiet, at};
 use crate::scene::{Place, Scene, Settings};
 
-crate::on_stores!(postgres, mysql, sqlite: {
+crate::on_stores!(postgres, mariadb, sqlite: {
     an_outage_an_alert_the_recovery_poison_a_group_a_retry_and_all_is_well,
 });
 mod on_one_store {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use postrider::{Appended, NewEvent};
 use postrider_store::StoreKind;
 use postrider_testkit::{
-    HttpTarget, Installation, PATIENCE, TestDb, conformance::steps::order, eventually,
+    HttpTarget, Installation, PATIENCE, TestDb, TestServer, conformance::steps::order, eventually,
 };
 use serde_json::Value;
 use toml::Table;
@@ -22,20 +22,27 @@ macro_rules! tests {
         $(
             #[tokio::test(flavor = "multi_thread")]
             async fn $case() {
-                let kind = postrider_testkit::store_kind!($store);
+                let server = postrider_testkit::test_server!($store);
                 let test = concat!(module_path!(), "::", stringify!($case));
-                super::$case(crate::scene::Place { kind, test }).await;
+                super::$case(crate::scene::Place::new(server, test)).await;
             }
         )*
     };
 }
 pub(crate) use tests;
 
-/// Where a test runs: on which store, under which name.
+/// Where a test runs: on which server, with which store, under which name.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
+    pub(crate) server: TestServer,
     pub(crate) kind: StoreKind,
     pub(crate) test: &'static str,
+}
+
+impl Place {
+    pub(crate) fn new(server: TestServer, test: &'static str) -> Self {
+        Self { server, kind: server.kind(), test }
+    }
 }
 
 /// An event that was appended and committed.
@@ -169,13 +176,13 @@ pub(crate) struct Scene {
 impl Scene {
     /// A scene with a migrated database. `None`, noted as skipped, where there is no server.
     pub(crate) async fn open(place: Place, settings: &Settings) -> Option<Self> {
-        let db = TestDb::open(place.kind, place.test).await?;
+        let db = TestDb::open(place.server, place.test).await?;
         Some(Self::with(db, settings).await)
     }
 
     /// A scene with a database that has no tables yet.
     pub(crate) async fn open_empty(place: Place, settings: &Settings) -> Option<Self> {
-        let db = TestDb::open_empty(place.kind, place.test).await?;
+        let db = TestDb::open_empty(place.server, place.test).await?;
         Some(Self::with(db, settings).await)
     }
 

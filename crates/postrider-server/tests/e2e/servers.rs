@@ -12,7 +12,7 @@ use postrider_testkit::{
 
 use crate::scene::{Committed, Place, Scene, Settings};
 
-crate::on_stores!(postgres, mysql: {
+crate::on_stores!(postgres, mariadb: {
     a_late_commit_is_delivered,
     a_daemon_survives_crashes_of_its_database,
     a_daemon_whose_session_is_cut_while_it_starts_tries_again,
@@ -67,9 +67,9 @@ async fn a_daemon_whose_session_is_cut_while_it_starts_tries_again(place: Place)
 }
 
 async fn a_daemon_survives_crashes_of_its_database(place: Place) {
-    let Some(server) = PrivateServer::start(place.kind, place.test).await else { return };
+    let Some(server) = PrivateServer::start(place.server, place.test).await else { return };
     let settings = Settings::new().outbox("batch", 20);
-    let scene = Scene::with(TestDb::on(place.kind, &server).await, &settings).await;
+    let scene = Scene::with(TestDb::on(place.server, &server).await, &settings).await;
     let _ = scene.site.run(&["migrate"]).await.exits(0);
     scene.target.answer(Answer::ok().after(Duration::from_millis(5)));
     let mut daemon = scene.site.start().await;

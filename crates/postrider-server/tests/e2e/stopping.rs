@@ -6,7 +6,7 @@ use postrider_testkit::{Answer, eventually};
 
 use crate::scene::{Place, Scene, Settings};
 
-crate::on_stores!(postgres, mysql, sqlite: {
+crate::on_stores!(postgres, mariadb, sqlite: {
     a_stop_under_load_leaves_nothing_processing,
     a_stop_does_not_wait_for_a_receiver_that_hangs,
 });

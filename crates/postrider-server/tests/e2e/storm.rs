@@ -1,13 +1,13 @@
 //! `postrider chaos storm`, in small: relays are killed, and every promise is kept.
 
 use postrider_store::StoreKind;
-use postrider_testkit::{Installation, TestDb, eventually};
+use postrider_testkit::{Installation, TestDb, TestServer, eventually};
 use serde_json::Value;
 
 use crate::on_stores;
 use crate::scene::{BINARY, Place};
 
-on_stores!(postgres, mysql, sqlite: {
+on_stores!(postgres, mariadb, sqlite: {
     a_storm_keeps_every_promise,
     a_storm_that_is_interrupted_drops_its_tables,
 });
@@ -26,7 +26,7 @@ struct Staging {
 
 impl Staging {
     async fn open(place: Place) -> Option<Self> {
-        let db = TestDb::open_empty(place.kind, place.test).await?;
+        let db = TestDb::open_empty(place.server, place.test).await?;
         Some(Self { db, site: Installation::new(BINARY, "") })
     }
 
@@ -105,7 +105,7 @@ async fn kafka_gets_every_event_in_order_while_relays_are_killed() {
     let Ok(brokers) = std::env::var("KAFKA_BROKERS") else {
         return postrider_testkit::skip(test, "the variable KAFKA_BROKERS is not set");
     };
-    let place = Place { kind: StoreKind::Postgres, test };
+    let place = Place::new(TestServer::Postgres, test);
     let Some(staging) = Staging::open(place).await else { return };
     let kafka = ["--sink", "kafka", "--brokers", &brokers];
     let found = staging.run(&[&["--kills", "4"][..], &kafka].concat()).await;

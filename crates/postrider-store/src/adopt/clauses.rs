@@ -39,6 +39,10 @@ pub(crate) trait Dialect {
     fn uuid_of(&self, identity: &str, column: &Column) -> String;
     /// Tests whether two values differ, where NULL counts as a value.
     fn differ(&self, one: &str, other: &str) -> String;
+    /// Makes a subquery usable in an update of the table that it reads.
+    fn of_the_same_table(&self, subquery: &str) -> String {
+        subquery.to_owned()
+    }
 }
 
 /// A fitted mapping in the SQL dialect of a database.

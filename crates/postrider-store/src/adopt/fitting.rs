@@ -32,6 +32,8 @@ pub(crate) struct Column {
     pub(crate) kind: Kind,
     /// The database's spelling of the type.
     pub(crate) type_name: String,
+    /// Whether a text comes back as it was written. Types of documents put keys into another order.
+    pub(crate) keeps_text: bool,
     /// Maximum number of characters, if there is one.
     pub(crate) chars_max: Option<i64>,
     /// Maximum number of bytes, if that is the limit. A character has up to four.
@@ -133,12 +135,14 @@ impl<'a> Fitted<'a> {
             ));
         }
         let payload = &self.columns[&Field::Payload];
-        if payload.type_name == "jsonb" && self.columns.contains_key(&Field::ContentHash) {
+        if !payload.keeps_text && self.columns.contains_key(&Field::ContentHash) {
             return refuse(format!(
-                "table `{table}`: column `{}` is jsonb, which keeps a document and not its text, \
-                 so that no content_hash would fit; make it json or text, or leave \
+                "table `{table}`: column `{}` is {}, which keeps a document and not its text, so \
+                 that no content_hash would fit; make it {}text, or leave \
                  columns.content_hash out",
-                payload.name
+                payload.name,
+                payload.type_name,
+                if payload.type_name == "jsonb" { "json or " } else { "" },
             ));
         }
         let Some(status) = self.columns.get(&Field::Status) else { return Ok(()) };

@@ -91,14 +91,17 @@ impl<D: Dialect> Clauses<'_, D> {
             format!("IF NEW.resolved THEN\n    {}\n    END IF;", statements.join("\n    "));
         if let Some(letters) = letters.filter(|_| !reopening.is_empty()) {
             // Only the last one: earlier ones were retried, which cannot be undone.
-            show.push_str(&format!(
-                "\n    IF NOT NEW.resolved THEN\n    UPDATE {table} SET {}\n    WHERE {id} = \
-                 (SELECT MAX(l.{id}) FROM {table} AS l WHERE l.{} = {});\n    END IF;",
-                set_list(&reopening),
+            let (table, id) = (self.dialect.quoted(&letters.table), self.letter_id());
+            let last = format!(
+                "(SELECT MAX(l.{id}) FROM {table} AS l WHERE l.{} = {})",
                 self.original(),
-                self.original_of("NEW.event_id"),
-                table = self.dialect.quoted(&letters.table),
-                id = self.letter_id(),
+                self.original_of("NEW.event_id")
+            );
+            show.push_str(&format!(
+                "\n    IF NOT NEW.resolved THEN\n    UPDATE {table} SET {}\n    WHERE {id} = {last};\n    \
+                 END IF;",
+                set_list(&reopening),
+                last = self.dialect.of_the_same_table(&last),
             ));
         }
         show

@@ -312,7 +312,7 @@ pub(crate) fn is_refused(error: &sqlx::Error) -> bool {
     {
         // Incorrect value, out of range, too long, truncated, result out of range, CHECK: some of
         // them under the catch-all HY000.
-        if matches!(error.number(), 1264 | 1265 | 1292 | 1366 | 1406 | 1690 | 4025) {
+        if matches!(error.number(), 1264 | 1265 | 1292 | 1366 | 1406 | 1690 | 3819 | 4025) {
             return true;
         }
     }

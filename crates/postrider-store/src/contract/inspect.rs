@@ -166,6 +166,8 @@ pub(crate) fn parts(migration: &str) -> Vec<Part> {
             (Made::Table, "CREATE TABLE IF NOT EXISTS "),
             (Made::Index, "CREATE INDEX IF NOT EXISTS "),
             (Made::Index, "CREATE UNIQUE INDEX IF NOT EXISTS "),
+            (Made::Index, "CREATE INDEX "),
+            (Made::Index, "CREATE UNIQUE INDEX "),
             (Made::Index, "UNIQUE KEY "),
             (Made::Index, "KEY "),
             (Made::Trigger, "CREATE OR REPLACE TRIGGER "),

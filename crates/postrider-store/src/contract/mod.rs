@@ -131,7 +131,7 @@ pub const SUSPECT_CRASHES: i32 = 2;
 pub enum StoreKind {
     /// PostgreSQL 14 or newer (13 has no `CREATE OR REPLACE TRIGGER`).
     Postgres,
-    /// MariaDB 10.6 or newer; MySQL does not work yet.
+    /// MySQL 8.0.16 or newer, MariaDB 10.6 or newer.
     Mysql,
     /// SQLite 3.35 or newer.
     Sqlite,

@@ -16,6 +16,7 @@ use super::adopt_identity::{forget_prefix, is_adopted, keep_prefix, prefix};
 use super::adopt_import::{import_letters, import_rows};
 use super::adopt_letters::{end_letters, forget_letters, mark_letters};
 use super::adopt_rules::check_rules;
+use super::server::Server;
 use crate::adopt::{
     Adoption, Clauses, Field, Fitted, Kind, columns_and_values, is_offset, prefix_of_name, trigger,
 };
@@ -28,15 +29,17 @@ use crate::{OutboxSpec, Status, StoreError};
 
 /// One import at a time. Lock names are global to the server, and short.
 const IMPORT_LOCK: &str =
-    "SELECT GET_LOCK(CONCAT('postrider_', MD5(CONCAT(DATABASE(), '/adopt'))), 30)";
+    "SELECT GET_LOCK(CONCAT('postrider_', /*M! MD5(CONCAT(DATABASE(), '/adopt')) */
+        /*!80000 LEFT(SHA2(CONCAT(DATABASE(), '/adopt'), 256), 32) */), 30)";
 
 #[async_trait]
 impl Adopt for MysqlStore {
     async fn adoption_sql(&self, outboxes: &[OutboxSpec]) -> Result<String> {
+        let server = self.server().await?;
         let mut connection = self.pool.acquire().await?;
         let mut text = String::new();
         for (spec, adoption) in adopting(outboxes) {
-            let fitted = fit(&mut connection, adoption).await?;
+            let fitted = fit(&mut connection, server, adoption).await?;
             let prefix = prefix(&mut connection, &spec.outbox).await?;
             text.push_str(sql!("sql/adopt.sql", "adopt_outbox"));
             text.push_str(&keep_prefix(&spec.outbox, &prefix));
@@ -45,9 +48,10 @@ impl Adopt for MysqlStore {
                 "\n{index}\n{}",
                 mark_letters(spec, adoption).unwrap_or_default()
             ));
-            for made in triggers(&clauses(&fitted, &spec.outbox, prefix)) {
+            for made in triggers(&clauses(&fitted, &spec.outbox, prefix), server) {
                 // The body contains semicolons; these lines are for the command-line client.
-                text.push_str(&format!("\nDELIMITER //\n{}//\nDELIMITER ;\n", made.sql));
+                let steps = made.steps(server, &spec.outbox).join("//\n");
+                text.push_str(&format!("\nDELIMITER //\n{steps}//\nDELIMITER ;\n"));
             }
             let letters = adoption.dead_letters.as_ref().map(|letters| {
                 format!("\n--   GRANT SELECT, INSERT, UPDATE ON `{}` TO owner;", letters.table)
@@ -57,17 +61,18 @@ impl Adopt for MysqlStore {
                 .replace("{letters}", &letters.unwrap_or_default());
             text.push_str(&format!("\n{rights}"));
         }
-        Ok(text)
+        Ok(server.plain(&text))
     }
 
     async fn diagnose_adoptions(&self, outboxes: &[OutboxSpec]) -> Result<Vec<Finding>> {
+        let server = self.server().await?;
         let mut connection = self.pool.acquire().await?;
         let mut findings = Vec::new();
         for (spec, adoption) in adopting(outboxes) {
-            let fitted = fit(&mut connection, adoption).await;
+            let fitted = fit(&mut connection, server, adoption).await;
             let prefix = prefix(&mut connection, &spec.outbox).await?;
             let wanted = fitted.as_ref().map(|fitted| {
-                let made = triggers(&clauses(fitted, &spec.outbox, prefix.clone()));
+                let made = triggers(&clauses(fitted, &spec.outbox, prefix.clone()), server);
                 made.into_iter().map(|made| (made.end, made.table)).collect::<Vec<_>>()
             });
             let mut there = Vec::new();
@@ -121,7 +126,7 @@ impl Adopt for MysqlStore {
             ));
         }
         sqlx::raw_sql("SET @postrider_adopting = 1").execute(&mut *connection).await?;
-        let fitted = fit(&mut connection, adoption).await?;
+        let fitted = fit(&mut connection, self.server().await?, adoption).await?;
         let prefix = prefix(&mut connection, outbox).await?;
         let clauses = clauses(&fitted, outbox, prefix);
         let mut tx = connection.begin().await?;
@@ -204,7 +209,8 @@ impl MysqlStore {
         let Some(time) = adoption.delivered_time().filter(|_| adoption.marks()) else {
             return Ok(None);
         };
-        let fitted = fit(&mut *self.pool.acquire().await?, adoption).await?;
+        let server = self.server().await?;
+        let fitted = fit(&mut *self.pool.acquire().await?, server, adoption).await?;
         // The row's own columns are enough: no event id is needed.
         let clauses = clauses(&fitted, outbox, String::new());
         let pieces = [
@@ -230,25 +236,25 @@ fn clauses<'a>(fitted: &'a Fitted<'a>, outbox: &'a Outbox, prefix: String) -> Cl
 /// changes made.
 pub(super) async fn set_up(
     connection: &mut MySqlConnection,
+    server: Server,
     spec: &OutboxSpec,
     adoption: &Adoption,
 ) -> Result<Vec<String>> {
-    let fitted = fit(connection, adoption).await?;
+    let fitted = fit(connection, server, adoption).await?;
     let prefix = prefix(connection, &spec.outbox).await?;
     sqlx::raw_sql(sql!("sql/adopt.sql", "adopt_outbox")).execute(&mut *connection).await?;
     // Before the index, whose existence shows that the outbox has an adopted table.
     sqlx::raw_sql(AssertSqlSafe(keep_prefix(&spec.outbox, &prefix)))
         .execute(&mut *connection)
         .await?;
-    sqlx::raw_sql(spec.outbox.sql(sql!("sql/adopt.sql", "adopt_index")))
-        .execute(&mut *connection)
-        .await?;
+    let AssertSqlSafe(index) = spec.outbox.sql(sql!("sql/adopt.sql", "adopt_index"));
+    server.create(connection, &index).await?;
     let letters = adoption.dead_letters.as_ref().map(|letters| letters.table.as_str());
     end_letters(connection, &spec.outbox, letters).await?;
     if let Some(mark) = mark_letters(spec, adoption) {
         sqlx::raw_sql(AssertSqlSafe(mark)).execute(&mut *connection).await?;
     }
-    let made = triggers(&clauses(&fitted, &spec.outbox, prefix));
+    let made = triggers(&clauses(&fitted, &spec.outbox, prefix), server);
     for end in trigger::ALL.into_iter().filter(|end| !made.iter().any(|made| made.end == *end)) {
         // The new mapping writes fewer fields back than the previous one.
         let drop = format!("DROP TRIGGER IF EXISTS `{}_{end}`", spec.outbox.table());
@@ -259,8 +265,8 @@ pub(super) async fn set_up(
         // all writers wait behind it.
         let name = format!("{}_{}", spec.outbox.table(), made.end);
         let known = found(connection, &name, &made.table).await?;
-        let is_strict = made.end == trigger::APPEND;
-        if known.as_ref().is_some_and(|known| *known == (made.body().to_owned(), is_strict)) {
+        let wanted = (made.body().to_owned(), made.is_strict());
+        if known.as_ref().is_some_and(|known| *known == wanted) {
             continue;
         }
         if known.is_none() {
@@ -268,7 +274,9 @@ pub(super) async fn set_up(
             let drop = format!("DROP TRIGGER IF EXISTS `{name}`");
             sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut *connection).await?;
         }
-        sqlx::raw_sql(AssertSqlSafe(made.sql)).execute(&mut *connection).await?;
+        for step in made.steps(server, &spec.outbox) {
+            sqlx::raw_sql(AssertSqlSafe(step)).execute(&mut *connection).await?;
+        }
     }
     let mut done = fitted.notes;
     done.push(format!("outbox {} serves table {}", spec.outbox.name(), adoption.table));
@@ -278,19 +286,25 @@ pub(super) async fn set_up(
 /// Ends an adoption. Returns the changes made, usually none.
 pub(super) async fn remove(
     connection: &mut MySqlConnection,
+    server: Server,
     outbox: &Outbox,
 ) -> Result<Vec<String>> {
     if !is_adopted(connection, outbox).await? {
         return Ok(Vec::new());
     }
     end_letters(connection, outbox, None).await?;
-    sqlx::raw_sql(outbox.sql(sql!("sql/adopt.sql", "adopt_remove"))).execute(connection).await?;
+    let AssertSqlSafe(end) = outbox.sql(sql!("sql/adopt.sql", "adopt_remove"));
+    server.create(connection, &end).await?;
     Ok(vec![format!("outbox {} serves no table of others any more", outbox.name())])
 }
 
 /// Ends an adoption when its outbox is dropped.
-pub(super) async fn forget(connection: &mut MySqlConnection, outbox: &Outbox) -> Result<()> {
-    remove(connection, outbox).await?;
+pub(super) async fn forget(
+    connection: &mut MySqlConnection,
+    server: Server,
+    outbox: &Outbox,
+) -> Result<()> {
+    remove(connection, server, outbox).await?;
     forget_prefix(connection, outbox).await?;
     forget_letters(connection, outbox).await
 }
@@ -314,7 +328,11 @@ async fn found(
 }
 
 /// Checks a mapping against the existing tables.
-async fn fit<'a>(connection: &mut MySqlConnection, adoption: &'a Adoption) -> Result<Fitted<'a>> {
+async fn fit<'a>(
+    connection: &mut MySqlConnection,
+    server: Server,
+    adoption: &'a Adoption,
+) -> Result<Fitted<'a>> {
     let zone = adoption.time_zone.as_str();
     let known: bool = match is_offset(zone) {
         true => {
@@ -327,8 +345,9 @@ async fn fit<'a>(connection: &mut MySqlConnection, adoption: &'a Adoption) -> Re
     };
     if !known {
         return Err(StoreError::Schema(format!(
-            "time_zone = \"{zone}\" in [outbox.adopt]: MariaDB takes \"UTC\" or an offset such as \
-             \"+09:00\"; names need tables that a server may not have"
+            "time_zone = \"{zone}\" in [outbox.adopt]: {} takes \"UTC\" or an offset such as \
+             \"+09:00\"; names need tables that a server may not have",
+            server.name()
         )));
     }
     let table = columns(&mut *connection, &adoption.table).await?;
@@ -353,19 +372,45 @@ impl Made {
     fn body(&self) -> &str {
         self.sql.split_once("FOR EACH ROW").map_or("", |(_, body)| body.trim())
     }
+
+    /// Returns whether an invalid value is an error in it.
+    fn is_strict(&self) -> bool {
+        self.end == trigger::APPEND
+    }
+
+    /// Returns what creates it in the place of an older one. MySQL cannot do that in one statement: there, the
+    /// table is locked meanwhile, so that no row is inserted without the trigger.
+    fn steps(&self, server: Server, outbox: &Outbox) -> Vec<String> {
+        let mode = match self.is_strict() {
+            true => ", SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",
+            false => ", SESSION sql_mode = 'NO_ENGINE_SUBSTITUTION'",
+        };
+        match server {
+            Server::MariaDb => vec![self.sql.clone()],
+            Server::MySql => vec![
+                format!("SET @postrider_mode = @@SESSION.sql_mode{mode}"),
+                format!("LOCK TABLES `{}` WRITE", self.table),
+                format!("DROP TRIGGER IF EXISTS `{}_{}`", outbox.table(), self.end),
+                self.sql.clone(),
+                "UNLOCK TABLES".to_owned(),
+                "SET SESSION sql_mode = @postrider_mode".to_owned(),
+            ],
+        }
+    }
 }
 
 /// Builds the triggers. The one on inserts comes last: before it, no event has a row to be written
 /// back to. Triggers that write to the adopted tables are not strict: a character that a column's
 /// character set lacks, or a number that is too large for it, must not fail a settle. (`CONVERT …
 /// USING` would: error 1977.)
-fn triggers(clauses: &Clauses<'_, Mysql>) -> Vec<Made> {
+fn triggers(clauses: &Clauses<'_, Mysql>, server: Server) -> Vec<Made> {
     let (outbox, adoption) = (clauses.outbox.table(), clauses.fitted.adoption);
     let letters = format!("{outbox}_dlq");
     let identities = ("identities", clauses.identities());
     let mut made = Vec::new();
     let mut add = |end, table: &str, template: &str, pieces: &[(&str, String)]| {
-        made.push(Made { end, table: table.to_owned(), sql: clauses.fill(template, pieces) });
+        let sql = server.plain(&clauses.fill(template, pieces));
+        made.push(Made { end, table: table.to_owned(), sql });
     };
     if let Some(show) = clauses.show_state() {
         let pieces = [

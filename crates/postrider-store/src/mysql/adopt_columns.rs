@@ -24,7 +24,8 @@ fn column(found: &MySqlRow) -> Result<Column> {
         "tinyint" if type_name.starts_with("tinyint(1)") => Kind::Boolean,
         "bit" if type_name == "bit(1)" => Kind::Boolean,
         "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => Kind::Integer,
-        // JSON is an alias for text with a check.
+        "json" => Kind::Json,
+        // MariaDB's JSON is an alias for text with a check.
         _ if found.try_get("is_json")? => Kind::Json,
         "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" => Kind::Text,
         "uuid" => Kind::Uuid,
@@ -33,7 +34,10 @@ fn column(found: &MySqlRow) -> Result<Column> {
         "enum" => Kind::Words(words(&type_name)),
         _ => Kind::Other,
     };
+    // MySQL stores a document; MariaDB's type is longtext.
+    let keeps_text = base != "json";
     Ok(Column {
+        keeps_text,
         name: found.try_get("name")?,
         kind,
         type_name,

@@ -1,4 +1,4 @@
-//! The SQL dialect of MariaDB for adoptions.
+//! The SQL dialect of MariaDB and MySQL for adoptions.
 
 use postrider::Outbox;
 
@@ -65,7 +65,9 @@ impl Dialect for Mysql {
     }
 
     fn as_key(&self, value: &str) -> String {
-        format!("CONVERT({value} USING utf8mb4) COLLATE utf8mb4_nopad_bin")
+        format!(
+            "CONVERT({value} USING utf8mb4) COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */"
+        )
     }
 
     fn cut(&self, value: &str, column: &Column) -> String {
@@ -109,6 +111,11 @@ impl Dialect for Mysql {
 
     fn differ(&self, one: &str, other: &str) -> String {
         format!("NOT {one} <=> {other}")
+    }
+
+    /// MySQL reads it into a temporary table first (error 1093).
+    fn of_the_same_table(&self, subquery: &str) -> String {
+        format!("/*!80000 (SELECT * FROM */{subquery}/*!80000 AS found) */")
     }
 }
 

@@ -10,10 +10,10 @@ use postrider::internal::sql;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::MysqlStore;
+use super::server::Server;
 use crate::OutboxSpec;
 use crate::contract::{
-    AtLeast, Composition, Finding, Inspect, Made, Part, Result, Schema, major_minor, missing_parts,
-    parts,
+    AtLeast, Composition, Finding, Inspect, Made, Part, Result, Schema, missing_parts, parts,
 };
 
 #[async_trait]
@@ -213,35 +213,11 @@ fn first_column(table: &str) -> &'static str {
     }
 }
 
+/// Names the server. One that is too old was refused when the store connected.
 fn judge_version(version: &str) -> Finding {
     let subject = "server";
-    let mariadb = version.to_ascii_lowercase().contains("mariadb");
-    let numbers = major_minor(version);
-    match mariadb {
-        true if numbers >= (10, 6) => Finding::ok(subject, version),
-        true => Finding::error(
-            subject,
-            format!("{version} is too old: FOR UPDATE SKIP LOCKED came with MariaDB 10.6"),
-            "use MariaDB 10.6 or newer",
-        ),
-        false => Finding::error(
-            subject,
-            format!("MySQL {version} does not work yet: the tables use what only MariaDB has"),
-            "use MariaDB 10.6 or newer",
-        ),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::contract::Verdict;
-
-    #[test]
-    fn a_server_that_does_not_work_is_found() {
-        assert_eq!(judge_version("10.5.9-MariaDB").verdict, Verdict::Error);
-        assert_eq!(judge_version("10.6.0-MariaDB").verdict, Verdict::Ok);
-        assert_eq!(judge_version("11.4.2-MariaDB-log").verdict, Verdict::Ok);
-        assert_eq!(judge_version("8.0.36").verdict, Verdict::Error);
+    match Server::of_version(version) {
+        Server::MariaDb => Finding::ok(subject, version),
+        Server::MySql => Finding::ok(subject, format!("MySQL {version}")),
     }
 }

@@ -1,5 +1,4 @@
-//! MariaDB 10.6 and newer: [`MysqlStore`], for the relay and operators.
-//! MySQL does not work yet: `migrate` fails there.
+//! MariaDB 10.6 and newer, MySQL 8.0.16 and newer: [`MysqlStore`], for the relay and operators.
 
 mod adopt;
 mod adopt_columns;
@@ -15,6 +14,7 @@ mod lanes;
 mod maintenance;
 mod operator;
 mod schema;
+mod server;
 mod settle;
 mod store;
 mod time;
@@ -26,24 +26,26 @@ use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError, MySqlPoolOptions};
 use sqlx::{ConnectOptions as _, Connection, Executor, MySql, MySqlPool, Transaction};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 
-use crate::ConnectOptions;
 use crate::contract::{OldestRows, Result, begin};
+use crate::{ConnectOptions, StoreError};
+use server::Server;
 use writers::Writers;
 
 /// Set on every connection of a relay. READ COMMITTED: REPEATABLE READ would lock the gaps between
 /// the rows it scans, and so block the application's inserts. Lock waits are short because a settle
 /// is retried in smaller pieces instead. A relay that froze inside a transaction holds the lock on
-/// its own row, and cannot be fenced before the server ends the transaction. `NOT IN` a list uses a
-/// hash, whatever the planner expects of the list. The versioned comments are executed by MySQL 8
-/// or MariaDB only.
+/// its own row, and cannot be fenced before the server ends the transaction: MySQL ends any session
+/// that is silent for so long, and the pool replaces it. `NOT IN` a list uses a hash, whatever the
+/// planner expects of the list (a hint of the statement on MySQL). The comments are executed by
+/// MySQL or MariaDB only. MySQL would tell numbers of tables that are a day old.
 const SESSION: &str = "
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET SESSION time_zone = '+00:00', SESSION autocommit = 1,
         SESSION sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',
         SESSION innodb_lock_wait_timeout = 2, SESSION lock_wait_timeout = 30
-        /*!80000 , SESSION information_schema_stats_expiry = 0 */
+        /*!80000 , SESSION information_schema_stats_expiry = 0, SESSION wait_timeout = 8 */
         /*M!100301 , SESSION idle_transaction_timeout = 8,
             SESSION optimizer_switch = 'in_to_exists=off' */";
 
@@ -60,29 +62,33 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Idle time after which a session is pinged before use.
 const ASK_AFTER: Duration = Duration::from_secs(1);
 
-/// A MariaDB database with outboxes.
+/// A MariaDB or MySQL database with outboxes.
 #[derive(Debug, Clone)]
 pub struct MysqlStore {
     pool: MySqlPool,
     oldest_rows: Arc<OldestRows>,
     /// Shared by all outboxes, because the list covers the whole server.
     writers: Arc<Mutex<Writers>>,
+    /// Asked once.
+    server: Arc<OnceCell<Server>>,
 }
 
 impl MysqlStore {
     /// Creates a store on the application's own connections, to maintain its inbox.
     pub(crate) fn of_pool(pool: MySqlPool) -> Self {
-        Self { pool, oldest_rows: Arc::default(), writers: Arc::default() }
+        Self { pool, oldest_rows: Arc::default(), writers: Arc::default(), server: Arc::default() }
     }
 
     /// Connects to the database.
     ///
     /// # Errors
-    /// If the URL is malformed or the server cannot be reached.
+    /// If the URL is malformed, the server cannot be reached, or it is too old.
     pub async fn connect(url: &str, options: &ConnectOptions) -> Result<Self> {
         let connect = MySqlConnectOptions::from_str(url)?.charset("utf8mb4").pipes_as_concat(false);
         // Connects once without the pool, which would only report a timeout.
-        connect.connect().await?.close().await?;
+        let mut connection = connect.connect().await.map_err(explain_login)?;
+        let server = Server::of(&mut connection).await?;
+        connection.close().await?;
         let pool = pool_options()
             .max_connections(options.connections_max)
             .acquire_timeout(ACQUIRE_TIMEOUT)
@@ -91,7 +97,14 @@ impl MysqlStore {
             })
             .connect_with(connect)
             .await?;
-        Ok(Self { pool, oldest_rows: Arc::default(), writers: Arc::default() })
+        let server = Arc::new(OnceCell::new_with(Some(server)));
+        Ok(Self { pool, oldest_rows: Arc::default(), writers: Arc::default(), server })
+    }
+
+    /// Returns which server it is.
+    async fn server(&self) -> Result<Server> {
+        let asked = async || Server::of(&mut *self.pool.acquire().await?).await;
+        self.server.get_or_try_init(asked).await.copied()
     }
 
     async fn begin(&self) -> Result<Transaction<'static, MySql>> {
@@ -117,6 +130,20 @@ pub(crate) fn pool_options() -> MySqlPoolOptions {
         .before_acquire(|connection, of| {
             Box::pin(async move { Ok(of.idle_for < ASK_AFTER || connection.ping().await.is_ok()) })
         })
+}
+
+/// Explains the driver's "RSA auth backend disabled". RSA would protect a password without TLS; the
+/// driver's implementation has a known weakness, so it is not in this build.
+fn explain_login(error: sqlx::Error) -> StoreError {
+    match error {
+        sqlx::Error::Configuration(cause) if cause.to_string().contains("RSA") => StoreError::Url(
+            "the server asks for the password of this user (caching_sha2_password), which is only \
+             sent by TLS: leave ssl-mode=DISABLED out of the URL of the store, and let the server \
+             offer TLS"
+                .to_owned(),
+        ),
+        error => error.into(),
+    }
 }
 
 /// Returns the server's error number; SQLSTATE is too coarse to distinguish errors.

@@ -31,7 +31,10 @@ fn markers(name: &str, argument: &str) -> Option<String> {
         "primary" => "FORCE INDEX (PRIMARY)".to_owned(),
         "index" => format!("FORCE INDEX ({argument})"),
         "unresolved" => "resolved = 0".to_owned(),
-        "replayed" => "COALESCE(JSON_EXISTS(headers, '$.\"postrider-replay\"'), FALSE)".to_owned(),
+        "replayed" => {
+            "COALESCE(JSON_CONTAINS_PATH(headers, 'one', '$.\"postrider-replay\"'), FALSE)"
+                .to_owned()
+        }
         "instr" => "instr".to_owned(),
         "integer" => "SIGNED".to_owned(),
         "among" => format!(

@@ -7,6 +7,7 @@ use postrider::internal::sql;
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
 
+use super::server::Server;
 use super::{MysqlStore, adopt};
 use crate::contract::{
     LANES, Maintenance, Result, Schema, SchemaState, ServerFacts, leave_newer_tables,
@@ -15,8 +16,11 @@ use crate::contract::{
 use crate::{Dedupe, OutboxSpec, StoreError};
 
 /// One process migrates a database at a time. Lock names are global to the server, and short.
-const MIGRATION_LOCK: &str = "SELECT GET_LOCK(CONCAT('postrider_', MD5(DATABASE())), 30)";
-const MIGRATION_UNLOCK: &str = "SELECT RELEASE_LOCK(CONCAT('postrider_', MD5(DATABASE())))";
+/// MySQL 9 has no MD5.
+const MIGRATION_LOCK: &str = "SELECT GET_LOCK(CONCAT('postrider_',
+    /*M! MD5(DATABASE()) *//*!80000 LEFT(SHA2(DATABASE(), 256), 32) */), 30)";
+const MIGRATION_UNLOCK: &str = "SELECT RELEASE_LOCK(CONCAT('postrider_',
+    /*M! MD5(DATABASE()) *//*!80000 LEFT(SHA2(DATABASE(), 256), 32) */))";
 
 const SHARED: [&str; 4] = [
     include_str!("migrations/shared_1.sql"),
@@ -54,7 +58,7 @@ impl Schema for MysqlStore {
                 "another process has been migrating this database for 30 seconds".to_owned(),
             ));
         }
-        let done = migrate_locked(&mut connection, outboxes).await;
+        let done = migrate_locked(&mut connection, self.server().await?, outboxes).await;
         sqlx::query(MIGRATION_UNLOCK).execute(&mut *connection).await?;
         let done = done?;
         for spec in outboxes {
@@ -102,7 +106,7 @@ impl Schema for MysqlStore {
                 lane_rows(&spec.outbox)
             ));
         }
-        text
+        self.server.get().map_or(text.clone(), |server| server.plain(&text))
     }
 
     async fn schema_state(&self, outboxes: &[Outbox]) -> Result<SchemaState> {
@@ -116,7 +120,8 @@ impl Schema for MysqlStore {
     }
 
     async fn drop_outbox(&self, outbox: &Outbox) -> Result<()> {
-        adopt::forget(&mut *self.pool.acquire().await?, outbox).await?;
+        let server = self.server().await?;
+        adopt::forget(&mut *self.pool.acquire().await?, server, outbox).await?;
         sqlx::raw_sql(outbox.sql(sql!("sql/schema.sql", "drop_outbox")))
             .execute(&self.pool)
             .await?;
@@ -175,6 +180,7 @@ async fn known_outboxes(connection: &mut MySqlConnection) -> Result<Vec<(String,
 
 async fn migrate_locked(
     connection: &mut MySqlConnection,
+    server: Server,
     outboxes: &[OutboxSpec],
 ) -> Result<Vec<String>> {
     let found = found_version(connection).await?;
@@ -185,7 +191,7 @@ async fn migrate_locked(
     }
     let mut done = Vec::new();
     for file in SHARED {
-        sqlx::raw_sql(file).execute(&mut *connection).await?;
+        server.create(connection, file).await?;
     }
     // One statement, so that a concurrent reader always finds a version.
     sqlx::query(
@@ -202,7 +208,7 @@ async fn migrate_locked(
         .await?;
     done.push(format!("shared tables at version {}", versions::SCHEMA));
     for spec in outboxes {
-        migrate_outbox(connection, spec).await?;
+        migrate_outbox(connection, server, spec).await?;
         done.push(format!(
             "outbox {} (table {}) at version {}",
             spec.outbox.name(),
@@ -210,8 +216,8 @@ async fn migrate_locked(
             versions::SCHEMA
         ));
         done.extend(match &spec.adoption {
-            Some(adoption) => adopt::set_up(connection, spec, adoption).await?,
-            None => adopt::remove(connection, &spec.outbox).await?,
+            Some(adoption) => adopt::set_up(connection, server, spec, adoption).await?,
+            None => adopt::remove(connection, server, &spec.outbox).await?,
         });
     }
     Ok(done)
@@ -219,39 +225,51 @@ async fn migrate_locked(
 
 /// Creates the tables, then their triggers. A trigger is changed only if necessary: even `IF NOT
 /// EXISTS` waits for every open transaction on the table, and all writers wait behind it.
-async fn migrate_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> Result<()> {
+async fn migrate_outbox(
+    connection: &mut MySqlConnection,
+    server: Server,
+    spec: &OutboxSpec,
+) -> Result<()> {
     let outbox = &spec.outbox;
+    let sql_of = |file| {
+        let AssertSqlSafe(sql) = outbox.sql(file);
+        sql
+    };
     for file in OUTBOX {
-        sqlx::raw_sql(outbox.sql(file)).execute(&mut *connection).await?;
+        server.create(connection, &sql_of(file)).await?;
     }
     if !has_column(connection, &format!("{}_dlq", outbox.table()), "fingerprint").await? {
-        sqlx::raw_sql(outbox.sql(FINGERPRINT)).execute(&mut *connection).await?;
+        server.create(connection, &sql_of(FINGERPRINT)).await?;
     }
     if !has_dlq_indexes(connection, outbox).await? {
-        sqlx::raw_sql(outbox.sql(DLQ_INDEXES)).execute(&mut *connection).await?;
+        server.create(connection, &sql_of(DLQ_INDEXES)).await?;
     }
     // The archive's column is added last, so it shows whether both exist.
     if !has_column(connection, &format!("{}_archive", outbox.table()), "response").await? {
-        sqlx::raw_sql(outbox.sql(RESPONSE)).execute(&mut *connection).await?;
+        server.create(connection, &sql_of(RESPONSE)).await?;
     }
     if !has_column(connection, &format!("{}_dlq", outbox.table()), "expires_at").await? {
-        sqlx::raw_sql(outbox.sql(LETTERS)).execute(&mut *connection).await?;
+        server.create(connection, &sql_of(LETTERS)).await?;
     }
     if has_clock_in_event_id(connection, outbox).await? {
-        sqlx::raw_sql(outbox.sql(EVENT_ID)).execute(&mut *connection).await?;
+        server.create(connection, &sql_of(EVENT_ID)).await?;
     }
     if archives_ids_once(connection, outbox).await? {
-        sqlx::raw_sql(outbox.sql(ARCHIVE)).execute(&mut *connection).await?;
+        server.create(connection, &sql_of(ARCHIVE)).await?;
     }
     if !has_trigger(connection, outbox, "appended").await? {
         sqlx::raw_sql(outbox.sql(APPENDED)).execute(&mut *connection).await?;
     }
     if !has_checks(connection, outbox).await? {
-        sqlx::raw_sql(outbox.sql(CHECKS)).execute(&mut *connection).await?;
+        if server == Server::MySql {
+            // There, the ALTER checks the existing rows.
+            server.create(connection, &sql_of(CORRECT)).await?;
+        }
+        server.create(connection, &sql_of(CHECKS)).await?;
     }
     if !has_trigger(connection, outbox, "guard").await? {
         // The checks exist by now, so no more rows that need correction can be inserted.
-        sqlx::raw_sql(outbox.sql(CORRECT)).execute(&mut *connection).await?;
+        server.create(connection, &sql_of(CORRECT)).await?;
         sqlx::raw_sql(outbox.sql(GUARD)).execute(&mut *connection).await?;
     }
     let forgets = has_trigger(connection, outbox, "forget").await?;
@@ -262,6 +280,12 @@ async fn migrate_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> 
     if let Some(file) = change {
         sqlx::raw_sql(outbox.sql(file)).execute(&mut *connection).await?;
     }
+    register_outbox(connection, spec).await
+}
+
+/// Records the outbox, its version and its lanes.
+async fn register_outbox(connection: &mut MySqlConnection, spec: &OutboxSpec) -> Result<()> {
+    let outbox = &spec.outbox;
     // Not ON DUPLICATE KEY UPDATE: it would alter the outbox that has the same table.
     let update = "UPDATE postrider_outboxes SET table_name = ?, version = ? WHERE name = ?";
     let known = sqlx::query(update)

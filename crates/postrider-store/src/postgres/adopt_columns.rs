@@ -29,10 +29,12 @@ fn column(found: &PgRow) -> Result<Column> {
         _ if class == "e" => Kind::Words(found.try_get("words")?),
         _ => Kind::Other,
     };
+    let type_name: String = found.try_get("type_name")?;
     Ok(Column {
+        keeps_text: type_name != "jsonb",
         name: found.try_get("name")?,
         kind,
-        type_name: found.try_get("type_name")?,
+        type_name,
         chars_max: found.try_get("chars_max")?,
         bytes_max: None,
         charset: None,

@@ -18,7 +18,7 @@ impl Adopt for SqliteStore {
 
     async fn diagnose_adoptions(&self, outboxes: &[OutboxSpec]) -> Result<Vec<Finding>> {
         let refused = refuse_adoptions(outboxes).err();
-        let fix = "use PostgreSQL or MariaDB, or remove [outbox.adopt]";
+        let fix = "use PostgreSQL, MySQL or MariaDB, or remove [outbox.adopt]";
         Ok(refused
             .map(|e| Finding::error("adopted tables", e.to_string(), fix))
             .into_iter()
@@ -68,7 +68,7 @@ pub(super) fn refuse_adoptions(outboxes: &[OutboxSpec]) -> Result<()> {
 fn refused(outbox: &Outbox, adoption: &Adoption) -> StoreError {
     StoreError::Schema(format!(
         "outbox `{}` is to serve table `{}` ([outbox.adopt]): SQLite cannot adopt tables; use \
-         PostgreSQL or MariaDB, or insert into `{}` itself",
+         PostgreSQL, MySQL or MariaDB, or insert into `{}` itself",
         outbox.name(),
         adoption.table,
         outbox.table()

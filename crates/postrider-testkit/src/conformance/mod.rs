@@ -336,8 +336,8 @@ macro_rules! store_cases {
                 #[tokio::test(flavor = "multi_thread")]
                 async fn $case() {
                     let name = concat!(module_path!(), "::", stringify!($case));
-                    let kind = $crate::store_kind!($store);
-                    if let Some(db) = $crate::TestDb::open(kind, name).await {
+                    let server = $crate::test_server!($store);
+                    if let Some(db) = $crate::TestDb::open(server, name).await {
                         $crate::conformance::$theme::$case(db).await;
                     }
                 }
@@ -346,18 +346,21 @@ macro_rules! store_cases {
     };
 }
 
-/// Converts the name of a store's module to its kind.
+/// Converts the name of a module to the server that its tests run on.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! store_kind {
+macro_rules! test_server {
     (postgres) => {
-        postrider_store::StoreKind::Postgres
+        $crate::TestServer::Postgres
+    };
+    (mariadb) => {
+        $crate::TestServer::Mariadb
     };
     (mysql) => {
-        postrider_store::StoreKind::Mysql
+        $crate::TestServer::Mysql
     };
     (sqlite) => {
-        postrider_store::StoreKind::Sqlite
+        $crate::TestServer::Sqlite
     };
 }
 

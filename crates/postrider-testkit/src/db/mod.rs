@@ -3,6 +3,7 @@
 mod client;
 mod disposal;
 mod pool;
+mod server;
 mod tx;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use postrider_store::{ConnectOptions, Database, Dedupe, OutboxSpec, StoreKind, c
 
 use disposal::Disposal;
 pub(crate) use pool::Pool;
+pub use server::TestServer;
 pub use tx::TestTx;
 
 /// Maximum number of connections of each pool. Enough for a case that holds two transactions open
@@ -30,6 +32,8 @@ pub struct TestDb {
     pub store: Arc<dyn Database>,
     /// URL of the database.
     pub url: String,
+    /// The server of the database.
+    pub server: TestServer,
     /// The outbox that most cases use.
     pub outbox: Outbox,
     pool: Pool,
@@ -41,27 +45,27 @@ pub struct TestDb {
 impl TestDb {
     /// Creates a database with one outbox, `orders`. `None`, noted as skipped, if there is no
     /// server.
-    pub async fn open(kind: StoreKind, test: &str) -> Option<Self> {
+    pub async fn open(server: impl Into<TestServer>, test: &str) -> Option<Self> {
         let spec = OutboxSpec::new(Outbox::new("orders").unwrap());
-        Self::open_with(kind, test, &[spec]).await
+        Self::open_with(server, test, &[spec]).await
     }
 
     /// Creates a database with the given outboxes.
-    pub async fn open_with(kind: StoreKind, test: &str, outboxes: &[OutboxSpec]) -> Option<Self> {
-        let db = Self::open_empty(kind, test).await?;
+    pub async fn open_with(
+        server: impl Into<TestServer>,
+        test: &str,
+        outboxes: &[OutboxSpec],
+    ) -> Option<Self> {
+        let db = Self::open_empty(server, test).await?;
         db.store.migrate(outboxes).await.unwrap();
         let outbox = outboxes.first().map_or_else(|| db.outbox.clone(), |s| s.outbox.clone());
         Some(Self { outbox, ..db })
     }
 
     /// Creates a database without tables.
-    pub async fn open_empty(kind: StoreKind, test: &str) -> Option<Self> {
-        let server = match kind {
-            StoreKind::Postgres => Some("POSTGRES_URL"),
-            StoreKind::Mysql => Some("MYSQL_URL"),
-            StoreKind::Sqlite => None,
-        };
-        let server_url = match server.map(|variable| (variable, std::env::var(variable))) {
+    pub async fn open_empty(server: impl Into<TestServer>, test: &str) -> Option<Self> {
+        let server = server.into();
+        let server_url = match server.variable().map(|name| (name, std::env::var(name))) {
             None => String::new(),
             Some((_, Ok(url))) => url,
             Some((variable, Err(_))) => {
@@ -69,31 +73,33 @@ impl TestDb {
                 return None;
             }
         };
-        Some(Self::create(kind, &server_url).await)
+        Some(Self::create(server, &server_url).await)
     }
 
     /// Opens the database of a server that only this test uses, without tables. It is not dropped.
-    pub async fn on(kind: StoreKind, server: &crate::PrivateServer) -> Self {
-        Self::reach(kind, Disposal::none(kind, &server.url), server.url.clone()).await
+    pub async fn on(server: impl Into<TestServer>, private: &crate::PrivateServer) -> Self {
+        let server = server.into();
+        let disposal = Disposal::none(server.kind(), &private.url);
+        Self::reach(server, disposal, private.url.clone()).await
     }
 
     /// Creates another database of the same kind, without tables.
     pub async fn another_empty(&self) -> Self {
-        Self::create(self.store.kind(), self.disposal.server_url()).await
+        Self::create(self.server, self.disposal.server_url()).await
     }
 
-    async fn create(kind: StoreKind, server_url: &str) -> Self {
-        let (disposal, url) = Disposal::create(kind, server_url).await;
-        Self::reach(kind, disposal, url).await
+    async fn create(server: TestServer, server_url: &str) -> Self {
+        let (disposal, url) = Disposal::create(server.kind(), server_url).await;
+        Self::reach(server, disposal, url).await
     }
 
-    async fn reach(kind: StoreKind, disposal: Disposal, url: String) -> Self {
+    async fn reach(server: TestServer, disposal: Disposal, url: String) -> Self {
         let options = ConnectOptions { connections_max: CONNECTIONS_MAX, create: true };
         let store = connect(&url, &options).await.unwrap();
-        let pool = Pool::connect(kind, &url, CONNECTIONS_MAX).await;
+        let pool = Pool::connect(server.kind(), &url, CONNECTIONS_MAX).await;
         let outbox = Outbox::new("orders").unwrap();
         let names = Arc::new(AtomicU64::new(0));
-        Self { store, url, outbox, pool, names, disposal: Arc::new(disposal) }
+        Self { store, url, server, outbox, pool, names, disposal: Arc::new(disposal) }
     }
 
     /// Returns the same database, with another outbox for the following steps.

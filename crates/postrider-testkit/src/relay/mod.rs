@@ -20,12 +20,23 @@ macro_rules! on_each_store {
     };
 }
 
-/// Generates one test per case and store that is reached over a network.
+/// Generates one test per case and server.
 #[macro_export]
 macro_rules! on_each_server {
     ($($cases:tt)*) => {
         mod postgres {
             $crate::on_store!(postgres: $($cases)*);
+        }
+        $crate::on_mysql_and_mariadb!($($cases)*);
+    };
+}
+
+/// Generates one test per case and server that the store `mysql` works with.
+#[macro_export]
+macro_rules! on_mysql_and_mariadb {
+    ($($cases:tt)*) => {
+        mod mariadb {
+            $crate::on_store!(mariadb: $($cases)*);
         }
         mod mysql {
             $crate::on_store!(mysql: $($cases)*);
@@ -42,7 +53,7 @@ macro_rules! on_store {
             #[tokio::test(flavor = "multi_thread")]
             async fn $case() {
                 let name = concat!(module_path!(), "::", stringify!($case));
-                let kind = $crate::store_kind!($store);
+                let kind = $crate::test_server!($store);
                 if let Some(db) = $crate::TestDb::open(kind, name).await {
                     super::$case(db).await;
                 }

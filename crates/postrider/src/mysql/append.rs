@@ -7,8 +7,8 @@ use sqlx::mysql::{MySqlArguments, MySqlConnection};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, MySql};
 
-use super::error_number;
 use super::reported_ids::{insert_reporting_ids, signed};
+use super::{DUPLICATE_ENTRY, error_number};
 use crate::append::insert_order;
 use crate::duration::millis;
 use crate::internal::sql;
@@ -23,8 +23,6 @@ const ROW_BYTES: usize = 1024;
 /// and the lookup of its id. Then the repeat becomes the first; if that happens this often in a
 /// row, it is an error.
 const FREED_MEANWHILE_MAX: usize = 10;
-/// "Duplicate entry … for key …".
-const DUPLICATE_ENTRY: u16 = 1062;
 
 /// Appends one event in the caller's transaction. It is delivered after the commit.
 ///
@@ -219,8 +217,8 @@ fn new(event: &NewEvent, id: i64) -> Appended {
     Appended::New { id, event_id: event.event_id.to_string() }
 }
 
-/// Returns whether the trigger refused a repeated request id. The message contains the key in any
-/// language.
+/// Returns whether the trigger refused a repeated request id. The message ends with the key in any
+/// language; MySQL puts its table before it.
 fn is_repeat(error: &sqlx::Error, outbox: &Outbox) -> bool {
     let key = format!("{}_keys'", outbox.table());
     error_number(error) == Some(DUPLICATE_ENTRY)

@@ -10,6 +10,8 @@ use super::error_number;
 use crate::LockError;
 use crate::lock::{check, failed, timed_out};
 
+/// "You have an error in your SQL syntax": MySQL has no `SET STATEMENT`.
+const SYNTAX_ERROR: u16 = 1064;
 /// The transaction that writes the row holds the lock until it ends. One statement inserts or locks
 /// the row: a separate read would leave gap locks, on which two concurrent inserts would deadlock.
 const TAKE: &str = "INSERT INTO postrider_locks (name, used_on) VALUES (?, UTC_DATE())
@@ -31,13 +33,34 @@ pub async fn lock(
 ) -> Result<(), LockError> {
     check(name)?;
     let seconds = timeout.as_millis().div_ceil(1_000).clamp(1, WAIT_S_MAX);
-    // Set for this statement only, because the session is the caller's.
-    let statement = format!("SET STATEMENT innodb_lock_wait_timeout = {seconds} FOR {TAKE}");
-    match sqlx::query(AssertSqlSafe(statement)).bind(name).execute(connection).await {
-        Ok(_) => Ok(()),
+    match take(connection, name, seconds).await {
+        Ok(()) => Ok(()),
         Err(cause) if error_number(&cause) == Some(LOCK_WAIT_TIMEOUT) => {
             Err(timed_out(name, timeout))
         }
         Err(cause) => Err(failed(name, cause)),
     }
+}
+
+/// Writes the row. The time limit is for this statement only, because the session is the caller's.
+async fn take(
+    connection: &mut MySqlConnection,
+    name: &str,
+    seconds: u128,
+) -> Result<(), sqlx::Error> {
+    let statement = format!("SET STATEMENT innodb_lock_wait_timeout = {seconds} FOR {TAKE}");
+    match sqlx::query(AssertSqlSafe(statement)).bind(name).execute(&mut *connection).await {
+        Err(error) if error_number(&error) == Some(SYNTAX_ERROR) => {}
+        taken => return taken.map(drop),
+    }
+    let limit = format!(
+        "SET @postrider_wait = @@SESSION.innodb_lock_wait_timeout,
+            SESSION innodb_lock_wait_timeout = {seconds}"
+    );
+    sqlx::raw_sql(AssertSqlSafe(limit)).execute(&mut *connection).await?;
+    let taken = sqlx::query(TAKE).bind(name).execute(&mut *connection).await;
+    sqlx::raw_sql("SET SESSION innodb_lock_wait_timeout = @postrider_wait")
+        .execute(connection)
+        .await?;
+    taken.map(drop)
 }

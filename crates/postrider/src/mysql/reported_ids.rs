@@ -1,4 +1,4 @@
-//! The ids of an insert of many rows. MariaDB returns only the first one, so the trigger of the
+//! The ids of an insert of many rows. The server returns only the first one, so the trigger of the
 //! table collects them in a variable of the session.
 
 use sqlx::MySql;
@@ -28,7 +28,7 @@ pub async fn insert_reporting_ids(
     Ok((inserted, ids))
 }
 
-/// Converts an id of MariaDB, which are unsigned.
+/// Converts an id of the server, which are unsigned.
 pub fn signed(id: u64) -> i64 {
     i64::try_from(id).unwrap_or(i64::MAX)
 }

@@ -9,7 +9,8 @@ CREATE TABLE IF NOT EXISTS postrider_buffer_batches (
     entries     BIGINT      NOT NULL,
     recorded_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     KEY postrider_buffer_batches_age (buffer, recorded_at)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 
 -- Entries by the outcome of their batch, kept forever.
 CREATE TABLE IF NOT EXISTS postrider_buffer_ledger (
@@ -17,4 +18,5 @@ CREATE TABLE IF NOT EXISTS postrider_buffer_ledger (
     kind    VARCHAR(10) NOT NULL,
     entries BIGINT      NOT NULL,
     PRIMARY KEY (buffer, kind)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;

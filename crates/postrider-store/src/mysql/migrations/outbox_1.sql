@@ -10,7 +10,10 @@ CREATE TABLE IF NOT EXISTS `{outbox}` (
     aggregate_id   VARCHAR(255) NOT NULL,
     event_type     VARCHAR(200) NOT NULL,
     payload        MEDIUMTEXT   NOT NULL,
-    headers        JSON CHECK (JSON_VALID(headers) AND JSON_TYPE(headers) = 'OBJECT'),
+    -- MariaDB's JSON is a text. That of MySQL would put keys into another order, so it is a text
+    -- there, too.
+    headers        /*M! JSON *//*!80000 LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin */
+                   CHECK (JSON_VALID(headers) AND JSON_TYPE(headers) = 'OBJECT'),
     content_hash   VARCHAR(64),
     status         VARCHAR(20)  NOT NULL DEFAULT 'PENDING'
                    CHECK (status IN ('PENDING', 'PROCESSING', 'FAILED', 'DEAD_LETTER')),
@@ -42,17 +45,21 @@ CREATE TABLE IF NOT EXISTS `{outbox}` (
     -- Fresh rows (NULL, by id), waiting rows, suspects and rows marked dead are in one index,
     -- because each index slows down every insert and delete. No claim changes its columns.
     KEY `{outbox}_waiting` (queue, next_retry_at, id)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 
 -- Request ids outlive their event, so they are not a unique index of the outbox. The key is not
--- called PRIMARY because its name is all that error 1062 reports to the application.
+-- called PRIMARY because its name is what error 1062 reports to the application. MySQL may require a
+-- primary key (sql_require_primary_key, Group Replication).
 CREATE TABLE IF NOT EXISTS `{outbox}_keys` (
     request_id VARCHAR(255) NOT NULL,
     id         BIGINT       NOT NULL,
     created_at DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    /*!80000 PRIMARY KEY (id, request_id), */
     UNIQUE KEY `{outbox}_keys` (request_id),
     KEY `{outbox}_keys_age` (created_at)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 
 -- Delivered events.
 CREATE TABLE IF NOT EXISTS `{outbox}_archive` (
@@ -63,7 +70,8 @@ CREATE TABLE IF NOT EXISTS `{outbox}_archive` (
     aggregate_id   VARCHAR(255) NOT NULL,
     event_type     VARCHAR(200) NOT NULL,
     payload        MEDIUMTEXT   NOT NULL,
-    headers        JSON,
+    headers        /*M! JSON *//*!80000 LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
+                   CHECK (JSON_VALID(headers)) */,
     content_hash   VARCHAR(64),
     retry_count    INT          NOT NULL,
     redrive_count  INT          NOT NULL,
@@ -72,7 +80,8 @@ CREATE TABLE IF NOT EXISTS `{outbox}_archive` (
     -- Not the id alone: ids are reused after a TRUNCATE or a restore.
     PRIMARY KEY (id, delivered_at),
     KEY `{outbox}_archive_age` (delivered_at)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 
 CREATE TABLE IF NOT EXISTS `{outbox}_dlq` (
     id               BIGINT        NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -83,7 +92,8 @@ CREATE TABLE IF NOT EXISTS `{outbox}_dlq` (
     aggregate_id     VARCHAR(255)  NOT NULL,
     event_type       VARCHAR(200)  NOT NULL,
     payload          MEDIUMTEXT    NOT NULL,
-    headers          JSON,
+    headers          /*M! JSON *//*!80000 LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
+                     CHECK (JSON_VALID(headers)) */,
     content_hash     VARCHAR(64),
     reason           VARCHAR(20)   NOT NULL,
     error_message    VARCHAR(1000) NOT NULL,
@@ -103,7 +113,8 @@ CREATE TABLE IF NOT EXISTS `{outbox}_dlq` (
     KEY `{outbox}_dlq_resolved` (resolved, resolved_at),
     KEY `{outbox}_dlq_type` (event_type, id),
     KEY `{outbox}_dlq_failed_at` (failed_at)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 
 -- The last 20 failed attempts of an event, by event id: they stay readable after the event has
 -- moved.
@@ -117,7 +128,8 @@ CREATE TABLE IF NOT EXISTS `{outbox}_attempts` (
     relay_id  VARCHAR(100) NOT NULL,
     KEY `{outbox}_attempts_event` (event_id, attempt),
     KEY `{outbox}_attempts_age` (failed_at)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 
 -- The ledger. Entries are only ever appended, because writers would wait for each other at a
 -- counter row. Maintenance folds the entries into one row per minute, type and kind.
@@ -128,7 +140,8 @@ CREATE TABLE IF NOT EXISTS `{outbox}_ledger_entries` (
     kind       VARCHAR(10)    NOT NULL,
     count      BIGINT         NOT NULL,
     id_sum     DECIMAL(38, 0) NOT NULL
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 CREATE TABLE IF NOT EXISTS `{outbox}_ledger` (
     minute     DATETIME       NOT NULL,
     event_type VARCHAR(200)   NOT NULL,
@@ -136,4 +149,5 @@ CREATE TABLE IF NOT EXISTS `{outbox}_ledger` (
     count      BIGINT         NOT NULL,
     id_sum     DECIMAL(38, 0) NOT NULL,
     PRIMARY KEY (minute, event_type, kind)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;

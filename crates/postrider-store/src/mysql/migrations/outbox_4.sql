@@ -6,19 +6,21 @@ CREATE TABLE IF NOT EXISTS `{outbox}_closed` (
     closed_at   DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     PRIMARY KEY (original_id, event_id),
     KEY `{outbox}_closed_age` (closed_at)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 
 -- name: letters
 -- A dead letter keeps the expiry time of its event, like every other field. Runs only if the column
 -- is missing: an ALTER waits for every open transaction on the table.
-ALTER TABLE `{outbox}_dlq` ADD COLUMN IF NOT EXISTS expires_at DATETIME(6);
+ALTER TABLE `{outbox}_dlq` ADD COLUMN /*M! IF NOT EXISTS */ expires_at DATETIME(6);
 
 -- name: checks
 -- Refuses values that the relay and operators could not handle, also in updates: a zero date cannot
 -- be read back, and a FAILED row without a time would never be due. Runs only if the checks are
--- missing: an ALTER waits for every open transaction on the table. The ALTER does not check
--- existing rows (it would copy the table); they are corrected after it.
-SET SESSION check_constraint_checks = 0;
+-- missing: an ALTER waits for every open transaction on the table. On MariaDB, where there may be
+-- rows of older programs, the ALTER does not check existing rows (it would copy the table); they are
+-- corrected after it.
+/*M! SET SESSION check_constraint_checks = 0 */;
 ALTER TABLE `{outbox}`
     ADD CONSTRAINT `{outbox}_ck_times` CHECK (
         created_at BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'
@@ -43,7 +45,7 @@ ALTER TABLE `{outbox}`
         AND (status = 'DEAD_LETTER') = (dead_reason IS NOT NULL)
         AND dead_reason IN ('exhausted', 'rejected', 'integrity', 'no_route', 'expired', 'crash')
     );
-SET SESSION check_constraint_checks = 1;
+/*M! SET SESSION check_constraint_checks = 1 */;
 
 -- name: correct
 -- Corrects rows from before the checks. The state comes first: an assignment sees those to its
@@ -89,7 +91,7 @@ UPDATE `{outbox}_ledger_entries` SET minute = '0001-01-01' WHERE NOT (minute >= 
 -- The relay's columns belong to the relay: values that an INSERT sets there are reset. The two
 -- other counts are set by retries of dead letters, fan-out and adopted tables; the GRANTs keep
 -- applications from setting them.
-CREATE TRIGGER IF NOT EXISTS `{outbox}_guard` BEFORE INSERT ON `{outbox}` FOR EACH ROW
+CREATE TRIGGER /*M! IF NOT EXISTS */ `{outbox}_guard` BEFORE INSERT ON `{outbox}` FOR EACH ROW
 BEGIN
     IF NEW.status <> 'PENDING' OR NEW.crash_count <> 0 OR NEW.version <> 0
         OR NEW.locked_by IS NOT NULL OR NEW.locked_at IS NOT NULL OR NEW.last_error IS NOT NULL

@@ -1,13 +1,15 @@
--- Tables shared by all outboxes of a database. Every statement can be run again. utf8mb4_nopad_bin:
--- other collations treat 'a', 'A' and 'a ' as the same id. MySQL 8 has no collation of this name;
--- its equivalent is utf8mb4_0900_bin.
+-- Tables shared by all outboxes of a database. Every statement can be run again. Of the two kinds of
+-- executable comments, MariaDB executes those with M, and MySQL those with its version. Here they
+-- choose the collation that compares bytes and pads nothing: others treat 'a', 'A' and 'a ' as the
+-- same id.
 
 -- One row: the version of the tables, and the oldest program that may still use them.
 CREATE TABLE IF NOT EXISTS postrider_schema (
     version      INT         NOT NULL PRIMARY KEY,
     oldest_relay INT         NOT NULL,
     migrated_at  DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 
 CREATE TABLE IF NOT EXISTS postrider_outboxes (
     name       VARCHAR(40) NOT NULL PRIMARY KEY,
@@ -17,7 +19,8 @@ CREATE TABLE IF NOT EXISTS postrider_outboxes (
     claim      VARCHAR(10) NOT NULL CHECK (claim IN ('rows', 'lanes')),
     mode_epoch BIGINT      NOT NULL DEFAULT 1,
     created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 
 -- The relays and their heartbeats.
 CREATE TABLE IF NOT EXISTS postrider_relays (
@@ -30,7 +33,8 @@ CREATE TABLE IF NOT EXISTS postrider_relays (
     -- The outboxes it works on, with the epoch of the claim mode, as JSON.
     serving    TEXT         NOT NULL,
     started_at DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6))
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 
 -- Claim mode `lanes`: the owner of each lane. An owner that is fenced or not in postrider_relays
 -- owns nothing.
@@ -44,7 +48,8 @@ CREATE TABLE IF NOT EXISTS postrider_lanes (
     flight_to   BIGINT,
     suspect_id  BIGINT,
     PRIMARY KEY (outbox, lane)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 
 -- Keys that are stopped until an operator releases them.
 CREATE TABLE IF NOT EXISTS postrider_parked_keys (
@@ -53,7 +58,8 @@ CREATE TABLE IF NOT EXISTS postrider_parked_keys (
     aggregate_id   VARCHAR(255) NOT NULL,
     parked_at      DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     PRIMARY KEY (outbox, aggregate_type, aggregate_id)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 
 -- The audit trail of operators' actions.
 CREATE TABLE IF NOT EXISTS postrider_audit (
@@ -64,4 +70,5 @@ CREATE TABLE IF NOT EXISTS postrider_audit (
     outbox   VARCHAR(40)  NOT NULL,
     target   VARCHAR(100) NOT NULL,
     detail   TEXT         NOT NULL
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;

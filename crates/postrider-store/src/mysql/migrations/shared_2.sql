@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS postrider_jobs (
     -- The canary: number of events, time limit, and row ids.
     canary_count    BIGINT,
     canary_within_s BIGINT,
-    canary_ids      TEXT         NOT NULL DEFAULT '[]',
+    canary_ids      TEXT         NOT NULL DEFAULT ('[]'),
     canary_until    DATETIME(6),
     canary_passed   BOOLEAN      NOT NULL DEFAULT 0,
     -- The process that works on it, and its last heartbeat.
@@ -30,7 +30,8 @@ CREATE TABLE IF NOT EXISTS postrider_jobs (
     beat_at         DATETIME(6),
     created_at      DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     updated_at      DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6))
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 
 -- Pauses set by operators. Relays read them at each heartbeat.
 CREATE TABLE IF NOT EXISTS postrider_pauses (
@@ -40,4 +41,5 @@ CREATE TABLE IF NOT EXISTS postrider_pauses (
     note      TEXT         NOT NULL,
     paused_at DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     PRIMARY KEY (kind, name)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;

@@ -9,7 +9,8 @@ CREATE TABLE IF NOT EXISTS postrider_inbox (
     received_at DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     PRIMARY KEY (consumer, event_id),
     KEY postrider_inbox_age (received_at)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 
 -- The consumers' ledger: one entry for each statement that received messages, summed up by
 -- maintenance. Applied and dead messages are counted in the inbox; here are only those removed from
@@ -21,7 +22,8 @@ CREATE TABLE IF NOT EXISTS postrider_inbox_ledger (
     ignored_count  BIGINT       NOT NULL,
     applied_count  BIGINT       NOT NULL DEFAULT 0,
     dead_count     BIGINT       NOT NULL DEFAULT 0
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 
 -- Messages that a consumer could not process.
 CREATE TABLE IF NOT EXISTS postrider_inbox_dlq (
@@ -42,7 +44,8 @@ CREATE TABLE IF NOT EXISTS postrider_inbox_dlq (
     resolution_note TEXT,
     KEY postrider_inbox_dlq_event (consumer, event_id),
     KEY postrider_inbox_dlq_retry (consumer, retry_asked_at)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;
 
 -- Named locks that end with the transaction: the transaction that has written the row holds the
 -- lock. Maintenance removes rows that have not been used for days. A date, so that not every lock
@@ -51,4 +54,5 @@ CREATE TABLE IF NOT EXISTS postrider_locks (
     name    VARCHAR(200) NOT NULL PRIMARY KEY,
     used_on DATE         NOT NULL,
     KEY postrider_locks_age (used_on)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4
+    COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */;

@@ -2,7 +2,7 @@
 -- repeated request id fails with 1062, which names `{outbox}_keys`. A retry of a dead letter keeps
 -- its request id, and is not a repeat. The ledger gets an entry. And if append_all has set the
 -- variable to a text, the id is added to it: the ids of a multi-row INSERT need not be consecutive.
-CREATE TRIGGER IF NOT EXISTS `{outbox}_appended` AFTER INSERT ON `{outbox}` FOR EACH ROW
+CREATE TRIGGER /*M! IF NOT EXISTS */ `{outbox}_appended` AFTER INSERT ON `{outbox}` FOR EACH ROW
 BEGIN
     IF NEW.request_id IS NOT NULL THEN
         IF NEW.redrive_count > 0 THEN

@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS postrider_adopted_ids (
 -- name: adopt_index
 -- An import looks up by event id which events are in the outbox already. Runs only if the index is
 -- missing.
-CREATE INDEX IF NOT EXISTS `{outbox}_adopted` ON `{outbox}` (event_id);
+CREATE INDEX /*M! IF NOT EXISTS */ `{outbox}_adopted` ON `{outbox}` (event_id);
 
 -- name: adopt_grants
 -- Grants for the adopted table. The application needs no new ones. The triggers run with the grants
@@ -50,17 +50,18 @@ DROP TRIGGER IF EXISTS `{outbox}_adopt_state`;
 DROP TRIGGER IF EXISTS `{outbox}_adopt_dead`;
 DROP TRIGGER IF EXISTS `{outbox}_adopt_resolved`;
 DROP TRIGGER IF EXISTS `{outbox}_adopt_gone`;
-DROP INDEX IF EXISTS `{outbox}_adopted` ON `{outbox}`;
+DROP INDEX /*M! IF EXISTS */ `{outbox}_adopted` ON `{outbox}`;
 
 -- name: adopt_state
 -- Writes the state of an event to its row. A claim skips a row that another session has locked:
--- waiting for it would stop the claims of all others. The next change updates the row.
-SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR
-CREATE OR REPLACE TRIGGER `{outbox}_adopt_state` AFTER UPDATE ON `{outbox}` FOR EACH ROW
+-- waiting for it would stop the claims of all others. The next change updates the row. In a trigger,
+-- MySQL waits in spite of SKIP LOCKED: there, only failed attempts are written.
+/*M! SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR */
+CREATE /*M! OR REPLACE */ TRIGGER `{outbox}_adopt_state` AFTER UPDATE ON `{outbox}` FOR EACH ROW
 BEGIN
-    IF NEW.event_id LIKE '{identities}' AND ({changed}) AND (NEW.status = 'FAILED' OR EXISTS (
+    IF NEW.event_id LIKE '{identities}' AND ({changed}) AND (NEW.status = 'FAILED' /*M! OR EXISTS (
         SELECT 1 FROM `{adopted}` WHERE {id} = {row} FOR UPDATE SKIP LOCKED
-    )) THEN
+    ) */) THEN
     {show}
     END IF;
 END
@@ -68,8 +69,8 @@ END
 -- name: adopt_dead
 -- Copies a dead letter to the adopted table's own dead letters. A dead letter that was imported
 -- from there is not written back.
-SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR
-CREATE OR REPLACE TRIGGER `{outbox}_adopt_dead` AFTER INSERT ON `{outbox}_dlq` FOR EACH ROW
+/*M! SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR */
+CREATE /*M! OR REPLACE */ TRIGGER `{outbox}_adopt_dead` AFTER INSERT ON `{outbox}_dlq` FOR EACH ROW
 BEGIN
     IF NEW.event_id LIKE '{identities}' AND @postrider_adopting IS NULL THEN
     {show}
@@ -78,8 +79,8 @@ END
 
 -- name: adopt_resolved
 -- Writes an operator's action on a dead letter to the adopted tables.
-SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR
-CREATE OR REPLACE TRIGGER `{outbox}_adopt_resolved` AFTER UPDATE ON `{outbox}_dlq` FOR EACH ROW
+/*M! SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR */
+CREATE /*M! OR REPLACE */ TRIGGER `{outbox}_adopt_resolved` AFTER UPDATE ON `{outbox}_dlq` FOR EACH ROW
 BEGIN
     IF NEW.event_id LIKE '{identities}' AND NEW.resolved <> OLD.resolved THEN
     {show}
@@ -88,8 +89,8 @@ END
 
 -- name: adopt_gone
 -- An event that leaves the outbox was delivered, unless it leaves together with its dead letter.
-SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR
-CREATE OR REPLACE TRIGGER `{outbox}_adopt_gone` AFTER DELETE ON `{outbox}` FOR EACH ROW
+/*M! SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR */
+CREATE /*M! OR REPLACE */ TRIGGER `{outbox}_adopt_gone` AFTER DELETE ON `{outbox}` FOR EACH ROW
 BEGIN
     IF OLD.event_id LIKE '{identities}' AND NOT EXISTS (
         SELECT 1 FROM `{outbox}_dlq` WHERE original_id = OLD.id AND event_id = OLD.event_id
@@ -107,7 +108,7 @@ END
 -- name: adopt_append
 -- Appends each row that is inserted into the adopted table as an event, in the application's own
 -- transaction. A repeated request id fails with 1062, like the table's own unique index.
-CREATE OR REPLACE TRIGGER `{outbox}_adopt_append` AFTER INSERT ON `{adopted}` FOR EACH ROW
+CREATE /*M! OR REPLACE */ TRIGGER `{outbox}_adopt_append` AFTER INSERT ON `{adopted}` FOR EACH ROW
 BEGIN{check}
     IF {due} THEN
         INSERT INTO `{outbox}` ({columns})
@@ -117,7 +118,7 @@ END
 
 -- name: adopt_columns
 -- The columns of a table, with the properties that a mapping needs. No rows: the table does not
--- exist.
+-- exist. MariaDB's JSON is a text with a check; MySQL's is a type.
 SELECT c.COLUMN_NAME AS name, c.DATA_TYPE AS base, c.COLUMN_TYPE AS type_name,
     CAST(CASE WHEN c.DATA_TYPE IN ('char', 'varchar') THEN c.CHARACTER_MAXIMUM_LENGTH END AS SIGNED)
         AS chars_max,
@@ -132,11 +133,11 @@ SELECT c.COLUMN_NAME AS name, c.DATA_TYPE AS base, c.COLUMN_TYPE AS type_name,
         GROUP BY s.INDEX_NAME
         HAVING COUNT(*) = 1 AND MAX(s.COLUMN_NAME) = c.COLUMN_NAME
     ) AS is_unique,
-    EXISTS (
+    /*!80000 (? IS NULL) *//*M! EXISTS (
         SELECT 1 FROM information_schema.CHECK_CONSTRAINTS AS k
         WHERE k.CONSTRAINT_SCHEMA = DATABASE() AND k.TABLE_NAME = ?
           AND k.CHECK_CLAUSE = CONCAT('json_valid(`', c.COLUMN_NAME, '`)')
-    ) AS is_json
+    ) */ AS is_json
 FROM information_schema.COLUMNS AS c
 WHERE c.TABLE_SCHEMA = DATABASE() AND c.TABLE_NAME = ?
 ORDER BY c.ORDINAL_POSITION
@@ -177,7 +178,7 @@ WHERE f.{id} = ?
 
 -- name: adopt_rules
 -- Unique indexes (1) and foreign keys (0) of a table, with their columns.
-SELECT s.INDEX_NAME, 1, CAST(GROUP_CONCAT(s.COLUMN_NAME) AS CHAR)
+SELECT s.INDEX_NAME AS name, 1 AS is_unique, CAST(GROUP_CONCAT(s.COLUMN_NAME) AS CHAR)
 FROM information_schema.STATISTICS AS s
 WHERE s.TABLE_SCHEMA = DATABASE() AND s.TABLE_NAME = ? AND s.NON_UNIQUE = 0
 GROUP BY s.INDEX_NAME

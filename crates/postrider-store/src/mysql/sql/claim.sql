@@ -3,7 +3,7 @@
 SELECT o.id, o.weight_bytes FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 WHERE o.queue = 0 AND o.status IN ('PENDING', 'FAILED')
-FOR UPDATE SKIP LOCKED
+FOR UPDATE /*!80000 OF o */ SKIP LOCKED
 
 -- name: claim_waiting
 -- Due rows, by their index: it provides the order, so rows that are not due are neither read nor
@@ -76,7 +76,8 @@ SELECT EXISTS (
 -- next_retry_at is always set, because the scan for fresh rows has passed this id already.
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]', delay_ms BIGINT PATH '$[2]',
-    error VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[3]'
+    error VARCHAR(500) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[3]'
 )) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 SET o.status = 'PENDING',

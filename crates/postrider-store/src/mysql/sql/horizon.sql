@@ -1,7 +1,11 @@
 -- name: horizon_last_id
--- The last id assigned, committed or not. MariaDB returns the table's counter in memory, including
--- open transactions; MySQL 8 would return a value cached for a day, which the session turns off.
-SELECT CAST(AUTO_INCREMENT AS SIGNED) - 1 AS last_id FROM information_schema.TABLES
+-- The last id assigned, committed or not: the table's counter in memory, including open
+-- transactions. On MySQL it is NULL before the first id, a value cached for a day unless the session
+-- turns that off, and an old one for a table that is not open, such as after a restart: so the
+-- statement opens it.
+SELECT CAST(COALESCE(AUTO_INCREMENT, 1) AS SIGNED) - 1 AS last_id
+    /*!80000 , (SELECT 1 FROM `{outbox}` LIMIT 1) AS open_table */
+FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '{outbox}'
 
 -- name: next_id_step

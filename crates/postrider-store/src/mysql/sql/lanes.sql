@@ -58,8 +58,10 @@ SELECT id, weight_bytes FROM `{outbox}` FORCE INDEX (PRIMARY)
 WHERE id > ? AND (? >> lane) & 1 = 1 AND dead_reason IS NULL
   AND (aggregate_type, aggregate_id) NOT IN (
       SELECT aggregate_type, aggregate_id FROM JSON_TABLE(?, '$[*]' COLUMNS (
-          aggregate_type VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[0]',
-          aggregate_id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]'
+          aggregate_type VARCHAR(100) CHARACTER SET utf8mb4
+              COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[0]',
+          aggregate_id VARCHAR(255) CHARACTER SET utf8mb4
+              COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[1]'
       )) AS hidden
   )
   AND id NOT IN (SELECT id FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS known)
@@ -85,8 +87,10 @@ SELECT id, weight_bytes FROM `{outbox}` FORCE INDEX (PRIMARY)
 WHERE id >= ? AND id <= ? AND dead_reason IS NULL
   AND ((aggregate_type, aggregate_id) IN (
       SELECT aggregate_type, aggregate_id FROM JSON_TABLE(?, '$[*]' COLUMNS (
-          aggregate_type VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[0]',
-          aggregate_id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]'
+          aggregate_type VARCHAR(100) CHARACTER SET utf8mb4
+              COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[0]',
+          aggregate_id VARCHAR(255) CHARACTER SET utf8mb4
+              COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[1]'
       )) AS wanted
   )) IS TRUE
 ORDER BY id LIMIT ?
@@ -111,8 +115,10 @@ WHERE outbox = ? AND owner = ? AND (? >> lane) & 1 = 1
 -- errors too).
 INSERT INTO postrider_parked_keys (outbox, aggregate_type, aggregate_id)
 SELECT ?, t.aggregate_type, t.aggregate_id FROM JSON_TABLE(?, '$[*]' COLUMNS (
-    aggregate_type VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[0]',
-    aggregate_id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]'
+    aggregate_type VARCHAR(100) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[0]',
+    aggregate_id VARCHAR(255) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[1]'
 )) AS t
 ON DUPLICATE KEY UPDATE postrider_parked_keys.outbox = postrider_parked_keys.outbox
 
@@ -152,16 +158,20 @@ SELECT CAST(k.position AS SIGNED) AS position, COUNT(*) AS waiting, MIN(o.id) AS
 FROM `{outbox}` AS o FORCE INDEX (PRIMARY)
 STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (
     position FOR ORDINALITY,
-    aggregate_type VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[0]',
-    aggregate_id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]',
+    aggregate_type VARCHAR(100) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[0]',
+    aggregate_id VARCHAR(255) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[1]',
     head_id BIGINT PATH '$[2]'
 )) AS k ON k.aggregate_type = o.aggregate_type AND k.aggregate_id = o.aggregate_id
     AND o.id > k.head_id
 WHERE o.id >= ? AND o.id <= ?
   AND ((o.aggregate_type, o.aggregate_id) IN (
       SELECT aggregate_type, aggregate_id FROM JSON_TABLE(?, '$[*]' COLUMNS (
-          aggregate_type VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[0]',
-          aggregate_id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]'
+          aggregate_type VARCHAR(100) CHARACTER SET utf8mb4
+              COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[0]',
+          aggregate_id VARCHAR(255) CHARACTER SET utf8mb4
+              COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[1]'
       )) AS wanted
   )) IS TRUE
 GROUP BY k.position

@@ -80,8 +80,10 @@ SELECT * FROM (
         SUM(b.id_sum) AS id_sum_added
     FROM JSON_TABLE(?, '$[*]' COLUMNS (
         minute DATETIME PATH '$[0]',
-        event_type VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]',
-        kind VARCHAR(10) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[2]'
+        event_type VARCHAR(200) CHARACTER SET utf8mb4
+            COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[1]',
+        kind VARCHAR(10) CHARACTER SET utf8mb4
+            COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[2]'
     )) AS d STRAIGHT_JOIN `{outbox}_ledger` AS b FORCE INDEX (PRIMARY)
         ON b.minute = d.minute AND b.event_type = d.event_type AND b.kind = d.kind
     GROUP BY b.event_type, b.kind
@@ -95,8 +97,10 @@ ON DUPLICATE KEY UPDATE
 -- once.
 DELETE b FROM JSON_TABLE(?, '$[*]' COLUMNS (
     minute DATETIME PATH '$[0]',
-    event_type VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]',
-    kind VARCHAR(10) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[2]'
+    event_type VARCHAR(200) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[1]',
+    kind VARCHAR(10) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[2]'
 )) AS d STRAIGHT_JOIN `{outbox}_ledger` AS b FORCE INDEX (PRIMARY)
     ON b.minute = d.minute AND b.event_type = d.event_type AND b.kind = d.kind
 
@@ -113,7 +117,7 @@ SELECT o.id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]', version BIGINT PATH '$[1]')) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 WHERE o.version = d.version AND o.status = 'PROCESSING'
-FOR UPDATE SKIP LOCKED
+FOR UPDATE /*!80000 OF o */ SKIP LOCKED
 
 -- name: recover
 -- Ids (JSON) locked by recover_lock.
@@ -154,7 +158,8 @@ FOR UPDATE SKIP LOCKED
 -- Request ids (JSON), locked by clean_keys_find. Not combined with it: a DELETE that reads the
 -- outbox takes share locks there, and a claim would skip the rows.
 DELETE k FROM JSON_TABLE(?, '$[*]' COLUMNS (
-    request_id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$'
+    request_id VARCHAR(255) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$'
 )) AS d STRAIGHT_JOIN `{outbox}_keys` AS k FORCE INDEX (`{outbox}_keys`)
     ON k.request_id = d.request_id
 

@@ -4,8 +4,10 @@
 INSERT INTO postrider_audit (operator, action, outbox, target, detail)
 SELECT :operator, :action, :outbox, d.target, d.detail
 FROM JSON_TABLE(:lines, '$[*]' COLUMNS (
-    target VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[0]',
-    detail TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]'
+    target VARCHAR(100) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[0]',
+    detail TEXT CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[1]'
 )) AS d
 
 -- name: dlq_samples
@@ -17,7 +19,7 @@ STRAIGHT_JOIN "{outbox}_dlq" AS o {primary} ON o.id = d.id
 SELECT o.id, o.event_id
 FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d
 STRAIGHT_JOIN "{outbox}_dlq" AS o {primary} ON o.id = d.id
-WHERE NOT o.resolved ORDER BY o.id FOR UPDATE
+WHERE NOT o.resolved ORDER BY o.id FOR UPDATE /*!80000 OF o */
 
 -- name: dlq_retry_all
 -- The trigger tells the new ids.
@@ -45,7 +47,8 @@ SET o.resolved = 1, o.resolved_at = UTC_TIMESTAMP(6), o.resolved_by = :operator,
 -- name: dlq_fingerprint
 UPDATE JSON_TABLE(:kinds, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]',
-    fingerprint VARCHAR(16) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]'
+    fingerprint VARCHAR(16) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[1]'
 )) AS d
 STRAIGHT_JOIN "{outbox}_dlq" AS o {primary} ON o.id = d.id
 SET o.fingerprint = d.fingerprint
@@ -102,8 +105,10 @@ GROUP BY 1, 2 ORDER BY 1, 2
 
 -- name: clean_inbox
 DELETE i FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
-    consumer VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[0]',
-    event_id VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]'
+    consumer VARCHAR(100) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[0]',
+    event_id VARCHAR(100) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[1]'
 )) AS d STRAIGHT_JOIN postrider_inbox AS i {primary}
     ON i.consumer = d.consumer AND i.event_id = d.event_id
 

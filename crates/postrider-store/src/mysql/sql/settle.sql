@@ -62,7 +62,7 @@ SELECT o.id, o.event_type, o.created_at, o.event_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]', version BIGINT PATH '$[1]')) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 WHERE o.version = d.version AND (o.locked_by = ? OR o.locked_by IS NULL)
-FOR UPDATE
+FOR UPDATE /*!80000 OF o */
 
 -- name: record
 -- Adds a batch to the ledger: kind, then minutes, types, counts and sums of ids (JSON) of the rows
@@ -71,7 +71,8 @@ INSERT INTO `{outbox}_ledger_entries` (minute, event_type, kind, count, id_sum)
 SELECT d.minute, d.event_type, ?, d.count, d.id_sum
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
     minute DATETIME PATH '$[0]',
-    event_type VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[1]',
+    event_type VARCHAR(200) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[1]',
     count BIGINT PATH '$[2]',
     id_sum DECIMAL(38, 0) PATH '$[3]'
 )) AS d
@@ -86,7 +87,8 @@ STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 -- removed, in the same transaction, so that the destination's answer is archived with the row.
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]',
-    response MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[2]'
+    response MEDIUMTEXT CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[2]'
 )) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 SET o.response = d.response
@@ -98,9 +100,11 @@ INSERT INTO `{outbox}_attempts` (event_id, attempt, error, took_ms, relay_id)
 SELECT o.event_id, o.retry_count + 1, d.error, d.took_ms, d.relay_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]',
-    error VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[3]',
+    error VARCHAR(500) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[3]',
     took_ms BIGINT PATH '$[4]',
-    relay_id VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[5]'
+    relay_id VARCHAR(100) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[5]'
 )) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 
@@ -116,7 +120,8 @@ STRAIGHT_JOIN `{outbox}_attempts` AS a FORCE INDEX (`{outbox}_attempts_event`)
 -- next attempt is due on the database's clock.
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]', delay_ms BIGINT PATH '$[2]',
-    error VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[3]'
+    error VARCHAR(500) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[3]'
 )) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 SET o.status = 'FAILED', o.retry_count = LEAST(o.retry_count + 1, 1000000), o.crash_count = 0,
@@ -141,11 +146,15 @@ SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event
     CASE WHEN o.expires_at >= '1000-01-01' THEN o.expires_at END, d.fingerprint
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]',
-    reason VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[2]',
-    message VARCHAR(1000) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[3]',
-    detail TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[4]',
+    reason VARCHAR(20) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[2]',
+    message VARCHAR(1000) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[3]',
+    detail TEXT CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[4]',
     attempted INT PATH '$[5]',
-    fingerprint VARCHAR(16) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[6]'
+    fingerprint VARCHAR(16) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[6]'
 )) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 ON DUPLICATE KEY UPDATE `{outbox}_dlq`.original_id = `{outbox}_dlq`.original_id
@@ -154,8 +163,10 @@ ON DUPLICATE KEY UPDATE `{outbox}_dlq`.original_id = `{outbox}_dlq`.original_id
 -- The dead-letter table could not take the event. The row stays until maintenance moves it.
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
     id BIGINT PATH '$[0]',
-    reason VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[2]',
-    message VARCHAR(1000) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$[3]',
+    reason VARCHAR(20) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[2]',
+    message VARCHAR(1000) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[3]',
     attempted INT PATH '$[5]'
 )) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id

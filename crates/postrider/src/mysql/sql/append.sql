@@ -19,6 +19,7 @@ SELECT id FROM `{outbox}_keys` WHERE request_id = ? LOCK IN SHARE MODE
 -- The request ids (JSON) of a refused batch that are known. Not a locking read: for unknown ids it
 -- would lock a gap against other writers. The result is only a hint for splitting the batch.
 SELECT k.request_id FROM JSON_TABLE(?, '$[*]' COLUMNS (
-    request_id VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PATH '$'
+    request_id VARCHAR(255) CHARACTER SET utf8mb4
+        COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$'
 )) AS d STRAIGHT_JOIN `{outbox}_keys` AS k FORCE INDEX (`{outbox}_keys`)
     ON k.request_id = d.request_id
