@@ -6,7 +6,7 @@
 
 mod cluster;
 pub(crate) mod connection;
-mod node;
+pub(crate) mod node;
 mod shards;
 
 use std::borrow::Cow;
