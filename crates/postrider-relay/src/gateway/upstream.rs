@@ -437,8 +437,8 @@ async fn read(mut response: Response, bytes_max: usize) -> reqwest::Result<Optio
     Ok(Some(body.freeze()))
 }
 
-/// Held while a change is in flight, and empty for other calls. The turn among the processes ends
-/// first, so that the next change of this process does not wait for it.
+/// Held while a change is in flight, and empty for other calls. The turn among the processes begins
+/// to end first: the next change of this process may be waiting for it.
 #[derive(Default)]
 pub(super) struct Turn {
     _everywhere: Option<cache::Turn>,

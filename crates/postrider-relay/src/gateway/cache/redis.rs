@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use postrider::internal::DoublingWait;
 use redis::{Pipeline, Value};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -13,13 +14,12 @@ use super::super::changes::{self, Change};
 use super::{Answer, Keep, Kept, Key, Times};
 use crate::outcome::Outcome;
 use crate::sinks::redis::connection::Server;
-use crate::sinks::redis::node::is_replicas;
 use crate::telemetry::{self, label};
 
 /// After a failure, the cache is not used for this time.
 const REST: Duration = Duration::from_secs(1);
-/// Interval between checks whether the turn of a change has come.
-const TURN_WAIT: Duration = Duration::from_millis(20);
+/// First and longest wait before the next check whether the turn of a change has come.
+const TURN_WAIT: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 /// How much longer than its call may take a process keeps its turn if it dies.
 const TURN_SLACK: Duration = Duration::from_secs(1);
 
@@ -133,12 +133,7 @@ impl Redis {
         let mut commands = Pipeline::new();
         commands.cmd("EVAL").arg(PUT).arg(1).arg(name);
         commands.arg(bytes).arg(kept_for_ms).arg(TIME_DIGITS);
-        let stored = self.run(name, &commands).await;
-        // A server that became a replica answers so once, and its connection is then closed.
-        let again = stored.as_deref().is_some_and(|answers| answers.iter().any(is_replicas));
-        if again {
-            self.run(name, &commands).await;
-        }
+        self.run(name, &commands).await;
     }
 
     /// Waits until no other process makes a change of this target. `None` if the turn does not come
@@ -147,6 +142,7 @@ impl Redis {
         let (redis, name) = (Arc::clone(self), format!("{}:turn", self.name(target)));
         // Exists before it is taken: if the answer is lost, it may have been.
         let turn = Turn { redis, name, holder: Uuid::new_v4().to_string() };
+        let mut wait = DoublingWait::new(TURN_WAIT.0, TURN_WAIT.1);
         loop {
             let now = Instant::now();
             let left = deadline.saturating_duration_since(now).saturating_add(TURN_SLACK);
@@ -158,10 +154,11 @@ impl Redis {
                 Some([Value::Nil]) => {}
                 _ => return Some(turn),
             }
-            if now + TURN_WAIT >= deadline {
+            let next = now + wait.take();
+            if next >= deadline {
                 return None;
             }
-            tokio::time::sleep(TURN_WAIT).await;
+            tokio::time::sleep_until(next).await;
         }
     }
 

@@ -6,7 +6,7 @@
 
 mod cluster;
 pub(crate) mod connection;
-pub(crate) mod node;
+mod node;
 mod shards;
 
 use std::borrow::Cow;

@@ -173,7 +173,7 @@ impl Node {
 
 /// Returns whether a server answered that it is a replica. It was the master when it was connected,
 /// and keeps the connection, while the address may lead to the new master by now.
-pub(crate) fn is_replicas(answer: &Value) -> bool {
+fn is_replicas(answer: &Value) -> bool {
     match answer {
         Value::ServerError(error) => is_of_replica(&error.clone().into()),
         _ => false,
