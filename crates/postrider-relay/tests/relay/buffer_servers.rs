@@ -70,9 +70,7 @@ async fn a_master_whose_replica_left_does_not_save_alone() {
     let name = "a_master_whose_replica_left_does_not_save_alone";
     let Some(db) = TestDb::open(StoreKind::Sqlite, name).await else { return };
     let Some(pair) = Pair::start(name, &db).await else { return };
-    let mut settings = pair.master.settings();
-    settings.wait_timeout = Duration::from_millis(50);
-    let worker = Buffer::new(settings).unwrap();
+    let worker = Buffer::new(pair.master.settings()).unwrap();
     worker.check().await.unwrap();
     worker.increment("a", 1).await.unwrap();
     assert!(worker.move_batch(Uuid::new_v4(), "me", 10).await.unwrap().confirmed);
