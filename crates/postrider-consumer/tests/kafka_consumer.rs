@@ -231,6 +231,7 @@ on_store!(mysql, Mysql:
 // A file does not go away, and refuses to commit what is no longer a transaction.
 on_store!(sqlite, Sqlite:
     identities_that_are_not_text_are_told_apart,
+    transactions_of_a_producer_count_when_they_are_committed,
     events_that_come_twice_are_applied_once_and_counted_as_ignored,
     a_poison_message_is_a_letter_and_is_handled_when_an_operator_asks,
     a_consumer_that_dies_without_a_word_is_followed_by_one_that_repeats_nothing,
@@ -283,6 +284,55 @@ async fn identities_that_are_not_text_are_told_apart(place: Place) {
     consumer.stop().await;
     place.each_once(128).await;
     assert_eq!(place.ledger().await.ignored, 1, "the one that came twice");
+    place.topic.remove().await;
+}
+
+/// What was aborted never happened, what is open has not happened yet, and the markers at the end of
+/// transactions take offsets but are no messages.
+async fn transactions_of_a_producer_count_when_they_are_committed(place: Place) {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", &place.topic.brokers);
+    let plain: BaseProducer = config.create().unwrap();
+    config.set("transactional.id", &place.topic.topic);
+    let producer: BaseProducer = config.create().unwrap();
+    producer.init_transactions(PATIENCE).unwrap();
+    let send = |producer: &BaseProducer, partition: i32, id: &str| {
+        let header = Header { key: "postrider-event-id", value: Some(id) };
+        let record = BaseRecord::<(), str>::to(&place.topic.topic).payload("{}");
+        let record = record.headers(OwnedHeaders::new().insert(header)).partition(partition);
+        producer.send(record).map_err(|(error, _)| error).unwrap();
+        producer.flush(PATIENCE).unwrap();
+    };
+    // Each identity is aborted first: it is an event all the same.
+    for number in 0..20 {
+        for commits in [false, true] {
+            producer.begin_transaction().unwrap();
+            send(&producer, 0, &format!("event-{number}"));
+            send(&producer, 0, &format!("{number}-{commits}"));
+            match commits {
+                true => producer.commit_transaction(PATIENCE).unwrap(),
+                false => producer.abort_transaction(PATIENCE).unwrap(),
+            }
+        }
+    }
+    let consumer = place.consume().await;
+    place.applied(40).await;
+    consumer.stop().await;
+    producer.begin_transaction().unwrap();
+    send(&producer, 0, "open");
+    send(&plain, 0, "behind the open one");
+    send(&plain, 1, "elsewhere");
+    // Starts behind a marker.
+    let consumer = place.consume().await;
+    place.applied(41).await;
+    assert_eq!(place.count().await, 41, "what is open waits, and what is behind it");
+    producer.commit_transaction(PATIENCE).unwrap();
+    place.applied(43).await;
+    consumer.stop().await;
+    place.each_once(43).await;
+    assert_eq!(place.ledger().await.received, 43, "nothing came twice");
+    let aborted = "SELECT count(*) FROM effects WHERE event_id LIKE '%-false'";
+    assert_eq!(place.db.integer(aborted).await, 0);
     place.topic.remove().await;
 }
 

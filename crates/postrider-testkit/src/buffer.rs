@@ -44,6 +44,12 @@ impl TestBuffer {
         Self { buffer, url: url.to_owned(), target }
     }
 
+    /// Returns the same buffer on another server, such as a replica.
+    pub fn elsewhere(&self, url: &str) -> Self {
+        let buffer = Buffer::new(BufferSettings::new(self.buffer.name(), url)).unwrap();
+        Self { buffer, url: url.to_owned(), target: self.target.clone() }
+    }
+
     /// Returns settings for another handle on the same buffer.
     pub fn settings(&self) -> BufferSettings {
         BufferSettings::new(self.buffer.name(), &self.url)

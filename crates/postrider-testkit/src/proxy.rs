@@ -10,6 +10,7 @@
 //! | [`blackhole`](FaultProxy::blackhole) | silence, on old and new connections | nothing more is executed |
 //! | [`hold_answers_after`](FaultProxy::hold_answers_after) | the beginning of an answer | everything is executed |
 //! | [`lose_answer_to`](FaultProxy::lose_answer_to) | the connection breaks | **the request is executed** |
+//! | [`lead_to`](FaultProxy::lead_to) | new connections reach another server, old ones stay | the address moved in a failover |
 //!
 //! The last one is "the database committed, but we did not receive the answer": the request reaches
 //! the server, the proxy discards the server's whole answer, and only then closes the connection. A
@@ -38,6 +39,8 @@ enum Mode {
 
 /// State shared by all connections of a proxy.
 struct Switches {
+    /// Where new connections lead.
+    upstream: Mutex<String>,
     mode: watch::Sender<Mode>,
     /// Number of answer bytes that may still pass; `None` is unlimited.
     allowance: watch::Sender<Option<usize>>,
@@ -59,13 +62,14 @@ impl FaultProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let switches = Arc::new(Switches {
+            upstream: Mutex::new(upstream.to_owned()),
             mode: watch::Sender::new(Mode::Pass),
             allowance: watch::Sender::new(None),
             doomed: Mutex::new(None),
             lost: watch::Sender::new(0),
         });
         let stop = CancellationToken::new();
-        let serving = serve(listener, upstream.to_owned(), Arc::clone(&switches), stop.clone());
+        let serving = serve(listener, Arc::clone(&switches), stop.clone());
         tokio::spawn(stop.clone().run_until_cancelled_owned(serving));
         Self { address, switches, stop }
     }
@@ -122,6 +126,11 @@ impl FaultProxy {
         *self.switches.doomed.lock().unwrap() = Some(marker.to_vec());
     }
 
+    /// Connects new clients to another server (`host:port`). Connections that exist stay.
+    pub fn lead_to(&self, upstream: &str) {
+        upstream.clone_into(&mut self.switches.upstream.lock().unwrap());
+    }
+
     /// Returns the number of answers lost so far.
     pub fn answers_lost(&self) -> u64 {
         *self.switches.lost.borrow()
@@ -134,20 +143,15 @@ impl Drop for FaultProxy {
     }
 }
 
-async fn serve(
-    listener: TcpListener,
-    upstream: String,
-    switches: Arc<Switches>,
-    stop: CancellationToken,
-) {
+async fn serve(listener: TcpListener, switches: Arc<Switches>, stop: CancellationToken) {
     while let Ok((client, _)) = listener.accept().await {
-        let connection = connect(client, upstream.clone(), Arc::clone(&switches));
+        let connection = connect(client, Arc::clone(&switches));
         tokio::spawn(stop.clone().run_until_cancelled_owned(connection));
     }
 }
 
 /// Serves one connection, until either side closes it or a switch ends it.
-async fn connect(client: TcpStream, upstream: String, switches: Arc<Switches>) {
+async fn connect(client: TcpStream, switches: Arc<Switches>) {
     let mut mode = switches.mode.subscribe();
     if *mode.borrow_and_update() == Mode::Cut {
         return;
@@ -156,6 +160,7 @@ async fn connect(client: TcpStream, upstream: String, switches: Arc<Switches>) {
     if mode.wait_for(|mode| *mode != Mode::Blackhole).await.is_err() {
         return;
     }
+    let upstream = switches.upstream.lock().unwrap().clone();
     let Ok(server) = TcpStream::connect(&upstream).await else {
         return;
     };

@@ -36,7 +36,10 @@ pub(super) enum Trouble {
     Redis(#[from] BufferError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("too few replicas (wait_replicas), or not the disk of Redis, have the batch yet")]
+    #[error(
+        "too few replicas, or not the disk of Redis, have the batch yet; to save without replicas, \
+         set wait_replicas = 0"
+    )]
     Unconfirmed,
     #[error("{0}")]
     Unsafe(String),

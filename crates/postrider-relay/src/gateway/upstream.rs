@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::answer::{Answer, may_be_shared, named_by_connection, now_ms, passed_on};
-use super::cache::{Cache, Kept, Times};
+use super::cache::{self, Cache, Kept, Times};
 use super::call::{self, Call, Key};
 use super::changes::{Change, Changes, Precedence};
 use super::endpoints::Endpoints;
@@ -260,14 +260,17 @@ impl Upstream {
         }
     }
 
-    /// Waits for the turn of a change among the changes of its target; other calls need none.
-    /// `None` if it did not come in time.
+    /// Waits for the turn of a change among the changes of its target, in this process and in those
+    /// that share its cache; other calls need none. `None` if it did not come in time.
     pub(super) async fn turn(&self, call: &Call, deadline: Instant) -> Option<Turn> {
         if !call.overwrites() {
-            return Some(None);
+            return Some(Turn::default());
         }
-        let turn = self.changes.turn(call.target_key());
-        tokio::time::timeout_at(deadline, turn).await.ok().map(Some)
+        let target = call.target_key();
+        let here = self.changes.turn(target);
+        let here = tokio::time::timeout_at(deadline, here).await.ok();
+        let (_here, _everywhere) = (Some(here?), self.cache.turn(target, deadline).await?);
+        Some(Turn { _everywhere, _here })
     }
 
     /// Records a change that the upstream made, so that no older one overwrites it, and no answer
@@ -434,8 +437,13 @@ async fn read(mut response: Response, bytes_max: usize) -> reqwest::Result<Optio
     Ok(Some(body.freeze()))
 }
 
-/// Held while a change is in flight. Other calls have none.
-pub(super) type Turn = Option<OwnedMutexGuard<()>>;
+/// Held while a change is in flight, and empty for other calls. The turn among the processes begins
+/// to end first: the next change of this process may be waiting for it.
+#[derive(Default)]
+pub(super) struct Turn {
+    _everywhere: Option<cache::Turn>,
+    _here: Option<OwnedMutexGuard<()>>,
+}
 
 /// The right to probe an upstream that is down. Dropping it allows another probe.
 pub(super) struct Probe {

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use postrider::buffer::BufferError;
+use postrider::buffer::{Buffer, BufferError};
 use postrider_relay::{BufferConfig, Durability, Relay};
 use postrider_store::StoreKind;
 use postrider_testkit::{
-    PrivateServer, TempFolder, TestDb,
+    FaultProxy, PrivateServer, TempFolder, TestDb,
     buffer::{TestBuffer, saved},
     eventually,
     relay::{RunningRelay, quick_config},
@@ -61,6 +61,107 @@ async fn a_batch_that_no_replica_has_is_not_saved_before_one_has_it() {
     assert_eq!(saved(&db).await, 3);
     relay.stop().await;
     test.assert_balanced(&db).await;
+}
+
+/// A replica that no longer follows may have been promoted, with the counts in its hash: what the
+/// old master gives away now would be saved a second time from there.
+#[tokio::test]
+async fn a_master_whose_replica_left_does_not_save_alone() {
+    let name = "a_master_whose_replica_left_does_not_save_alone";
+    let Some(db) = TestDb::open(StoreKind::Sqlite, name).await else { return };
+    let Some(pair) = Pair::start(name, &db).await else { return };
+    let worker = Buffer::new(pair.master.settings()).unwrap();
+    worker.check().await.unwrap();
+    worker.increment("a", 1).await.unwrap();
+    assert!(worker.move_batch(Uuid::new_v4(), "me", 10).await.unwrap().confirmed);
+    worker.increment("b", 5).await.unwrap();
+    pair.promote().await;
+    eventually("the master is alone", async || {
+        let info: String = pair.master.ask(&["INFO", "replication"]).await;
+        info.contains("connected_slaves:0").then_some(())
+    })
+    .await;
+    worker.check().await.unwrap();
+    let batch = worker.move_batch(Uuid::new_v4(), "me", 10).await.unwrap();
+    assert_eq!(batch.fields, [(b"b".to_vec(), b"5".to_vec())]);
+    assert!(!batch.confirmed, "the promoted replica has these counts in its hash");
+}
+
+/// Kills the master while batches are moved and saved, and promotes its replica.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_in_the_middle_saves_each_count_once() {
+    let name = "a_failover_in_the_middle_saves_each_count_once";
+    let Some(db) = TestDb::open(StoreKind::Sqlite, name).await else { return };
+    let Some(pair) = Pair::start(name, &db).await else { return };
+    let (proxy, url) = FaultProxy::in_front_of(&pair.master.url).await;
+    let mut settings = pair.master.settings();
+    (settings.url, settings.wait_timeout) = (url, Duration::from_millis(50));
+    let (counts, fields_max) = (1_000, 5);
+    let fields: Vec<String> = (0..counts).map(|number| format!("post-{number}")).collect();
+    let by_one: Vec<(&str, i64)> = fields.iter().map(|field| (field.as_str(), 1)).collect();
+    pair.master.buffer.increment_all(&by_one).await.unwrap();
+    pair.until_in_step().await;
+    let folder = TempFolder::new();
+    let config = BufferConfig { fields_max, ..pair.master.config_of(settings) };
+    let relay = Relay::new(db.store.clone(), quick_config(&folder)).buffer(config);
+    let relay = RunningRelay::start(relay);
+    eventually("it saves", async || (saved(&db).await > 0).then_some(())).await;
+    pair.servers[0].kill().await;
+    assert!(saved(&db).await < counts, "it was in the middle");
+    pair.promote().await;
+    proxy.lead_to(address(&pair.replica));
+    // The promoted server waits for a replica of its own.
+    pair.servers[0].restart().await;
+    follow(&pair.master, &pair.replica).await;
+    pair.replica.until_empty().await;
+    assert_eq!(saved(&db).await, counts, "none is lost, and none is saved twice");
+    relay.stop().await;
+    pair.replica.assert_balanced(&db).await;
+}
+
+/// A master and its replica, and the same buffer on both.
+struct Pair {
+    servers: [PrivateServer; 2],
+    master: TestBuffer,
+    replica: TestBuffer,
+}
+
+impl Pair {
+    async fn start(test: &str, db: &TestDb) -> Option<Self> {
+        let master = PrivateServer::of("redis", "REDIS_URL", test).await?;
+        let replica = PrivateServer::of("redis", "REDIS_URL", test).await?;
+        let on_master = TestBuffer::on(db, &master.url).await;
+        let on_replica = on_master.elsewhere(&replica.url);
+        follow(&on_replica, &on_master).await;
+        Some(Self { servers: [master, replica], master: on_master, replica: on_replica })
+    }
+
+    async fn promote(&self) {
+        let _: String = self.replica.ask(&["REPLICAOF", "NO", "ONE"]).await;
+    }
+
+    /// Waits until the replica has everything.
+    async fn until_in_step(&self) {
+        let fields = async |buffer: &TestBuffer| buffer.buffer.look().await.unwrap().fields;
+        let wanted = fields(&self.master).await;
+        let same = async || (fields(&self.replica).await == wanted).then_some(());
+        eventually("the replica has everything", same).await;
+    }
+}
+
+fn address(server: &TestBuffer) -> &str {
+    server.url.trim_start_matches("redis://").trim_end_matches('/')
+}
+
+/// Makes a server the replica of another one.
+async fn follow(replica: &TestBuffer, master: &TestBuffer) {
+    let (host, port) = address(master).rsplit_once(':').unwrap();
+    let _: String = replica.ask(&["REPLICAOF", host, port]).await;
+    eventually("the replica is in step", async || {
+        let info: String = replica.ask(&["INFO", "replication"]).await;
+        info.contains("master_link_status:up").then_some(())
+    })
+    .await;
 }
 
 /// A machine that crashes loses what Redis has written but not synced to disk: here a move. The

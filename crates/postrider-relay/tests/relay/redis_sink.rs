@@ -9,7 +9,7 @@ use postrider_relay::{
     sinks::{RedisSettings, RedisSink},
 };
 use postrider_store::Event;
-use postrider_testkit::{FaultProxy, PrivateServer, TlsFront, relay::held_event, skip};
+use postrider_testkit::{FaultProxy, PrivateServer, TlsFront, eventually, relay::held_event, skip};
 use tokio::time::Instant;
 
 /// A server to test on, with stream names that no other test uses.
@@ -59,6 +59,32 @@ impl Place {
         let stream = self.stream(stream);
         let range: Vec<(String, Fields)> = self.ask(&["XRANGE", &stream, "-", "+"]).await;
         range.into_iter().map(|(_, fields)| fields).collect()
+    }
+
+    fn address(&self) -> &str {
+        self.url.trim_start_matches("redis://").trim_end_matches('/')
+    }
+
+    /// Makes this server a replica of another one, and waits until it has all of its data.
+    async fn follow(&self, master: &Self) {
+        let (host, port) = master.address().rsplit_once(':').unwrap();
+        let _: () = self.ask(&["REPLICAOF", host, port]).await;
+        eventually("the replica is in step", async || {
+            let info: String = self.ask(&["INFO", "replication"]).await;
+            info.contains("master_link_status:up").then_some(())
+        })
+        .await;
+    }
+
+    async fn until_it_has_all_of(&self, master: &Self) {
+        let offset = async |place: &Self| {
+            let info: String = place.ask(&["INFO", "replication"]).await;
+            let offset = info.lines().find_map(|line| line.strip_prefix("master_repl_offset:"));
+            offset.unwrap().trim().parse::<u64>().unwrap()
+        };
+        let wanted = offset(master).await;
+        let reached = async || (offset(self).await >= wanted).then_some(());
+        eventually("the replica has all of its master", reached).await;
     }
 
     /// Returns the event ids of a stream, as the numbers from which they were made.
@@ -321,6 +347,37 @@ async fn a_server_that_goes_and_comes_back_is_down_meanwhile_and_not_longer() {
     assert_eq!(deliver(&sink, &events[2..], false).await, vec![Outcome::Delivered; 2]);
     let ids = place.ids("s").await;
     assert!((1..=4).all(|id| ids.contains(&id)), "{ids:?}");
+}
+
+/// The address leads to the promoted replica, while the old master, by now a replica itself, keeps
+/// the connection open and answers each write with READONLY.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_was_promoted_behind_the_same_address_is_found() {
+    let test = "redis_sink::promoted";
+    let Some(one) = PrivateServer::of("redis", "REDIS_URL", test).await else { return };
+    let other = PrivateServer::of("redis", "REDIS_URL", test).await.unwrap();
+    let place =
+        |server: &PrivateServer| Place { url: server.url.clone(), prefix: "promoted".to_owned() };
+    let (mut master, mut replica) = (place(&one), place(&other));
+    replica.follow(&master).await;
+    let (proxy, url) = FaultProxy::in_front_of(&master.url).await;
+    let sink = sink(RedisSettings { url, ..master.settings("s") });
+    assert_eq!(deliver(&sink, &[held_event(1)], true).await, [Outcome::Delivered]);
+    // A probe is one event; several are a transaction, which the server refuses in another way.
+    for events in [vec![held_event(2)], vec![held_event(3), held_event(4)]] {
+        replica.until_it_has_all_of(&master).await;
+        let _: () = replica.ask(&["REPLICAOF", "NO", "ONE"]).await;
+        master.follow(&replica).await;
+        std::mem::swap(&mut master, &mut replica);
+        proxy.lead_to(master.address());
+        let outcomes = deliver(&sink, &events, true).await;
+        all_down(&outcomes);
+        let Outcome::Down { error, .. } = &outcomes[0] else { unreachable!() };
+        assert!(error.contains("read only replica"), "{error}");
+        let outcomes = deliver(&sink, &events, true).await;
+        assert_eq!(outcomes, vec![Outcome::Delivered; events.len()], "the new master is asked");
+    }
+    assert_eq!(master.ids("s").await, [1, 2, 3, 4]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

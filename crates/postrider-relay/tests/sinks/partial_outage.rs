@@ -35,8 +35,7 @@ const ROUNDS: u32 = 4;
 /// Events per round, in a test and in a measurement.
 const ROUND: (usize, usize) = (500, 4_000);
 const WAITING: usize = 1_200;
-/// Interval between rounds of a long outage: a broker keeps what it gets, and the test reads all of
-/// it.
+/// Interval between rounds of a long outage: a broker keeps what it gets.
 const PACE: Duration = Duration::from_secs(3);
 /// Event type of the events that are delivered throughout.
 const HEALTHY: &str = "OrderPlaced";
@@ -74,6 +73,16 @@ async fn a_kafka_topic_without_rights_in_rows() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kafka_topic_without_rights_in_lanes() {
     a_kafka_topic_without_rights(ClaimMode::Lanes).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kafka_topic_with_too_few_replicas_in_rows() {
+    a_kafka_topic_with_too_few_replicas(ClaimMode::Rows).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kafka_topic_with_too_few_replicas_in_lanes() {
+    a_kafka_topic_with_too_few_replicas(ClaimMode::Lanes).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,7 +141,7 @@ async fn a_full_rabbitmq_queue(mode: ClaimMode) {
     exchange.add_full_queue(FULL, 2 * WAITING).await;
     let outage = Outage { test, mode, failing: FULL.to_owned(), keeps_rate: true };
     let delivered = outage.run(|| exchange.sink(), async || exchange.make_room(FULL).await).await;
-    assert_eq!(exchange.arrived().await.len(), delivered);
+    assert_eq!(exchange.count().await, delivered);
     assert_eq!(exchange.count_in(FULL).await, WAITING);
     exchange.remove_queue(FULL).await;
     exchange.remove().await;
@@ -147,7 +156,7 @@ async fn a_full_nats_stream(mode: ClaimMode) {
     let sink = || Arc::new(NatsSink::new(settings.clone()).unwrap()) as Arc<dyn Sink>;
     let outage = Outage { test, mode, failing: FULL.to_owned(), keeps_rate: true };
     let delivered = outage.run(sink, async || stream.make_room(&full).await).await;
-    assert_eq!(stream.arrived().await.len(), delivered);
+    assert_eq!(stream.count().await, delivered);
     assert_eq!(stream.count_in(&full).await, WAITING);
     stream.remove_stream(&full).await;
     stream.remove().await;
@@ -165,7 +174,25 @@ async fn a_kafka_topic_without_rights(mode: ClaimMode) {
     let outage = Outage { test, mode, failing: FULL.to_owned(), keeps_rate: true };
     let delivered = outage.run(sink, async || failing.allow_writes().await).await;
     // At least once: a message that was given up at a deadline may have arrived.
-    let arrived = [topic.arrived().await.len(), failing.arrived().await.len()];
+    let arrived = [topic.count().await, failing.count().await];
+    assert!(arrived[0] >= delivered && arrived[1] >= WAITING, "{arrived:?}, {delivered}");
+}
+
+/// With `acks=all`, a topic accepts nothing while fewer replicas than `min.insync.replicas` are in
+/// sync. The client repeats such a message by itself, so that its answer never comes.
+async fn a_kafka_topic_with_too_few_replicas(mode: ClaimMode) {
+    let test = format!("partial_outage::kafka_replicas::{mode:?}");
+    let Some(brokers) = KafkaDestination::replicated(&test).await else { return };
+    let (topic, failing) = (brokers.beside_on_first().await, brokers.beside_on_both().await);
+    brokers.to_broker("node-2", "stop").await;
+    failing.until_led_by([1, 1, 1]).await;
+    let routes = vec![failing_route(&failing.topic)];
+    let settings = KafkaSettings { routes, ..topic.settings() };
+    let sink = || Arc::new(KafkaSink::new(settings.clone()).unwrap()) as Arc<dyn Sink>;
+    let outage = Outage { test, mode, failing: FULL.to_owned(), keeps_rate: true };
+    let delivered = outage.run(sink, async || brokers.start().await).await;
+    failing.until_led_by([2, 2, 1]).await;
+    let arrived = [topic.count().await, failing.count().await];
     assert!(arrived[0] >= delivered && arrived[1] >= WAITING, "{arrived:?}, {delivered}");
 }
 

@@ -103,6 +103,19 @@ fn who_names_a_block_that_is_not_there_is_told_which_there_are() {
     }
 }
 
+/// Found by fuzzing: the error did not say which of three names was empty.
+#[test]
+fn an_empty_name_of_a_column_is_refused_as_such() {
+    for key in ["table", "key_column", "count_column"] {
+        let start = format!("\n{key} = ");
+        let buffer = whole().find("[[buffer]]").unwrap();
+        let at = buffer + whole()[buffer..].find(&start).unwrap() + start.len();
+        let end = at + whole()[at..].find(['\n', '#']).unwrap();
+        let error = refusal(&format!("{}''\n{}", &whole()[..at], &whole()[end..])).unwrap();
+        assert!(error.contains(&format!("`{key}` = ``")), "{error}");
+    }
+}
+
 /// Found by fuzzing: the error was about the outbox of a gateway without a name.
 #[test]
 fn an_empty_name_is_refused_as_such() {

@@ -113,8 +113,8 @@ pub(crate) fn adoption_findings(
     there: impl Fn(&str, &str) -> bool,
 ) -> Vec<Finding> {
     let subject = format!("adopted table {}", adoption.table);
-    let fix = "run `postrider migrate`, then `postrider outbox adopt` for what was inserted \
-                meanwhile";
+    let fix = "if a column was renamed, name it in [outbox.adopt.columns]; then run `postrider \
+               migrate`, and `postrider outbox adopt` for what was inserted meanwhile";
     let wanted = match wanted {
         Ok(wanted) => wanted,
         Err(error) => return vec![Finding::error(subject, error.to_string(), fix)],

@@ -131,17 +131,21 @@ impl TableTarget {
     /// # Errors
     /// Names the argument that is not a plain identifier.
     pub fn new(table: &str, key_column: &str, count_column: &str) -> Result<Self, String> {
-        for name in [table, key_column, count_column] {
+        let names = [("table", table), ("key_column", key_column), ("count_column", count_column)];
+        for (argument, name) in names {
             if !plain(name) {
                 return Err(format!(
-                    "`{name}` cannot be the name of a table or column: use 1 to {} letters, digits \
-                     and _, not starting with a digit",
+                    "`{argument}` = `{name}`: use 1 to {} letters, digits and _, not starting with a \
+                     digit",
                     Self::NAME_CHARS_MAX
                 ));
             }
         }
         if key_column == count_column {
-            return Err(format!("`{key_column}` cannot be both the key and the count"));
+            return Err(format!(
+                "key_column and count_column are both `{key_column}`: a column cannot be both the \
+                 key and the count"
+            ));
         }
         let [table, key_column, count_column] =
             [table, key_column, count_column].map(ToOwned::to_owned);

@@ -47,7 +47,7 @@ pub struct KafkaDestination {
 impl KafkaDestination {
     async fn create(brokers: String, server: Option<PrivateServer>) -> Self {
         let topic = format!("test-{}", uuid::Uuid::new_v4());
-        create_topic(&brokers, &topic, TopicReplication::Fixed(1)).await;
+        create_topic(&brokers, &topic, TopicReplication::Fixed(1), 1).await;
         Self { brokers, topic, server }
     }
 
@@ -57,7 +57,7 @@ impl KafkaDestination {
         let server = PrivateServer::of("kafka-cluster", VARIABLE, test).await?;
         let (brokers, topic) = (server.url.clone(), format!("test-{}", uuid::Uuid::new_v4()));
         let replicas = TopicReplication::Variable(&[&[2, 1], &[2, 1], &[1, 2]]);
-        create_topic(&brokers, &topic, replicas).await;
+        create_topic(&brokers, &topic, replicas, 1).await;
         let destination = Self { brokers, topic, server: Some(server) };
         destination.until_led_by([2, 2, 1]).await;
         Some(destination)
@@ -102,12 +102,42 @@ impl KafkaDestination {
 
     /// Creates the topic again, empty.
     pub async fn create_again(&self) {
-        create_topic(&self.brokers, &self.topic, TopicReplication::Fixed(1)).await;
+        create_topic(&self.brokers, &self.topic, TopicReplication::Fixed(1), 1).await;
+    }
+
+    /// Creates another topic on the first of two brokers, and only there.
+    pub async fn beside_on_first(&self) -> Self {
+        self.beside_with(&[&[1], &[1], &[1]], 1).await
+    }
+
+    /// Creates another topic on both brokers, which accepts nothing while one of them is away.
+    pub async fn beside_on_both(&self) -> Self {
+        self.beside_with(&[&[2, 1], &[2, 1], &[1, 2]], 2).await
+    }
+
+    async fn beside_with(&self, replicas: &[&[i32]], in_sync_min: u8) -> Self {
+        let (brokers, topic) = (self.brokers.clone(), format!("test-{}", uuid::Uuid::new_v4()));
+        create_topic(&brokers, &topic, TopicReplication::Variable(replicas), in_sync_min).await;
+        Self { brokers, topic, server: None }
     }
 
     /// Creates another topic on the same broker.
     pub async fn beside(&self) -> Self {
         Self::create(self.brokers.clone(), None).await
+    }
+
+    /// Returns the number of messages in the topic.
+    pub async fn count(&self) -> usize {
+        let (brokers, topic) = (self.brokers.clone(), self.topic.clone());
+        let counted = tokio::task::spawn_blocking(move || {
+            let reader = reader(&brokers);
+            let count = |partition| {
+                let (low, high) = watermarks(&reader, &topic, partition);
+                high - low
+            };
+            (0..PARTITIONS).map(count).sum::<i64>()
+        });
+        usize::try_from(counted.await.unwrap()).unwrap()
     }
 
     /// Revokes the permission to write to the topic, for all users.
@@ -212,10 +242,18 @@ impl Destination for KafkaDestination {
     }
 }
 
-/// Creates a topic and waits until the broker serves it.
-async fn create_topic(brokers: &str, name: &str, replication: TopicReplication<'_>) {
-    let bytes_max = TOPIC_BYTES_MAX.to_string();
-    let topic = NewTopic::new(name, PARTITIONS, replication).set("max.message.bytes", &bytes_max);
+/// Creates a topic and waits until the broker serves it. It accepts messages while at least
+/// `in_sync_min` of its replicas are in sync.
+async fn create_topic(
+    brokers: &str,
+    name: &str,
+    replication: TopicReplication<'_>,
+    in_sync_min: u8,
+) {
+    let (bytes_max, in_sync_min) = (TOPIC_BYTES_MAX.to_string(), in_sync_min.to_string());
+    let topic = NewTopic::new(name, PARTITIONS, replication)
+        .set("max.message.bytes", &bytes_max)
+        .set("min.insync.replicas", &in_sync_min);
     let admin = admin(brokers);
     let created = admin.create_topics(&[topic], &options()).await.unwrap();
     created.into_iter().next().unwrap().unwrap();
@@ -240,14 +278,15 @@ fn options() -> AdminOptions {
     AdminOptions::new().operation_timeout(Some(PATIENCE))
 }
 
+fn reader(brokers: &str) -> BaseConsumer {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", brokers).set("group.id", "nobody");
+    config.set("enable.auto.commit", "false").create().unwrap()
+}
+
 /// Reads everything up to the current end of each partition.
 fn read_topic(brokers: &str, topic: &str) -> Vec<Arrived> {
-    let consumer: BaseConsumer = ClientConfig::new()
-        .set("bootstrap.servers", brokers)
-        .set("group.id", "nobody")
-        .set("enable.auto.commit", "false")
-        .create()
-        .unwrap();
+    let consumer = reader(brokers);
     let (mut assignment, mut left) = (TopicPartitionList::new(), 0);
     for partition in 0..PARTITIONS {
         let (low, high) = watermarks(&consumer, topic, partition);

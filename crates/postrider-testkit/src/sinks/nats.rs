@@ -76,10 +76,19 @@ impl NatsDestination {
         connect(&self.url).await.update_stream(config).await.unwrap();
     }
 
+    /// Returns the number of messages in the stream.
+    pub async fn count(&self) -> usize {
+        self.count_of(&self.name).await
+    }
+
     /// Returns the number of messages in that stream, without the one that filled it.
     pub async fn count_in(&self, name: &str) -> usize {
+        self.count_of(name).await - 1
+    }
+
+    async fn count_of(&self, name: &str) -> usize {
         let mut stream = connect(&self.url).await.get_stream(name).await.unwrap();
-        usize::try_from(stream.info().await.unwrap().state.messages).unwrap() - 1
+        usize::try_from(stream.info().await.unwrap().state.messages).unwrap()
     }
 
     /// Removes that stream.

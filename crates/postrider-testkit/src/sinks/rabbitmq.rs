@@ -107,12 +107,20 @@ impl RabbitDestination {
         channel.queue_purge(self.queue_of(key), options).await.unwrap();
     }
 
+    /// Returns the number of messages in the queue of all other keys.
+    pub async fn count(&self) -> usize {
+        self.count_of(self.name.as_str().into()).await
+    }
+
     /// Returns the number of messages in the queue of this routing key.
     pub async fn count_in(&self, key: &str) -> usize {
+        self.count_of(self.queue_of(key)).await
+    }
+
+    async fn count_of(&self, queue: ShortString) -> usize {
         let (_connection, channel) = open(&self.url).await;
         let passive = QueueDeclareOptions { passive: true, ..Default::default() };
-        let none = FieldTable::default();
-        let queue = channel.queue_declare(self.queue_of(key), passive, none).await.unwrap();
+        let queue = channel.queue_declare(queue, passive, FieldTable::default()).await.unwrap();
         usize::try_from(queue.message_count()).unwrap()
     }
 

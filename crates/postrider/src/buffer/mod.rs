@@ -61,7 +61,8 @@ pub struct BufferSettings {
     pub key: Option<String>,
     /// Timeout of connecting, and of each reply.
     pub timeout: Duration,
-    /// Replicas that must have a moved batch before it is saved; `None` is one if there is one.
+    /// Replicas that must have a moved batch before it is saved; `None` is one from when a replica
+    /// was first seen.
     pub wait_replicas: Option<u32>,
     /// Timeout of waiting for them; less than `timeout`.
     pub wait_timeout: Duration,
@@ -70,7 +71,7 @@ pub struct BufferSettings {
 }
 
 impl BufferSettings {
-    /// Returns the defaults: key by name, 5 s, one replica if there is one, leak guard of 1 hour.
+    /// Returns the defaults: key by name, 5 s, one replica once there was one, leak guard of 1 hour.
     pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -92,7 +93,7 @@ pub struct Buffer {
     wait_replicas: Option<u32>,
     wait_timeout: Duration,
     leak_guard: Duration,
-    /// Number of replicas found, for the default of `wait_replicas`.
+    /// Largest number of replicas found, for the default of `wait_replicas`.
     replicas: AtomicU32,
     /// The server can confirm that its append-only file is on disk.
     waits_for_file: AtomicBool,

@@ -37,7 +37,9 @@ impl Buffer {
         let fsync = answers.get(3).and_then(setting);
         self.waits_for_file.store(tells_of_file(&info, fsync.as_deref()), Ordering::Relaxed);
         let replicas = fact(&info, "connected_slaves").and_then(|n| n.parse().ok()).unwrap_or(0);
-        self.replicas.store(replicas, Ordering::Relaxed);
+        // A replica that is gone may have been promoted, with the counts of the batches that are
+        // moved here from now on: they would be saved a second time.
+        self.replicas.fetch_max(replicas, Ordering::Relaxed);
         Ok(judge(&info, save.as_deref(), fsync.as_deref()))
     }
 }

@@ -137,7 +137,7 @@ impl Server {
                     true
                 }
                 // A master that became a replica; the other nodes know the new master.
-                Some("READONLY") => {
+                _ if is_of_replica(&error) => {
                     self.forget(&node).await;
                     false
                 }
@@ -213,6 +213,13 @@ impl Server {
         links.connections.remove(node);
         links.home = None;
     }
+}
+
+/// Returns whether a node says that it is a replica. In a script, older versions of Redis say so with
+/// a code of their own.
+fn is_of_replica(error: &RedisError) -> bool {
+    error.code() == Some("READONLY")
+        || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
 }
 
 /// Returns the node that a redirect names; without a host it is the host that replied.

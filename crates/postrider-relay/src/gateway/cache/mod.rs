@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use tokio::time::Instant;
 
 use super::answer::Answer;
 use super::call::Key;
 use super::changes::{self, Change};
 use super::settings::GatewaySettings;
 pub(super) use memory::Memory;
-pub(super) use redis::Redis;
+pub(super) use redis::{Redis, Turn};
 
 /// Where the answers of a gateway are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +53,7 @@ impl Default for CacheSettings {
 
 pub(super) enum Cache {
     Memory(Memory),
-    Redis(Box<Redis>),
+    Redis(Arc<Redis>),
 }
 
 /// How long an answer is kept.
@@ -122,7 +123,7 @@ impl Cache {
             }
             CacheSettings::Redis { url, timeout } => {
                 let times = Times::new(settings);
-                Ok(Self::Redis(Box::new(Redis::new(&settings.name, url, *timeout, times)?)))
+                Ok(Self::Redis(Arc::new(Redis::new(&settings.name, url, *timeout, times)?)))
             }
         }
     }
@@ -163,6 +164,15 @@ impl Cache {
         match self {
             Self::Memory(_) => {}
             Self::Redis(redis) => redis.note_change(target, change).await,
+        }
+    }
+
+    /// Waits for the turn of a change among the processes that share this cache; a cache of one
+    /// process has none. `None` if it did not come in time.
+    pub(super) async fn turn(&self, target: Key, deadline: Instant) -> Option<Option<Turn>> {
+        match self {
+            Self::Memory(_) => Some(None),
+            Self::Redis(redis) => redis.turn(target, deadline).await.map(Some),
         }
     }
 

@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use postrider::internal::DoublingWait;
 use redis::{Pipeline, Value};
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::super::answer::TIME_DIGITS;
 use super::super::changes::{self, Change};
@@ -16,6 +18,10 @@ use crate::telemetry::{self, label};
 
 /// After a failure, the cache is not used for this time.
 const REST: Duration = Duration::from_secs(1);
+/// First and longest wait before the next check whether the turn of a change has come.
+const TURN_WAIT: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
+/// How much longer than its call may take a process keeps its turn if it dies.
+const TURN_SLACK: Duration = Duration::from_secs(1);
 
 /// Stores an answer or a change, unless there is one that was requested later. The time comes
 /// first, with a fixed number of digits, so that comparing texts compares times.
@@ -27,6 +33,10 @@ return 1";
 /// Removes an answer, unless it was requested later.
 const REMOVE: &str = "local known = redis.call('GETRANGE', KEYS[1], 0, ARGV[2] - 1)
 if known > ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])";
+
+/// Ends a turn, unless it has ended by itself and another process has the next one.
+const END_TURN: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])";
 
 pub(crate) struct Redis {
@@ -126,6 +136,38 @@ impl Redis {
         self.run(name, &commands).await;
     }
 
+    /// Waits until no other process makes a change of this target. `None` if the turn does not come
+    /// in time. While the cache fails, every process has its turn at once.
+    pub(crate) async fn turn(self: &Arc<Self>, target: Key, deadline: Instant) -> Option<Turn> {
+        let (redis, name) = (Arc::clone(self), format!("{}:turn", self.name(target)));
+        // Exists before it is taken: if the answer is lost, it may have been.
+        let turn = Turn { redis, name, holder: Uuid::new_v4().to_string() };
+        let mut wait = DoublingWait::new(TURN_WAIT.0, TURN_WAIT.1);
+        loop {
+            let now = Instant::now();
+            let left = deadline.saturating_duration_since(now).saturating_add(TURN_SLACK);
+            let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+            let mut commands = Pipeline::new();
+            commands.cmd("SET").arg(&turn.name).arg(&turn.holder);
+            commands.arg("NX").arg("PX").arg(left_ms);
+            match self.run(&turn.name, &commands).await.as_deref() {
+                Some([Value::Nil]) => {}
+                _ => return Some(turn),
+            }
+            let next = now + wait.take();
+            if next >= deadline {
+                return None;
+            }
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    async fn end_turn(&self, name: &str, holder: &str) {
+        let mut commands = Pipeline::new();
+        commands.cmd("EVAL").arg(END_TURN).arg(1).arg(name).arg(holder);
+        self.run(name, &commands).await;
+    }
+
     pub(crate) async fn check(&self) -> Result<(), String> {
         self.server.ping().await
     }
@@ -169,5 +211,24 @@ impl Redis {
 
     fn resting_until(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
         self.resting_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The turn of a change among the processes that share a cache. Dropping it ends the turn.
+pub(crate) struct Turn {
+    redis: Arc<Redis>,
+    name: String,
+    /// Recognises the holder's own turn.
+    holder: String,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let (redis, name) = (Arc::clone(&self.redis), std::mem::take(&mut self.name));
+        let holder = std::mem::take(&mut self.holder);
+        // Outside of a runtime, or if the command fails, the turn ends by itself.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            drop(runtime.spawn(async move { redis.end_turn(&name, &holder).await }));
+        }
     }
 }

@@ -134,11 +134,12 @@ impl Node {
         let is_unusable = match &ran {
             // A connection that is silent may stay silent forever.
             Err(Failure::Unanswered(error)) => {
-                error.is_io_error() || error.is_unrecoverable_error()
+                error.is_io_error() || error.is_unrecoverable_error() || is_of_replica(error)
             }
             // The server may only queue what is sent next.
             Err(Failure::NotExecuted(_)) => true,
-            Ok(_) | Err(Failure::Unreached(_)) => false,
+            Ok(answers) => answers.iter().any(is_replicas),
+            Err(Failure::Unreached(_)) => false,
         };
         if is_unusable {
             self.drop_connection(number).await;
@@ -168,6 +169,22 @@ impl Node {
             held.1 = None;
         }
     }
+}
+
+/// Returns whether a server answered that it is a replica. It was the master when it was connected,
+/// and keeps the connection, while the address may lead to the new master by now.
+fn is_replicas(answer: &Value) -> bool {
+    match answer {
+        Value::ServerError(error) => is_of_replica(&error.clone().into()),
+        _ => false,
+    }
+}
+
+/// The same for an error. That of a command in a script has a code of its own in older versions of
+/// Redis.
+fn is_of_replica(error: &RedisError) -> bool {
+    error.code() == Some("READONLY")
+        || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
 }
 
 async fn ask(
@@ -271,6 +288,21 @@ mod tests {
         assert_eq!(failure.error().code(), Some("MOVED"));
         let failure = refused_exec("+QUEUED\r\n", previous);
         assert_eq!(failure.error().code(), Some("EXECABORT"));
+    }
+
+    #[test]
+    fn a_replica_is_recognised_in_a_script_of_any_version() {
+        let parse = |text: &str| redis::parse_redis_value(text.as_bytes()).unwrap();
+        for answer in [
+            "-READONLY You can't write against a read only replica.\r\n",
+            "-READONLY You can't write against a read only replica. script: 5d, on @user_script:3.\r\n",
+            "-ERR Error running script (call to f_5d): @user_script:3: @user_script: 3: -READONLY You \
+             can't write against a read only replica. \r\n",
+        ] {
+            assert!(is_replicas(&parse(answer)), "{answer}");
+        }
+        assert!(!is_replicas(&parse("-ERR unknown command\r\n")));
+        assert!(!is_replicas(&parse("$9\r\n-READONLY\r\n")));
     }
 
     #[test]

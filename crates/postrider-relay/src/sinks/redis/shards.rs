@@ -64,12 +64,27 @@ pub(super) fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
     let hashed = tag.map(|(tag, _)| tag).filter(|tag| !tag.is_empty()).unwrap_or(key);
     let crc = hashed.bytes().fold(0_u16, |crc, byte| {
-        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
-            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
-        })
+        let [high, _] = crc.to_be_bytes();
+        (crc << 8) ^ CRC_OF_BYTE[usize::from(high ^ byte)]
     });
     crc % SLOTS
 }
+
+/// A slot is computed several times per event while a part of the cluster is down.
+const CRC_OF_BYTE: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0_u16;
+    while byte < 256 {
+        let (mut crc, mut bit) = (byte << 8, 0);
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte as usize] = crc;
+        byte += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

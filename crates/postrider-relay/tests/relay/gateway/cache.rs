@@ -8,13 +8,14 @@ use postrider_relay::{
     gateway::{CacheSettings, Call, Gateway, GatewaySettings, GatewaySink, Upstream},
 };
 use postrider_store::Appender;
-use postrider_testkit::{FaultProxy, TestDb, eventually, http::Reply as Says, skip};
+use postrider_testkit::{FaultProxy, PrivateServer, TestDb, eventually, http::Reply as Says, skip};
 
 use super::{Scene, header, hello, preset, text};
 
 mod sqlite {
     postrider_testkit::on_store!(sqlite:
         processes_share_their_answers_in_redis,
+        answers_are_kept_by_a_replica_that_was_promoted,
         calls_go_on_without_a_cache_that_is_down_or_silent,
         an_answer_in_redis_grows_old_and_is_given_while_the_upstream_is_down,
         a_refusal_in_redis_is_given_for_its_own_time_whatever_the_time_of_old_answers,
@@ -67,6 +68,37 @@ async fn processes_share_their_answers_in_redis(db: TestDb) {
     assert_eq!(text(&answer), "hello /v1/character/1");
     assert_eq!(header(&answer, "content-type"), "text/plain");
     assert_eq!(scene.asked().len(), 1);
+}
+
+/// The old master keeps the connection and refuses whatever is written.
+async fn answers_are_kept_by_a_replica_that_was_promoted(db: TestDb) {
+    let test = "gateway::cache::answers_are_kept_by_a_replica_that_was_promoted";
+    let Some(old) = PrivateServer::of("redis", "REDIS_URL", test).await else { return };
+    let new = PrivateServer::of("redis", "REDIS_URL", test).await.unwrap();
+    let (proxy, url) = FaultProxy::in_front_of(&old.url).await;
+    let scene = Scene::with(db, |settings| named(settings, on_redis(&url))).await;
+    assert_eq!(header(&scene.get("/1").await, "postrider-cache"), "miss");
+    assert_eq!(header(&scene.get("/1").await, "postrider-cache"), "hit");
+    let address = new.url.trim_start_matches("redis://").trim_end_matches('/');
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let client = redis::Client::open(old.url.as_str()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut follow = redis::cmd("REPLICAOF");
+    follow.arg(host).arg(port).exec_async(&mut connection).await.unwrap();
+    eventually("the old master is a replica in step", async || {
+        let info: String = redis::cmd("INFO")
+            .arg("replication")
+            .query_async(&mut connection.clone())
+            .await
+            .ok()?;
+        info.contains("master_link_status:up").then_some(())
+    })
+    .await;
+    proxy.lead_to(address);
+    eventually("the new master has an answer", async || {
+        (header(&scene.get("/2").await, "postrider-cache") == "hit").then_some(())
+    })
+    .await;
 }
 
 async fn calls_go_on_without_a_cache_that_is_down_or_silent(db: TestDb) {

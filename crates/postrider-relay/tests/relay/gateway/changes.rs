@@ -1,5 +1,6 @@
 //! Saved changes next to newer ones of the same target.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +10,11 @@ use postrider_relay::{
     gateway::{Call, GatewaySettings, GatewaySink},
 };
 use postrider_store::Event;
-use postrider_testkit::{TestDb, eventually, http::Reply as Says, relay::held_event};
+use postrider_testkit::{
+    TestDb, eventually,
+    http::{Receiver, Reply as Says},
+    relay::held_event,
+};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -24,6 +29,7 @@ mod sqlite {
         an_operator_who_retries_a_superseded_change_has_it_made,
         orders_add_up_and_supersede_nothing,
         a_newer_change_by_another_process_counts,
+        changes_of_a_target_take_turns_among_processes,
     );
 }
 
@@ -142,6 +148,39 @@ async fn a_newer_change_by_another_process_counts(db: TestDb) {
         .await;
     relay.stop().await;
     assert_eq!((keys(&scene).len(), scene.db.count("_dlq").await), (1, 1));
+}
+
+/// A repeat that is under way must not reach the API after a newer call of another process.
+async fn changes_of_a_target_take_turns_among_processes(db: TestDb) {
+    let Some(url) = redis("changes_of_a_target_take_turns_among_processes") else { return };
+    let scene = Scene::with(db, |settings| named(changing(settings), on_redis(&url))).await;
+    let quick = Receiver::start(hello).await;
+    let settings = GatewaySettings {
+        url: quick.url("/v1"),
+        timeout: Duration::from_millis(300),
+        ..changing(on_redis_settings(&scene, &url))
+    };
+    let other = other_process(&scene, settings).await;
+    let newer = async || {
+        let call = Call::new(Method::PUT, "/profile").unwrap().body("newer");
+        other.fetch(call).await.into_response()
+    };
+    scene.server.shut();
+    let mut older = pin!(replay(&scene, saved_at(1, "older")));
+    let arrives = scene.server.until("the older change is there", |all| all.requests.len() == 1);
+    tokio::select! {
+        () = arrives => {}
+        _ = &mut older => panic!("it is held back"),
+    }
+    let early = newer().await;
+    assert_eq!(early.status(), 503);
+    let detail = problem(&early)["detail"].to_string();
+    assert!(detail.contains("another change"), "{detail}");
+    assert!(quick.received().requests.is_empty(), "the older change is still under way");
+    scene.server.open();
+    assert_eq!(older.await, Outcome::Delivered);
+    eventually("the turn has ended", async || (newer().await.status() == 200).then_some(())).await;
+    assert_superseded(&replay(&scene, saved_at(2, "late")).await);
 }
 
 fn on_redis_settings(scene: &Scene, url: &str) -> GatewaySettings {
