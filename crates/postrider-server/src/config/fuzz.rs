@@ -123,8 +123,11 @@ fn an_empty_name_is_refused_as_such() {
         let named = whole().find(&format!("[[{block}]]\n")).unwrap();
         let (before, after) = (whole()[..named].to_owned(), whole()[named..].to_owned());
         let line = after.lines().find(|line| line.starts_with("name = ")).unwrap().to_owned();
-        let error = refusal(&(before + &after.replacen(&line, "name = ''", 1))).unwrap();
-        assert!(error.contains(&format!("[[{block}]] `name` is empty")), "{error}");
+        for empty in ["''", "' '"] {
+            let text = format!("{before}{}", after.replacen(&line, &format!("name = {empty}"), 1));
+            let error = refusal(&text).unwrap();
+            assert!(error.contains(&format!("[[{block}]] `name` is empty")), "{error}");
+        }
     }
 }
 
