@@ -66,7 +66,7 @@ impl Config {
         let mut sinks: HashMap<String, Target> = HashMap::new();
         for section in &self.sink {
             let (name, target) = target(section, &names)?;
-            if name.is_empty() {
+            if name.trim().is_empty() {
                 let message = "[[sink]] `name` is empty; outboxes refer to a sink by its name";
                 return Err(ConfigError::Invalid(message.to_owned()));
             }
@@ -78,7 +78,7 @@ impl Config {
         }
         let mut upstreams = Vec::new();
         for section in &self.gateway {
-            if section.name.is_empty() {
+            if section.name.trim().is_empty() {
                 let message = "[[gateway]] `name` is empty; its outbox refers to it by this name";
                 return Err(ConfigError::Invalid(message.to_owned()));
             }

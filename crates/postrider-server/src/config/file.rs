@@ -267,7 +267,12 @@ impl ApiSection {
         at_least("request_timeout", self.request_timeout.0, Duration::from_millis(100))?;
         at_least("list_budget", self.list_budget.0, Duration::from_millis(1))?;
         at_least("session_idle", self.session_idle.0, Duration::from_secs(1))?;
-        at_least("session_max", self.session_max.0, self.session_idle.0)?;
+        if self.session_max.0 < self.session_idle.0 {
+            let (max, idle) = (self.session_max.0, self.session_idle.0);
+            return Err(ConfigError::Invalid(format!(
+                "[api] session_max = {max:?}: at least session_idle = {idle:?}"
+            )));
+        }
         at_least("stream_every", self.stream_every.0, Duration::from_millis(100))?;
         if self.stream_every.0 > STREAM_EVERY_MAX {
             let (every, max) = (self.stream_every.0, STREAM_EVERY_MAX);

@@ -103,6 +103,14 @@ fn who_names_a_block_that_is_not_there_is_told_which_there_are() {
     }
 }
 
+/// Found by fuzzing: the error named only the limit, which was not changed.
+#[test]
+fn a_session_that_may_be_idle_for_too_long_is_refused_as_such() {
+    let text = whole().replacen("session_idle = ", "session_idle = '100y' # ", 1);
+    let error = refusal(&text).unwrap();
+    assert!(error.contains("session_idle") && error.contains("session_max"), "{error}");
+}
+
 /// Found by fuzzing: the error did not say which of three names was empty.
 #[test]
 fn an_empty_name_of_a_column_is_refused_as_such() {
@@ -123,8 +131,11 @@ fn an_empty_name_is_refused_as_such() {
         let named = whole().find(&format!("[[{block}]]\n")).unwrap();
         let (before, after) = (whole()[..named].to_owned(), whole()[named..].to_owned());
         let line = after.lines().find(|line| line.starts_with("name = ")).unwrap().to_owned();
-        let error = refusal(&(before + &after.replacen(&line, "name = ''", 1))).unwrap();
-        assert!(error.contains(&format!("[[{block}]] `name` is empty")), "{error}");
+        for empty in ["''", "' '"] {
+            let text = format!("{before}{}", after.replacen(&line, &format!("name = {empty}"), 1));
+            let error = refusal(&text).unwrap();
+            assert!(error.contains(&format!("[[{block}]] `name` is empty")), "{error}");
+        }
     }
 }
 
@@ -146,7 +157,9 @@ proptest! {
             // For a wrong value in a block with a `kind`, the error names the line of the block.
             let is_placed = error.starts_with("file line ");
             let names = error.contains(&key) || (plain.len() > 1 && error.contains(plain));
-            let names = names || is_placed;
+            // A value of one character is in most errors by chance, but not in quotes.
+            let is_quoted = !plain.is_empty() && error.contains(&format!("`{plain}`"));
+            let names = names || is_placed || is_quoted;
             prop_assert!(names, "line {}, {} = {}: {}", line + 1, key, value, error);
         }
     }

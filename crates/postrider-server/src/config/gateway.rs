@@ -139,7 +139,7 @@ impl GatewaySection {
 
     pub(crate) fn no_outbox(&self) -> ConfigError {
         self.invalid(&format!(
-            "calls are saved in the [[outbox]] with sink = \"{}\"; there must be one such outbox, \
+            "calls are saved in the [[outbox]] with its `name`, sink = {:?}; there must be one such, \
              usually with preset = \"api-call\" and dedupe = \"open\"",
             self.name
         ))

@@ -137,10 +137,11 @@ impl KafkaSettings {
     /// # Errors
     /// Names the setting, its value and what is allowed.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.brokers.split(',').any(|broker| broker.trim().is_empty()) {
+        let wrong = |broker: &str| broker.trim().is_empty() || broker.contains(char::is_control);
+        if self.brokers.split(',').any(wrong) {
             return Err(format!(
                 "brokers `{}`: write host:port, several separated by commas",
-                self.brokers
+                self.brokers.escape_debug()
             ));
         }
         if !COMPRESSIONS.contains(&self.compression.as_str()) {
@@ -271,6 +272,7 @@ mod tests {
         let half = Tls { cert: Some("/dev/null".into()), ..Tls::default() };
         for (settings, words) in [
             (KafkaSettings { brokers: "a:1,,".to_owned(), ..settings() }, "brokers"),
+            (KafkaSettings { brokers: "a:1\0".to_owned(), ..settings() }, "brokers"),
             (KafkaSettings { compression: "rar".to_owned(), ..settings() }, "compression"),
             (KafkaSettings { sasl: Some(sasl("GSSAPI")), ..settings() }, "sasl.mechanism"),
             (KafkaSettings { sasl: Some(sasl("PLAIN")), ..settings() }, "without_tls"),
