@@ -14,8 +14,9 @@ pub(crate) async fn migrate(context: &Context, args: &MigrateArgs) -> Result<(),
     };
     let store = connect(&url, connections, !args.print).await?;
     if args.print {
-        let adoptions = store.adoption_sql(&specs).await?;
-        return output::print(&(store.migration_sql(&specs) + &adoptions));
+        let mut script = store.migration_sql(&specs);
+        script.push_str(&store.adoption_sql(&specs).await?);
+        return output::print(&script);
     }
     for line in store.migrate(&specs).await? {
         output::print(&format!("{line}\n"))?;

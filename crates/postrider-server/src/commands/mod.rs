@@ -107,33 +107,3 @@ pub(crate) async fn require_schema(
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::fix;
-
-    #[test]
-    fn a_refusal_of_the_server_comes_with_a_fix() {
-        for (code, message, says) in [
-            ("42000", "TRIGGER command denied to user 'app'@'%' for table 'orders'", "rights"),
-            (
-                "HY000",
-                "You do not have the SUPER privilege and binary logging is enabled (you *might* \
-                 want to use the less safe log_bin_trust_function_creators variable)",
-                "log_bin_trust_function_creators = 1",
-            ),
-            (
-                "HY000",
-                "The MySQL server is running with the --super-read-only option so it cannot \
-                 execute this statement",
-                "primary",
-            ),
-            ("25006", "cannot execute INSERT in a read-only transaction", "primary"),
-            ("42S02", "Table 'app.orders_outbox' doesn't exist", "migrate"),
-        ] {
-            let found = fix(Some(code), message).unwrap_or_default();
-            assert!(found.contains(says), "{message}: {found}");
-        }
-        assert_eq!(fix(Some("42000"), "syntax"), None);
-    }
-}

@@ -22,7 +22,7 @@ pub(super) fn whole() -> String {
     // The outboxes that the example of a fan-out refers to.
     let branches = ["orders_to_kafka", "large_orders"]
         .map(|name| format!("[[outbox]]\nname = '{name}'\npreset = 'broker'\nsink = 'kafka'\n"));
-    text + &branches.concat()
+    [text, branches.concat()].concat()
 }
 
 fn is_setting(line: &str) -> bool {
