@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use postrider::NewEvent;
 use postrider_store::{
-    BatchTarget, ClaimLimit, ConnectOptions, Cursor, Dedupe, OnSuccess, OutboxSpec, Share,
+    BatchTarget, ClaimLimit, ConnectOptions, Cursor, Dedupe, LaneSet, OnSuccess, OutboxSpec, Share,
     StoreError, TableTarget, connect,
 };
 use postrider_testkit::{FaultProxy, TestDb, eventually};
@@ -25,6 +25,7 @@ postrider_testkit::on_mysql_and_mariadb!(
     dedupe_can_be_switched,
     a_key_that_is_unique_by_its_beginning_only_is_no_target,
     a_relay_that_hangs_in_a_transaction_is_fenced,
+    a_reader_that_knows_thousands_of_events_reads_past_them_at_once,
     applications_at_repeatable_read_do_not_deadlock_with_relays,
 );
 
@@ -175,6 +176,19 @@ async fn a_relay_that_hangs_in_a_transaction_is_fenced(db: TestDb) {
     settle.await.unwrap().expect_err("its transaction is over");
     assert_eq!(db.count("").await, 1, "the row is still there");
     db.assert_balanced().await;
+}
+
+/// Without an index on the list, MySQL compared each row with each id: 20 s for these.
+async fn a_reader_that_knows_thousands_of_events_reads_past_them_at_once(db: TestDb) {
+    let known = db.append_orders(4_000).await;
+    let more = db.append_orders(3).await;
+    let started = Instant::now();
+    let mut cursor = Cursor::new();
+    let read = db.store.read_lanes(&db.outbox, LaneSet::ALL, &known, &[], TEN, &mut cursor).await;
+    let took = started.elapsed();
+    let ids: Vec<i64> = read.unwrap().rows.iter().map(|row| row.event.id).collect();
+    assert_eq!(ids, more);
+    assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
 /// REPEATABLE READ is the default of the server, so of most applications. Their reads and inserts
