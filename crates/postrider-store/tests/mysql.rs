@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use postrider::NewEvent;
 use postrider_store::{
-    BatchTarget, ClaimLimit, ConnectOptions, Cursor, Dedupe, OnSuccess, OutboxSpec, Share,
+    BatchTarget, ClaimLimit, ConnectOptions, Cursor, Dedupe, LaneSet, OnSuccess, OutboxSpec, Share,
     StoreError, TableTarget, connect,
 };
 use postrider_testkit::{FaultProxy, TestDb, eventually};
@@ -25,6 +25,7 @@ postrider_testkit::on_mysql_and_mariadb!(
     dedupe_can_be_switched,
     a_key_that_is_unique_by_its_beginning_only_is_no_target,
     a_relay_that_hangs_in_a_transaction_is_fenced,
+    a_reader_that_knows_thousands_of_events_reads_past_them_at_once,
     applications_at_repeatable_read_do_not_deadlock_with_relays,
 );
 
@@ -177,6 +178,19 @@ async fn a_relay_that_hangs_in_a_transaction_is_fenced(db: TestDb) {
     db.assert_balanced().await;
 }
 
+/// Without an index on the list, MySQL compared each row with each id: 20 s for these.
+async fn a_reader_that_knows_thousands_of_events_reads_past_them_at_once(db: TestDb) {
+    let known = db.append_orders(4_000).await;
+    let more = db.append_orders(3).await;
+    let started = Instant::now();
+    let mut cursor = Cursor::new();
+    let read = db.store.read_lanes(&db.outbox, LaneSet::ALL, &known, &[], TEN, &mut cursor).await;
+    let took = started.elapsed();
+    let ids: Vec<i64> = read.unwrap().rows.iter().map(|row| row.event.id).collect();
+    assert_eq!(ids, more);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
 /// REPEATABLE READ is the default of the server, so of most applications. Their reads and inserts
 /// lock gaps; relays that waited for those in another order would end in a deadlock, and the server
 /// might choose the application's transaction.
@@ -204,13 +218,17 @@ async fn applications_at_repeatable_read_do_not_deadlock_with_relays(db: TestDb)
         applications.push(tokio::spawn(async move {
             for number in 0..TRANSACTIONS {
                 let mut tx = db.begin_repeatable_read().await;
-                for half in 0..2 {
+                let of = |half| {
                     let id = format!("{application}-{number}-{half}");
-                    let event = NewEvent::new("order", &*id, "T", "{}").request_id(&*id);
-                    assert!(!tx.append(&db.outbox, &event).await.unwrap().is_duplicate());
-                    // A repeat, which reads the key with a lock.
-                    assert!(tx.append(&db.outbox, &event).await.unwrap().is_duplicate());
+                    NewEvent::new("order", &*id, "T", "{}").request_id(&*id)
+                };
+                for half in 0..2 {
+                    let appended = tx.append(&db.outbox, &of(half)).await.unwrap();
+                    assert!(!appended.is_duplicate());
                 }
+                // A repeat reads the key with a lock. The last step: on MySQL it locks the end of
+                // the outbox, as the contract says.
+                assert!(tx.append(&db.outbox, &of(0)).await.unwrap().is_duplicate());
                 tx.commit().await.unwrap();
             }
         }));

@@ -368,7 +368,7 @@ async fn sqlite_refuses(place: Place) {
         let Some(scene) = Scene::open_empty(place, &old.settings()).await else { return };
         for command in [&["migrate"][..], &["migrate", "--print"], &["run"]] {
             let refused = scene.site.run(command).await.exits(1);
-            let _ = refused.says(&[old.table, "SQLite", "PostgreSQL or MariaDB"]);
+            let _ = refused.says(&[old.table, "SQLite", "PostgreSQL, MySQL or MariaDB"]);
         }
     }
 }

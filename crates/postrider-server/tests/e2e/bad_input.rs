@@ -7,12 +7,12 @@ use postrider_testkit::{Installation, Ran};
 
 use crate::scene::{BINARY, Place, Scene, Settings};
 
-crate::on_stores!(postgres, mariadb, sqlite: {
+crate::on_stores!(postgres, mariadb, mysql, sqlite: {
     missing_tables_are_named_with_the_command_that_makes_them,
 });
 mod servers {
     use super::a_user_without_rights_is_told_which_are_missing;
-    crate::on_stores!(postgres, mariadb: { a_user_without_rights_is_told_which_are_missing });
+    crate::on_stores!(postgres, mariadb, mysql: { a_user_without_rights_is_told_which_are_missing });
 }
 
 const PASSWORD: &str = "hunter2-very-secret";

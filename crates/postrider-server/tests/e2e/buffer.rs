@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::scene::{BINARY, Place};
 
-crate::on_stores!(postgres, mariadb, sqlite: {
+crate::on_stores!(postgres, mariadb, mysql, sqlite: {
     a_killed_daemon_loses_no_count_and_reconcile_shows_it,
     a_batch_moved_while_the_one_before_fails_is_counted_as_moved,
     dead_batches_are_imported_once_by_command,

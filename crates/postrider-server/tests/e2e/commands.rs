@@ -6,7 +6,7 @@ use postrider_testkit::{
 
 use crate::scene::{BINARY, Place, Scene, Settings};
 
-crate::on_stores!(postgres, mariadb, sqlite: {
+crate::on_stores!(postgres, mariadb, mysql, sqlite: {
     a_fresh_database_is_migrated_and_the_commands_show_what_is_in_it,
     the_printed_migration_works_in_the_databases_own_client,
     a_live_row_deleted_by_hand_makes_reconcile_fail,

@@ -8,7 +8,7 @@ use postrider_testkit::{Installation, TestDb, eventually};
 
 use crate::scene::{BINARY, Place, Scene, Settings};
 
-crate::on_stores!(postgres, mariadb, sqlite: {
+crate::on_stores!(postgres, mariadb, mysql, sqlite: {
     a_consumers_database_is_made_watched_and_cleaned_without_an_outbox,
     messages_that_could_not_be_handled_are_listed_retried_and_resolved,
     reconcile_shows_consumers_beside_outboxes,

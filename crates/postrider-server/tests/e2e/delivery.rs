@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::scene::{Place, Scene, Settings};
 
-crate::on_stores!(postgres, mariadb, sqlite: {
+crate::on_stores!(postgres, mariadb, mysql, sqlite: {
     only_a_committed_event_is_delivered_with_headers_body_and_hash,
     an_event_waits_for_its_time_and_an_expired_one_is_a_dead_letter,
 });

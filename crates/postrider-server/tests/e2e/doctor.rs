@@ -16,7 +16,7 @@ crate::on_stores!(postgres: {
     replication_slots_that_nobody_reads_are_named,
     a_pool_in_transaction_mode_is_found,
 });
-crate::on_stores!(mariadb: {
+crate::on_stores!(mariadb, mysql: {
     a_missing_index_and_a_missing_trigger_are_found_and_cured,
     what_surrounds_the_store_is_looked_at_too,
     reconcile_watches_until_a_difference_stays,

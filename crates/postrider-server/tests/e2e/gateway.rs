@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::scene::{BINARY, Place};
 
-crate::on_stores!(postgres, mariadb, sqlite: {
+crate::on_stores!(postgres, mariadb, mysql, sqlite: {
     a_daemon_killed_between_save_and_answer_has_the_call_once_and_repeats_it,
     a_daemon_killed_between_replay_and_cache_write_repeats_the_call,
 });

@@ -9,7 +9,7 @@ use postrider_testkit::{Answer, eventually};
 
 use crate::scene::{Committed, Place, Scene, Settings};
 
-crate::on_stores!(postgres, mariadb, sqlite: {
+crate::on_stores!(postgres, mariadb, mysql, sqlite: {
     relays_killed_under_traffic_lose_nothing_and_break_no_order,
     the_commands_show_and_change_what_relays_do,
 });

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::scene::{Committed, OUTBOX, Place, Scene, Settings};
 
-crate::on_stores!(postgres, mariadb, sqlite: {
+crate::on_stores!(postgres, mariadb, mysql, sqlite: {
     a_job_that_is_interrupted_goes_on_where_it_stopped,
     a_job_whose_process_is_killed_is_finished_by_the_daemon,
     dead_letters_are_grouped_edited_and_exported,

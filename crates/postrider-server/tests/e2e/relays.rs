@@ -6,7 +6,7 @@ use postrider_testkit::{Answer, Daemon, eventually};
 
 use crate::scene::{Committed, Place, Scene, Settings};
 
-crate::on_stores!(postgres, mariadb, sqlite: {
+crate::on_stores!(postgres, mariadb, mysql, sqlite: {
     four_relays_deliver_20_000_events_once_each,
     of_twenty_killed_relays_nothing_is_lost_and_nothing_is_blamed,
 });

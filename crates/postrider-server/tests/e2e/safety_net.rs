@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::scene::{Committed, Place, Scene, Settings};
 
-crate::on_stores!(postgres, mariadb, sqlite: {
+crate::on_stores!(postgres, mariadb, mysql, sqlite: {
     without_its_table_a_dead_letter_is_in_the_file_and_comes_back,
     without_table_and_file_an_alert_carries_the_event,
     a_channel_without_payloads_is_told_where_the_event_is,

@@ -12,7 +12,7 @@ use postrider_testkit::{
 
 use crate::scene::{Committed, Place, Scene, Settings};
 
-crate::on_stores!(postgres, mariadb: {
+crate::on_stores!(postgres, mariadb, mysql: {
     a_late_commit_is_delivered,
     a_daemon_survives_crashes_of_its_database,
     a_daemon_whose_session_is_cut_while_it_starts_tries_again,

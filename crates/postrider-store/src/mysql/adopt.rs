@@ -50,7 +50,7 @@ impl Adopt for MysqlStore {
             ));
             for made in triggers(&clauses(&fitted, &spec.outbox, prefix), server) {
                 // The body contains semicolons; these lines are for the command-line client.
-                let steps = made.steps(server, &spec.outbox).join("//\n");
+                let steps = made.steps(server, &spec.outbox).join(";\n");
                 text.push_str(&format!("\nDELIMITER //\n{steps}//\nDELIMITER ;\n"));
             }
             let letters = adoption.dead_letters.as_ref().map(|letters| {

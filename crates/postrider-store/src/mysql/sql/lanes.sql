@@ -53,18 +53,24 @@ ORDER BY id LIMIT ?
 -- name: lanes_find_known
 -- Like lanes_find, without rows that the owner knows (ids) and rows of keys that wait anyway, both
 -- as JSON: after, lanes as bits, keys, ids, maximum rows. A session setting makes NOT IN build a
--- hash of each list once; 100,000 rows behind two keys are skipped in 100 ms.
+-- hash of each list once on MariaDB; 100,000 rows behind two keys are skipped in 100 ms. MySQL has
+-- no such setting, and would scan the list for each row (5,000 ids: 25 s), unless the list is a
+-- table without repeats, which it looks up by an index (10 ms).
 SELECT id, weight_bytes FROM `{outbox}` FORCE INDEX (PRIMARY)
 WHERE id > ? AND (? >> lane) & 1 = 1 AND dead_reason IS NULL
   AND (aggregate_type, aggregate_id) NOT IN (
-      SELECT aggregate_type, aggregate_id FROM JSON_TABLE(?, '$[*]' COLUMNS (
+      SELECT aggregate_type, aggregate_id FROM
+      /*!80000 (SELECT DISTINCT aggregate_type, aggregate_id FROM */ JSON_TABLE(?, '$[*]' COLUMNS (
           aggregate_type VARCHAR(100) CHARACTER SET utf8mb4
               COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[0]',
           aggregate_id VARCHAR(255) CHARACTER SET utf8mb4
               COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */ PATH '$[1]'
-      )) AS hidden
+      )) AS hidden /*!80000 ) AS each_once */
   )
-  AND id NOT IN (SELECT id FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS known)
+  AND id NOT IN (
+      SELECT id FROM /*!80000 (SELECT DISTINCT id FROM */
+      JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS known /*!80000 ) AS each_once */
+  )
 ORDER BY id LIMIT ?
 
 -- name: lanes_read
