@@ -87,7 +87,9 @@ impl Server {
             let made = sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *connection).await;
             match made {
                 Err(error) if error_number(&error).is_some_and(|n| DONE_ALREADY.contains(&n)) => {}
-                made => drop(made?),
+                made => {
+                    made?;
+                }
             }
         }
         Ok(())
