@@ -9,7 +9,7 @@ use sqlx::mysql::MySqlConnection;
 
 use super::error_number;
 use crate::StoreError;
-use crate::contract::Result;
+use crate::contract::{Result, major_minor};
 
 /// The servers that this store works with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) enum Server {
 }
 
 /// The first versions that work.
-const MARIADB_MIN: (u32, u32, u32) = (10, 6, 0);
+const MARIADB_MIN: (u32, u32) = (10, 6);
 const MYSQL_MIN: (u32, u32, u32) = (8, 0, 16);
 
 /// How the comments begin that only one of them executes. They end as all comments do.
@@ -56,7 +56,7 @@ impl Server {
     pub(super) fn too_old(self, version: &str) -> Option<String> {
         let (works, why) = match self {
             Self::MariaDb => (
-                numbers(version) >= MARIADB_MIN,
+                major_minor(version) >= MARIADB_MIN,
                 "FOR UPDATE SKIP LOCKED came with MariaDB 10.6; use MariaDB 10.6 or newer",
             ),
             Self::MySql => (
@@ -87,7 +87,9 @@ impl Server {
             let made = sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *connection).await;
             match made {
                 Err(error) if error_number(&error).is_some_and(|n| DONE_ALREADY.contains(&n)) => {}
-                made => drop(made?),
+                made => {
+                    made?;
+                }
             }
         }
         Ok(())
