@@ -4,7 +4,7 @@
 -- No index holds a column that a claim changes, and half of each page is left free: a claim then
 -- rewrites a row within its page (HOT) and touches no index. No CHECK and no generated column: the
 -- server parses their expressions again in every statement, and so made an INSERT of one row four
--- times as expensive (docs/decisions/0100). Triggers check the values (outbox_4.sql).
+-- times as expensive (docs/decisions/0099). Triggers check the values (outbox_4.sql).
 CREATE TABLE IF NOT EXISTS "{outbox}" (
     id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     event_id       uuid         NOT NULL DEFAULT gen_random_uuid(),
