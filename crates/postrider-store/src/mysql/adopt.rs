@@ -274,9 +274,7 @@ pub(super) async fn set_up(
             let drop = format!("DROP TRIGGER IF EXISTS `{name}`");
             sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut *connection).await?;
         }
-        for step in made.steps(server, &spec.outbox) {
-            sqlx::raw_sql(AssertSqlSafe(step)).execute(&mut *connection).await?;
-        }
+        made.put_in_place(connection, server, &spec.outbox).await?;
     }
     let mut done = fitted.notes;
     done.push(format!("outbox {} serves table {}", spec.outbox.name(), adoption.table));
@@ -376,6 +374,23 @@ impl Made {
     /// Returns whether an invalid value is an error in it.
     fn is_strict(&self) -> bool {
         self.end == trigger::APPEND
+    }
+
+    /// Creates it in the place of an older one.
+    async fn put_in_place(
+        &self,
+        connection: &mut MySqlConnection,
+        server: Server,
+        outbox: &Outbox,
+    ) -> Result<()> {
+        for step in self.steps(server, outbox) {
+            if let Err(error) = sqlx::raw_sql(AssertSqlSafe(step)).execute(&mut *connection).await {
+                // The session goes back to its pool: a lock that it kept would stop all writers.
+                sqlx::raw_sql("UNLOCK TABLES").execute(connection).await?;
+                return Err(error.into());
+            }
+        }
+        Ok(())
     }
 
     /// Returns what creates it in the place of an older one. MySQL cannot do that in one statement: there, the
