@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use postrider_store::StoreKind;
 use postrider_testkit::{
-    Installation, TempFolder, TestDb, eventually,
+    Installation, TempFolder, TestDb, TestServer, eventually,
     http_client::{Response, send},
     skip,
 };
@@ -95,7 +94,7 @@ async fn on_the_embedded_default() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_postgresql_and_redis() {
-    let Some((db, redis)) = servers("on_postgresql_and_redis", StoreKind::Postgres).await else {
+    let Some((db, redis)) = servers("on_postgresql_and_redis", TestServer::Postgres).await else {
         return;
     };
     let settings = [("CHARACTER_STORE", db.url.as_str()), ("CHARACTER_CACHE", redis.as_str())];
@@ -104,7 +103,16 @@ async fn on_postgresql_and_redis() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_mariadb_and_redis() {
-    let Some((db, redis)) = servers("on_mariadb_and_redis", StoreKind::Mysql).await else {
+    let Some((db, redis)) = servers("on_mariadb_and_redis", TestServer::Mariadb).await else {
+        return;
+    };
+    let settings = [("CHARACTER_STORE", db.url.as_str()), ("CHARACTER_CACHE", redis.as_str())];
+    outage_under_load(Example::start(&settings).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_mysql_and_redis() {
+    let Some((db, redis)) = servers("on_mysql_and_redis", TestServer::Mysql).await else {
         return;
     };
     let settings = [("CHARACTER_STORE", db.url.as_str()), ("CHARACTER_CACHE", redis.as_str())];
@@ -114,7 +122,7 @@ async fn on_mariadb_and_redis() {
 /// A service whose relay cannot work must end: it would save calls and never repeat them.
 #[tokio::test]
 async fn a_relay_that_cannot_work_ends_the_service() {
-    let Some(db) = TestDb::open_empty(StoreKind::Sqlite, "a_relay_that_cannot_work").await else {
+    let Some(db) = TestDb::open_empty(TestServer::Sqlite, "a_relay_that_cannot_work").await else {
         return;
     };
     db.store.migrate(&[]).await.unwrap();
@@ -129,12 +137,12 @@ async fn a_relay_that_cannot_work_ends_the_service() {
 }
 
 /// Opens a database for this test, and finds a Redis.
-async fn servers(test: &str, kind: StoreKind) -> Option<(TestDb, String)> {
+async fn servers(test: &str, server: TestServer) -> Option<(TestDb, String)> {
     let Ok(redis) = std::env::var("REDIS_URL") else {
         skip(test, "the variable REDIS_URL is not set");
         return None;
     };
-    Some((TestDb::open_empty(kind, test).await?, redis))
+    Some((TestDb::open_empty(server, test).await?, redis))
 }
 
 async fn outage_under_load(example: Example) {

@@ -333,6 +333,6 @@ store!(
     str::to_owned,
     "BEGIN",
     // Ids that differ in case are different ids.
-    " DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
+    " DEFAULT CHARACTER SET utf8mb4 COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */"
 );
 store!(sqlite, sqlx::SqlitePool, sqlx::sqlite::SqliteRow, str::to_owned, "BEGIN IMMEDIATE", "");

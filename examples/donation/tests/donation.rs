@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use postrider_store::StoreKind;
 use postrider_testkit::{
-    Answer, Daemon, HttpTarget, Installation, Received, TestDb, eventually,
+    Answer, Daemon, HttpTarget, Installation, Received, TestDb, TestServer, eventually,
     http_client::{Response, send},
 };
 use serde_json::{Value, json};
@@ -23,8 +23,8 @@ struct Site {
 }
 
 impl Site {
-    async fn open(kind: StoreKind, test: &str) -> Option<Self> {
-        let db = TestDb::open_empty(kind, test).await?;
+    async fn open(server: TestServer, test: &str) -> Option<Self> {
+        let db = TestDb::open_empty(server, test).await?;
         let installation = Installation::new(env!("CARGO_BIN_EXE_donation-example"), "");
         Some(Self { db, installation, webhook: HttpTarget::start().await })
     }
@@ -47,6 +47,7 @@ impl Site {
 macro_rules! on_stores {
     ($($case:ident),* $(,)?) => {
         on_stores!(@store postgres, Postgres: $($case),*);
+        on_stores!(@store mariadb, Mariadb: $($case),*);
         on_stores!(@store mysql, Mysql: $($case),*);
         on_stores!(@store sqlite, Sqlite: $($case),*);
     };
@@ -56,8 +57,8 @@ macro_rules! on_stores {
                 #[tokio::test(flavor = "multi_thread")]
                 async fn $case() {
                     let name = concat!(module_path!(), "::", stringify!($case));
-                    let kind = postrider_store::StoreKind::$kind;
-                    if let Some(site) = super::Site::open(kind, name).await {
+                    let server = postrider_testkit::TestServer::$kind;
+                    if let Some(site) = super::Site::open(server, name).await {
                         super::$case(site).await;
                     }
                 }
@@ -76,6 +77,7 @@ on_stores!(
 /// Cases for stores with concurrent writers.
 mod on_servers {
     on_stores!(@store postgres, Postgres: points_spent_behind_the_lock_refuse_the_donation);
+    on_stores!(@store mariadb, Mariadb: points_spent_behind_the_lock_refuse_the_donation);
     on_stores!(@store mysql, Mysql: points_spent_behind_the_lock_refuse_the_donation);
     use super::{Site, points_spent_behind_the_lock_refuse_the_donation};
 }

@@ -10,7 +10,8 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS likes \
 /// Ids that differ in case, or in a trailing space, are different posts, as they are in Redis.
 const CREATE_MYSQL: &str = "CREATE TABLE IF NOT EXISTS likes \
                             (post_id varchar(100) PRIMARY KEY, likes bigint NOT NULL) \
-                            DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin";
+                            DEFAULT CHARACTER SET utf8mb4 \
+                            COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */";
 const SELECT: &str = "SELECT likes FROM likes WHERE post_id = $1";
 const SELECT_MYSQL: &str = "SELECT likes FROM likes WHERE post_id = ?";
 

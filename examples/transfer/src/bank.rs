@@ -349,7 +349,7 @@ store!(
     "BEGIN",
     "BIGINT AUTO_INCREMENT PRIMARY KEY",
     " FOR UPDATE",
-    " DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
+    " DEFAULT CHARACTER SET utf8mb4 COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */"
 );
 store!(
     sqlite,

@@ -12,9 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use postrider::Outbox;
-use postrider_store::StoreKind;
 use postrider_testkit::{
-    Daemon, Installation, TestDb, eventually,
+    Daemon, Installation, TestDb, TestServer, eventually,
     http_client::send,
     sinks::{Destination, KafkaDestination},
 };
@@ -47,9 +46,9 @@ struct Site {
 }
 
 impl Site {
-    async fn open(kind: StoreKind, test: &str) -> Option<Self> {
+    async fn open(server: TestServer, test: &str) -> Option<Self> {
         let kafka = KafkaDestination::private(test).await?;
-        let bank = TestDb::open_empty(kind, test).await?;
+        let bank = TestDb::open_empty(server, test).await?;
         let bank = bank.with_outbox(Outbox::new("transfers").unwrap());
         let fraud = bank.another_empty().await;
         let installation = Installation::new(BINARY, "");
@@ -124,6 +123,7 @@ impl Part {
 macro_rules! on_stores {
     ($($case:ident),* $(,)?) => {
         on_stores!(@store postgres, Postgres: $($case),*);
+        on_stores!(@store mariadb, Mariadb: $($case),*);
         on_stores!(@store mysql, Mysql: $($case),*);
         on_stores!(@store sqlite, Sqlite: $($case),*);
     };
@@ -133,9 +133,9 @@ macro_rules! on_stores {
                 #[tokio::test(flavor = "multi_thread")]
                 async fn $case() {
                     let name = concat!(module_path!(), "::", stringify!($case));
-                    let kind = postrider_store::StoreKind::$kind;
+                    let server = postrider_testkit::TestServer::$kind;
                     let _turn = super::TURN.lock().await;
-                    if let Some(site) = super::Site::open(kind, name).await {
+                    if let Some(site) = super::Site::open(server, name).await {
                         super::$case(site).await;
                     }
                 }
@@ -151,7 +151,8 @@ on_stores!(
 /// A program whose relay cannot work must end: it would accept transfers and never publish them.
 #[tokio::test]
 async fn a_relay_that_cannot_work_ends_all_parts() {
-    let Some(bank) = TestDb::open_empty(StoreKind::Sqlite, "a_relay_that_cannot_work").await else {
+    let Some(bank) = TestDb::open_empty(TestServer::Sqlite, "a_relay_that_cannot_work").await
+    else {
         return;
     };
     bank.store.migrate(&[]).await.unwrap();
