@@ -287,8 +287,7 @@ async fn identities_that_are_not_text_are_told_apart(place: Place) {
     place.topic.remove().await;
 }
 
-/// What was aborted never happened, what is open has not happened yet, and the markers at the end of
-/// transactions take offsets but are no messages.
+/// Aborted messages never arrive, open ones wait, and markers of transactions only take offsets.
 async fn transactions_of_a_producer_count_when_they_are_committed(place: Place) {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", &place.topic.brokers);
@@ -298,9 +297,9 @@ async fn transactions_of_a_producer_count_when_they_are_committed(place: Place) 
     producer.init_transactions(PATIENCE).unwrap();
     let send = |producer: &BaseProducer, partition: i32, id: &str| {
         let header = Header { key: "postrider-event-id", value: Some(id) };
-        let record = BaseRecord::<(), str>::to(&place.topic.topic).payload("{}");
-        let record = record.headers(OwnedHeaders::new().insert(header)).partition(partition);
-        producer.send(record).map_err(|(error, _)| error).unwrap();
+        let headers = OwnedHeaders::new().insert(header);
+        let record = BaseRecord::<(), str>::to(&place.topic.topic).payload("{}").headers(headers);
+        producer.send(record.partition(partition)).map_err(|(error, _)| error).unwrap();
         producer.flush(PATIENCE).unwrap();
     };
     // Each identity is aborted first: it is an event all the same.
@@ -322,7 +321,6 @@ async fn transactions_of_a_producer_count_when_they_are_committed(place: Place) 
     send(&producer, 0, "open");
     send(&plain, 0, "behind the open one");
     send(&plain, 1, "elsewhere");
-    // Starts behind a marker.
     let consumer = place.consume().await;
     place.applied(41).await;
     assert_eq!(place.count().await, 41, "what is open waits, and what is behind it");
@@ -376,8 +374,7 @@ async fn a_poison_message_is_a_letter_and_is_handled_when_an_operator_asks(place
     place.topic.remove().await;
 }
 
-/// On PostgreSQL the COMMIT of a transaction with an error in it rolls back, and is answered as
-/// usual.
+/// On PostgreSQL, the COMMIT of a failed transaction rolls back and is answered as usual.
 async fn a_handler_that_passes_over_the_end_of_its_transaction_loses_no_message(place: Place) {
     let mut events = events_of_keys(1, 20, 1);
     events[5].payload = "\"rolls back\"".to_owned();

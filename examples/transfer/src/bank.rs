@@ -37,6 +37,13 @@ pub(crate) struct Receipt {
     pub(crate) amount: i64,
 }
 
+impl Receipt {
+    /// Returns whether it is of this transfer, and not of another one with the same request id.
+    fn is_of(&self, transfer: &Transfer) -> bool {
+        (&self.from, &self.to, self.amount) == (&transfer.from, &transfer.to, transfer.amount)
+    }
+}
+
 /// The reason why there was no transfer. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
@@ -277,17 +284,10 @@ macro_rules! store {
                 .bind(request_id)
                 .fetch_optional(&mut *tx)
                 .await?;
-                if let Some((transaction_id, first_from, first_to, first_amount)) = first {
-                    let same = (&first_from, &first_to, first_amount) == (from, to, *amount);
-                    return match same {
-                        false => Err(Refusal::Conflict(request_id.clone())),
-                        true => Ok(Receipt {
-                            transaction_id,
-                            from: first_from,
-                            to: first_to,
-                            amount: first_amount,
-                        }),
-                    };
+                if let Some((transaction_id, from, to, amount)) = first {
+                    let earlier = Receipt { transaction_id, from, to, amount };
+                    let conflict = || Refusal::Conflict(request_id.clone());
+                    return Some(earlier).filter(|e| e.is_of(transfer)).ok_or_else(conflict);
                 }
 
                 for (account, filled) in [(from, false), (to, true)] {
@@ -308,16 +308,22 @@ macro_rules! store {
                         .execute(&mut *tx)
                         .await?;
                 }
-                let transaction_id: i64 = sqlx::query_scalar(sql(
+                sqlx::query(sql(
                     "INSERT INTO transactions (request_id, from_account, to_account, amount)
-                     VALUES (?, ?, ?, ?) RETURNING id",
+                     VALUES (?, ?, ?, ?)",
                 ))
                 .bind(request_id)
                 .bind(from)
                 .bind(to)
                 .bind(amount)
-                .fetch_one(&mut *tx)
+                .execute(&mut *tx)
                 .await?;
+                // Asked for by itself: MySQL has no RETURNING.
+                let transaction_id: i64 =
+                    sqlx::query_scalar(sql("SELECT id FROM transactions WHERE request_id = ?"))
+                        .bind(request_id)
+                        .fetch_one(&mut *tx)
+                        .await?;
                 let receipt =
                     Receipt { transaction_id, from: from.clone(), to: to.clone(), amount: *amount };
                 let event = completed(&receipt, request_id);

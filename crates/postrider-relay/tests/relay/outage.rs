@@ -174,8 +174,8 @@ async fn a_probe_that_waits_for_its_timeout_keeps_nobody_waiting(db: TestDb) {
     let call = |n: usize| NewEvent::new(&*hosts[n % 2], n.to_string(), "OrderPlaced", "{}");
     db.append(&(0..800).map(call).collect::<Vec<_>>()).await;
     well.until("the other is served", |received| received.requests.len() == 400).await;
-    // Eighty batches, half of which would wait for a probe's timeout if the probe took their permit:
-    // forty probes. The others come while the batches are written, however slow the disk is.
+    // Eighty batches, half of which would wait for a probe's timeout if the probe took their
+    // permit: forty probes. The others come while the batches are written, however slow the disk.
     let probes = silent.received().requests.len() - before;
     assert!(probes < 35, "{probes} probes");
     relay.stop().await;

@@ -139,8 +139,8 @@ impl GatewaySection {
 
     pub(crate) fn no_outbox(&self) -> ConfigError {
         self.invalid(&format!(
-            "calls are saved in the [[outbox]] with its `name`, sink = {:?}; there must be one such, \
-             usually with preset = \"api-call\" and dedupe = \"open\"",
+            "calls are saved in the [[outbox]] with its `name`, sink = {:?}; there must be one \
+             such, usually with preset = \"api-call\" and dedupe = \"open\"",
             self.name
         ))
     }

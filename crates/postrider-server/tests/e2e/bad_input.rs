@@ -12,7 +12,9 @@ crate::on_stores!(postgres, mariadb, mysql, sqlite: {
 });
 mod servers {
     use super::a_user_without_rights_is_told_which_are_missing;
-    crate::on_stores!(postgres, mariadb, mysql: { a_user_without_rights_is_told_which_are_missing });
+    crate::on_stores!(postgres, mariadb, mysql: {
+        a_user_without_rights_is_told_which_are_missing
+    });
 }
 
 const PASSWORD: &str = "hunter2-very-secret";

@@ -98,8 +98,8 @@ impl<D: Dialect> Clauses<'_, D> {
                 self.original_of("NEW.event_id")
             );
             show.push_str(&format!(
-                "\n    IF NOT NEW.resolved THEN\n    UPDATE {table} SET {}\n    WHERE {id} = {last};\n    \
-                 END IF;",
+                "\n    IF NOT NEW.resolved THEN\n    UPDATE {table} SET {}\n    \
+                 WHERE {id} = {last};\n    END IF;",
                 set_list(&reopening),
                 last = self.dialect.of_the_same_table(&last),
             ));

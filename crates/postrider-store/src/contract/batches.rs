@@ -135,8 +135,8 @@ impl TableTarget {
         for (argument, name) in names {
             if !plain(name) {
                 return Err(format!(
-                    "`{argument}` = `{name}`: use 1 to {} letters, digits and _, not starting with a \
-                     digit",
+                    "`{argument}` = `{name}`: use 1 to {} letters, digits and _, not starting with \
+                     a digit",
                     Self::NAME_CHARS_MAX
                 ));
             }

@@ -393,8 +393,8 @@ impl Made {
         Ok(())
     }
 
-    /// Returns what creates it in the place of an older one. MySQL cannot do that in one statement: there, the
-    /// table is locked meanwhile, so that no row is inserted without the trigger.
+    /// Returns what creates it in the place of an older one. MySQL cannot do that in one statement:
+    /// there, the table is locked meanwhile, so that no row is inserted without the trigger.
     fn steps(&self, server: Server, outbox: &Outbox) -> Vec<String> {
         let mode = match self.is_strict() {
             true => ", SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",

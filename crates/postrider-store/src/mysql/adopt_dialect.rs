@@ -66,7 +66,8 @@ impl Dialect for Mysql {
 
     fn as_key(&self, value: &str) -> String {
         format!(
-            "CONVERT({value} USING utf8mb4) COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */"
+            "CONVERT({value} USING utf8mb4) \
+             COLLATE /*M! utf8mb4_nopad_bin *//*!80000 utf8mb4_0900_bin */"
         )
     }
 

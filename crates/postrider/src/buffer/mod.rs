@@ -71,7 +71,8 @@ pub struct BufferSettings {
 }
 
 impl BufferSettings {
-    /// Returns the defaults: key by name, 5 s, one replica once there was one, leak guard of 1 hour.
+    /// Returns the defaults: key by name, 5 s, one replica once there was one, leak guard of an
+    /// hour.
     pub fn new(name: impl Into<String>, url: impl Into<String>) -> Self {
         Self {
             name: name.into(),

@@ -215,8 +215,8 @@ impl Server {
     }
 }
 
-/// Returns whether a node says that it is a replica. In a script, older versions of Redis say so with
-/// a code of their own.
+/// Returns whether a node says that it is a replica. In a script, older versions of Redis say so
+/// with a code of their own.
 fn is_of_replica(error: &RedisError) -> bool {
     error.code() == Some("READONLY")
         || error.detail().is_some_and(|detail| detail.contains("-READONLY "))

@@ -1,8 +1,8 @@
 //! MariaDB 10.6 and newer, MySQL 8.0.16 and newer.
 //!
 //! A repeated `request_id` in a plain `INSERT` fails with error 1062, which names the key
-//! `<outbox>_keys` (MySQL: `<outbox>_keys.<outbox>_keys`); only that statement is rolled back, and the transaction stays open. [`append`]
-//! returns a duplicate under every isolation level.
+//! `<outbox>_keys` (MySQL: `<outbox>_keys.<outbox>_keys`); only that statement is rolled back, and
+//! the transaction stays open. [`append`] returns a duplicate under every isolation level.
 
 mod append;
 mod inbox;

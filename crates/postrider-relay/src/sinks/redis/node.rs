@@ -295,9 +295,10 @@ mod tests {
         let parse = |text: &str| redis::parse_redis_value(text.as_bytes()).unwrap();
         for answer in [
             "-READONLY You can't write against a read only replica.\r\n",
-            "-READONLY You can't write against a read only replica. script: 5d, on @user_script:3.\r\n",
-            "-ERR Error running script (call to f_5d): @user_script:3: @user_script: 3: -READONLY You \
-             can't write against a read only replica. \r\n",
+            "-READONLY You can't write against a read only replica. script: 5d, on \
+             @user_script:3.\r\n",
+            "-ERR Error running script (call to f_5d): @user_script:3: @user_script: 3: -READONLY \
+             You can't write against a read only replica. \r\n",
         ] {
             assert!(is_replicas(&parse(answer)), "{answer}");
         }
