@@ -14,7 +14,7 @@
 //!
 //! The hash tag keeps the keys in one slot of a cluster, so each step is one script. A step whose
 //! reply was lost may be repeated: the batch id shows whether it was done. The database's decision
-//! about a batch is in [`store::Batches`](crate::store::Batches); [`Buffer`] is only about Redis.
+//! about a batch is in `postrider_store::Batches`; [`Buffer`] is only about Redis.
 
 mod answer;
 mod error;
