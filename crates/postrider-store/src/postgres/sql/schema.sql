@@ -19,6 +19,7 @@
 --       "{outbox}_ledger", postrider_relays, postrider_lanes, postrider_parked_keys, postrider_audit,
 --       postrider_jobs, postrider_pauses, postrider_buffer_batches, postrider_buffer_ledger TO relay;
 --   GRANT SELECT ON SEQUENCE "{outbox}_id_seq" TO relay;                  -- late commits
+--   GRANT EXECUTE ON FUNCTION postrider_lane(text, text) TO relay;        -- claim mode lanes
 --   GRANT SELECT ON postrider_schema, postrider_outboxes TO relay;
 --   GRANT UPDATE (claim, mode_epoch) ON postrider_outboxes TO relay;      -- change of the claim mode
 --   GRANT SELECT ON "{outbox}", "{outbox}_archive", "{outbox}_dlq", "{outbox}_attempts",
