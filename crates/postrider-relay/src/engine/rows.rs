@@ -275,6 +275,10 @@ impl Rows {
         state: &mut ClaimState,
         stop: &CancellationToken,
     ) {
+        // The next claim gives back what a lost one took. The claim of a suspect would forget it.
+        if state.answer_lost || self.abandoned.load(Ordering::SeqCst) {
+            return;
+        }
         if state.suspects_at.elapsed() < self.suspects_every {
             return;
         }
