@@ -15,6 +15,7 @@ use postrider_testkit::{
 on_each_server!(
     a_frozen_relay_is_fenced_and_comes_back_under_another_name,
     a_claim_whose_answer_is_lost_is_given_back_and_delivered,
+    a_suspect_does_not_hide_a_claim_whose_answer_was_lost,
     a_settle_whose_answer_is_lost_is_not_delivered_twice,
     an_outage_of_the_database_is_waited_through,
     answers_lost_at_random_lose_no_event,
@@ -22,6 +23,8 @@ on_each_server!(
 
 const HELD: &str = "SELECT count(*) FROM orders_outbox WHERE status = 'PROCESSING'";
 const HOUR: Duration = Duration::from_secs(3600);
+/// Polls are 1.28 s apart by then.
+const POLLS_ARE_RARE: Duration = Duration::from_millis(1_500);
 
 /// Connects to the same database through a proxy, with pools of `connections` connections.
 async fn through_a_proxy(db: &TestDb, connections: u32) -> (FaultProxy, Arc<dyn Database>) {
@@ -98,7 +101,7 @@ struct Quiet {
     _folder: TempFolder,
 }
 
-async fn quiet_relay(db: &TestDb) -> Quiet {
+async fn quiet_relay(db: &TestDb, heartbeat_every: Duration) -> Quiet {
     let folder = TempFolder::new();
     let sink = ScriptedSink::delivering().shared();
     let (proxy, store) = through_a_proxy(db, 1).await;
@@ -107,22 +110,22 @@ async fn quiet_relay(db: &TestDb) -> Quiet {
         batches_max: 1,
         ..OutboxConfig::new(db.outbox.clone(), preset, sink.clone())
     };
-    let relay = RunningRelay::on(&store, silent_config(&folder), outbox);
+    let config = RelayConfig { heartbeat_every, ..silent_config(&folder) };
+    let relay = RunningRelay::on(&store, config, outbox);
     for round in 1..=2 {
         db.append_orders(1).await;
         relay.waker.wake();
         sink.until_delivered(round).await;
     }
     eventually("both are settled", async || (db.count("").await == 0).then_some(())).await;
-    // Polls are 1.28 s apart by then.
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    tokio::time::sleep(POLLS_ARE_RARE).await;
     Quiet { proxy, sink, relay, _folder: folder }
 }
 
 /// A claim, a release and another claim raise the version by three. Repeated until the lost answer
 /// is that of the intended claim, and not of a poll in between.
 async fn a_claim_whose_answer_is_lost_is_given_back_and_delivered(db: TestDb) {
-    let Quiet { proxy, sink, relay, _folder } = quiet_relay(&db).await;
+    let Quiet { proxy, sink, relay, _folder } = quiet_relay(&db, HOUR).await;
     let mut delivered = 2;
     eventually("a claim's answer is lost", async || {
         sink.shut();
@@ -151,8 +154,34 @@ async fn a_claim_whose_answer_is_lost_is_given_back_and_delivered(db: TestDb) {
     db.assert_balanced().await;
 }
 
+/// The suspect is due right after a claim whose answer is lost, so that the next claim is its own.
+/// Five rounds, because now and then the lost answer is that of a poll or of a heartbeat.
+async fn a_suspect_does_not_hide_a_claim_whose_answer_was_lost(db: TestDb) {
+    let Quiet { proxy, sink, relay, _folder } = quiet_relay(&db, Duration::from_millis(50)).await;
+    for round in 1..=5 {
+        let mut tx = db.begin().await;
+        let soon = order(9).deliver_after(Duration::from_millis(80));
+        let suspect = tx.append(&db.outbox, &soon).await.unwrap().id();
+        let becomes = format!("UPDATE orders_outbox SET crash_count = 2 WHERE id = {suspect}");
+        tx.execute(&becomes).await.unwrap();
+        for _ in 0..4 {
+            tx.append(&db.outbox, &order(9)).await.unwrap();
+        }
+        tx.commit().await.unwrap();
+        let lost = proxy.answers_lost();
+        proxy.lose_answer_to(commit_marker(&db));
+        relay.waker.wake();
+        eventually("an answer is lost", async || (proxy.answers_lost() > lost).then_some(())).await;
+        eventually("all are settled", async || (db.count("").await == 0).then_some(())).await;
+        sink.until_delivered(2 + 5 * round).await;
+        tokio::time::sleep(POLLS_ARE_RARE).await;
+    }
+    relay.stop().await;
+    db.assert_balanced().await;
+}
+
 async fn a_settle_whose_answer_is_lost_is_not_delivered_twice(db: TestDb) {
-    let Quiet { proxy, sink, relay, _folder } = quiet_relay(&db).await;
+    let Quiet { proxy, sink, relay, _folder } = quiet_relay(&db, HOUR).await;
     sink.shut();
     let id = db.append_orders(1).await[0];
     relay.waker.wake();
