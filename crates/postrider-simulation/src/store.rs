@@ -414,6 +414,14 @@ impl Store for SimulatedStore {
     }
 }
 
+/// Like `recover` in the SQL of each store.
+fn wait_after_crash(crash_count: i32) -> Duration {
+    match u32::try_from(crash_count - SUSPECT_CRASHES) {
+        Ok(crashes_alone) => Duration::from_secs(5) * (crashes_alone + 1).min(3),
+        Err(_) => Duration::ZERO,
+    }
+}
+
 fn is_suspect(row: &Row, now: Time) -> bool {
     !row.processing && !row.marked && row.crash_count >= SUSPECT_CRASHES && row.is_due(now)
 }
@@ -441,7 +449,7 @@ impl SimulatedStore {
                 let owner = row.locked_by.clone().unwrap_or_default();
                 let stalled = now.saturating_sub(row.locked_at) > recovery.stalled_after;
                 if recovery.dead.contains(&owner) || (stalled && !recovery.live.contains(&owner)) {
-                    row.free(now);
+                    row.free(now + wait_after_crash(row.crash_count));
                     row.crash_count += 1;
                     recovered += 1;
                 }

@@ -321,6 +321,9 @@ impl Walk {
         for relay in 0..2 {
             self.crash(relay).await;
         }
+        // Suspects wait after a crash.
+        let waits = "next_retry_at IS NOT NULL";
+        self.db.age(self.db.outbox.table(), "next_retry_at", Duration::from_secs(60), waits).await;
         let store = self.db.store.clone();
         let mut last = Self::register(&self.db).await;
         loop {

@@ -112,6 +112,7 @@ macro_rules! store_conformance {
         $crate::store_cases!($store, recovery: [
             a_job_of_a_dead_runner_is_taken_over_after_the_clock_was_set_back,
             rows_of_a_dead_relay_return_with_the_crash_counted,
+            a_suspect_waits_longer_after_each_crash,
             rows_of_a_live_relay_stay_however_old_their_lock_looks,
             rows_of_an_unknown_relay_return_after_the_stall_time,
             only_rows_that_are_held_are_recovered,

@@ -125,6 +125,30 @@ pub async fn release_lost_gives_back_exactly_what_is_not_in_flight(db: TestDb) {
     db.assert_balanced().await;
 }
 
+/// A relay that starts begins with the suspects. Without the wait, relays that are killed right after
+/// their start would make an innocent suspect a dead letter.
+pub async fn a_suspect_waits_longer_after_each_crash(db: TestDb) {
+    const STEP: Duration = Duration::from_secs(5);
+    let survivor = db.relay("survivor").await;
+    let mut cursor = Cursor::new();
+    db.append_orders(1).await;
+    crash(&db, &survivor, "victim-1", &mut cursor).await;
+    crash(&db, &survivor, "victim-2", &mut cursor).await;
+    let is_due = async || db.store.has_suspect(&db.outbox).await.unwrap();
+    for steps in [1, 2, 3, 3] {
+        let victim = db.relay("victim").await;
+        assert!(db.store.claim_suspect(&db.outbox, &victim).await.unwrap().is_some());
+        db.fence(&survivor, &victim).await;
+        assert_eq!(recover(&db, &["victim"], &["survivor"]).await, 1);
+        db.store.remove_relay("victim").await.unwrap();
+        for step in 0..steps {
+            assert!(!is_due().await, "step {step} of {steps}");
+            db.age(db.outbox.table(), "next_retry_at", STEP, "1 = 1").await;
+        }
+        assert!(is_due().await, "after {steps} steps");
+    }
+}
+
 /// An event held at two crashes is sent alone from then on; an ordinary claim skips it.
 pub async fn a_suspect_is_claimed_alone_and_never_in_a_batch(db: TestDb) {
     let survivor = db.relay("survivor").await;
@@ -165,6 +189,8 @@ pub async fn the_suspect_with_the_fewest_crashes_comes_first(db: TestDb) {
     assert_eq!(alone.id, suspects[0]);
     db.fence(&survivor, &killer).await;
     assert_eq!(recover(&db, &["victim-x"], &["survivor"]).await, 1);
+    // Its wait is over.
+    db.age(db.outbox.table(), "next_retry_at", STALLED_AFTER, "1 = 1").await;
 
     let mut order = Vec::new();
     while let Some(event) = db.store.claim_suspect(&db.outbox, &survivor).await.unwrap() {

@@ -120,10 +120,15 @@ WHERE o.version = d.version AND o.status = 'PROCESSING'
 FOR UPDATE /*!80000 OF o */ SKIP LOCKED
 
 -- name: recover
--- Ids (JSON) locked by recover_lock.
+-- Ids (JSON) locked by recover_lock. A suspect waits longer after each crash: a relay that starts
+-- takes suspects first, and if relays are killed right after their start, an innocent one would be
+-- blamed.
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
-SET o.status = 'PENDING', o.next_retry_at = UTC_TIMESTAMP(6), o.crash_count = LEAST(o.crash_count + 1, 1000000),
+SET o.status = 'PENDING',
+    o.next_retry_at = UTC_TIMESTAMP(6) + INTERVAL
+        CASE WHEN o.crash_count >= 2 THEN 5 * LEAST(o.crash_count - 1, 3) ELSE 0 END SECOND,
+    o.crash_count = LEAST(o.crash_count + 1, 1000000),
     o.locked_by = NULL, o.locked_at = NULL, o.version = (o.version + 1) & 9007199254740991
 
 -- name: clean_dlq_find
@@ -172,12 +177,10 @@ WHERE queue = -1 AND status = 'DEAD_LETTER' AND id BETWEEN ? AND ? LIMIT ? FOR U
 -- an import from the backup file was faster, the dead letter exists and is not changed (the update
 -- changes nothing; INSERT IGNORE would hide other errors too).
 INSERT INTO `{outbox}_dlq` (
-    original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
-    headers, content_hash, reason, error_message, failed_at, retry_count, max_retries,
+    original_id, {message}, reason, error_message, failed_at, retry_count, max_retries,
     redrive_count, event_created_at, expires_at
 )
-SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
-    o.headers, o.content_hash, o.dead_reason, COALESCE(o.last_error, ''), o.updated_at,
+SELECT o.id, {o.message}, o.dead_reason, COALESCE(o.last_error, ''), o.updated_at,
     o.retry_count, o.max_retries, o.redrive_count, o.created_at,
     CASE WHEN o.expires_at >= '1000-01-01' THEN o.expires_at END
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d

@@ -15,7 +15,9 @@ SELECT (SELECT count(*) FROM relay) AS held, (SELECT count(*) FROM released) AS 
 
 -- name: recover
 -- One step of a walk over the table: $1 from (excluded), $2 to (included), $3 dead relays, $4 live
--- relays, $5 stall time in ms. SKIP LOCKED: a row that its owner is settling is not stalled.
+-- relays, $5 stall time in ms. SKIP LOCKED: a row that its owner is settling is not stalled. A suspect
+-- waits longer after each crash: a relay that starts takes suspects first, and if relays are killed
+-- right after their start, an innocent one would be blamed.
 WITH stalled AS (
     SELECT id FROM "{outbox}"
     WHERE id > $1 AND id <= $2 AND status = 'PROCESSING'
@@ -26,7 +28,9 @@ WITH stalled AS (
     ORDER BY id FOR UPDATE SKIP LOCKED
 )
 UPDATE "{outbox}" AS o
-SET status = 'PENDING', next_retry_at = now(), crash_count = least(o.crash_count + 1, 1000000),
+SET status = 'PENDING', crash_count = least(o.crash_count + 1, 1000000),
+    next_retry_at = now() + CASE WHEN o.crash_count >= 2
+        THEN least(o.crash_count - 1, 3) * interval '5 seconds' ELSE interval '0' END,
     locked_by = NULL, locked_at = NULL, version = (o.version + 1) & 9007199254740991
 FROM stalled WHERE o.id = stalled.id
 
@@ -43,12 +47,10 @@ gone AS (
 ),
 moved AS (
     INSERT INTO "{outbox}_dlq" (
-        original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
-        headers, content_hash, reason, error_message, failed_at, retry_count,
+        original_id, {message}, reason, error_message, failed_at, retry_count,
         max_retries, redrive_count, event_created_at, expires_at
     )
-    SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
-        headers, content_hash, dead_reason, coalesce(last_error, ''), updated_at, retry_count,
+    SELECT id, {message}, dead_reason, coalesce(last_error, ''), updated_at, retry_count,
         max_retries, redrive_count, created_at,
         CASE WHEN expires_at BETWEEN '0001-01-01Z' AND '9999-12-31Z' THEN expires_at END
     FROM gone

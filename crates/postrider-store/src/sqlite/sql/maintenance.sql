@@ -9,9 +9,12 @@ WHERE id IN (SELECT value FROM json_each($2)) AND status = 'PROCESSING' AND lock
 
 -- name: recover
 -- One step of a walk over the table: $1 ids of the step, $2 dead relays, $3 live relays, $4 stall
--- time as a modifier of strftime.
+-- time as a modifier of strftime. A suspect waits longer after each crash: a relay that starts takes
+-- suspects first, and if relays are killed right after their start, an innocent one would be blamed.
 UPDATE "{outbox}"
-SET status = 'PENDING', next_retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
+SET status = 'PENDING',
+    next_retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', CASE WHEN crash_count >= 2
+        THEN (5 * min(crash_count - 1, 3)) || ' seconds' ELSE '0 seconds' END),
     crash_count = min(crash_count + 1, 1000000), locked_by = NULL, locked_at = NULL, version = (version + 1) & 9007199254740991
 WHERE id IN (SELECT value FROM json_each($1)) AND status = 'PROCESSING'
   AND (locked_by IN (SELECT value FROM json_each($2))
@@ -29,12 +32,10 @@ ORDER BY id LIMIT $1
 -- $1 ids that move_marked_find.sql found. If an import from the backup file was faster, the dead
 -- letter exists and the row is only deleted.
 INSERT INTO "{outbox}_dlq" (
-    original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
-    headers, content_hash, reason, error_message, failed_at, retry_count,
+    original_id, {message}, reason, error_message, failed_at, retry_count,
     max_retries, redrive_count, event_created_at, expires_at
 )
-SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
-    headers, content_hash, dead_reason, coalesce(last_error, ''), updated_at, retry_count,
+SELECT id, {message}, dead_reason, coalesce(last_error, ''), updated_at, retry_count,
     max_retries, redrive_count, created_at,
     strftime('%Y-%m-%dT%H:%M:%fZ', expires_at)
 FROM "{outbox}" WHERE id IN (SELECT value FROM json_each($1))
