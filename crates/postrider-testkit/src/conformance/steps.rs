@@ -100,6 +100,7 @@ impl TestDb {
                 "refuse_id",
                 "refuse_new_value",
                 "refuse_update",
+                "refuse_state",
                 "refuse_value",
             ],
             StoreKind::Postgres => &["guard", "refuse"],

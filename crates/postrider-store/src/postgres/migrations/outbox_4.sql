@@ -158,8 +158,11 @@ BEGIN
     UPDATE "{outbox}_ledger_entries"
     SET minute = least(greatest(minute, '0001-01-01 00:00:00+00'), '9999-12-31 23:59:00+00')
     WHERE minute NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00';
+    -- A claim sets `locked_at` to now(), for thousands of rows at once, and what it writes cannot be
+    -- out of range: the first comparison is enough.
     CREATE TRIGGER "{outbox}_refuse" AFTER UPDATE ON "{outbox}" FOR EACH ROW
-        WHEN (NEW.status NOT IN ('PENDING', 'PROCESSING', 'FAILED', 'DEAD_LETTER')
+        WHEN (NEW.locked_at IS DISTINCT FROM now() AND (
+            NEW.status NOT IN ('PENDING', 'PROCESSING', 'FAILED', 'DEAD_LETTER')
             OR NEW.locked_at NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
             OR NEW.crash_count NOT BETWEEN 0 AND 1000000
             OR NEW.version NOT BETWEEN 0 AND 9007199254740991
@@ -179,6 +182,6 @@ BEGIN
                 AND (NEW.created_at, NEW.updated_at, NEW.next_retry_at, NEW.expires_at,
                     NEW.retry_count, NEW.redrive_count, NEW.max_retries)
                 IS DISTINCT FROM (OLD.created_at, OLD.updated_at, OLD.next_retry_at,
-                    OLD.expires_at, OLD.retry_count, OLD.redrive_count, OLD.max_retries)))
+                    OLD.expires_at, OLD.retry_count, OLD.redrive_count, OLD.max_retries))))
         EXECUTE FUNCTION "{outbox}_refuse"();
 END $$;
