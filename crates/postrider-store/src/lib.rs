@@ -11,6 +11,7 @@ compile_error!("name a database: feature `postgres`, `mysql` or `sqlite` of post
 #[cfg_attr(not(any(feature = "postgres", feature = "mysql")), allow(dead_code, unused_imports))]
 pub mod adopt;
 mod appender;
+mod columns;
 mod connect;
 pub mod consumer;
 mod contract;

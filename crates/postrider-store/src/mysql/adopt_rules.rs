@@ -1,6 +1,6 @@
 //! Rules of an adopted table beyond its columns.
 
-use postrider::internal::sql;
+use crate::columns::sql;
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
 

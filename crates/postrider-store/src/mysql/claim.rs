@@ -1,11 +1,10 @@
 //! The search of a claim: finds rows, locks them, and takes them for the relay.
 
+use crate::columns::{self, sql};
 use postrider::Outbox;
-use postrider::internal::sql;
 use sqlx::mysql::MySqlConnection;
 
 use super::settle::ids_json;
-use super::store::decode;
 use crate::Event;
 use crate::contract::{Lease, Result, Share};
 
@@ -99,12 +98,11 @@ pub(super) async fn take(
         .bind(&lease.relay_id)
         .execute(&mut *connection)
         .await?;
-    let rows = sqlx::query(outbox.sql(sql!("sql/claim.sql", "claim_read")))
+    let mut events = sqlx::query(outbox.sql(sql!("sql/claim.sql", "claim_read")))
         .bind(&ids)
+        .try_map(|row| columns::event(&row))
         .fetch_all(&mut *connection)
         .await?;
-    let mut events =
-        rows.iter().map(decode).collect::<std::result::Result<Vec<_>, sqlx::Error>>()?;
     events.sort_unstable_by_key(|event| event.id);
     Ok(events)
 }

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use crate::columns::sql;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
-use postrider::internal::sql;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::MysqlStore;

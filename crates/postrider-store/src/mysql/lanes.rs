@@ -3,17 +3,16 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
+use crate::columns::{self, AFTER_EVENT, sql};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
-use postrider::internal::sql;
 use serde_json::json;
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
 use super::MysqlStore;
 use super::settle::ids_json;
-use super::store::decode;
 use crate::StoreError;
 use crate::contract::{
     BlockedKey, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneOwner, LaneRead, LaneRow,
@@ -145,11 +144,11 @@ impl Lanes for MysqlStore {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = sqlx::query(outbox.sql(sql!("sql/lanes.sql", "lanes_read")))
+        let mut rows = sqlx::query(outbox.sql(sql!("sql/lanes.sql", "lanes_read")))
             .bind(ids_json(ids))
+            .try_map(|row| lane_row(&row))
             .fetch_all(&self.pool)
             .await?;
-        let mut rows = rows.iter().map(lane_row).collect::<Result<Vec<_>, sqlx::Error>>()?;
         rows.sort_unstable_by_key(|row| row.event.id);
         Ok(rows)
     }
@@ -399,11 +398,12 @@ fn found_lane(row: &MySqlRow, living: &HashSet<String>) -> Result<FoundLane, sql
 
 /// Decodes the columns of `decode`, then lane, time until due in ms, busy.
 fn lane_row(row: &MySqlRow) -> Result<LaneRow, sqlx::Error> {
-    let (lane, due_in_ms): (i8, Option<i64>) = (row.try_get(18)?, row.try_get(19)?);
+    let (lane, due_in_ms): (i8, Option<i64>) =
+        (row.try_get(AFTER_EVENT)?, row.try_get(AFTER_EVENT + 1)?);
     Ok(LaneRow {
-        event: decode(row)?,
+        event: columns::event(row)?,
         lane: u8::try_from(lane).unwrap_or_default(),
         due_in: Duration::from_millis(due_in_ms.unwrap_or(0).try_into().unwrap_or(0)),
-        busy: row.try_get(20)?,
+        busy: row.try_get(AFTER_EVENT + 2)?,
     })
 }

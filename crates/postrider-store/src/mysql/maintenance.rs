@@ -3,11 +3,11 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::columns::sql;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
 use postrider::internal::millis;
-use postrider::internal::sql;
 use serde_json::json;
 use sqlx::{MySql, Transaction};
 

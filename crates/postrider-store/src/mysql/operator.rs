@@ -11,6 +11,7 @@ use sqlx::{MySql, MySqlPool, Row as _, Transaction};
 
 use super::{MysqlStore, READ_COMMITTED, batches, time};
 use crate::StoreError;
+use crate::columns::with_columns;
 use crate::contract::job_step::Entry;
 use crate::contract::{Batch, Lease, OldestRows, Result, StoreKind, TableTarget};
 use crate::operator::{Columns, Connection, Dialect, Query, Row, SqlStore, Value};
@@ -50,7 +51,7 @@ fn markers(name: &str, argument: &str) -> Option<String> {
 #[async_trait]
 impl Connection for MySqlConnection {
     const DIALECT: Dialect = Dialect {
-        statements: include_str!("sql/operator.sql"),
+        statements: with_columns!(include_str!("sql/operator.sql")),
         quote: '`',
         numbered: false,
         markers,

@@ -1,9 +1,9 @@
 //! Migrations. DDL commits implicitly here, so each step can run again after an interruption, and
 //! one connection holds a named lock during the migration.
 
+use crate::columns::sql;
 use async_trait::async_trait;
 use postrider::Outbox;
-use postrider::internal::sql;
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
 

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use crate::columns::sql;
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
-use postrider::internal::sql;
 use serde_json::json;
 use sqlx::mysql::MySqlConnection;
 

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use crate::columns::{EventRow, Read, sql};
 use async_trait::async_trait;
-use postrider::internal::sql;
 use tokio::time::Instant;
 
+use chrono::{DateTime, Utc};
 use postrider::internal::millis;
 use postrider::{Outbox, internal::fit, limits};
 use serde_json::json;
@@ -347,28 +348,32 @@ fn death_rows(dead: &[Death]) -> Vec<SettleRow<'_>> {
     dead.iter().map(|d| SettleRow::new(d.id, &d.event_id, row(d))).collect()
 }
 
-/// Decodes the columns in the order of `claim_read.sql`.
-pub(super) fn decode(row: &MySqlRow) -> std::result::Result<Event, sqlx::Error> {
-    Ok(Event {
-        id: row.try_get(0)?,
-        event_id: row.try_get(1)?,
-        request_id: row.try_get(2)?,
-        aggregate_type: row.try_get(3)?,
-        aggregate_id: row.try_get(4)?,
-        event_type: row.try_get(5)?,
-        payload: row.try_get(6)?,
-        headers: row.try_get(7)?,
-        content_hash: row.try_get(8)?,
-        created_at: time(row, 9)?,
-        expires_at: time_or_none(row, 10)?,
-        retry_count: row.try_get(11)?,
-        max_retries: row.try_get(12)?,
-        redrive_count: row.try_get(13)?,
-        crash_count: row.try_get(14)?,
-        last_failed_at: time_or_none(row, 15)?,
-        claimed_at: time(row, 16)?,
-        version: row.try_get(17)?,
-        place: None,
-        defect: None,
-    })
+impl EventRow for MySqlRow {
+    fn identity(&self, at: usize) -> Read<String> {
+        self.try_get(at)
+    }
+    fn text(&self, at: usize) -> Read<String> {
+        self.try_get(at)
+    }
+    fn text_or_none(&self, at: usize) -> Read<Option<String>> {
+        self.try_get(at)
+    }
+    fn json(&self, at: usize) -> Read<Option<String>> {
+        self.try_get(at)
+    }
+    fn count(&self, at: usize) -> Read<i32> {
+        self.try_get(at)
+    }
+    fn count_or_none(&self, at: usize) -> Read<Option<i32>> {
+        self.try_get(at)
+    }
+    fn long(&self, at: usize) -> Read<i64> {
+        self.try_get(at)
+    }
+    fn time(&self, at: usize) -> Read<DateTime<Utc>> {
+        time(self, at)
+    }
+    fn time_or_none(&self, at: usize) -> Read<Option<DateTime<Utc>>> {
+        time_or_none(self, at)
+    }
 }

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use postrider::internal::sql;
+use crate::columns::sql;
 use sqlx::{AssertSqlSafe, Row};
 use uuid::Uuid;
 

@@ -2,11 +2,12 @@
 //! an unused constant is a warning; the tests below keep the rest.
 
 use super::statement::Statement;
+use crate::columns::sql;
 
 /// Cuts statements out of a file, each into a constant.
 macro_rules! statements {
     ($list:ident = $file:literal: $($constant:ident = $name:literal),+ $(,)?) => {
-        $(pub(crate) const $constant: Statement = Statement::cut(include_str!($file), $name);)+
+        $(pub(crate) const $constant: Statement = Statement { name: $name, text: sql!($file, $name) };)+
 
         #[cfg(test)]
         const $list: (&str, &[Statement]) = (include_str!($file), &[$($constant),+]);

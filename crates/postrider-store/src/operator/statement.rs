@@ -21,12 +21,6 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    /// Cuts a statement out of its file. In a constant, so that a name without a statement does not
-    /// compile.
-    pub(crate) const fn cut(file: &'static str, name: &'static str) -> Self {
-        Self { name, text: statement::cut(file, name) }
-    }
-
     /// Begins a query that is about no outbox.
     pub(crate) fn query(self) -> Query<'static> {
         Query { statement: self, names: Vec::new(), filter: None, values: HashMap::new() }

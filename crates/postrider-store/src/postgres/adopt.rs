@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use crate::columns::sql;
 use async_trait::async_trait;
 use postrider::Outbox;
 use postrider::internal::millis;
-use postrider::internal::sql;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::PostgresStore;

@@ -1,6 +1,6 @@
 //! Column types of an adopted table.
 
-use postrider::internal::sql;
+use crate::columns::sql;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 

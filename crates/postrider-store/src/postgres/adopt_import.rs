@@ -1,6 +1,6 @@
 //! The import of the existing rows of an adopted table, one window at a time.
 
-use postrider::internal::sql;
+use crate::columns::sql;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::adopt_dialect::Postgres;

@@ -1,6 +1,6 @@
 //! Counts of a buffer, added to the rows of a table.
 
-use postrider::internal::sql;
+use crate::columns::sql;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::StoreError;

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use crate::columns::sql;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
 use postrider::internal::millis;
-use postrider::internal::sql;
 use sqlx::Row;
 
 use super::PostgresStore;

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use crate::columns::{AFTER_EVENT, sql};
 use async_trait::async_trait;
 use futures_util::TryStreamExt;
 use postrider::Outbox;
-use postrider::internal::sql;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::{AssertSqlSafe, Postgres, Row};
 
@@ -360,12 +360,13 @@ fn found_lane(row: &PgRow, living: &HashSet<String>) -> Result<FoundLane, sqlx::
 
 /// Decodes the columns of `decode`, then lane, time until due in ms, busy.
 fn lane_row(row: &PgRow) -> Result<LaneRow, sqlx::Error> {
-    let (lane, due_in_ms): (i32, Option<i64>) = (row.try_get(19)?, row.try_get(20)?);
+    let (lane, due_in_ms): (i32, Option<i64>) =
+        (row.try_get(AFTER_EVENT + 1)?, row.try_get(AFTER_EVENT + 2)?);
     Ok(LaneRow {
         event: decode(row)?,
         lane: u8::try_from(lane).unwrap_or_default(),
         due_in: Duration::from_millis(due_in_ms.unwrap_or(0).try_into().unwrap_or(0)),
-        busy: row.try_get(21)?,
+        busy: row.try_get(AFTER_EVENT + 3)?,
     })
 }
 

@@ -9,6 +9,7 @@ mod adopt_letters;
 mod adopt_rules;
 mod batches;
 mod inspect;
+mod json;
 mod lanes;
 mod maintenance;
 mod operator;

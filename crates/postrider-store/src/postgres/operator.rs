@@ -1,8 +1,9 @@
 //! Operator work on PostgreSQL: its dialect, its parameters and rows, its pools.
 
+use crate::columns::sql;
+use crate::columns::with_columns;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use postrider::internal::sql;
 use postrider::{AppendError, Appended, NewEvent, Outbox};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query as SqlxQuery;
@@ -43,7 +44,7 @@ fn markers(name: &str, argument: &str) -> Option<String> {
 #[async_trait]
 impl Connection for PgConnection {
     const DIALECT: Dialect = Dialect {
-        statements: include_str!("sql/operator.sql"),
+        statements: with_columns!(include_str!("sql/operator.sql")),
         quote: '"',
         numbered: true,
         markers,

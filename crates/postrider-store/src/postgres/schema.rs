@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::columns::sql;
 use async_trait::async_trait;
 use postrider::Outbox;
-use postrider::internal::sql;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::{PostgresStore, adopt};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::columns::sql;
 use chrono::{DateTime, DurationRound, TimeDelta, Utc};
 use postrider::Outbox;
-use postrider::internal::sql;
 use sqlx::{Connection, PgConnection, PgExecutor, Row};
 use uuid::Uuid;
 

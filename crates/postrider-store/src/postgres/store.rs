@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::columns::{self, AFTER_EVENT, EventRow, Read, sql};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postrider::internal::millis;
-use postrider::internal::sql;
 use postrider::{Outbox, Transience, internal::fit, limits, transience};
 use sqlx::postgres::{PgListener, PgRow};
 use sqlx::{PgConnection, Row};
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::PostgresStore;
+use super::json::Jsonb;
 use super::settle::{identity, settle_each, settled};
 use super::tid::Tid;
 use super::time::{time, time_or_none};
@@ -134,7 +135,9 @@ impl Store for PostgresStore {
         cursor.sweep_if_due(SWEEP_EVERY);
         let closed_until = cursor.horizon.closed_until();
         let waiting_limit = cursor.waiting_limit(limit.rows);
-        let rows = sqlx::query(outbox.sql(sql!("sql/claim.sql", "claim")))
+        let (mut waiting_found, mut fresh_found, mut last_fresh) = (0_i64, 0_i64, None);
+        // Rows are decoded as they arrive, while the server still sends: the next claim waits for it.
+        let mut events = sqlx::query(outbox.sql(sql!("sql/claim.sql", "claim")))
             .bind(&lease.relay_id)
             .bind(lease.epoch)
             .bind(cursor.low)
@@ -143,22 +146,18 @@ impl Store for PostgresStore {
             .bind(i64::try_from(limit.bytes).unwrap_or(i64::MAX))
             .bind(i64::from(limit.share.of))
             .bind(i64::from(limit.share.index))
+            .try_map(|row: PgRow| {
+                let event = decode(&row)?;
+                if row.try_get(AFTER_EVENT + 1)? {
+                    last_fresh = last_fresh.max(Some(event.id));
+                }
+                (waiting_found, fresh_found) =
+                    (row.try_get(AFTER_EVENT + 2)?, row.try_get(AFTER_EVENT + 3)?);
+                Ok(event)
+            })
             .fetch_all(&mut *session)
             .await?;
         session.give_back();
-        let (waiting_found, fresh_found): (i64, i64) = match rows.first() {
-            Some(row) => (row.try_get(20)?, row.try_get(21)?),
-            None => (0, 0),
-        };
-        let mut last_fresh = None;
-        let mut events = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let event = decode(row)?;
-            if row.try_get(19)? {
-                last_fresh = last_fresh.max(Some(event.id));
-            }
-            events.push(event);
-        }
         events.sort_unstable_by_key(|event| event.id);
 
         let cut = i64::try_from(events.len()).unwrap_or(i64::MAX) < waiting_found + fresh_found;
@@ -412,28 +411,38 @@ fn last_error(error: &str) -> String {
     fit(error, limits::LAST_ERROR_CHARS_MAX).into_owned()
 }
 
-/// Decodes the columns in the order of `claim.sql`.
+/// Decodes an event and its position.
 pub(super) fn decode(row: &PgRow) -> std::result::Result<Event, sqlx::Error> {
-    Ok(Event {
-        id: row.try_get(0)?,
-        event_id: row.try_get::<Uuid, _>(1)?.to_string(),
-        request_id: row.try_get(2)?,
-        aggregate_type: row.try_get(3)?,
-        aggregate_id: row.try_get(4)?,
-        event_type: row.try_get(5)?,
-        payload: row.try_get(6)?,
-        headers: row.try_get(7)?,
-        content_hash: row.try_get(8)?,
-        created_at: time(row, 9)?,
-        expires_at: time_or_none(row, 10)?,
-        retry_count: row.try_get(11)?,
-        max_retries: row.try_get(12)?,
-        redrive_count: row.try_get(13)?,
-        crash_count: row.try_get(14)?,
-        last_failed_at: time_or_none(row, 15)?,
-        claimed_at: time(row, 16)?,
-        version: row.try_get(17)?,
-        place: Some(row.try_get::<Tid, _>(18)?.0),
-        defect: None,
-    })
+    let place = Some(row.try_get::<Tid, _>(AFTER_EVENT)?.0);
+    Ok(Event { place, ..columns::event(row)? })
+}
+
+impl EventRow for PgRow {
+    fn identity(&self, at: usize) -> Read<String> {
+        Ok(self.try_get::<Uuid, _>(at)?.to_string())
+    }
+    fn text(&self, at: usize) -> Read<String> {
+        self.try_get(at)
+    }
+    fn text_or_none(&self, at: usize) -> Read<Option<String>> {
+        self.try_get(at)
+    }
+    fn json(&self, at: usize) -> Read<Option<String>> {
+        Ok(self.try_get::<Option<Jsonb>, _>(at)?.map(|json| json.0))
+    }
+    fn count(&self, at: usize) -> Read<i32> {
+        self.try_get(at)
+    }
+    fn count_or_none(&self, at: usize) -> Read<Option<i32>> {
+        self.try_get(at)
+    }
+    fn long(&self, at: usize) -> Read<i64> {
+        self.try_get(at)
+    }
+    fn time(&self, at: usize) -> Read<DateTime<Utc>> {
+        time(self, at)
+    }
+    fn time_or_none(&self, at: usize) -> Read<Option<DateTime<Utc>>> {
+        time_or_none(self, at)
+    }
 }

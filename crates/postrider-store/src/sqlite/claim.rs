@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::columns::{self, EventRow, Read, sql};
+use chrono::{DateTime, Utc};
 use postrider::Outbox;
-use postrider::internal::sql;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
@@ -135,40 +136,40 @@ pub(super) fn pairs(text: &str) -> Result<Vec<(i64, u64)>> {
         .map_err(|error| StoreError::Schema(format!("a search answered `{text}`: {error}")))
 }
 
-/// The columns that are delivered, by their positions in `claim_read.sql`.
-const TEXTS: [(usize, &str); 8] = [
-    (1, "event_id"),
-    (2, "request_id"),
-    (3, "aggregate_type"),
-    (4, "aggregate_id"),
-    (5, "event_type"),
-    (6, "payload"),
-    (7, "headers"),
-    (8, "content_hash"),
-];
-
-/// Decodes the columns in the order of `claim_read.sql`.
+/// Decodes an event, with what is wrong with its texts.
 pub(super) fn decode(row: &SqliteRow) -> std::result::Result<Event, sqlx::Error> {
-    Ok(Event {
-        id: row.try_get(0)?,
-        event_id: required(row, 1)?,
-        request_id: text(row, 2)?,
-        aggregate_type: required(row, 3)?,
-        aggregate_id: required(row, 4)?,
-        event_type: required(row, 5)?,
-        payload: required(row, 6)?,
-        headers: text(row, 7)?,
-        content_hash: text(row, 8)?,
-        created_at: time(row, 9)?,
-        expires_at: time_or_none(row, 10)?,
-        retry_count: number(row, 11)?,
-        max_retries: number_or_none(row, 12)?,
-        redrive_count: number(row, 13)?,
-        crash_count: number(row, 14)?,
-        last_failed_at: time_or_none(row, 15)?,
-        claimed_at: time(row, 16)?,
-        version: number(row, 17)?,
-        place: None,
-        defect: defect(row, &TEXTS)?,
-    })
+    let event = columns::event(row)?;
+    let odd = columns::has_replacement(&event);
+    let defect = if odd { defect(row, columns::texts())? } else { None };
+    Ok(Event { defect, ..event })
+}
+
+impl EventRow for SqliteRow {
+    fn identity(&self, at: usize) -> Read<String> {
+        required(self, at)
+    }
+    fn text(&self, at: usize) -> Read<String> {
+        required(self, at)
+    }
+    fn text_or_none(&self, at: usize) -> Read<Option<String>> {
+        text(self, at)
+    }
+    fn json(&self, at: usize) -> Read<Option<String>> {
+        text(self, at)
+    }
+    fn count(&self, at: usize) -> Read<i32> {
+        number(self, at)
+    }
+    fn count_or_none(&self, at: usize) -> Read<Option<i32>> {
+        number_or_none(self, at)
+    }
+    fn long(&self, at: usize) -> Read<i64> {
+        number(self, at)
+    }
+    fn time(&self, at: usize) -> Read<DateTime<Utc>> {
+        time(self, at)
+    }
+    fn time_or_none(&self, at: usize) -> Read<Option<DateTime<Utc>>> {
+        time_or_none(self, at)
+    }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::columns::{AFTER_EVENT, sql};
 use async_trait::async_trait;
 use postrider::Outbox;
-use postrider::internal::sql;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use tokio::time::Instant;
@@ -151,12 +151,12 @@ impl Lanes for SqliteStore {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = sqlx::query(outbox.sql(sql!("sql/lanes.sql", "lanes_read")))
+        let mut rows = sqlx::query(outbox.sql(sql!("sql/lanes.sql", "lanes_read")))
             .bind(json(ids)?)
+            .try_map(|row| lane_row(&row))
             .fetch_all(&self.readers)
             .await
             .on(self)?;
-        let mut rows = rows.iter().map(lane_row).collect::<Result<Vec<_>, sqlx::Error>>()?;
         rows.sort_unstable_by_key(|row| row.event.id);
         Ok(rows)
     }
@@ -326,11 +326,11 @@ fn found_lane(row: &SqliteRow) -> Result<FoundLane, sqlx::Error> {
 
 /// Decodes the columns of `decode`, then time until due in ms, busy.
 fn lane_row(row: &SqliteRow) -> Result<LaneRow, sqlx::Error> {
-    let due_in_ms: Option<i64> = row.try_get(18)?;
+    let due_in_ms: Option<i64> = row.try_get(AFTER_EVENT)?;
     Ok(LaneRow {
         event: decode(row)?,
         lane: 0,
         due_in: Duration::from_millis(due_in_ms.unwrap_or(0).try_into().unwrap_or(0)),
-        busy: row.try_get(19)?,
+        busy: row.try_get(AFTER_EVENT + 1)?,
     })
 }

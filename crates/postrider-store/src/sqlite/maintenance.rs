@@ -3,10 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::columns::sql;
 use async_trait::async_trait;
 use postrider::Outbox;
 use postrider::internal::minus;
-use postrider::internal::sql;
 
 use super::{On, ROWS_MAX, SqliteStore, json};
 use crate::Dedupe;

@@ -12,6 +12,7 @@ use sqlx::{Row as _, Sqlite, Transaction};
 
 use super::{ROWS_MAX, SqliteStore, batches, explain, stored, value};
 use crate::StoreError;
+use crate::columns::with_columns;
 use crate::contract::job_step::Entry;
 use crate::contract::{Batch, Lease, Result, StoreKind, TableTarget};
 use crate::operator::{Columns, Connection, Dialect, Query, Row, SqlStore, Value};
@@ -52,7 +53,7 @@ fn markers(name: &str, argument: &str) -> Option<String> {
 #[async_trait]
 impl Connection for SqliteConnection {
     const DIALECT: Dialect = Dialect {
-        statements: include_str!("sql/operator.sql"),
+        statements: with_columns!(include_str!("sql/operator.sql")),
         quote: '"',
         numbered: true,
         markers,

@@ -1,8 +1,8 @@
 //! Migrations.
 
+use crate::columns::sql;
 use async_trait::async_trait;
 use postrider::Outbox;
-use postrider::internal::sql;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use super::adopt::refuse_adoptions;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
+use crate::columns::sql;
 use async_trait::async_trait;
 use postrider::internal::plus;
-use postrider::internal::sql;
 use postrider::{Outbox, internal::fit, limits};
 use serde_json::json;
 use sqlx::{Row, Sqlite, SqliteConnection, Transaction};
@@ -137,13 +137,13 @@ impl Store for SqliteStore {
         if taken.ids.is_empty() {
             return Ok(Claimed::default());
         }
-        let rows = sqlx::query(outbox.sql(sql!("sql/claim.sql", "claim_read")))
+        let events = sqlx::query(outbox.sql(sql!("sql/claim.sql", "claim_read")))
             .bind(&lease.relay_id)
             .bind(super::json(&taken.ids)?)
+            .try_map(|row| decode(&row))
             .fetch_all(&self.readers)
             .await
             .on(self)?;
-        let events = rows.iter().map(decode).collect::<std::result::Result<Vec<_>, _>>()?;
         Ok(Claimed { full: taken.full && !events.is_empty(), events })
     }
 

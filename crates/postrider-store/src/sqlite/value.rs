@@ -28,10 +28,13 @@ pub(super) fn required(row: &SqliteRow, column: impl Column) -> Result<String> {
 
 /// Returns a description of what is wrong with the texts in these columns, if anything: a text that
 /// was partly replaced must not be delivered.
-pub(super) fn defect(row: &SqliteRow, columns: &[(usize, &str)]) -> Result<Option<String>> {
+pub(super) fn defect(
+    row: &SqliteRow,
+    columns: impl Iterator<Item = (usize, &'static str)>,
+) -> Result<Option<String>> {
     let mut found = Vec::new();
     for (column, name) in columns {
-        let bytes: Option<&[u8]> = row.try_get_unchecked(*column)?;
+        let bytes: Option<&[u8]> = row.try_get_unchecked(column)?;
         if let Some(Err(error)) = bytes.map(std::str::from_utf8) {
             found.push(format!("{name} is not UTF-8 at byte {}", error.valid_up_to()));
         }

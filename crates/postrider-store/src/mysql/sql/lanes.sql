@@ -75,11 +75,7 @@ ORDER BY id LIMIT ?
 
 -- name: lanes_read
 -- Rows by id (JSON, ascending), due or not.
-SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
-    o.headers, o.content_hash, o.created_at, o.expires_at, o.retry_count, o.max_retries,
-    o.redrive_count, o.crash_count,
-    CASE WHEN o.last_error IS NOT NULL THEN o.updated_at END AS last_failed_at,
-    UTC_TIMESTAMP(6) AS claimed_at, o.version, o.lane,
+SELECT {o.event}, UTC_TIMESTAMP(6) AS claimed_at, o.lane,
     TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), o.next_retry_at) DIV 1000 AS due_in_ms,
     o.status = 'PROCESSING' AS busy
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d

@@ -24,11 +24,9 @@ WHERE NOT o.resolved ORDER BY o.id FOR UPDATE /*!80000 OF o */
 -- name: dlq_retry_all
 -- The trigger tells the new ids.
 INSERT INTO "{outbox}" (
-    event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-    content_hash, max_retries, redrive_count, expires_at
+    {message}, max_retries, redrive_count, expires_at
 )
-SELECT o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
-    o.headers, o.content_hash,
+SELECT {o.message},
     CASE WHEN o.max_retries BETWEEN 1 AND 1000 THEN o.max_retries END,
     LEAST(GREATEST(o.redrive_count, 0), 999999) + 1,
     CASE WHEN o.expires_at > UTC_TIMESTAMP(6) THEN o.expires_at END
@@ -56,8 +54,7 @@ SET o.fingerprint = d.fingerprint
 -- name: replay
 -- The trigger tells the new ids.
 INSERT INTO "{child}" (
-    event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-    content_hash, redrive_count
+    {message}, redrive_count
 )
 SELECT o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
     JSON_SET(COALESCE(o.headers, '{}'), '$."postrider-replay"', :mark), o.content_hash,

@@ -33,11 +33,10 @@ STRAIGHT_JOIN `{child}_keys` AS k ON k.request_id = o.request_id
 -- Ids (JSON, ascending), locked, each with 1 if fan_out_known.sql found it, else 0. A copy keeps
 -- the event id and the time of its original; its state is its own.
 INSERT INTO `{child}` (
-    event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers, content_hash,
+    {message},
     redrive_count, max_retries, expires_at, created_at
 )
-SELECT o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers,
-    o.content_hash, GREATEST(o.redrive_count, d.known), o.max_retries, o.expires_at, o.created_at
+SELECT {o.message}, GREATEST(o.redrive_count, d.known), o.max_retries, o.expires_at, o.created_at
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]', known INT PATH '$[1]')) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 ORDER BY o.id
@@ -45,11 +44,9 @@ ORDER BY o.id
 -- name: settle_delivered_archive
 -- Ids (JSON), locked; `remove` deletes them from the outbox in the same transaction.
 INSERT INTO `{outbox}_archive` (
-    id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-    content_hash, retry_count, redrive_count, created_at, delivered_at, response
+    id, {message}, retry_count, redrive_count, created_at, delivered_at, response
 )
-SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
-    o.headers, o.content_hash, o.retry_count, o.redrive_count, o.created_at, UTC_TIMESTAMP(6),
+SELECT o.id, {o.message}, o.retry_count, o.redrive_count, o.created_at, UTC_TIMESTAMP(6),
     o.response
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
@@ -136,12 +133,10 @@ SET o.status = 'FAILED', o.retry_count = LEAST(o.retry_count + 1, 1000000), o.cr
 -- A row leaves the outbox only together with its dead letter. A dead letter that exists already is
 -- not changed. An expiry time that no program can read (a zero date) becomes NULL.
 INSERT INTO `{outbox}_dlq` (
-    original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
-    headers, content_hash, reason, error_message, error_detail, failed_at, retry_count,
+    original_id, {message}, reason, error_message, error_detail, failed_at, retry_count,
     max_retries, redrive_count, event_created_at, expires_at, fingerprint
 )
-SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
-    o.headers, o.content_hash, d.reason, d.message, d.detail, UTC_TIMESTAMP(6),
+SELECT o.id, {o.message}, d.reason, d.message, d.detail, UTC_TIMESTAMP(6),
     o.retry_count + d.attempted, o.max_retries, o.redrive_count, o.created_at,
     CASE WHEN o.expires_at >= '1000-01-01' THEN o.expires_at END, d.fingerprint
 FROM JSON_TABLE(?, '$[*]' COLUMNS (

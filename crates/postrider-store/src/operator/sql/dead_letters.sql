@@ -82,11 +82,9 @@ SELECT resolved, resolved_by FROM "{outbox}_dlq" WHERE id = :id {lock}
 -- lets it pass because redrive_count is above zero. next_retry_at NULL: it is fresh. A time to
 -- expire that has passed is left out: what an operator sends again must not die at once.
 INSERT INTO "{outbox}" (
-    event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-    content_hash, max_retries, redrive_count, expires_at
+    {message}, max_retries, redrive_count, expires_at
 )
-SELECT event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-    content_hash,
+SELECT {message},
     CASE WHEN max_retries BETWEEN 1 AND 1000 THEN max_retries END,
     CASE WHEN redrive_count BETWEEN 0 AND 999999 THEN redrive_count + 1
         WHEN redrive_count < 0 THEN 1 ELSE 1000000 END,
@@ -122,8 +120,7 @@ SELECT id FROM "{outbox}" WHERE id = :original_id AND event_id = :event_id {lock
 
 -- name: dlq_import
 INSERT INTO "{outbox}_dlq" (
-    original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-    content_hash, reason, error_message, error_detail, failed_at, retry_count, max_retries,
+    original_id, {message}, reason, error_message, error_detail, failed_at, retry_count, max_retries,
     redrive_count, event_created_at, fingerprint, expires_at
 ) VALUES (
     :original_id, :event_id, :request_id, :aggregate_type, :aggregate_id, :event_type, :payload,
@@ -165,11 +162,9 @@ ORDER BY id {lock}
 -- name: dlq_retry_all
 -- As `dlq_retry`, in the order of the dead letters.
 INSERT INTO "{outbox}" (
-    event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-    content_hash, max_retries, redrive_count, expires_at
+    {message}, max_retries, redrive_count, expires_at
 )
-SELECT event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-    content_hash,
+SELECT {message},
     CASE WHEN max_retries BETWEEN 1 AND 1000 THEN max_retries END,
     CASE WHEN redrive_count BETWEEN 0 AND 999999 THEN redrive_count + 1
         WHEN redrive_count < 0 THEN 1 ELSE 1000000 END,

@@ -34,11 +34,7 @@ taken AS MATERIALIZED (
 UPDATE "{outbox}" AS o
 SET status = 'PROCESSING', locked_by = $1, locked_at = now(), version = (o.version + 1) & 9007199254740991
 FROM taken WHERE o.id = taken.id
-RETURNING o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type,
-    o.payload, o.headers::text, o.content_hash, o.created_at, o.expires_at, o.retry_count,
-    o.max_retries, o.redrive_count, o.crash_count,
-    CASE WHEN o.last_error IS NOT NULL THEN o.updated_at END AS last_failed_at,
-    now() AS claimed_at, o.version, o.ctid AS place, o.next_retry_at IS NULL AS is_fresh,
+RETURNING {o.event}, now() AS claimed_at, o.ctid AS place, o.next_retry_at IS NULL AS is_fresh,
     (SELECT count(*) FROM waiting) AS waiting_found, (SELECT count(*) FROM fresh) AS fresh_found
 
 -- name: claim_suspect
@@ -57,11 +53,7 @@ taken AS MATERIALIZED (
 UPDATE "{outbox}" AS o
 SET status = 'PROCESSING', locked_by = $1, locked_at = now(), version = (o.version + 1) & 9007199254740991
 FROM taken WHERE o.id = taken.id
-RETURNING o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type,
-    o.payload, o.headers::text, o.content_hash, o.created_at, o.expires_at, o.retry_count,
-    o.max_retries, o.redrive_count, o.crash_count,
-    CASE WHEN o.last_error IS NOT NULL THEN o.updated_at END AS last_failed_at,
-    now() AS claimed_at, o.version, o.ctid AS place
+RETURNING {o.event}, now() AS claimed_at, o.ctid AS place
 
 -- name: has_suspect
 SELECT EXISTS (

@@ -44,10 +44,7 @@ WHERE l.outbox = $1 AND l.lane = t.lane AND l.owner = $2 AND l.version = t.versi
 -- name: lanes_read_known
 -- Like lanes_read, for many rows and keys ($5, $6): NOT IN builds a hash of each list once. With
 -- few of them, it skips 100,000 rows in 41 ms instead of 26.
-SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
-    headers::text AS headers, content_hash, created_at, expires_at, retry_count, max_retries,
-    redrive_count, crash_count, CASE WHEN last_error IS NOT NULL THEN updated_at END AS last_failed_at,
-    now() AS claimed_at, version, ctid AS place,
+SELECT {event}, now() AS claimed_at, ctid AS place,
     postrider_lane(aggregate_type, aggregate_id) AS lane,
     CASE WHEN isfinite(next_retry_at)
         THEN (extract(epoch FROM next_retry_at - now()) * 1000)::bigint END AS due_in_ms,
@@ -60,10 +57,7 @@ ORDER BY id LIMIT $3
 
 -- name: lanes_read_ids
 -- Rows by id: $1 ascending.
-SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
-    headers::text AS headers, content_hash, created_at, expires_at, retry_count, max_retries,
-    redrive_count, crash_count, CASE WHEN last_error IS NOT NULL THEN updated_at END AS last_failed_at,
-    now() AS claimed_at, version, ctid AS place,
+SELECT {event}, now() AS claimed_at, ctid AS place,
     postrider_lane(aggregate_type, aggregate_id) AS lane,
     CASE WHEN isfinite(next_retry_at)
         THEN (extract(epoch FROM next_retry_at - now()) * 1000)::bigint END AS due_in_ms,
@@ -84,11 +78,7 @@ WITH weighed AS MATERIALIZED (
         ORDER BY id LIMIT $3
     ) AS found
 )
-SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
-    o.headers::text AS headers, o.content_hash, o.created_at, o.expires_at, o.retry_count,
-    o.max_retries, o.redrive_count, o.crash_count,
-    CASE WHEN o.last_error IS NOT NULL THEN o.updated_at END AS last_failed_at,
-    now() AS claimed_at, o.version, o.ctid AS place,
+SELECT {o.event}, now() AS claimed_at, o.ctid AS place,
     postrider_lane(o.aggregate_type, o.aggregate_id) AS lane,
     CASE WHEN isfinite(o.next_retry_at)
         THEN (extract(epoch FROM o.next_retry_at - now()) * 1000)::bigint END AS due_in_ms,
@@ -181,10 +171,7 @@ ORDER BY coalesce(k.head_id, c.first_id), k.aggregate_type, k.aggregate_id LIMIT
 -- that the owner knows ($4 ids) and rows of keys that wait anyway (from $5 on, one line each).
 -- There are few of both, so they are compared one by one. `<> 0`, because with `= 1` the planner
 -- expects one row in 200 and uses parallel workers to read a large table.
-SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
-    headers::text AS headers, content_hash, created_at, expires_at, retry_count, max_retries,
-    redrive_count, crash_count, CASE WHEN last_error IS NOT NULL THEN updated_at END AS last_failed_at,
-    now() AS claimed_at, version, ctid AS place,
+SELECT {event}, now() AS claimed_at, ctid AS place,
     postrider_lane(aggregate_type, aggregate_id) AS lane,
     CASE WHEN isfinite(next_retry_at)
         THEN (extract(epoch FROM next_retry_at - now()) * 1000)::bigint END AS due_in_ms,

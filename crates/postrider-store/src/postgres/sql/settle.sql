@@ -95,12 +95,10 @@ gone AS (
 ),
 archived AS (
     INSERT INTO "{outbox}_archive" (
-        id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-        content_hash, retry_count, redrive_count, created_at, delivered_at,
+        id, {message}, retry_count, redrive_count, created_at, delivered_at,
         response
     )
-    SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-        content_hash, retry_count, redrive_count, created_at, now(), response
+    SELECT id, {message}, retry_count, redrive_count, created_at, now(), response
     FROM gone
 ),
 recorded AS (
@@ -125,11 +123,10 @@ FOR UPDATE OF o
 -- or one so old that the parent has forgotten it. The copy must not be skipped as a repeat, so it
 -- counts as retried.
 INSERT INTO "{child}" (
-    event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers, content_hash,
+    {message},
     redrive_count, max_retries, expires_at, created_at
 )
-SELECT o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers,
-    o.content_hash,
+SELECT {o.message},
     CASE WHEN EXISTS (SELECT 1 FROM "{child}_keys" AS k WHERE k.request_id = o.request_id)
         THEN greatest(o.redrive_count, 1) ELSE o.redrive_count END,
     o.max_retries, o.expires_at, o.created_at
@@ -184,12 +181,10 @@ gone AS (
 ),
 moved AS (
     INSERT INTO "{outbox}_dlq" (
-        original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
-        headers, content_hash, reason, error_message, error_detail, failed_at, retry_count,
+        original_id, {message}, reason, error_message, error_detail, failed_at, retry_count,
         max_retries, redrive_count, event_created_at, expires_at, fingerprint
     )
-    SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
-        headers, content_hash, reason, message, detail, now(), retry_count + attempted::integer,
+    SELECT id, {message}, reason, message, detail, now(), retry_count + attempted::integer,
         max_retries, redrive_count, created_at,
         CASE WHEN expires_at BETWEEN '0001-01-01Z' AND '9999-12-31Z' THEN expires_at END, fingerprint
     FROM gone

@@ -39,11 +39,7 @@ WHERE id IN (SELECT value FROM json_each($2))
 -- name: claim_read
 -- The rows of a claim, after its commit: $1 relay, $2 ids ascending. Does not return rows that
 -- recovery has taken away since.
-SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type,
-    o.payload, o.headers, o.content_hash, o.created_at, o.expires_at, o.retry_count,
-    o.max_retries, o.redrive_count, o.crash_count,
-    CASE WHEN o.last_error IS NOT NULL THEN o.updated_at END AS last_failed_at,
-    o.locked_at AS claimed_at, o.version
+SELECT {o.event}, o.locked_at AS claimed_at
 FROM json_each($2) AS c CROSS JOIN "{outbox}" AS o ON o.id = c.value
 WHERE o.locked_by = $1 AND o.status = 'PROCESSING'
 
@@ -60,10 +56,7 @@ WHERE id = (
       AND EXISTS (SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2)
     ORDER BY crash_count, id LIMIT 1
 )
-RETURNING id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-    content_hash, created_at, expires_at, retry_count, max_retries, redrive_count, crash_count,
-    CASE WHEN last_error IS NOT NULL THEN updated_at END AS last_failed_at,
-    locked_at AS claimed_at, version
+RETURNING {event}, locked_at AS claimed_at
 
 -- name: has_suspect
 SELECT EXISTS (

@@ -18,8 +18,7 @@ WHERE o.id = d.value ->> 0 AND o.fingerprint = ''
 
 -- name: replay
 INSERT INTO "{child}" (
-    event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-    content_hash, redrive_count
+    {message}, redrive_count
 )
 SELECT o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
     json_set(coalesce(o.headers, '{}'), '$."postrider-replay"', :mark), o.content_hash,

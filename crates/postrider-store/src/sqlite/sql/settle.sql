@@ -12,11 +12,10 @@ WHERE typeof(COALESCE("{count}", 0) + excluded."{count}") = 'integer'
 -- parent, or one so old that the parent has forgotten it. The copy must not be skipped as a repeat,
 -- so it counts as retried.
 INSERT INTO "{child}" (
-    event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers, content_hash,
+    {message},
     redrive_count, max_retries, expires_at, created_at
 )
-SELECT o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers,
-    o.content_hash,
+SELECT {o.message},
     CASE WHEN EXISTS (SELECT 1 FROM "{child}_keys" AS k WHERE k.request_id = o.request_id)
         THEN max(o.redrive_count, 1) ELSE o.redrive_count END,
     o.max_retries, o.expires_at, o.created_at
@@ -58,12 +57,10 @@ DELETE FROM "{outbox}_attempts" WHERE rowid IN (
 -- $1 ids that settle_find.sql found, $2 a JSON array of deaths. A row leaves the outbox only
 -- together with its dead letter. An invalid expiry time becomes NULL.
 INSERT INTO "{outbox}_dlq" (
-    original_id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload,
-    headers, content_hash, reason, error_message, error_detail, failed_at, retry_count,
+    original_id, {message}, reason, error_message, error_detail, failed_at, retry_count,
     max_retries, redrive_count, event_created_at, expires_at, fingerprint
 )
-SELECT o.id, o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
-    o.headers, o.content_hash, d.value ->> 'reason', d.value ->> 'message', d.value ->> 'detail',
+SELECT o.id, {o.message}, d.value ->> 'reason', d.value ->> 'message', d.value ->> 'detail',
     strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), o.retry_count + (d.value ->> 'attempted'),
     o.max_retries, o.redrive_count, o.created_at,
     strftime('%Y-%m-%dT%H:%M:%fZ', o.expires_at), d.value ->> 'fingerprint'
@@ -110,12 +107,10 @@ WHERE o.id = d.value ->> 0 AND o.id IN (SELECT value FROM json_each($1))
 -- name: settle_delivered_archive
 -- $1 ids that settle_find.sql found. The same transaction removes them from the outbox.
 INSERT INTO "{outbox}_archive" (
-    id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-    content_hash, retry_count, redrive_count, created_at, delivered_at,
+    id, {message}, retry_count, redrive_count, created_at, delivered_at,
     response
 )
-SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type, payload, headers,
-    content_hash, retry_count, redrive_count, created_at, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
+SELECT id, {message}, retry_count, redrive_count, created_at, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
     response
 FROM "{outbox}" WHERE id IN (SELECT value FROM json_each($1))
 
