@@ -28,11 +28,18 @@ service_create() {
 # Durability is the default (a flush per commit). No Unix socket: its path may be too long. The init
 # file is copied, because the server's user may not be able to read this folder.
 service_start() {
+    server_options
+    launch mariadb "$(mariadb_server)" --no-defaults "${SERVER_OPTIONS[@]}"
+}
+
+# Sets SERVER_OPTIONS.
+server_options() {
     install -m 0644 "$DEV_DIR/services.d/mariadb.sql" "$DATA/init.sql"
-    launch mariadb "$(mariadb_server)" --no-defaults --datadir="$DATA" \
-        --bind-address=127.0.0.1 --port="${PORTS[0]}" --socket= --skip-name-resolve \
-        --pid-file="$DATA/mariadb.pid" --init-file="$DATA/init.sql" --tmpdir="$DATA" \
+    SERVER_OPTIONS=(
+        --datadir="$DATA" --bind-address=127.0.0.1 --port="${PORTS[0]}" --socket= --skip-name-resolve
+        --pid-file="$DATA/mariadb.pid" --init-file="$DATA/init.sql" --tmpdir="$DATA"
         --max-connections=300 --innodb-buffer-pool-size=512M --character-set-server=utf8mb4
+    )
 }
 
 service_ready() {

@@ -14,13 +14,15 @@ service_port_count() { say 1; }
 
 # The superuser is `postrider` from the beginning. Sorting by bytes gives the same order on each
 # machine. --no-sync skips only the flush of the fresh files; the server itself runs with fsync.
-service_create() {
+service_create() { make_cluster; }
+
+make_cluster() {
     local password_file
     # A file and not a pipe: the server's user may not open a pipe of ours.
     password_file=$(mktemp)
     say postrider >"$password_file"
     chmod 0644 "$password_file"
-    "${AS_OWNER[@]}" "$(postgres_bin)/initdb" --pgdata="$DATA" --username=postrider \
+    "${AS_OWNER[@]}" "$(postgres_bin)/initdb" --pgdata="$(cluster)" --username=postrider \
         --pwfile="$password_file" --auth=scram-sha-256 \
         --encoding=UTF8 --locale=C --no-sync
     rm "$password_file"
@@ -31,7 +33,7 @@ service_create() {
 # find. No Unix socket: its path may be too long.
 service_start() {
     drop_stale_lock
-    launch postgres "$(postgres_bin)/postgres" -D "$DATA" \
+    launch postgres "$(postgres_bin)/postgres" -D "$(cluster)" \
         -c listen_addresses=127.0.0.1 -c port="${PORTS[0]}" -c unix_socket_directories= \
         -c max_connections=300 -c shared_buffers=256MB -c fsync=on \
         -c wal_level=logical -c max_wal_senders=50 -c max_replication_slots=50 \
@@ -55,6 +57,8 @@ service_variable() { say POSTGRES_URL; }
 
 service_url() { say "postgres://postrider:postrider@127.0.0.1:${PORTS[0]}/postrider"; }
 
+cluster() { say "$DATA"; }
+
 # Debian keeps the programs out of PATH, one folder a version. Data made by one major version can
 # be opened by that one only.
 postgres_bin() {
@@ -75,7 +79,8 @@ postgres_bin() {
 # that is a zombie and nobody reaps it (a container without an init), or if the pid is somebody
 # else's by now.
 drop_stale_lock() {
-    local lock="$DATA/postmaster.pid" pid
+    local lock pid
+    lock="$(cluster)/postmaster.pid"
     if [[ -f $lock ]] && read -r pid <"$lock" && ! pid_is_ours "$pid"; then rm -f "$lock"; fi
 }
 

@@ -12,7 +12,7 @@ use postrider_store::{
     BatchTarget, ClaimLimit, ConnectOptions, Cursor, Dedupe, LaneSet, OnSuccess, OutboxSpec, Share,
     StoreError, TableTarget, connect,
 };
-use postrider_testkit::{FaultProxy, TestDb, eventually};
+use postrider_testkit::{FaultProxy, PrivateServer, TestDb, TestServer, eventually};
 use sqlx::{Connection, Executor, MySqlConnection, Row};
 
 const TEN: ClaimLimit = ClaimLimit { rows: 10, bytes: 1 << 20, share: Share::WHOLE };
@@ -271,4 +271,18 @@ async fn a_password_that_needs_tls_says_so(db: TestDb) {
     assert!(refused.contains("caching_sha2_password") && refused.contains("TLS"), "{refused}");
     known.unwrap();
     now.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binary_log_of_statements_is_reported() {
+    let test = "a_binary_log_of_statements";
+    let Some(server) = PrivateServer::start(TestServer::Mysql, test).await else { return };
+    let db = TestDb::on(TestServer::Mysql, &server).await;
+    let found = async || {
+        let findings = db.store.diagnose(&[], Duration::from_secs(300)).await.unwrap();
+        findings.iter().any(|finding| finding.subject == "binary log")
+    };
+    assert!(!found().await, "rows are the default");
+    db.execute("SET GLOBAL binlog_format = 'STATEMENT'").await;
+    assert!(found().await);
 }

@@ -30,7 +30,7 @@ pub struct LaneLimits {
 impl Default for LaneLimits {
     fn default() -> Self {
         Self {
-            load_rows_max: 16_000,
+            load_rows_max: 20_000,
             load_rows_first: 500,
             waiting_rows_max: 250_000,
             read_rows_min: 2_000,

@@ -165,7 +165,7 @@ async fn a_suspect_does_not_hide_a_claim_whose_answer_was_lost(db: TestDb) {
         let becomes = format!("UPDATE orders_outbox SET crash_count = 2 WHERE id = {suspect}");
         tx.execute(&becomes).await.unwrap();
         for _ in 0..4 {
-            tx.append(&db.outbox, &order(9)).await.unwrap();
+            let _ = tx.append(&db.outbox, &order(9)).await.unwrap();
         }
         tx.commit().await.unwrap();
         let lost = proxy.answers_lost();

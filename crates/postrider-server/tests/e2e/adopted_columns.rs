@@ -6,7 +6,7 @@ use postrider_testkit::{Answer, TestServer, eventually};
 use crate::adopted_stage::{by_hand, is_postgres, uuid};
 use crate::scene::{Place, Scene, Settings};
 
-crate::on_stores!(postgres, mariadb, mysql: {
+crate::on_stores!(postgres, postgres_next, mariadb, mariadb_next, mysql: {
     narrow_columns_and_columns_that_must_not_be_empty_fail_no_settle,
     numbers_words_and_documents_that_must_not_be_empty_fail_no_settle,
     a_dead_letter_table_that_could_not_hold_what_it_gets_is_refused,

@@ -5,7 +5,7 @@ use postrider_testkit::Answer;
 use crate::adopted_stage::{by_hand, is_postgres};
 use crate::scene::{Place, Scene, Settings};
 
-crate::on_stores!(postgres, mariadb, mysql: {
+crate::on_stores!(postgres, postgres_next, mariadb, mariadb_next, mysql: {
     a_row_that_only_its_open_letter_tells_was_given_up_is_a_dead_letter_and_never_an_event,
     letters_that_came_between_two_adoptions_are_imported_and_copies_of_our_own_are_not,
     letters_that_came_while_another_table_was_served_are_imported,

@@ -13,7 +13,7 @@ use crate::adopted_stage::{
 };
 use crate::scene::{Place, Scene, Settings};
 
-crate::on_stores!(postgres, mariadb, mysql: {
+crate::on_stores!(postgres, postgres_next, mariadb, mariadb_next, mysql: {
     the_printed_statements_are_what_a_migration_runs,
     doctor_names_a_missing_trigger_and_a_migration_makes_it_again,
     an_adoption_ends_with_the_configuration_or_the_outbox_and_the_table_stays,

@@ -272,8 +272,14 @@ macro_rules! on_old_tables {
         mod notification_on_mysql {
             crate::adopted_stage::cases!(mysql, NOTIFICATION, $cases);
         }
+        mod notification_on_mariadb_next {
+            crate::adopted_stage::cases!(mariadb_next, NOTIFICATION, $cases);
+        }
         mod broker {
             crate::adopted_stage::cases!(postgres, BROKER, $cases);
+        }
+        mod broker_on_postgres_next {
+            crate::adopted_stage::cases!(postgres_next, BROKER, $cases);
         }
         mod handler {
             crate::adopted_stage::cases!(mariadb, HANDLER, $cases);

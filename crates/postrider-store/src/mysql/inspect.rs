@@ -1,6 +1,6 @@
 //! Checks of tables and server with bounded cost.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::columns::sql;
@@ -78,6 +78,7 @@ impl Inspect for MysqlStore {
                 "set it to 1 in the server",
             ));
         }
+        findings.extend(self.look_at_binary_log().await?);
         findings.extend(self.look_at_parts(outboxes).await?);
         findings.push(self.look_at_rights(outboxes).await?);
         findings.extend(self.look_at_purge(long).await?);
@@ -86,6 +87,23 @@ impl Inspect for MysqlStore {
 }
 
 impl MysqlStore {
+    async fn look_at_binary_log(&self) -> Result<Option<Finding>> {
+        let variables = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format')";
+        let variables: HashMap<String, String> =
+            sqlx::query_as(variables).fetch_all(&self.pool).await?.into_iter().collect();
+        let is = |name: &str, value: &str| {
+            variables.get(name).is_some_and(|set| set.eq_ignore_ascii_case(value))
+        };
+        Ok((is("log_bin", "ON") && is("binlog_format", "STATEMENT")).then(|| {
+            Finding::warning(
+                "binary log",
+                "binlog_format is STATEMENT: replicas would generate IDs of their own, and \
+                 appends at READ COMMITTED fail",
+                "set binlog_format = ROW in the server",
+            )
+        }))
+    }
+
     async fn look_at_parts(&self, outboxes: &[OutboxSpec]) -> Result<Vec<Finding>> {
         let parts = parts(&self.migration_sql(outboxes));
         let mut found = HashSet::new();

@@ -354,8 +354,14 @@ macro_rules! test_server {
     (postgres) => {
         $crate::TestServer::Postgres
     };
+    (postgres_next) => {
+        $crate::TestServer::PostgresNext
+    };
     (mariadb) => {
         $crate::TestServer::Mariadb
+    };
+    (mariadb_next) => {
+        $crate::TestServer::MariadbNext
     };
     (mysql) => {
         $crate::TestServer::Mysql

@@ -2,13 +2,17 @@
 
 use postrider_store::StoreKind;
 
-/// A database server of `dev/services`, or a file. Two of them are of one kind of store.
+/// A database server of `dev/services`, or a file. Several are of one kind of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TestServer {
     /// PostgreSQL.
     Postgres,
+    /// The newest PostgreSQL.
+    PostgresNext,
     /// MariaDB, which the store `mysql` works with.
     Mariadb,
+    /// The newest MariaDB with long-term support.
+    MariadbNext,
     /// MySQL, which the store `mysql` works with.
     Mysql,
     /// A file of SQLite.
@@ -19,8 +23,8 @@ impl TestServer {
     /// Returns the kind of store that works with it.
     pub fn kind(self) -> StoreKind {
         match self {
-            Self::Postgres => StoreKind::Postgres,
-            Self::Mariadb | Self::Mysql => StoreKind::Mysql,
+            Self::Postgres | Self::PostgresNext => StoreKind::Postgres,
+            Self::Mariadb | Self::MariadbNext | Self::Mysql => StoreKind::Mysql,
             Self::Sqlite => StoreKind::Sqlite,
         }
     }
@@ -29,7 +33,9 @@ impl TestServer {
     pub(crate) fn service(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
+            Self::PostgresNext => "postgres-next",
             Self::Mariadb => "mariadb",
+            Self::MariadbNext => "mariadb-next",
             Self::Mysql => "mysql",
             Self::Sqlite => panic!("SQLite has no server"),
         }
@@ -39,7 +45,9 @@ impl TestServer {
     pub(crate) fn variable(self) -> Option<&'static str> {
         match self {
             Self::Postgres => Some("POSTGRES_URL"),
+            Self::PostgresNext => Some("POSTGRES_NEXT_URL"),
             Self::Mariadb => Some("MARIADB_URL"),
+            Self::MariadbNext => Some("MARIADB_NEXT_URL"),
             Self::Mysql => Some("MYSQL_URL"),
             Self::Sqlite => None,
         }
