@@ -36,16 +36,18 @@ use writers::Writers;
 /// Set on every connection of a relay. READ COMMITTED: REPEATABLE READ would lock the gaps between
 /// the rows it scans, and so block the application's inserts. Lock waits are short because a settle
 /// is retried in smaller pieces instead. A relay that froze inside a transaction holds the lock on
-/// its own row, and cannot be fenced before the server ends the transaction: MySQL ends any session
-/// that is silent for so long, and the pool replaces it. `NOT IN` a list uses a hash, whatever the
+/// its own row, and cannot be fenced before the server ends the transaction. Any session that is
+/// silent for so long is ended: with TLS, the driver may wait for the server when it closes a session
+/// whose reply was left halfway, and the pool would wait with it for ever. `NOT IN` a list uses a hash, whatever the
 /// planner expects of the list (a hint of the statement on MySQL). The comments are executed by
 /// MySQL or MariaDB only. MySQL would tell numbers of tables that are a day old.
 const SESSION: &str = "
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET SESSION time_zone = '+00:00', SESSION autocommit = 1,
         SESSION sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',
-        SESSION innodb_lock_wait_timeout = 2, SESSION lock_wait_timeout = 30
-        /*!80000 , SESSION information_schema_stats_expiry = 0, SESSION wait_timeout = 8 */
+        SESSION innodb_lock_wait_timeout = 2, SESSION lock_wait_timeout = 30,
+        SESSION wait_timeout = 8
+        /*!80000 , SESSION information_schema_stats_expiry = 0 */
         /*M!100301 , SESSION idle_transaction_timeout = 8,
             SESSION optimizer_switch = 'in_to_exists=off' */";
 
