@@ -28,6 +28,12 @@ pub(crate) struct SimulatedSink {
     pub(crate) outbox: &'static str,
 }
 
+/// The relay that sends a batch, and whether it was registered when it began to send.
+struct Sender {
+    relay: String,
+    lived: bool,
+}
+
 impl SimulatedSink {
     fn down(error: &str) -> Outcome {
         Outcome::Down {
@@ -44,7 +50,7 @@ impl SimulatedSink {
     }
 
     /// Returns the outcome of one event at its destination.
-    fn answer(&self, event: &Event) -> Outcome {
+    fn answer(&self, event: &Event, sender: &Sender) -> Outcome {
         let (world, number) = (&self.world, number_of(&event.event_id));
         let now = world.now();
         let state = &mut *world.state();
@@ -64,7 +70,7 @@ impl SimulatedSink {
             behaviour.failures -= 1;
             return Outcome::Retry { error: "failed".to_owned() };
         }
-        self.check_repeat(state, number);
+        self.check_repeat(state, number, sender);
         state.checker.received(now, self.outbox, number);
         let faulty = world.scenario.sink_faults && state.faults;
         if faulty && state.random.random_bool(LOST_ANSWERS) {
@@ -73,9 +79,9 @@ impl SimulatedSink {
         Outcome::Delivered
     }
 
-    /// Checks a copy. It is excused if the previous one was not known to be delivered, or if the
-    /// relay that knew it is gone.
-    fn check_repeat(&self, state: &mut crate::world::State, number: u64) {
+    /// Checks a copy. It is excused if the previous one was not known to be delivered, if the relay
+    /// that knew it is gone, or if its own sender was taken for dead while it was on its way.
+    fn check_repeat(&self, state: &mut crate::world::State, number: u64, sender: &Sender) {
         let known = state.checker.known(self.outbox, number);
         // Only the answer to this copy counts from now on.
         let (id, answered) = (known.id, known.answered.take());
@@ -85,7 +91,8 @@ impl SimulatedSink {
             known.excuses -= 1;
             return;
         }
-        if state.database.lives(&relay) && !state.killed.contains(&relay) {
+        let overtaken = sender.lived && !state.database.lives(&sender.relay);
+        if !overtaken && state.database.lives(&relay) && !state.killed.contains(&relay) {
             let seen = format!("#{id} was delivered, {relay} knew it and lives");
             state.checker.violated("a repeat has a cause", seen);
         }
@@ -110,6 +117,8 @@ impl Sink for SimulatedSink {
         let (world, process) = (&self.world, &self.process);
         // The relay that receives the answers may have lost its lease by then.
         let relay = process.relay();
+        let lived = world.state().database.lives(&relay);
+        let sender = Sender { relay, lived };
         world.travel(process, false).await;
         let hangs = world.scenario.sink_faults && world.state().faults && world.draw(HANGS);
         let mut stopped = BTreeSet::new();
@@ -123,7 +132,7 @@ impl Sink for SimulatedSink {
             if world.draw(0.2) {
                 world.travel(process, world.scenario.sink_faults).await;
             }
-            let outcome = self.answer(event);
+            let outcome = self.answer(event, &sender);
             if process.is_killed() {
                 pending::<()>().await;
             }
@@ -140,7 +149,7 @@ impl Sink for SimulatedSink {
         world.travel(process, false).await;
         let checker = &mut world.state().checker;
         for number in delivered {
-            checker.known(self.outbox, number).answered = Some(relay.clone());
+            checker.known(self.outbox, number).answered = Some(sender.relay.clone());
         }
         outcomes
     }
