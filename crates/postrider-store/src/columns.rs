@@ -1,8 +1,8 @@
-//! The columns of an event, listed once. Statements name them with markers, which are filled in while
-//! the program is compiled, and a row is read in the same order.
+//! The columns of an event, listed once. Statements name them with markers, which are filled in
+//! while the program is compiled, and a row is read in the same order.
 //!
-//! `{message}` stands for what the application wrote and every copy keeps; `{event}` for what a relay
-//! reads of a row. `{o.event}` names them in the table `o`.
+//! `{message}` stands for what the application wrote and every copy keeps; `{event}` for what a
+//! relay reads of a row. `{o.event}` names them in the table `o`.
 
 use chrono::{DateTime, Utc};
 
@@ -32,8 +32,8 @@ const STATE: [&str; 8] = [
     "@version",
 ];
 
-/// The position of the first column that is not part of an event: before it are `{event}` and the time
-/// at which the row was claimed or read.
+/// The position of the first column that is not part of an event: before it are `{event}` and the
+/// time at which the row was claimed or read.
 pub(crate) const AFTER_EVENT: usize = 1 + MESSAGE.len() + STATE.len() + 1;
 
 pub(crate) type Read<T> = Result<T, sqlx::Error>;

@@ -3,7 +3,9 @@
 use crate::adopted_stage::{by_hand, is_postgres};
 use crate::scene::{Place, Scene, Settings};
 
-crate::on_stores!(postgres, postgres_next, mariadb, mariadb_next, mysql: { rules_that_cannot_be_kept_are_refused });
+crate::on_stores!(postgres, postgres_next, mariadb, mariadb_next, mysql: {
+    rules_that_cannot_be_kept_are_refused,
+});
 
 mod mariadb_and_mysql {
     crate::on_stores!(mariadb, mysql: { an_engine_without_transactions_is_refused });

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::columns::sql;
 use async_trait::async_trait;
 use postrider::Outbox;
 use postrider::internal::millis;
@@ -20,6 +19,7 @@ use super::server::Server;
 use crate::adopt::{
     Adoption, Clauses, Field, Fitted, Kind, columns_and_values, is_offset, prefix_of_name, trigger,
 };
+use crate::columns::sql;
 use crate::contract::{
     Adopt, AdoptCursor, AdoptImport, AdoptStep, Finding, Maintenance, Result, adoption_findings,
     shared_identities,

@@ -1,10 +1,10 @@
 //! Column types of an adopted table.
 
-use crate::columns::sql;
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use crate::adopt::{Column, Kind};
+use crate::columns::sql;
 use crate::contract::Result;
 
 /// Returns the columns of a table; empty if the table does not exist.

@@ -1,12 +1,12 @@
 //! The import of the existing rows of an adopted table, one window at a time.
 
-use crate::columns::sql;
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
 
 use super::adopt_dialect::Mysql;
 use crate::Status;
 use crate::adopt::{Clauses, columns_and_values};
+use crate::columns::sql;
 use crate::contract::{AdoptCursor, AdoptStep, Result};
 
 /// Imports the due rows that are not in the outbox yet, among the next `rows_max` by id.

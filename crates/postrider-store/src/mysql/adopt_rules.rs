@@ -1,10 +1,10 @@
 //! Rules of an adopted table beyond its columns.
 
-use crate::columns::sql;
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
 
 use crate::adopt::{Fitted, Rule, Rules};
+use crate::columns::sql;
 use crate::contract::Result;
 
 /// Refuses rules of the tables that cannot be satisfied.

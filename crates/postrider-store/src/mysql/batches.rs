@@ -1,10 +1,10 @@
 //! Counts of a buffer, added to the rows of a table.
 
-use crate::columns::sql;
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
 
 use crate::StoreError;
+use crate::columns::sql;
 use crate::contract::{Batch, Result, TableTarget};
 
 /// Rows of one INSERT; the server takes 65,535 parameters and packets of 16 MiB.

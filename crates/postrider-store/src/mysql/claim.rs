@@ -1,11 +1,11 @@
 //! The search of a claim: finds rows, locks them, and takes them for the relay.
 
-use crate::columns::{self, sql};
 use postrider::Outbox;
 use sqlx::mysql::MySqlConnection;
 
 use super::settle::ids_json;
 use crate::Event;
+use crate::columns::{self, sql};
 use crate::contract::{Lease, Result, Share};
 
 /// The rows that the search of a claim found.

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use crate::columns::sql;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
@@ -12,6 +11,7 @@ use sqlx::{AssertSqlSafe, Row};
 use super::MysqlStore;
 use super::server::Server;
 use crate::OutboxSpec;
+use crate::columns::sql;
 use crate::contract::{
     AtLeast, Composition, Finding, Inspect, Made, Part, Result, Schema, missing_parts, parts,
 };

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use crate::columns::{self, AFTER_EVENT, sql};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
@@ -14,6 +13,7 @@ use sqlx::mysql::MySqlRow;
 use super::MysqlStore;
 use super::settle::ids_json;
 use crate::StoreError;
+use crate::columns::{self, AFTER_EVENT, sql};
 use crate::contract::{
     BlockedKey, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneOwner, LaneRead, LaneRow,
     LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of, up_to_limit,

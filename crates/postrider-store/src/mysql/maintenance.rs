@@ -3,7 +3,6 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::columns::sql;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
@@ -14,6 +13,7 @@ use sqlx::{MySql, Transaction};
 use super::MysqlStore;
 use super::settle::{LockedRow, act, ids_json};
 use crate::Dedupe;
+use crate::columns::sql;
 use crate::contract::{
     CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, LEDGER_SUMMED_AFTER, Maintenance, MovedLetter,
     OldestLetters, Recovery, Result, Retention, end,

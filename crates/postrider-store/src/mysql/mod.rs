@@ -37,10 +37,11 @@ use writers::Writers;
 /// the rows it scans, and so block the application's inserts. Lock waits are short because a settle
 /// is retried in smaller pieces instead. A relay that froze inside a transaction holds the lock on
 /// its own row, and cannot be fenced before the server ends the transaction. Any session that is
-/// silent for so long is ended: with TLS, the driver may wait for the server when it closes a session
-/// whose reply was left halfway, and the pool would wait with it for ever. `NOT IN` a list uses a hash, whatever the
-/// planner expects of the list (a hint of the statement on MySQL). The comments are executed by
-/// MySQL or MariaDB only. MySQL would tell numbers of tables that are a day old.
+/// silent for so long is ended: with TLS, the driver may wait for the server when it closes a
+/// session whose reply was left halfway, and the pool would wait with it for ever. `NOT IN` a list
+/// uses a hash, whatever the planner expects of the list (a hint of the statement on MySQL). The
+/// comments are executed by MySQL or MariaDB only. MySQL would tell numbers of tables that are a
+/// day old.
 const SESSION: &str = "
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET SESSION time_zone = '+00:00', SESSION autocommit = 1,

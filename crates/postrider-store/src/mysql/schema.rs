@@ -1,7 +1,6 @@
 //! Migrations. DDL commits implicitly here, so each step can run again after an interruption, and
 //! one connection holds a named lock during the migration.
 
-use crate::columns::sql;
 use async_trait::async_trait;
 use postrider::Outbox;
 use sqlx::AssertSqlSafe;
@@ -9,6 +8,7 @@ use sqlx::mysql::MySqlConnection;
 
 use super::server::Server;
 use super::{MysqlStore, adopt};
+use crate::columns::sql;
 use crate::contract::{
     LANES, Maintenance, Result, Schema, SchemaState, ServerFacts, leave_newer_tables,
     schema_verdict, versions,

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::columns::sql;
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
 use serde_json::json;
@@ -10,6 +9,7 @@ use sqlx::mysql::MySqlConnection;
 
 use super::MysqlStore;
 use crate::StoreError;
+use crate::columns::sql;
 use crate::contract::{Delivery, Lease, OnSuccess, Result, Settled, check_copies};
 
 /// Maximum size of the JSON of one settling statement; the server's default packet limit is 16 MiB.

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::columns::{EventRow, Read, sql};
 use async_trait::async_trait;
 use tokio::time::Instant;
 
@@ -20,6 +19,7 @@ use super::claim::{lock_fresh, lock_waiting, take, within};
 use super::settle::{SettleRow, ids_json, kept};
 use super::time::{time, time_or_none};
 use super::writers::LIST_AGE_MAX;
+use crate::columns::{EventRow, Read, sql};
 use crate::contract::{
     Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
     OnSuccess, RelayIdentity, RelayPulse, Result, Serving, Settled, Store, StoreKind,

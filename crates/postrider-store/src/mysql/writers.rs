@@ -11,11 +11,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::columns::sql;
 use sqlx::{AssertSqlSafe, Row};
 use uuid::Uuid;
 
 use super::{MysqlStore, error_number};
+use crate::columns::sql;
 use crate::contract::{Result, begin};
 
 /// Maximum age of a list that is used.

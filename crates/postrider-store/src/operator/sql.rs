@@ -7,7 +7,10 @@ use crate::columns::sql;
 /// Cuts statements out of a file, each into a constant.
 macro_rules! statements {
     ($list:ident = $file:literal: $($constant:ident = $name:literal),+ $(,)?) => {
-        $(pub(crate) const $constant: Statement = Statement { name: $name, text: sql!($file, $name) };)+
+        $(
+            pub(crate) const $constant: Statement =
+                Statement { name: $name, text: sql!($file, $name) };
+        )+
 
         #[cfg(test)]
         const $list: (&str, &[Statement]) = (include_str!($file), &[$($constant),+]);

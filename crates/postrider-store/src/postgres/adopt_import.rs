@@ -1,11 +1,11 @@
 //! The import of the existing rows of an adopted table, one window at a time.
 
-use crate::columns::sql;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::adopt_dialect::Postgres;
 use crate::Status;
 use crate::adopt::{Clauses, Field, columns_and_values};
+use crate::columns::sql;
 use crate::contract::{AdoptCursor, AdoptStep, Result};
 
 /// Imports the due rows that are not in the outbox yet, among the next `rows_max` by id.

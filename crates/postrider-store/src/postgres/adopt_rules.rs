@@ -1,9 +1,9 @@
 //! Rules of an adopted table beyond its columns.
 
-use crate::columns::sql;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::adopt::{Fitted, Rule, Rules};
+use crate::columns::sql;
 use crate::contract::Result;
 
 /// Refuses rules of the tables that cannot be satisfied.

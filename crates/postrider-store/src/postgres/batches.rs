@@ -1,9 +1,9 @@
 //! Counts of a buffer, added to the rows of a table.
 
-use crate::columns::sql;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::StoreError;
+use crate::columns::sql;
 use crate::contract::{Batch, Result, TableTarget};
 
 /// Adds the counts of a batch. PostgreSQL says itself what does not fit.

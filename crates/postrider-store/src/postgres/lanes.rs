@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::columns::{AFTER_EVENT, sql};
 use async_trait::async_trait;
 use futures_util::TryStreamExt;
 use postrider::Outbox;
@@ -16,6 +15,7 @@ use super::settle::settled;
 use super::store::{decode, observe_horizon};
 use super::time::time_or_none;
 use crate::StoreError;
+use crate::columns::{AFTER_EVENT, sql};
 use crate::contract::{
     BlockedKey, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, Lane, LaneOwner, LaneRead, LaneRow,
     LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of,

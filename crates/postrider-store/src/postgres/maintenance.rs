@@ -3,7 +3,6 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::columns::sql;
 use async_trait::async_trait;
 use postrider::Outbox;
 use postrider::internal::millis;
@@ -11,6 +10,7 @@ use sqlx::AssertSqlSafe;
 
 use super::PostgresStore;
 use crate::Dedupe;
+use crate::columns::sql;
 use crate::contract::{
     CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, LEDGER_SUMMED_AFTER, Maintenance, MovedLetter,
     OldestLetters, Recovery, Result, Retention, end,

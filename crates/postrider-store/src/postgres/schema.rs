@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::columns::sql;
 use async_trait::async_trait;
 use postrider::Outbox;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::{PostgresStore, adopt};
+use crate::columns::sql;
 use crate::contract::{
     LANES, Maintenance, Result, Schema, SchemaState, ServerFacts, leave_newer_tables,
     schema_verdict, versions,

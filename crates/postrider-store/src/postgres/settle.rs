@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::columns::sql;
 use chrono::{DateTime, DurationRound, TimeDelta, Utc};
 use postrider::Outbox;
 use sqlx::{Connection, PgConnection, PgExecutor, Row};
@@ -11,6 +10,7 @@ use uuid::Uuid;
 use super::PostgresStore;
 use super::tid::Tid;
 use crate::StoreError;
+use crate::columns::sql;
 use crate::contract::{Delivery, Lease, OnSuccess, Result, Settled};
 
 /// Minimum number of rows to delete by position. Fewer rows are looked up by their ids: the

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::columns::{self, AFTER_EVENT, EventRow, Read, sql};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postrider::internal::millis;
@@ -19,6 +18,7 @@ use super::json::Jsonb;
 use super::settle::{identity, settle_each, settled};
 use super::tid::Tid;
 use super::time::{time, time_or_none};
+use crate::columns::{self, AFTER_EVENT, EventRow, Read, sql};
 use crate::contract::{
     Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
     OnSuccess, RelayIdentity, RelayPulse, Result, Serving, Settled, Store, StoreKind, check_copies,
@@ -136,7 +136,7 @@ impl Store for PostgresStore {
         let closed_until = cursor.horizon.closed_until();
         let waiting_limit = cursor.waiting_limit(limit.rows);
         let (mut waiting_found, mut fresh_found, mut last_fresh) = (0_i64, 0_i64, None);
-        // Rows are decoded as they arrive, while the server still sends: the next claim waits for it.
+        // Rows are decoded while the server still sends: the next claim waits for it.
         let mut events = sqlx::query(outbox.sql(sql!("sql/claim.sql", "claim")))
             .bind(&lease.relay_id)
             .bind(lease.epoch)

@@ -1,10 +1,10 @@
 //! Counts of a buffer, added to the rows of a table.
 
-use crate::columns::sql;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use super::json;
 use crate::StoreError;
+use crate::columns::sql;
 use crate::contract::{Batch, Result, TableTarget};
 
 /// Adds the counts of a batch. `Some`: a sum that SQLite would turn into a fraction.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::columns::{self, EventRow, Read, sql};
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
 use sqlx::Row;
@@ -10,6 +9,7 @@ use sqlx::sqlite::SqliteRow;
 
 use super::value::{defect, number, number_or_none, required, text, time, time_or_none};
 use super::{On, SqliteStore, json};
+use crate::columns::{self, EventRow, Read, sql};
 use crate::contract::{ClaimLimit, Cursor, Lease, Result};
 use crate::{Event, StoreError};
 

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::columns::sql;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
@@ -13,6 +12,7 @@ use sqlx::sqlite::SqliteRow;
 use super::value::required;
 use super::{On, SqliteStore};
 use crate::OutboxSpec;
+use crate::columns::sql;
 use crate::contract::{
     AtLeast, Composition, Finding, Inspect, Made, Part, Result, Schema, major_minor, missing_parts,
     parts,

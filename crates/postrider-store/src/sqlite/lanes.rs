@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::columns::{AFTER_EVENT, sql};
 use async_trait::async_trait;
 use postrider::Outbox;
 use sqlx::Row;
@@ -14,6 +13,7 @@ use super::claim::decode;
 use super::claim::pairs;
 use super::value::{number, required, text, time_or_none};
 use super::{On, SqliteStore, json};
+use crate::columns::{AFTER_EVENT, sql};
 use crate::contract::{
     BlockedKey, ClaimLimit, ClaimMode, Cursor, FoundLane, Key, LANES, Lane, LaneOwner, LaneRead,
     LaneRow, LaneSet, Lanes, Lease, Mode, Result, choose_lanes, mode_of, up_to_limit,

@@ -3,13 +3,13 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::columns::sql;
 use async_trait::async_trait;
 use postrider::Outbox;
 use postrider::internal::minus;
 
 use super::{On, ROWS_MAX, SqliteStore, json};
 use crate::Dedupe;
+use crate::columns::sql;
 use crate::contract::{
     CLOSED_LETTERS_KEPT, Cleaned, DlqFilter, LEDGER_SUMMED_AFTER, Maintenance, MovedLetter,
     OldestLetters, Recovery, Result, Retention,

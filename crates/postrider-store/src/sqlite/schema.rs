@@ -1,12 +1,12 @@
 //! Migrations.
 
-use crate::columns::sql;
 use async_trait::async_trait;
 use postrider::Outbox;
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use super::adopt::refuse_adoptions;
 use super::{On, ROWS_MAX, SqliteStore};
+use crate::columns::sql;
 use crate::contract::{
     LANES, Maintenance, Result, Schema, SchemaState, ServerFacts, leave_newer_tables,
     schema_verdict, versions,

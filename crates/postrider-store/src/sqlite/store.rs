@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use crate::columns::sql;
 use async_trait::async_trait;
 use postrider::internal::plus;
 use postrider::{Outbox, internal::fit, limits};
@@ -13,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::claim::decode;
 use super::{On, ROWS_MAX, SqliteStore};
+use crate::columns::sql;
 use crate::contract::{
     Capabilities, ClaimLimit, Claimed, Cursor, Death, Deferral, Delivery, Failure, Lease,
     OnSuccess, RelayIdentity, RelayPulse, Result, Serving, Settled, Store, StoreKind, check_copies,

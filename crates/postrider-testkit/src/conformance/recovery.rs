@@ -125,8 +125,8 @@ pub async fn release_lost_gives_back_exactly_what_is_not_in_flight(db: TestDb) {
     db.assert_balanced().await;
 }
 
-/// A relay that starts begins with the suspects. Without the wait, relays that are killed right after
-/// their start would make an innocent suspect a dead letter.
+/// A relay that starts begins with the suspects. Without the wait, relays that are killed right
+/// after their start would make an innocent suspect a dead letter.
 pub async fn a_suspect_waits_longer_after_each_crash(db: TestDb) {
     const STEP: Duration = Duration::from_secs(5);
     let survivor = db.relay("survivor").await;
