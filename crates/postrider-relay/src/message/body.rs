@@ -26,6 +26,10 @@ const TEMPLATE: &str = "template";
 
 /// How values are escaped, so that a value cannot change the structure of the text around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(all(feature = "discord", feature = "slack")),
+    allow(dead_code, reason = "each chat has its own")
+)]
 pub(crate) enum Escape {
     /// No escaping.
     None,

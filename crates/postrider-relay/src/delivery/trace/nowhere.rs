@@ -11,6 +11,7 @@ pub enum TraceSettings {}
 pub(crate) enum Exporter {}
 
 impl Exporter {
+    #[expect(clippy::unused_async, reason = "as the one that sends")]
     pub(crate) async fn run(self, _: CancellationToken) {
         match self {}
     }

@@ -21,7 +21,9 @@ pub(crate) use self::answer::Answer;
 #[cfg(feature = "gateway")]
 pub(crate) use self::answer::{Meaning, asked_wait, meaning};
 pub(crate) use self::exchange::{Dialect, Exchange};
-pub(crate) use self::targets::{Target, Targets};
+#[cfg(any(feature = "discord", feature = "slack"))]
+pub(crate) use self::targets::Target;
+pub(crate) use self::targets::Targets;
 #[cfg(feature = "gateway")]
 pub(crate) use self::targets::{dot_segments, host_of};
 use crate::http::{Signer, client_for};
