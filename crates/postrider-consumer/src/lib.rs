@@ -21,12 +21,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use postrider::Inbox;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::types::RDKafkaConfRes;
 use tokio::sync::watch;
-
-use postrider::Inbox;
 
 pub use message::KafkaMessage;
 pub use postrider_store::consumer::ConsumerPool;

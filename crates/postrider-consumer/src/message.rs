@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use rdkafka::message::{Headers, Message};
-use rdkafka::{Offset, TopicPartitionList};
-use sha2::{Digest, Sha256};
-
 use postrider::{
     Incoming,
     internal::{IDENTITY_CHARS_MAX, hex},
 };
 use postrider_store::InboxLetter;
+use rdkafka::message::{Headers, Message};
+use rdkafka::{Offset, TopicPartitionList};
+use sha2::{Digest, Sha256};
 
 /// The header with the event id that Postrider's relay sends with each message.
 const EVENT_ID: &str = "postrider-event-id";

@@ -219,24 +219,12 @@ pub(crate) fn sample() -> Event {
     Event {
         id: 7,
         event_id: "0198c0de-0000-7000-8000-000000000007".to_owned(),
-        request_id: None,
         aggregate_type: "order".to_owned(),
         aggregate_id: "o-7".to_owned(),
         event_type: "OrderPlaced".to_owned(),
         payload: "{}".to_owned(),
-        headers: None,
-        content_hash: None,
-        created_at: DateTime::UNIX_EPOCH,
-        expires_at: None,
-        retry_count: 0,
-        max_retries: None,
-        redrive_count: 0,
-        crash_count: 0,
-        last_failed_at: None,
-        claimed_at: DateTime::UNIX_EPOCH,
         version: 1,
-        place: None,
-        defect: None,
+        ..Event::default()
     }
 }
 

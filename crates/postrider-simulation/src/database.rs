@@ -248,24 +248,17 @@ pub(crate) fn event_of(id: i64, row: &Row, now: Time) -> Event {
     Event {
         id,
         event_id: identity(row.number),
-        request_id: None,
         aggregate_type: key.aggregate_type,
         aggregate_id: key.aggregate_id,
         event_type: "Simulated".to_owned(),
-        payload: String::new(),
-        headers: None,
-        content_hash: None,
         created_at: at(row.created_at),
         expires_at: row.expires_at.map(at),
         retry_count: row.retry_count,
-        max_retries: None,
-        redrive_count: 0,
         crash_count: row.crash_count,
         last_failed_at: row.last_failed_at.map(at),
         claimed_at: at(now),
         version: row.version,
-        place: None,
-        defect: None,
+        ..Event::default()
     }
 }
 

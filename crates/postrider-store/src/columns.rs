@@ -1,8 +1,9 @@
 //! The columns of an event, listed once. Statements name them with markers, which are filled in
 //! while the program is compiled, and a row is read in the same order.
 //!
-//! `{message}` stands for what the application wrote and every copy keeps; `{event}` for what a
-//! relay reads of a row. `{o.event}` names them in the table `o`.
+//! `{message}` stands for what the application wrote and every copy has; `{event}` for what a relay
+//! reads of a row; `{letter}` for a dead letter without its payload. `{o.event}` names the columns
+//! in the table `o`; `{message but headers}` leaves one out.
 
 use chrono::{DateTime, Utc};
 
@@ -30,6 +31,28 @@ const STATE: [&str; 8] = [
     "@crash_count",
     "CASE WHEN @last_error IS NOT NULL THEN @updated_at END AS last_failed_at",
     "@version",
+];
+
+/// What a dead letter has besides its ids and the message.
+const LETTER: [&str; 18] = [
+    "@reason",
+    "@error_message",
+    "@error_detail",
+    "@fingerprint",
+    "@failed_at",
+    "@retry_count",
+    "@max_retries",
+    "@redrive_count",
+    "@event_created_at",
+    "@expires_at",
+    "@resolved",
+    "@resolved_at",
+    "@resolved_by",
+    "@resolution_note",
+    "@retried_as",
+    "@created_at",
+    "@updated_at",
+    "octet_length(@payload) AS payload_bytes",
 ];
 
 /// The position of the first column that is not part of an event: before it are `{event}` and the
@@ -134,13 +157,34 @@ macro_rules! with_columns {
 }
 pub(crate) use with_columns;
 
-/// The markers, what names the table in their place, and whether the whole event is meant.
-const MARKERS: [(&[u8], &[u8], bool); 4] = [
-    (b"{message}", b"", false),
-    (b"{o.message}", b"o.", false),
-    (b"{event}", b"", true),
-    (b"{o.event}", b"o.", true),
+/// A marker and the columns that it stands for.
+struct Marker {
+    text: &'static [u8],
+    /// What names the table.
+    table: &'static [u8],
+    columns: &'static [&'static [&'static str]],
+    left_out: &'static str,
+}
+
+const MARKERS: [Marker; 8] = [
+    marker("{message}", "", &[&MESSAGE], ""),
+    marker("{o.message}", "o.", &[&MESSAGE], ""),
+    marker("{message but payload}", "", &[&MESSAGE], "@payload"),
+    marker("{message but headers}", "", &[&MESSAGE], "@headers"),
+    marker("{o.message but headers}", "o.", &[&MESSAGE], "@headers"),
+    marker("{event}", "", &[&["@id"], &MESSAGE, &STATE], ""),
+    marker("{o.event}", "o.", &[&["@id"], &MESSAGE, &STATE], ""),
+    marker("{letter}", "", &[&["@id", "@original_id"], &MESSAGE, &LETTER], "@payload"),
 ];
+
+const fn marker(
+    text: &'static str,
+    table: &'static str,
+    columns: &'static [&'static [&'static str]],
+    left_out: &'static str,
+) -> Marker {
+    Marker { text: text.as_bytes(), table: table.as_bytes(), columns, left_out }
+}
 
 /// Returns the first bytes of a statement with its markers for columns filled in, and the length of
 /// the whole.
@@ -151,14 +195,15 @@ pub(crate) const fn filled<const ROOM: usize>(statement: &str) -> ([u8; ROOM], u
     'next: while at < from.len() {
         let mut index = 0;
         while from[at] == b'{' && index < MARKERS.len() {
-            let (marker, table, whole) = MARKERS[index];
-            if starts(from, at, marker) {
-                to.columns(table, whole);
-                at += marker.len();
+            let marker = &MARKERS[index];
+            if starts(from, at, marker.text) {
+                to.columns(marker);
+                at += marker.text.len();
                 continue 'next;
             }
             index += 1;
         }
+        assert!(!starts(from, at, b"{message ") && !starts(from, at, b"{o."), "no such marker");
         to.push(from[at]);
         at += 1;
     }
@@ -182,25 +227,22 @@ struct Text<const ROOM: usize> {
 }
 
 impl<const ROOM: usize> Text<ROOM> {
-    const fn columns(&mut self, table: &[u8], whole: bool) {
-        if whole {
-            self.add(b"@id, ", table);
-        }
-        self.list(&MESSAGE, table);
-        if whole {
-            self.add(b", ", table);
-            self.list(&STATE, table);
-        }
-    }
-
-    const fn list(&mut self, columns: &[&str], table: &[u8]) {
-        let mut at = 0;
-        while at < columns.len() {
-            if at > 0 {
-                self.add(b", ", table);
+    const fn columns(&mut self, marker: &Marker) {
+        let (mut group, mut is_first) = (0, true);
+        while group < marker.columns.len() {
+            let mut at = 0;
+            while at < marker.columns[group].len() {
+                let column = marker.columns[group][at].as_bytes();
+                let is_left_out = column.len() == marker.left_out.len()
+                    && starts(column, 0, marker.left_out.as_bytes());
+                if !is_left_out {
+                    self.add(if is_first { b"" } else { b", " }, b"");
+                    self.add(column, marker.table);
+                    is_first = false;
+                }
+                at += 1;
             }
-            self.add(columns[at].as_bytes(), table);
-            at += 1;
+            group += 1;
         }
     }
 
@@ -238,6 +280,18 @@ mod tests {
             std::str::from_utf8(&FILLED).unwrap(),
             "SELECT o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, \
              o.payload, o.headers, o.content_hash, '{}' FROM {outbox} AS o"
+        );
+    }
+
+    #[test]
+    fn one_column_may_be_left_out() {
+        const SQL: &str = "{o.message but headers}, o.lane";
+        const LENGTH: usize = filled::<0>(SQL).1;
+        const FILLED: [u8; LENGTH] = filled::<LENGTH>(SQL).0;
+        assert_eq!(
+            std::str::from_utf8(&FILLED).unwrap(),
+            "o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, \
+             o.content_hash, o.lane"
         );
     }
 

@@ -53,7 +53,7 @@ impl std::str::FromStr for Status {
 }
 
 /// An event that a relay has claimed, to be sent to a sink.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Event {
     /// Row id in the outbox, assigned by the database in ascending order.
     pub id: i64,

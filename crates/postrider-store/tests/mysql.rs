@@ -145,8 +145,8 @@ async fn a_key_that_is_unique_by_its_beginning_only_is_no_target(db: TestDb) {
     db.store.check_target(&target).await.unwrap();
 }
 
-/// Its transaction holds the lock on its own row, so no other relay could declare it dead: the server ends
-/// the transaction, or the session.
+/// Its transaction holds the lock on its own row, so no other relay could declare it dead: the
+/// server ends the transaction, or the session.
 async fn a_relay_that_hangs_in_a_transaction_is_fenced(db: TestDb) {
     let (proxy, url) = FaultProxy::in_front_of(&db.url).await;
     let options = ConnectOptions { connections_max: 1, create: false };

@@ -1,10 +1,11 @@
 //! The transaction: debit, credit, record, append. All of it happens, or nothing.
 
+use std::sync::Arc;
+
 use postrider::{AppendError, NewEvent, Outbox, Transience, transience};
 use postrider_store::{ClaimMode, ConnectOptions, Database, OutboxSpec, StoreError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::sync::Arc;
 
 /// Maximum number of repeats after deadlocks and races for a request id.
 const REPEATS_MAX: usize = 5;

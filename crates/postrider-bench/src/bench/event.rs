@@ -120,24 +120,15 @@ pub(super) fn sample(number: u64, keys: u64, payload_bytes: u32) -> Event {
     Event {
         id: i64::try_from(number).unwrap_or(i64::MAX),
         event_id: uuid::Uuid::now_v7().to_string(),
-        request_id: None,
         content_hash: Some(content_hash(None, &event_type, &payload)),
         aggregate_type,
         aggregate_id,
         event_type,
         payload,
-        headers: None,
         created_at: now,
-        expires_at: None,
-        retry_count: 0,
-        max_retries: None,
-        redrive_count: 0,
-        crash_count: 0,
-        last_failed_at: None,
         claimed_at: now,
         version: 1,
-        place: None,
-        defect: None,
+        ..Event::default()
     }
 }
 

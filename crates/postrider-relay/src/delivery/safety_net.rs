@@ -15,7 +15,6 @@ use postrider_store::{
     CountLimit, Database, Death, DlqFilter, Event, ImportEntry, Lease, MovedLetter, Result,
     StoreError, fingerprint,
 };
-
 use tokio::sync::watch;
 use tokio::time::Instant;
 

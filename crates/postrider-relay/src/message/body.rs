@@ -192,28 +192,10 @@ mod tests {
     use crate::fuzz;
 
     fn event(payload: &str) -> Event {
-        let at = chrono::DateTime::UNIX_EPOCH;
         Event {
-            id: 7,
-            event_id: "e-7".to_owned(),
-            request_id: None,
-            aggregate_type: "order".to_owned(),
-            aggregate_id: "o-7".to_owned(),
-            event_type: "OrderPlaced".to_owned(),
             payload: payload.to_owned(),
             headers: Some(r#"{"tenant": "t1"}"#.to_owned()),
-            content_hash: None,
-            created_at: at,
-            expires_at: None,
-            retry_count: 0,
-            max_retries: None,
-            redrive_count: 0,
-            crash_count: 0,
-            last_failed_at: None,
-            claimed_at: at,
-            version: 1,
-            place: None,
-            defect: None,
+            ..fuzz::sample()
         }
     }
 
@@ -225,7 +207,10 @@ mod tests {
     #[test]
     fn a_template_sees_the_event_its_headers_and_its_payload() {
         for (template, rendered) in [
-            ("{{ id }} {{ event_id }} {{ event_type }}", "7 e-7 OrderPlaced"),
+            (
+                "{{ id }} {{ event_id }} {{ event_type }}",
+                "7 0198c0de-0000-7000-8000-000000000007 OrderPlaced",
+            ),
             ("{{ aggregate_type }}/{{ aggregate_id }}/{{ headers.tenant }}", "order/o-7/t1"),
             ("{{ payload.lines[0].n + 1 }}", "3"),
             ("{% for line in payload.lines %}{{ line.n }};{% endfor %}", "2;5;"),

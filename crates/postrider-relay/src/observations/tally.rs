@@ -122,28 +122,7 @@ mod tests {
 
     fn event(retry_count: i32) -> Event {
         let now = chrono::Utc::now();
-        Event {
-            id: 1,
-            event_id: String::new(),
-            request_id: None,
-            aggregate_type: String::new(),
-            aggregate_id: String::new(),
-            event_type: String::new(),
-            payload: String::new(),
-            headers: None,
-            content_hash: None,
-            created_at: now,
-            expires_at: None,
-            retry_count,
-            max_retries: None,
-            redrive_count: 0,
-            crash_count: 0,
-            last_failed_at: None,
-            claimed_at: now,
-            version: 1,
-            place: None,
-            defect: None,
-        }
+        Event { retry_count, claimed_at: now, created_at: now, ..Event::default() }
     }
 
     #[test]

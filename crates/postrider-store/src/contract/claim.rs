@@ -1,8 +1,7 @@
 //! The request and the result of a claim.
 
-use tokio::time::Instant;
-
 use chrono::{DateTime, Utc};
+use tokio::time::Instant;
 
 use super::horizon::Horizon;
 use super::{LaneRow, Result, Share};

@@ -4,8 +4,6 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::time::Instant;
-
 use chrono::{DateTime, Utc};
 use postrider::internal::millis;
 use postrider::{Outbox, internal::fit, limits};
@@ -13,6 +11,7 @@ use serde_json::json;
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySql, Row, Transaction};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::MysqlStore;
 use super::claim::{lock_fresh, lock_waiting, take, within};

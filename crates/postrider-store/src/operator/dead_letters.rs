@@ -1,16 +1,16 @@
 //! What operators do with dead letters: each act is one transaction, audited.
 
-use postrider::{Outbox, internal::fit, limits};
+use postrider::Outbox;
 
-use super::search::dead_letter;
+use super::records::{bind_letter, dead_letter};
 use super::session::{Session, SqlStore};
 use super::sql;
 use super::statement::{Query, Value};
+use crate::StoreError;
 use crate::contract::{
     Edit, ImportEntry, Imported, OperatorStore as _, Resent, Result, edited, refuse_acting_on,
     refuse_reopening, resent,
 };
-use crate::{StoreError, fingerprint};
 
 pub(super) async fn retry<S: SqlStore>(
     store: &S,
@@ -97,7 +97,8 @@ pub(super) async fn import<S: SqlStore>(
         tx.rollback().await?;
         return Ok(Imported::Live);
     }
-    let inserted = match tx.insert_unless_known(insert(outbox, entry)).await {
+    let letter = bind_letter(by_entry(sql::DLQ_IMPORT.on(outbox), entry), entry);
+    let inserted = match tx.insert_unless_known(letter).await {
         Err(StoreError::Database(error)) => return Err(entry.refused_by(error)),
         answer => answer?,
     };
@@ -120,30 +121,6 @@ pub(super) fn is_closed<'q>(outbox: &'q Outbox, entry: &ImportEntry) -> Query<'q
 fn by_entry<'q>(query: Query<'q>, entry: &ImportEntry) -> Query<'q> {
     let event_id = Value::identity(&entry.event_id);
     query.bind("original_id", entry.original_id).bind("event_id", event_id)
-}
-
-fn insert<'q>(outbox: &'q Outbox, entry: &ImportEntry) -> Query<'q> {
-    let message = fit(&entry.error_message, limits::ERROR_MESSAGE_CHARS_MAX);
-    let detail = entry.error_detail.as_ref();
-    let detail = detail.map(|text| fit(text, limits::ERROR_DETAIL_CHARS_MAX));
-    by_entry(sql::DLQ_IMPORT.on(outbox), entry)
-        .bind("request_id", &entry.request_id)
-        .bind("aggregate_type", &*entry.aggregate_type)
-        .bind("aggregate_id", &*entry.aggregate_id)
-        .bind("event_type", &*entry.event_type)
-        .bind("payload", &*entry.payload)
-        .bind("headers", &entry.headers)
-        .bind("content_hash", &entry.content_hash)
-        .bind("reason", entry.reason.as_str())
-        .bind("error_message", &*message)
-        .bind("error_detail", detail.as_deref())
-        .bind("failed_at", entry.failed_at)
-        .bind("retry_count", entry.retry_count)
-        .bind("max_retries", entry.max_retries.map(i64::from))
-        .bind("redrive_count", entry.redrive_count)
-        .bind("created_at", entry.created_at)
-        .bind("fingerprint", fingerprint(entry.reason, &entry.error_message))
-        .bind("expires_at", entry.expires_at)
 }
 
 /// Locks an entry that can be acted on, or says why it cannot.

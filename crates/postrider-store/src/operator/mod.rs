@@ -20,6 +20,7 @@ mod job_step;
 mod jobs;
 mod maintenance;
 mod pauses;
+mod records;
 mod row;
 mod search;
 mod session;

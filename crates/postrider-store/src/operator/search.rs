@@ -5,6 +5,7 @@ use std::ops::Range;
 use async_trait::async_trait;
 use postrider::Outbox;
 
+use super::records::{dead_letter, event_record};
 use super::row::Row;
 use super::session::SqlStore;
 use super::sql;
@@ -13,7 +14,7 @@ use crate::Status;
 use crate::contract::search::{Below, Counting, Search};
 use crate::contract::{
     AuditEntry, AuditFilter, Bunch, DeadLetter, DeadReason, DlqFilter, EventFilter, EventRecord,
-    Grouped, Result, parse_stored,
+    Grouped, Result,
 };
 
 async fn below<S: SqlStore>(
@@ -233,65 +234,5 @@ fn audit_entry(row: &Row) -> Result<AuditEntry> {
         outbox: row.text("outbox")?,
         target: row.text("target")?,
         detail: row.text("detail")?,
-    })
-}
-
-fn event_record(row: &Row) -> Result<EventRecord> {
-    Ok(EventRecord {
-        id: row.number("id")?,
-        event_id: row.text("event_id")?,
-        request_id: row.text_or_none("request_id")?,
-        aggregate_type: row.text("aggregate_type")?,
-        aggregate_id: row.text("aggregate_id")?,
-        event_type: row.text("event_type")?,
-        payload: row.text_or_none("payload")?,
-        payload_bytes: row.number("payload_bytes")?,
-        headers: row.text_or_none("headers")?,
-        content_hash: row.text_or_none("content_hash")?,
-        status: parse_stored("status", &row.text("status")?)?,
-        retry_count: row.number("retry_count")?,
-        redrive_count: row.number("redrive_count")?,
-        next_retry_at: row.time_or_none("next_retry_at")?,
-        expires_at: row.time_or_none("expires_at")?,
-        locked_by: row.text_or_none("locked_by")?,
-        locked_at: row.time_or_none("locked_at")?,
-        last_error: row.text_or_none("last_error")?,
-        created_at: row.time("created_at")?,
-        delivered_at: row.time_or_none("delivered_at")?,
-        response: row.text_or_none("response")?,
-    })
-}
-
-/// Reads a row of `dlq_list`, `dlq_show` or `dlq_by_event`.
-pub(super) fn dead_letter(row: &Row) -> Result<DeadLetter> {
-    Ok(DeadLetter {
-        id: row.number("id")?,
-        original_id: row.number("original_id")?,
-        event_id: row.text("event_id")?,
-        request_id: row.text_or_none("request_id")?,
-        aggregate_type: row.text("aggregate_type")?,
-        aggregate_id: row.text("aggregate_id")?,
-        event_type: row.text("event_type")?,
-        payload: row.text_or_none("payload")?,
-        payload_bytes: row.number("payload_bytes")?,
-        headers: row.text_or_none("headers")?,
-        content_hash: row.text_or_none("content_hash")?,
-        reason: DeadReason::stored(&row.text("reason")?),
-        error_message: row.text("error_message")?,
-        error_detail: row.text_or_none("error_detail")?,
-        failed_at: row.time("failed_at")?,
-        retry_count: row.number("retry_count")?,
-        max_retries: row.number_or_none("max_retries")?,
-        redrive_count: row.number("redrive_count")?,
-        event_created_at: row.time("event_created_at")?,
-        resolved: row.boolean("resolved")?,
-        resolved_at: row.time_or_none("resolved_at")?,
-        resolved_by: row.text_or_none("resolved_by")?,
-        resolution_note: row.text_or_none("resolution_note")?,
-        retried_as: row.number_or_none("retried_as")?,
-        created_at: row.time("created_at")?,
-        updated_at: row.time("updated_at")?,
-        fingerprint: row.text("fingerprint")?,
-        expires_at: row.time_or_none("expires_at")?,
     })
 }

@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postrider::Outbox;
 
+use super::records::dead_letter;
 use super::row::Row;
-use super::search::{AuditSearch, DlqSearch, EventSearch, dead_letter};
+use super::search::{AuditSearch, DlqSearch, EventSearch};
 use super::session::SqlStore;
 use super::statement::Value;
 use super::{dead_letters, sql};

@@ -1,7 +1,5 @@
 //! Operator work on PostgreSQL: its dialect, its parameters and rows, its pools.
 
-use crate::columns::sql;
-use crate::columns::with_columns;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use postrider::{AppendError, Appended, NewEvent, Outbox};
@@ -12,6 +10,7 @@ use uuid::Uuid;
 
 use super::{PostgresStore, batches, time};
 use crate::StoreError;
+use crate::columns::{sql, with_columns};
 use crate::contract::job_step::Entry;
 use crate::contract::{Batch, Lease, OldestRows, Result, StoreKind, TableTarget};
 use crate::operator::{Columns, Connection, Dialect, Query, Row, SqlStore, Value};

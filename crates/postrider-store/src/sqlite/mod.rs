@@ -21,10 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use postrider::internal::{BUSY_TIMEOUT, WAL_BYTES_KEPT};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqliteSynchronous};
 use sqlx::{Sqlite, Transaction};
-
-use postrider::internal::{BUSY_TIMEOUT, WAL_BYTES_KEPT};
 
 use crate::contract::{Result, begin};
 use crate::{ConnectOptions, StoreError};

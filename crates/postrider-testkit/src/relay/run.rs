@@ -109,23 +109,13 @@ pub fn held_event(id: i64) -> Event {
     Event {
         id,
         event_id: uuid::Uuid::from_u128(id.unsigned_abs().into()).to_string(),
-        request_id: None,
         aggregate_type: "order".to_owned(),
         aggregate_id: format!("order-{id}"),
         event_type: "OrderPlaced".to_owned(),
         payload: format!(r#"{{"order":{id}}}"#),
-        headers: None,
-        content_hash: None,
         created_at: at,
-        expires_at: None,
-        retry_count: 0,
-        max_retries: None,
-        redrive_count: 0,
-        crash_count: 0,
-        last_failed_at: None,
         claimed_at: at + Duration::from_secs(60),
         version: 1,
-        place: None,
-        defect: None,
+        ..Event::default()
     }
 }

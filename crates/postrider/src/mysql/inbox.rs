@@ -8,7 +8,6 @@ use sqlx::mysql::MySqlConnection;
 use sqlx::{Either, Executor as _, Row as _};
 
 use super::{DUPLICATE_ENTRY, error_number};
-
 use crate::Inbox;
 use crate::inbox::receive_in_steps;
 use crate::internal::sql;

@@ -11,7 +11,6 @@ use postrider_command::parse_time;
 use postrider_store::StoreError;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
-
 use utoipa::ToSchema;
 
 use crate::http::ServerState;

@@ -54,10 +54,10 @@ SET o.fingerprint = d.fingerprint
 -- name: replay
 -- The trigger tells the new ids.
 INSERT INTO "{child}" (
-    {message}, redrive_count
+    {message but headers}, headers, redrive_count
 )
-SELECT o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
-    JSON_SET(COALESCE(o.headers, '{}'), '$."postrider-replay"', :mark), o.content_hash,
+SELECT {o.message but headers},
+    JSON_SET(COALESCE(o.headers, '{}'), '$."postrider-replay"', :mark),
     LEAST(GREATEST(o.redrive_count, 0), 999999) + 1
 FROM JSON_TABLE(:entries, '$[*]' COLUMNS (
     position FOR ORDINALITY, id BIGINT PATH '$[0]', event_id CHAR(36) PATH '$[1]'

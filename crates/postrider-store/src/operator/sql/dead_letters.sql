@@ -1,10 +1,6 @@
 -- name: dlq_list
 -- Newest first, without payloads.
-SELECT id, original_id, event_id, request_id, aggregate_type, aggregate_id, event_type,
-    NULL AS payload, octet_length(payload) AS payload_bytes, headers, content_hash, reason,
-    error_message, error_detail, failed_at, retry_count, max_retries, redrive_count,
-    event_created_at, resolved, resolved_at, resolved_by, resolution_note, retried_as, created_at,
-    updated_at, fingerprint, expires_at
+SELECT {letter}, NULL AS payload
 FROM "{outbox}_dlq" {primary}
 WHERE {filter} AND id >= :from AND id < :below
 ORDER BY id DESC LIMIT :limit
@@ -56,20 +52,12 @@ GROUP BY 1, 2, 3
 SELECT id, reason, error_message FROM "{outbox}_dlq" WHERE id {among :ids}
 
 -- name: dlq_show
-SELECT id, original_id, event_id, request_id, aggregate_type, aggregate_id, event_type,
-    payload, octet_length(payload) AS payload_bytes, headers, content_hash, reason,
-    error_message, error_detail, failed_at, retry_count, max_retries, redrive_count,
-    event_created_at, resolved, resolved_at, resolved_by, resolution_note, retried_as, created_at,
-    updated_at, fingerprint, expires_at
+SELECT {letter}, payload
 FROM "{outbox}_dlq" WHERE id = :id
 
 -- name: dlq_by_event
 -- All dead letters of one identity, newest first, without payloads.
-SELECT id, original_id, event_id, request_id, aggregate_type, aggregate_id, event_type,
-    NULL AS payload, octet_length(payload) AS payload_bytes, headers, content_hash, reason,
-    error_message, error_detail, failed_at, retry_count, max_retries, redrive_count,
-    event_created_at, resolved, resolved_at, resolved_by, resolution_note, retried_as, created_at,
-    updated_at, fingerprint, expires_at
+SELECT {letter}, NULL AS payload
 FROM "{outbox}_dlq" WHERE event_id = :event_id ORDER BY id DESC LIMIT :limit
 
 -- name: dlq_lock

@@ -1,8 +1,7 @@
 -- name: events
 -- Newest first. Lists leave payloads out: a page of them could weigh gigabytes.
-SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type,
-    CASE WHEN :payloads THEN payload END AS payload, octet_length(payload) AS payload_bytes,
-    headers, content_hash, status, retry_count, redrive_count, next_retry_at, expires_at,
+SELECT id, {message but payload}, CASE WHEN :payloads THEN payload END AS payload,
+    octet_length(payload) AS payload_bytes, status, retry_count, redrive_count, next_retry_at, expires_at,
     locked_by, locked_at, last_error, created_at, NULL AS delivered_at,
     CASE WHEN :payloads THEN response END AS response
 FROM "{outbox}" {primary}
@@ -35,9 +34,8 @@ WHERE {filter} AND id >= :from AND id < :below
 
 -- name: archived_events
 -- As `events`: what an archived event does not have is NULL.
-SELECT id, event_id, request_id, aggregate_type, aggregate_id, event_type,
-    CASE WHEN :payloads THEN payload END AS payload, octet_length(payload) AS payload_bytes,
-    headers, content_hash, 'COMPLETED' AS status, retry_count, redrive_count,
+SELECT id, {message but payload}, CASE WHEN :payloads THEN payload END AS payload,
+    octet_length(payload) AS payload_bytes, 'COMPLETED' AS status, retry_count, redrive_count,
     NULL AS next_retry_at, NULL AS expires_at, NULL AS locked_by, NULL AS locked_at,
     NULL AS last_error, created_at, delivered_at,
     CASE WHEN :payloads THEN response END AS response

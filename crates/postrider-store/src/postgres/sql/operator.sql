@@ -9,11 +9,7 @@ FROM jsonb_array_elements(:lines::jsonb) AS d (line)
 -- Found by their index first: sessions of the relay avoid sorts, and would walk all dead letters by
 -- id instead (40 ms with 100,000).
 WITH found AS MATERIALIZED (SELECT * FROM "{outbox}_dlq" WHERE event_id = :event_id)
-SELECT id, original_id, event_id, request_id, aggregate_type, aggregate_id, event_type,
-    NULL AS payload, octet_length(payload) AS payload_bytes, headers, content_hash, reason,
-    error_message, error_detail, failed_at, retry_count, max_retries, redrive_count,
-    event_created_at, resolved, resolved_at, resolved_by, resolution_note, retried_as, created_at,
-    updated_at, fingerprint, expires_at
+SELECT {letter}, NULL AS payload
 FROM found ORDER BY id DESC LIMIT :limit
 
 -- name: dlq_resolve_all
@@ -31,14 +27,14 @@ WHERE o.id = (d.kind ->> 0)::bigint AND o.fingerprint = ''
 -- name: replay
 -- The entries are read once: read again for each event, 500 of them took 400 ms instead of 50.
 INSERT INTO "{child}" (
-    {message}, redrive_count
+    {message but headers}, headers, redrive_count
 )
 WITH found AS MATERIALIZED (
     SELECT (d.entry ->> 0)::bigint AS id, (d.entry ->> 1)::uuid AS event_id
     FROM jsonb_array_elements(:entries::jsonb) AS d (entry)
 )
-SELECT o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
-    coalesce(o.headers, '{}') || jsonb_build_object('postrider-replay', :mark), o.content_hash,
+SELECT {o.message but headers},
+    coalesce(o.headers, '{}') || jsonb_build_object('postrider-replay', :mark),
     least(greatest(o.redrive_count, 0), 999999) + 1
 FROM "{outbox}_archive" AS o
 WHERE o.id = ANY (ARRAY(SELECT id FROM found))

@@ -18,10 +18,10 @@ WHERE o.id = d.value ->> 0 AND o.fingerprint = ''
 
 -- name: replay
 INSERT INTO "{child}" (
-    {message}, redrive_count
+    {message but headers}, headers, redrive_count
 )
-SELECT o.event_id, o.request_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
-    json_set(coalesce(o.headers, '{}'), '$."postrider-replay"', :mark), o.content_hash,
+SELECT {o.message but headers},
+    json_set(coalesce(o.headers, '{}'), '$."postrider-replay"', :mark),
     min(max(o.redrive_count, 0), 999999) + 1
 FROM json_each(:entries) AS d
 CROSS JOIN "{outbox}_archive" AS o ON o.id = d.value ->> 0 AND o.event_id = d.value ->> 1

@@ -13,28 +13,11 @@ use super::*;
 const WORKER: usize = 0;
 
 fn event(id: i64, key: &str) -> Event {
-    let at = chrono::DateTime::UNIX_EPOCH;
     Event {
         id,
-        event_id: String::new(),
-        request_id: None,
         aggregate_type: "account".to_owned(),
         aggregate_id: key.to_owned(),
-        event_type: String::new(),
-        payload: String::new(),
-        headers: None,
-        content_hash: None,
-        created_at: at,
-        expires_at: None,
-        retry_count: 0,
-        max_retries: None,
-        redrive_count: 0,
-        crash_count: 0,
-        last_failed_at: None,
-        claimed_at: at,
-        version: 0,
-        place: None,
-        defect: None,
+        ..Event::default()
     }
 }
 
