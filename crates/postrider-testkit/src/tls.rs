@@ -8,63 +8,115 @@ use std::sync::{Arc, Mutex};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::TempFolder;
 
-/// Configuration of a CA that signs every request with the names in it.
-const EXPIRED_CA: &str = "[ca]\ndefault_ca=own\n[own]\ndatabase=index.txt\nrand_serial=yes\n\
+/// Configuration of an authority that signs every request with the names in it.
+const AUTHORITY: &str = "[ca]\ndefault_ca=own\n[own]\ndatabase=index.txt\nrand_serial=yes\n\
     default_md=sha256\npolicy=any\ncopy_extensions=copy\nnew_certs_dir=.\n\
-    [any]\ncommonName=supplied\n";
+    certificate=ca.pem\nprivate_key=ca.key\nunique_subject=no\n[any]\ncommonName=supplied\n";
 
-/// A self-signed certificate for `localhost` and 127.0.0.1.
+/// A certificate authority, in a folder.
+pub(crate) struct Authority {
+    folder: PathBuf,
+}
+
+impl Authority {
+    /// Returns the authority that was made in a folder.
+    pub(crate) fn of(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
+
+    pub(crate) fn make(folder: &Path) -> Self {
+        let authority = Self::of(folder);
+        std::fs::write(folder.join("ca.cnf"), AUTHORITY).unwrap();
+        std::fs::write(folder.join("index.txt"), "").unwrap();
+        authority.openssl(&[
+            ["req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"].as_slice(),
+            &["-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=Authority for tests"],
+            &["-addext", "basicConstraints=critical,CA:TRUE"],
+            &["-keyout", "ca.key", "-out", "ca.pem"],
+        ]);
+        authority
+    }
+
+    /// Returns its own certificate, which clients trust.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.folder.join("ca.pem")
+    }
+
+    /// Makes a certificate for `localhost` and 127.0.0.1 for a key in the folder. Returns its path.
+    pub(crate) fn sign(&self, key: &str, validity: Validity) -> PathBuf {
+        self.openssl(&[
+            ["req", "-new", "-key", key, "-out", "request.pem", "-subj", "/CN=localhost"]
+                .as_slice(),
+            &["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+        ]);
+        let (name, dates) = match validity {
+            Validity::Current => ("current.pem", ["-days", "2"].as_slice()),
+            Validity::Expired => {
+                let dates = &["-startdate", "20200101000000Z", "-enddate", "20200102000000Z"];
+                ("expired.pem", dates.as_slice())
+            }
+        };
+        let signed = ["ca", "-batch", "-config", "ca.cnf", "-notext", "-in", "request.pem"];
+        self.openssl(&[signed.as_slice(), dates, &["-out", name]]);
+        self.folder.join(name)
+    }
+
+    fn openssl(&self, arguments: &[&[&str]]) {
+        let mut command = Command::new("openssl");
+        let made = command.args(arguments.concat()).current_dir(&self.folder).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Validity {
+    Current,
+    /// It ended years ago.
+    Expired,
+}
+
+/// A key and its certificates.
 pub(crate) struct Certificate {
     folder: TempFolder,
+    authority: Authority,
 }
 
 impl Certificate {
     pub(crate) fn make() -> Self {
-        let certificate = Self { folder: TempFolder::new() };
-        let mut made = openssl(&["req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"]);
-        certificate.run(
-            made.args(["-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=localhost"])
-                .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext"])
-                .args(["basicConstraints=critical,CA:FALSE", "-keyout", "key.pem"])
-                .args(["-out", "cert.pem"]),
-        );
-        certificate
+        let folder = TempFolder::new();
+        let authority = Authority::make(folder.path());
+        let curve = "ec_paramgen_curve:prime256v1";
+        authority.openssl(&[&[
+            "genpkey",
+            "-algorithm",
+            "ec",
+            "-pkeyopt",
+            curve,
+            "-out",
+            "key.pem",
+        ]]);
+        Self { folder, authority }
     }
 
-    /// Returns its path in PEM format.
+    /// Returns the certificate that a client has to trust, in PEM format.
     pub(crate) fn file(&self) -> PathBuf {
-        self.folder.path().join("cert.pem")
+        self.authority.file()
     }
 
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        self.acceptor_with(&self.file())
+        self.acceptor_with(&self.authority.sign("key.pem", Validity::Current))
     }
 
     /// Returns an acceptor with a certificate for the same key that expired years ago.
     fn expired_acceptor(&self) -> TlsAcceptor {
-        let subject = ["-subj", "/CN=localhost", "-addext"];
-        let names = "subjectAltName=DNS:localhost,IP:127.0.0.1";
-        let config = self.folder.path().join("ca.cnf");
-        std::fs::write(config, EXPIRED_CA).unwrap();
-        std::fs::write(self.folder.path().join("index.txt"), "").unwrap();
-        let mut asked = openssl(&["req", "-new", "-key", "key.pem", "-out", "request.pem"]);
-        self.run(asked.args(subject).arg(names));
-        let mut signed = openssl(&["ca", "-batch", "-selfsign", "-config", "ca.cnf", "-notext"]);
-        let signed = signed.args(["-keyfile", "key.pem", "-in", "request.pem"]);
-        let dates = ["-startdate", "20200101000000Z", "-enddate", "20200102000000Z"];
-        self.run(signed.args(dates).args(["-out", "expired.pem"]));
-        self.acceptor_with(&self.folder.path().join("expired.pem"))
-    }
-
-    fn run(&self, command: &mut Command) {
-        let made = command.current_dir(self.folder.path()).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        self.acceptor_with(&self.authority.sign("key.pem", Validity::Expired))
     }
 
     fn acceptor_with(&self, certificate: &Path) -> TlsAcceptor {
@@ -97,6 +149,18 @@ impl TlsFront {
     /// # Panics
     /// If no port is free or there is no `openssl`.
     pub async fn before(server: &str) -> Self {
+        Self::start(server, Greeting::None).await
+    }
+
+    /// As [`Self::before`], for a server that greets with a line before TLS begins.
+    ///
+    /// # Panics
+    /// If no port is free or there is no `openssl`.
+    pub async fn after_greeting(server: &str) -> Self {
+        Self::start(server, Greeting::Line).await
+    }
+
+    async fn start(server: &str, greeting: Greeting) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, certificate) = (listener.local_addr().unwrap(), Certificate::make());
         let acceptor = Arc::new(Mutex::new(certificate.acceptor()));
@@ -107,7 +171,7 @@ impl TlsFront {
             while let Ok((stream, _)) = listener.accept().await {
                 let acceptor = accepting.lock().unwrap().clone();
                 let ended = opened.lock().unwrap().clone();
-                let passing = pass_on(acceptor, stream, server.clone());
+                let passing = pass_on(acceptor, stream, server.clone(), greeting);
                 tokio::spawn(ended.run_until_cancelled_owned(passing));
             }
         }));
@@ -147,15 +211,27 @@ impl Drop for TlsFront {
     }
 }
 
-/// Passes data until either side closes. Ends if the client does not trust the certificate.
-async fn pass_on(acceptor: TlsAcceptor, stream: TcpStream, server: String) {
-    let Ok(mut client) = acceptor.accept(stream).await else { return };
-    let Ok(mut server) = TcpStream::connect(server).await else { return };
-    drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
+/// What a server sends before TLS begins.
+#[derive(Clone, Copy)]
+enum Greeting {
+    None,
+    Line,
 }
 
-fn openssl(arguments: &[&str]) -> Command {
-    let mut command = Command::new("openssl");
-    command.args(arguments);
-    command
+/// Passes data until either side closes. Ends if the client does not trust the certificate.
+async fn pass_on(
+    acceptor: TlsAcceptor,
+    mut client: TcpStream,
+    server: String,
+    greeting: Greeting,
+) -> Option<()> {
+    let mut server = BufReader::new(TcpStream::connect(server).await.ok()?);
+    if let Greeting::Line = greeting {
+        let mut line = String::new();
+        server.read_line(&mut line).await.ok()?;
+        client.write_all(line.as_bytes()).await.ok()?;
+    }
+    let mut client = acceptor.accept(client).await.ok()?;
+    tokio::io::copy_bidirectional(&mut client, &mut server).await.ok()?;
+    Some(())
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use postrider_relay::{
     Sink,
     sinks::{
-        HttpSettings, HttpSink, NatsSettings, NatsSink, RabbitSettings, RabbitSink, RedisSettings,
-        RedisSink,
+        HttpSettings, HttpSink, KafkaSink, NatsSettings, NatsSink, RabbitSettings, RabbitSink,
+        RedisSettings, RedisSink,
     },
 };
 use postrider_store::ClaimMode;
@@ -168,7 +168,7 @@ async fn a_rabbitmq_certificate_that_expires() {
     let (front, url) = behind_tls(&exchange.url, "amqp://", "amqps://").await;
     let settings = RabbitSettings { url, ca: Some(front.ca()), ..exchange.settings() };
     let sink = || Arc::new(RabbitSink::new(settings.clone()).unwrap()) as Arc<dyn Sink>;
-    expires("broker_changes::rabbitmq", &front, sink, &exchange).await;
+    front_expires("broker_changes::rabbitmq", &front, sink, &exchange).await;
     exchange.remove().await;
 }
 
@@ -178,7 +178,7 @@ async fn a_redis_certificate_that_expires() {
     let (front, url) = behind_tls(&redis.url, "redis://", "rediss://").await;
     let settings = RedisSettings { url, ca: Some(front.ca()), ..redis.settings() };
     let sink = || Arc::new(RedisSink::new(settings.clone()).unwrap()) as Arc<dyn Sink>;
-    expires("broker_changes::redis", &front, sink, &redis).await;
+    front_expires("broker_changes::redis", &front, sink, &redis).await;
     redis.remove().await;
 }
 
@@ -191,7 +191,31 @@ async fn a_receivers_certificate_that_expires() {
         HttpSettings { ca: Some(front.ca()), ..settings }
     };
     let sink = || Arc::new(HttpSink::new(settings()).unwrap()) as Arc<dyn Sink>;
-    expires("broker_changes::http", &front, sink, &receiver).await;
+    front_expires("broker_changes::http", &front, sink, &receiver).await;
+}
+
+/// NATS greets before TLS begins.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nats_certificate_that_expires() {
+    let Some(stream) = NatsDestination::shared("broker_changes::nats").await else { return };
+    let front = TlsFront::after_greeting(stream.url.trim_start_matches("nats://")).await;
+    let url = format!("tls://{}", front.address());
+    let settings = NatsSettings { url, ca: Some(front.ca()), ..stream.settings() };
+    let sink = || Arc::new(NatsSink::new(settings.clone()).unwrap()) as Arc<dyn Sink>;
+    front_expires("broker_changes::nats", &front, sink, &stream).await;
+    stream.remove().await;
+}
+
+/// Clients go to the address that the broker names, and not through a front.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kafka_certificate_that_expires() {
+    let test = "broker_changes::kafka_tls";
+    let Some(broker) = KafkaDestination::private(test).await else { return };
+    let settings = broker.with_authority().await;
+    let sink = || Arc::new(KafkaSink::new(settings.clone()).unwrap()) as Arc<dyn Sink>;
+    let expire = async || broker.expire().await;
+    let renew = async || broker.renew().await;
+    expires(test, sink, &broker, expire, renew).await;
 }
 
 /// Starts a TLS front in front of the server of a URL, and returns the URL that leads through it.
@@ -205,22 +229,32 @@ async fn behind_tls(url: &str, plain: &str, secure: &str) -> (TlsFront, String) 
     (front, url)
 }
 
-async fn expires(
+async fn front_expires(
     test: &str,
     front: &TlsFront,
     sink: impl Fn() -> Arc<dyn Sink>,
     destination: &impl Destination,
 ) {
+    expires(test, sink, destination, async || front.expire(), async || front.renew()).await;
+}
+
+async fn expires(
+    test: &str,
+    sink: impl Fn() -> Arc<dyn Sink>,
+    destination: &impl Destination,
+    expire: impl AsyncFn(),
+    renew: impl AsyncFn(),
+) {
     for mode in BOTH {
         let Some(mut drain) = Drain::start(test, mode, sink(), None).await else { return };
         drain.append(EVENTS).await;
         drain.until_left(0).await;
-        front.expire();
+        expire().await;
         drain.append(EVENTS).await;
         // The error must not only say that the connection failed: an operator has to renew the
         // certificate.
         drain.until_refused("expired").await;
-        front.renew();
+        renew().await;
         drain.until_left(0).await;
         drain.ends_with(&destination.arrived().await).await;
     }

@@ -1,13 +1,14 @@
 //! A Kafka topic for one test.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use postrider_relay::{
     Sink,
-    sinks::{KafkaSettings, KafkaSink},
+    sinks::{KafkaSettings, KafkaSink, Sasl, Tls},
 };
 use postrider_store::Event;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
@@ -19,6 +20,7 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{Arrived, Capabilities, Destination, settings_name};
+use crate::tls::{Authority, Validity};
 use crate::{PATIENCE, PrivateServer, eventually, skip};
 
 const VARIABLE: &str = "KAFKA_BROKERS";
@@ -170,6 +172,47 @@ impl KafkaDestination {
         // The number of answers follows after the request id and the throttle time.
         answer.drain(..4);
         answer
+    }
+
+    /// Gives the broker a certificate that is signed by an authority, and restarts it. Returns the
+    /// settings of a sink that delivers here through TLS and a login.
+    pub async fn with_authority(&self) -> KafkaSettings {
+        let data = self.server().data();
+        let ca = Some(Authority::make(&data.join("tls")).file());
+        self.renew().await;
+        let settings = std::fs::read_to_string(data.join("server.properties")).unwrap();
+        let listener = settings.split("SASL_SSL://").nth(1).unwrap().split(',').next().unwrap();
+        KafkaSettings {
+            brokers: listener.to_owned(),
+            tls: Some(Tls { ca, ..Tls::default() }),
+            sasl: Some(Sasl {
+                mechanism: "PLAIN".to_owned(),
+                username: "postrider".to_owned(),
+                password: "postrider".to_owned(),
+                without_tls: false,
+            }),
+            ..self.settings()
+        }
+    }
+
+    /// Restarts the broker with a certificate that expired.
+    pub async fn expire(&self) {
+        self.restart_with(Validity::Expired).await;
+    }
+
+    /// Restarts the broker with a new certificate.
+    pub async fn renew(&self) {
+        self.restart_with(Validity::Current).await;
+    }
+
+    async fn restart_with(&self, validity: Validity) {
+        let folder = self.server().data().join("tls");
+        let certificate = Authority::of(&folder).sign("server.key", validity);
+        let texts = [folder.join("server.key"), certificate].map(std::fs::read_to_string);
+        let texts: String = texts.into_iter().map(Result::unwrap).collect();
+        self.server().stop().await;
+        std::fs::write(folder.join("server.pem"), texts).unwrap();
+        self.server().restart().await;
     }
 
     fn server(&self) -> &PrivateServer {

@@ -107,7 +107,22 @@ pub(super) struct Trouble {
     pub(super) reason: String,
 }
 
+/// What librdkafka says of every certificate that it does not accept, whatever the cause, before
+/// advice that names its own settings.
+const CERTIFICATE_REFUSED: &str = "certificate verify failed";
+
 impl Trouble {
+    fn new(code: Code, reason: &str) -> Self {
+        let reason = match reason.split_once(CERTIFICATE_REFUSED) {
+            None => reason.to_owned(),
+            Some((before, _)) => format!(
+                "{before}{CERTIFICATE_REFUSED}: the broker's certificate has expired, is for \
+                 another host, or is not signed by `tls.ca`"
+            ),
+        };
+        Self { code, reason }
+    }
+
     /// Returns whether the brokers refuse the login, so that waiting does not help. A missing right
     /// for one topic is reported with each message to it, and the others continue.
     pub(super) fn is_refusal(&self) -> bool {
@@ -140,7 +155,7 @@ impl ClientContext for Context {
         let mut trouble = locked(&self.trouble);
         // `AllBrokersDown` only summarises what was reported about each broker.
         if code != Code::AllBrokersDown || trouble.is_none() {
-            *trouble = Some(Trouble { code, reason: reason.to_owned() });
+            *trouble = Some(Trouble::new(code, reason));
             self.troubled.store(true, Ordering::Release);
         }
     }
