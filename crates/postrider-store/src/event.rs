@@ -133,6 +133,55 @@ impl Event {
     }
 }
 
+/// A live or archived event as an operator sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EventRecord {
+    /// Row id.
+    pub id: i64,
+    /// Identity.
+    pub event_id: String,
+    /// The producer's key against repeats.
+    pub request_id: Option<String>,
+    /// First half of the ordering key.
+    pub aggregate_type: String,
+    /// Second half of the ordering key.
+    pub aggregate_id: String,
+    /// What happened.
+    pub event_type: String,
+    /// The body; `None` in lists, where it could weigh gigabytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
+    /// Its size.
+    pub payload_bytes: i64,
+    /// JSON object.
+    pub headers: Option<String>,
+    /// See [`content_hash`](postrider::content_hash).
+    pub content_hash: Option<String>,
+    /// State.
+    pub status: Status,
+    /// Attempts spent.
+    pub retry_count: i32,
+    /// Sent again from the dead letters.
+    pub redrive_count: i32,
+    /// Due at; `None` is at once.
+    pub next_retry_at: Option<DateTime<Utc>>,
+    /// A dead letter after this.
+    pub expires_at: Option<DateTime<Utc>>,
+    /// The relay that works on it.
+    pub locked_by: Option<String>,
+    /// Since when.
+    pub locked_at: Option<DateTime<Utc>>,
+    /// Last error.
+    pub last_error: Option<String>,
+    /// Inserted at.
+    pub created_at: DateTime<Utc>,
+    /// Archived events: delivered at.
+    pub delivered_at: Option<DateTime<Utc>>,
+    /// Archived events: what the destination answered, where that is kept; `None` in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response: Option<String>,
+}
+
 /// Parses stored headers; see [`Event::headers`].
 pub(crate) fn headers(stored: Option<&str>) -> Result<BTreeMap<String, String>, String> {
     let Some(text) = stored else { return Ok(BTreeMap::new()) };

@@ -33,7 +33,7 @@ pub use appender::Appender;
 pub use connect::{ConnectOptions, connect};
 pub use contract::*;
 pub use error::StoreError;
-pub use event::{Event, Status};
+pub use event::{Event, EventRecord, Status};
 pub use fingerprint::{FINGERPRINT_CHARS, error_kind, fingerprint};
 pub use job_runner::JobRunner;
 pub use outbox::{Dedupe, OutboxSpec};

@@ -99,9 +99,7 @@ pub use maintenance::{
 };
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) use oldest::{Oldest, OldestRows};
-pub use operator::{
-    Attempt, AuditEntry, AuditFilter, EventFilter, EventRecord, Identified, OperatorStore,
-};
+pub use operator::{Attempt, AuditEntry, AuditFilter, EventFilter, Identified, OperatorStore};
 pub(crate) use operator::{parse_stored, refuse_acting_on, refuse_reopening};
 pub use pauses::{Pause, PauseKind, Pauses};
 pub use schema::{Schema, SchemaState, ServerFacts, versions};

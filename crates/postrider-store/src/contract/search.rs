@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use super::{CountLimit, Counted, DeadLetter, EventRecord, Identified, Listed, Page, Result};
+use super::{CountLimit, Counted, DeadLetter, Identified, Listed, Page, Result};
+use crate::EventRecord;
 
 /// Number of rows of the first step, and of the smallest and the largest one.
 const ROWS: i64 = 1_000;

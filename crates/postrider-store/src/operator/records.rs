@@ -5,8 +5,8 @@ use postrider::limits;
 
 use super::row::Row;
 use super::statement::Query;
-use crate::contract::{DeadLetter, DeadReason, EventRecord, ImportEntry, Result, parse_stored};
-use crate::fingerprint;
+use crate::contract::{DeadLetter, DeadReason, ImportEntry, Result, parse_stored};
+use crate::{EventRecord, fingerprint};
 
 /// Reads a row of `events` or `archived_events`.
 pub(super) fn event_record(row: &Row) -> Result<EventRecord> {

@@ -10,12 +10,11 @@ use super::row::Row;
 use super::session::SqlStore;
 use super::sql;
 use super::statement::{Query, Statement, Value};
-use crate::Status;
 use crate::contract::search::{Below, Counting, Search};
 use crate::contract::{
-    AuditEntry, AuditFilter, Bunch, DeadLetter, DeadReason, DlqFilter, EventFilter, EventRecord,
-    Grouped, Result,
+    AuditEntry, AuditFilter, Bunch, DeadLetter, DeadReason, DlqFilter, EventFilter, Grouped, Result,
 };
+use crate::{EventRecord, Status};
 
 async fn below<S: SqlStore>(
     store: &S,

@@ -14,13 +14,13 @@ use super::search::{AuditSearch, DlqSearch, EventSearch};
 use super::session::SqlStore;
 use super::statement::Value;
 use super::{dead_letters, sql};
-use crate::Status;
 use crate::contract::{
     Attempt, AuditEntry, AuditFilter, CountLimit, Counted, DeadLetter, DeadLetterGroups, DlqFilter,
-    Edit, EventFilter, EventRecord, Identified, ImportEntry, Imported, LEDGER_BY_MINUTE,
-    LedgerLine, LedgerWindow, Listed, Oldest, OperatorStore, Page, Resent, Result, Statistics,
-    TypeStatistics, groups, parse_stored, search, windows_from_lines,
+    Edit, EventFilter, Identified, ImportEntry, Imported, LEDGER_BY_MINUTE, LedgerLine,
+    LedgerWindow, Listed, Oldest, OperatorStore, Page, Resent, Result, Statistics, TypeStatistics,
+    groups, parse_stored, search, windows_from_lines,
 };
+use crate::{EventRecord, Status};
 
 #[async_trait]
 impl<S: SqlStore> OperatorStore for S {
