@@ -3,7 +3,7 @@
 //!
 //! `{message}` stands for what the application wrote and every copy has; `{event}` for what a relay
 //! reads of a row; `{letter}` for a dead letter without its payload. `{o.event}` names the columns
-//! in the table `o`; `{message but headers}` leaves one out.
+//! in the table `o`; `{message but headers}` leaves one out. `{next version}` is computed.
 
 use chrono::{DateTime, Utc};
 
@@ -54,6 +54,11 @@ const LETTER: [&str; 18] = [
     "@updated_at",
     "octet_length(@payload) AS payload_bytes",
 ];
+
+/// The version after a change. It starts again at 2^53, because JSON holds larger numbers
+/// inexactly; it is bounded before the addition too, so that no value that somebody wrote fails the
+/// statement.
+const NEXT_VERSION: [&str; 1] = ["((@version & 9007199254740991) + 1) & 9007199254740991"];
 
 /// The position of the first column that is not part of an event: before it are `{event}` and the
 /// time at which the row was claimed or read.
@@ -166,7 +171,7 @@ struct Marker {
     left_out: &'static str,
 }
 
-const MARKERS: [Marker; 8] = [
+const MARKERS: [Marker; 10] = [
     marker("{message}", "", &[&MESSAGE], ""),
     marker("{o.message}", "o.", &[&MESSAGE], ""),
     marker("{message but payload}", "", &[&MESSAGE], "@payload"),
@@ -175,6 +180,8 @@ const MARKERS: [Marker; 8] = [
     marker("{event}", "", &[&["@id"], &MESSAGE, &STATE], ""),
     marker("{o.event}", "o.", &[&["@id"], &MESSAGE, &STATE], ""),
     marker("{letter}", "", &[&["@id", "@original_id"], &MESSAGE, &LETTER], "@payload"),
+    marker("{next version}", "", &[&NEXT_VERSION], ""),
+    marker("{o.next version}", "o.", &[&NEXT_VERSION], ""),
 ];
 
 const fn marker(

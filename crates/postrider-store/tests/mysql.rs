@@ -31,6 +31,10 @@ postrider_testkit::on_mysql_and_mariadb!(
     applications_at_repeatable_read_do_not_deadlock_with_relays,
 );
 
+mod mariadb_alone {
+    postrider_testkit::on_store!(mariadb: a_session_without_checks_cannot_append);
+}
+
 mod mysql_alone {
     postrider_testkit::on_store!(
         mysql: every_table_has_a_primary_key,
@@ -285,4 +289,44 @@ async fn a_binary_log_of_statements_is_reported() {
     assert!(!found().await, "rows are the default");
     db.execute("SET GLOBAL binlog_format = 'STATEMENT'").await;
     assert!(found().await);
+}
+
+/// A row that breaks a check could not be changed by any relay: each claim would fail because of
+/// it.
+async fn a_session_without_checks_cannot_append(db: TestDb) {
+    let mut application = connection(&db).await;
+    let off = "SET SESSION check_constraint_checks = 0, SESSION sql_mode = ''";
+    application.execute(off).await.unwrap();
+    let error = application.execute(INSERT).await.unwrap_err().to_string();
+    assert!(error.contains("check_constraint_checks"), "{error}");
+    application.execute("SET SESSION check_constraint_checks = 1").await.unwrap();
+    application.execute(INSERT).await.unwrap();
+}
+
+/// Settings of the server that an administrator may change for other programs.
+#[tokio::test]
+async fn limits_on_the_sessions_of_a_server_do_not_reach_relays() {
+    for on in [TestServer::Mysql, TestServer::Mariadb] {
+        let Some(server) = PrivateServer::start(on, "session_limits").await else { return };
+        let db = TestDb::on(on, &server).await;
+        let outbox = db.add_outbox(Dedupe::default()).await;
+        let db = db.with_outbox(outbox);
+        db.append_orders(30).await;
+        for setting in ["sql_select_limit = 5", "sql_safe_updates = 1", "max_join_size = 10"] {
+            db.execute(&format!("SET GLOBAL {setting}")).await;
+        }
+        if on == TestServer::Mariadb {
+            db.execute("SET GLOBAL optimizer_switch = 'materialization=off'").await;
+        }
+        let store = connect(&db.url, &ConnectOptions::default()).await.unwrap();
+        let relay = db.relay("relay-a").await;
+        let owned = store.take_lanes(&db.outbox, &relay, 64).await.unwrap();
+        assert_eq!(owned.len(), 64, "{on:?}");
+        let claimed = store.claim(&db.outbox, &relay, TEN, &mut Cursor::new()).await.unwrap();
+        assert_eq!(claimed.events.len(), 10, "{on:?}");
+        let delivered: Vec<_> = claimed.events.iter().map(Into::into).collect();
+        let settled =
+            store.settle_delivered(&db.outbox, &relay, &delivered, OnSuccess::Archive).await;
+        assert_eq!(settled.unwrap().rows, 10, "{on:?}");
+    }
 }

@@ -236,3 +236,107 @@ async fn a_migration_of_an_adopted_table_fails_no_writer() {
     }
     assert_eq!(db.count("").await, 2, "the first and the last insert were adopted ones");
 }
+
+/// Somebody wrote it with the triggers off, or an older program did.
+#[tokio::test]
+async fn a_version_that_cannot_grow_does_not_stop_a_claim() {
+    let Some(db) = TestDb::open(StoreKind::Postgres, "version").await else { return };
+    db.append_orders(3).await;
+    db.execute("ALTER TABLE orders_outbox DISABLE TRIGGER USER").await;
+    for (id, version) in [(1, i64::MAX), (2, i64::MIN)] {
+        db.execute(&format!("UPDATE orders_outbox SET version = {version} WHERE id = {id}")).await;
+    }
+    db.execute("ALTER TABLE orders_outbox ENABLE TRIGGER USER").await;
+    let relay = db.relay("relay-a").await;
+    let claimed = db.store.claim(&db.outbox, &relay, limit(10), &mut Cursor::new()).await.unwrap();
+    let versions: Vec<i64> = claimed.events.iter().map(|event| event.version).collect();
+    assert_eq!(versions, [0, 1, 1]);
+    let delivered: Vec<Delivery> = claimed.events.iter().map(Delivery::from).collect();
+    db.store.settle_delivered(&db.outbox, &relay, &delivered, OnSuccess::Delete).await.unwrap();
+    assert_eq!(db.count("").await, 0);
+}
+
+/// What a claim sets is checked as well, and only a little less: an update by hand may look like
+/// one.
+#[tokio::test]
+async fn an_update_that_looks_like_a_claim_is_refused() {
+    let Some(db) = TestDb::open(StoreKind::Postgres, "like_a_claim").await else { return };
+    db.append_orders(1).await;
+    for odd in [
+        "version = 9223372036854775807",
+        "version = -1",
+        "status = 'GARBAGE'",
+        "status = 'FAILED'",
+        "status = 'DEAD_LETTER'",
+        "status = 'PENDING', locked_by = 'x'",
+        "status = 'PROCESSING', dead_reason = 'nonsense'",
+        "dead_reason = 'expired'",
+        "created_at = 'infinity'",
+        "next_retry_at = '-infinity'",
+        "retry_count = 2147483647",
+        "crash_count = -1",
+        "max_retries = 0",
+    ] {
+        let update = format!("UPDATE orders_outbox SET {odd}, locked_at = now()");
+        let error = db.try_execute(&update).await.expect_err(odd).to_string();
+        assert!(error.contains("no relay can handle"), "{odd}: {error}");
+    }
+    let error = db.try_execute("UPDATE orders_outbox SET locked_at = 'infinity'").await;
+    error.expect_err("a time that cannot be read back");
+}
+
+/// The guard of inserted rows does not use operators that the application made.
+#[tokio::test]
+async fn operators_of_an_application_do_not_reach_the_guard() {
+    let Some(db) = TestDb::open(StoreKind::Postgres, "operators").await else { return };
+    db.execute("CREATE SCHEMA evil").await;
+    for (operator, of) in [
+        ("=", "bigint, integer"),
+        (">=", "bigint, integer"),
+        ("<=", "bigint, bigint"),
+        (">=", "integer, integer"),
+        ("=", "text, text"),
+        ("=", "integer, integer"),
+        (">=", "timestamptz, timestamptz"),
+        ("<=", "timestamptz, timestamptz"),
+    ] {
+        let (left, right) = of.split_once(", ").unwrap();
+        db.execute(&format!(
+            "CREATE OR REPLACE FUNCTION evil.yes({left}, {right}) RETURNS boolean LANGUAGE sql
+             AS 'SELECT true'"
+        ))
+        .await;
+        db.execute(&format!(
+            "CREATE OPERATOR evil.{operator} (FUNCTION = evil.yes, LEFTARG = {left},
+             RIGHTARG = {right})"
+        ))
+        .await;
+    }
+    let insert = async |column: &str, value: &str| {
+        let mut tx = db.begin().await;
+        tx.execute("SET LOCAL search_path = evil, pg_catalog, public").await.unwrap();
+        let inserted = tx
+            .execute(&format!(
+                "INSERT INTO orders_outbox
+                     (aggregate_type, aggregate_id, event_type, payload, {column})
+                 VALUES ('order', '1', 'T', '{{}}', {value})"
+            ))
+            .await;
+        let path =
+            tx.execute("SELECT 1 / (current_setting('search_path') LIKE 'evil%')::int").await;
+        assert!(inserted.is_err() || path.is_ok(), "the path of the application is kept");
+        if inserted.is_ok() { tx.commit().await } else { tx.rollback().await }.unwrap();
+        inserted
+    };
+    for (column, value) in [
+        ("next_retry_at", "'infinity'"),
+        ("expires_at", "'-infinity'"),
+        ("max_retries", "-5"),
+        ("id", "9223372036854775807"),
+    ] {
+        insert(column, value).await.expect_err(column);
+    }
+    insert("version", "9223372036854775807").await.unwrap();
+    let version = "SELECT version FROM orders_outbox";
+    assert_eq!(db.integer(version).await, 0, "the relay's columns are reset");
+}

@@ -228,3 +228,23 @@ async fn the_wal_shrinks_after_a_long_reader() {
     }
     assert!(wal() <= 16 << 20, "{}", wal());
 }
+
+/// It would be read as another identity than the stored one, and its row never be found again.
+#[tokio::test]
+async fn an_identity_that_is_not_ascii_is_refused() {
+    let folder = Folder::new("identity");
+    let file = folder.file("outbox.db");
+    let (_store, _outbox, _lease) = store_with_relay(&file).await;
+    let mut application = application(&file).await;
+    let odd = "CAST(x'ff' || 'a4c2b3d4-8857-447e-a84e-3adb42c22d1' AS TEXT)";
+    let insert = "INSERT INTO orders_outbox (aggregate_type, aggregate_id, event_type, payload";
+    let refused = format!("{insert}, event_id) VALUES ('a', 'b', 'c', '{{}}', {odd})");
+    let error = sqlx::query(AssertSqlSafe(refused)).execute(&mut application).await.unwrap_err();
+    assert!(error.to_string().contains("event_id must be ASCII"), "{error}");
+    let accepted = format!("{insert}) VALUES ('a', 'b', 'c', '{{}}')");
+    sqlx::query(AssertSqlSafe(accepted)).execute(&mut application).await.unwrap();
+    for change in [format!("event_id = {odd}"), format!("id = {}", i64::MAX)] {
+        let update = format!("UPDATE orders_outbox SET {change}");
+        sqlx::query(AssertSqlSafe(update)).execute(&mut application).await.unwrap_err();
+    }
+}

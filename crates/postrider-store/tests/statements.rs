@@ -8,7 +8,7 @@ use postrider::limits;
 use postrider_store::{Event, SUSPECT_CRASHES};
 
 /// The numbers of three digits and more that statements may contain.
-const NUMBERS: [(u64, &str); 11] = [
+const NUMBERS: [(u64, &str); 10] = [
     (limits::AGGREGATE_TYPE_CHARS_MAX as u64, "characters of a name, an operator and a target"),
     (limits::EVENT_TYPE_CHARS_MAX as u64, "characters of an event type"),
     (limits::AGGREGATE_ID_CHARS_MAX as u64, "characters of a key"),
@@ -17,7 +17,6 @@ const NUMBERS: [(u64, &str); 11] = [
     (limits::MAX_RETRIES_MAX as u64, "attempts, characters of a message, ms of a second"),
     (1_000_000, "where counts of attempts and crashes stop"),
     (86_400_000, "ms of a day"),
-    ((1 << 53) - 1, "where versions start again: JSON holds larger numbers inexactly"),
     (999_999, "the last microsecond of a second"),
     (80_000, "the first version of MySQL that executes a comment: 8.0"),
 ];

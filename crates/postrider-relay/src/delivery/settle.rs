@@ -103,14 +103,15 @@ impl Work {
 }
 
 impl Settler {
-    /// Settles a batch. Fails only if the rows no longer belong to this relay, or on an abort.
+    /// Settles a batch. Returns how many of its rows were not found as they were read. Fails only
+    /// if the rows no longer belong to this relay, or on an abort.
     pub(crate) async fn settle(
         &self,
         config: &OutboxConfig,
         lease: &Lease,
         settled: Vec<(Event, Settlement)>,
         took: Duration,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let (mut delivered, mut failed, mut deferred) = (Vec::new(), Vec::new(), Vec::new());
         let mut dead = Vec::new();
         for (event, settlement) in settled {
@@ -132,34 +133,34 @@ impl Settler {
                 }
             }
         }
-        self.settle_delivered(config, lease, delivered).await?;
+        let mut missing = self.settle_delivered(config, lease, delivered).await?;
         for work in [Work::Failed(failed), Work::Deferred(deferred)] {
-            self.write(&config.outbox, lease, &work).await?;
+            missing += self.write(&config.outbox, lease, &work).await?;
         }
         if !dead.is_empty() {
             self.safety_net.move_to_dlq(&config.outbox, lease, dead, self).await?;
             self.trouble.succeeded(Step::Settle);
         }
-        Ok(())
+        Ok(missing)
     }
 
-    /// Settles the delivered events of one or more batches.
+    /// Settles the delivered events of one or more batches. Returns as [`Self::settle`].
     pub(crate) async fn settle_delivered(
         &self,
         config: &OutboxConfig,
         lease: &Lease,
         delivered: Vec<Delivery>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let on_success = config.preset.on_success;
         let work = match &config.fan_out {
             None => Work::Delivered(delivered, on_success),
             Some(fan_out) => Work::FannedOut(delivered, Arc::clone(fan_out), on_success),
         };
-        self.write(&config.outbox, lease, &work).await?;
+        let missing = self.write(&config.outbox, lease, &work).await?;
         if config.fan_out.is_some() {
             self.waker.wake();
         }
-        Ok(())
+        Ok(missing)
     }
 
     /// Parks keys until an operator releases them. Repeats until it succeeds or the lease is lost.
@@ -181,10 +182,12 @@ impl Settler {
         Ok(())
     }
 
-    async fn write(&self, outbox: &Outbox, lease: &Lease, work: &Work) -> Result<()> {
+    /// Returns how many rows were not found: somebody changed them, or a write before this one was
+    /// not heard to succeed.
+    async fn write(&self, outbox: &Outbox, lease: &Lease, work: &Work) -> Result<u64> {
         // All rows first; ranges that fail are queued again in halves.
         let mut todo: VecDeque<Range<usize>> = std::iter::once(0..work.len()).collect();
-        let (mut wait, mut refusals) = (repeat_wait(), 0);
+        let (mut wait, mut refusals, mut missing_in_all) = (repeat_wait(), 0, 0);
         while let Some(range) = todo.pop_front().filter(|range| !range.is_empty()) {
             let started = Instant::now();
             match work.write(range.clone(), self.store.as_ref(), outbox, lease).await {
@@ -197,6 +200,7 @@ impl Settler {
                     let missing = (range.len() as u64).saturating_sub(settled.rows);
                     metrics::counter!(telemetry::FENCED, label::OUTBOX => outbox.name().to_owned())
                         .increment(missing);
+                    missing_in_all += missing;
                     self.measure_age(outbox, work.delivered(range));
                     self.trouble.succeeded(Step::Settle);
                     wait.reset();
@@ -231,7 +235,7 @@ impl Settler {
                 }
             }
         }
-        Ok(())
+        Ok(missing_in_all)
     }
 
     /// Moves an event to the dead letters whose row the database refuses to settle as delivered. It

@@ -260,11 +260,18 @@ impl Rows {
     /// Delivers and settles one batch.
     async fn work(&self, held: &Held, events: Vec<Event>, mode: DeliveryMode) {
         let BatchResult { settled, took } = self.pipeline.deliver_batch(held, events, mode).await;
-        if let Err(error) = self.settler.settle(&self.config, &held.lease, settled, took).await {
-            tracing::warn!(outbox = self.config.outbox.name(), %error,
-                "batch not settled; whoever recovers it delivers it again");
-            self.abandoned.fetch_or(self.lease_keeper.is_current(&held.lease), Ordering::SeqCst);
+        match self.settler.settle(&self.config, &held.lease, settled, took).await {
+            Ok(0) => return,
+            // What is still there is held by this relay, and by none of its batches.
+            Ok(rows) => tracing::warn!(
+                outbox = self.config.outbox.name(),
+                rows,
+                "not settled: no longer there, or changed since they were claimed"
+            ),
+            Err(error) => tracing::warn!(outbox = self.config.outbox.name(), %error,
+                "batch not settled; whoever recovers it delivers it again"),
         }
+        self.abandoned.fetch_or(self.lease_keeper.is_current(&held.lease), Ordering::SeqCst);
     }
 
     /// Delivers suspects: events that two relays held when they died. Nothing else is in flight in

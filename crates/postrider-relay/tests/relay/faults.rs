@@ -17,6 +17,7 @@ on_each_server!(
     a_claim_whose_answer_is_lost_is_given_back_and_delivered,
     a_suspect_does_not_hide_a_claim_whose_answer_was_lost,
     a_settle_whose_answer_is_lost_is_not_delivered_twice,
+    a_row_that_is_changed_by_hand_in_flight_is_not_held_for_ever,
     an_outage_of_the_database_is_waited_through,
     answers_lost_at_random_lose_no_event,
 );
@@ -241,5 +242,23 @@ async fn answers_lost_at_random_lose_no_event(db: TestDb) {
     relay.stop().await;
     assert_eq!((db.count("").await, db.count("_dlq").await, db.integer(HELD).await), (0, 0, 0));
     assert_eq!(db.store.statistics(&db.outbox).await.unwrap().delivered, 300);
+    db.assert_balanced().await;
+}
+
+/// The contract forbids it, but object mappers that count versions do it. The settle does not find
+/// the row, and the relay that holds it lives.
+async fn a_row_that_is_changed_by_hand_in_flight_is_not_held_for_ever(db: TestDb) {
+    let folder = TempFolder::new();
+    let sink = ScriptedSink::delivering().shared();
+    let outbox = OutboxConfig::new(db.outbox.clone(), quick_preset(), sink.clone());
+    let relay = RunningRelay::on(&db.store, quick_config(&folder), outbox);
+    sink.shut();
+    let id = db.append_orders(1).await[0];
+    sink.until("it is in flight", |log| log.calls_now == 1).await;
+    db.execute(&format!("UPDATE orders_outbox SET version = version + 1 WHERE id = {id}")).await;
+    sink.open();
+    eventually("it is settled", async || (db.count("").await == 0).then_some(())).await;
+    relay.stop().await;
+    assert_eq!(sink.log().tries(id), 2, "it is delivered again");
     db.assert_balanced().await;
 }

@@ -47,10 +47,11 @@ const SESSION: &str = "
     SET SESSION time_zone = '+00:00', SESSION autocommit = 1,
         SESSION sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',
         SESSION innodb_lock_wait_timeout = 2, SESSION lock_wait_timeout = 30,
-        SESSION wait_timeout = 8
+        SESSION wait_timeout = 8, SESSION sql_select_limit = 18446744073709551615,
+        SESSION sql_safe_updates = 0, SESSION sql_big_selects = 1
         /*!80000 , SESSION information_schema_stats_expiry = 0 */
         /*M!100301 , SESSION idle_transaction_timeout = 8,
-            SESSION optimizer_switch = 'in_to_exists=off' */";
+            SESSION optimizer_switch = 'in_to_exists=off,materialization=on' */";
 
 /// Begins a READ COMMITTED transaction on any connection, including an application's.
 pub(crate) const READ_COMMITTED: &str =

@@ -98,12 +98,13 @@ impl TestDb {
                 "guard",
                 "refuse",
                 "refuse_id",
+                "refuse_identity",
                 "refuse_new_value",
                 "refuse_update",
                 "refuse_state",
                 "refuse_value",
             ],
-            StoreKind::Postgres => &["guard", "refuse"],
+            StoreKind::Postgres => &["guard", "refuse_update", "refuse_state"],
             StoreKind::Mysql => &["guard"],
         };
         for trigger in triggers {

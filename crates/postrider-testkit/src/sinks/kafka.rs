@@ -1,7 +1,6 @@
 //! A Kafka topic for one test.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

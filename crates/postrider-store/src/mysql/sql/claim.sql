@@ -43,7 +43,7 @@ ORDER BY id LIMIT ?
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 SET o.status = 'PROCESSING', o.locked_by = ?, o.locked_at = UTC_TIMESTAMP(6),
-    o.version = (o.version + 1) & 9007199254740991, o.room = ''
+    o.version = {o.next version}, o.room = ''
 
 -- name: claim_read
 -- The claimed rows, after claim_take: the version is the new one.
@@ -80,5 +80,5 @@ SET o.status = 'PENDING',
     o.next_retry_at = UTC_TIMESTAMP(6) + INTERVAL d.delay_ms * 1000 MICROSECOND,
     o.crash_count = CASE WHEN d.error IS NULL THEN o.crash_count ELSE 0 END,
     o.last_error = COALESCE(d.error, o.last_error),
-    o.locked_by = NULL, o.locked_at = NULL, o.version = (o.version + 1) & 9007199254740991,
+    o.locked_by = NULL, o.locked_at = NULL, o.version = {o.next version},
     o.updated_at = CASE WHEN d.error IS NULL THEN o.updated_at ELSE UTC_TIMESTAMP(6) END

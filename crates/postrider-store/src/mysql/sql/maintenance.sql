@@ -10,7 +10,7 @@ ORDER BY id
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS d
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 SET o.status = 'PENDING', o.next_retry_at = UTC_TIMESTAMP(6),
-    o.locked_by = NULL, o.locked_at = NULL, o.version = (o.version + 1) & 9007199254740991
+    o.locked_by = NULL, o.locked_at = NULL, o.version = {o.next version}
 WHERE o.status = 'PROCESSING' AND o.locked_by = ?
 
 -- name: recover_find
@@ -129,7 +129,7 @@ SET o.status = 'PENDING',
     o.next_retry_at = UTC_TIMESTAMP(6) + INTERVAL
         CASE WHEN o.crash_count >= 2 THEN 5 * LEAST(o.crash_count - 1, 3) ELSE 0 END SECOND,
     o.crash_count = LEAST(o.crash_count + 1, 1000000),
-    o.locked_by = NULL, o.locked_at = NULL, o.version = (o.version + 1) & 9007199254740991
+    o.locked_by = NULL, o.locked_at = NULL, o.version = {o.next version}
 
 -- name: clean_dlq_find
 -- Resolved dead letters only: unresolved ones are never cleaned up. Age in ms, maximum rows.

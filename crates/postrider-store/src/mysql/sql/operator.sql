@@ -52,12 +52,17 @@ STRAIGHT_JOIN "{outbox}_dlq" AS o {primary} ON o.id = d.id
 SET o.fingerprint = d.fingerprint
 
 -- name: replay
--- The trigger tells the new ids.
+-- The trigger tells the new ids. The mark is put in front of the other headers as they are: what
+-- JSON_SET returns has rounded numbers on MySQL.
 INSERT INTO "{child}" (
     {message but headers}, headers, redrive_count
 )
 SELECT {o.message but headers},
-    JSON_SET(COALESCE(o.headers, '{}'), '$."postrider-replay"', :mark),
+    CASE WHEN COALESCE(JSON_LENGTH(o.headers), 0) = 0
+        OR JSON_CONTAINS_PATH(o.headers, 'one', '$."postrider-replay"')
+    THEN JSON_SET(COALESCE(o.headers, '{}'), '$."postrider-replay"', :mark)
+    ELSE CONCAT('{"postrider-replay": ', JSON_QUOTE(:mark), ', ',
+        SUBSTRING(o.headers, LOCATE('{', o.headers) + 1)) END,
     LEAST(GREATEST(o.redrive_count, 0), 999999) + 1
 FROM JSON_TABLE(:entries, '$[*]' COLUMNS (
     position FOR ORDINALITY, id BIGINT PATH '$[0]', event_id CHAR(36) PATH '$[1]'

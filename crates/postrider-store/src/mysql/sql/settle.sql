@@ -124,7 +124,7 @@ STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 SET o.status = 'FAILED', o.retry_count = LEAST(o.retry_count + 1, 1000000), o.crash_count = 0,
     o.last_error = d.error,
     o.next_retry_at = UTC_TIMESTAMP(6) + INTERVAL d.delay_ms * 1000 MICROSECOND,
-    o.locked_by = NULL, o.locked_at = NULL, o.version = (o.version + 1) & 9007199254740991,
+    o.locked_by = NULL, o.locked_at = NULL, o.version = {o.next version},
     o.updated_at = UTC_TIMESTAMP(6)
 
 -- name: settle_dead
@@ -167,5 +167,5 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
 STRAIGHT_JOIN `{outbox}` AS o FORCE INDEX (PRIMARY) ON o.id = d.id
 SET o.status = 'DEAD_LETTER', o.dead_reason = d.reason, o.last_error = LEFT(d.message, 500),
     o.retry_count = LEAST(o.retry_count + d.attempted, 1000000), o.crash_count = 0,
-    o.locked_by = NULL, o.locked_at = NULL, o.version = (o.version + 1) & 9007199254740991,
+    o.locked_by = NULL, o.locked_at = NULL, o.version = {o.next version},
     o.updated_at = UTC_TIMESTAMP(6)

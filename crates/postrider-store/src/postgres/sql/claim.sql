@@ -32,7 +32,7 @@ taken AS MATERIALIZED (
     WHERE (total <= $6 OR total = bytes) AND EXISTS (SELECT 1 FROM relay)
 )
 UPDATE "{outbox}" AS o
-SET status = 'PROCESSING', locked_by = $1, locked_at = now(), version = (o.version + 1) & 9007199254740991
+SET status = 'PROCESSING', locked_by = $1, locked_at = now(), version = {o.next version}
 FROM taken WHERE o.id = taken.id
 RETURNING {o.event}, now() AS claimed_at, o.ctid AS place, o.next_retry_at IS NULL AS is_fresh,
     (SELECT count(*) FROM waiting) AS waiting_found, (SELECT count(*) FROM fresh) AS fresh_found
@@ -51,7 +51,7 @@ taken AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 )
 UPDATE "{outbox}" AS o
-SET status = 'PROCESSING', locked_by = $1, locked_at = now(), version = (o.version + 1) & 9007199254740991
+SET status = 'PROCESSING', locked_by = $1, locked_at = now(), version = {o.next version}
 FROM taken WHERE o.id = taken.id
 RETURNING {o.event}, now() AS claimed_at, o.ctid AS place
 
@@ -73,7 +73,7 @@ released AS (
     SET status = 'PENDING', next_retry_at = now() + d.delay_ms * interval '1 millisecond',
         crash_count = CASE WHEN d.error IS NULL THEN o.crash_count ELSE 0 END,
         last_error = coalesce(d.error, o.last_error),
-        locked_by = NULL, locked_at = NULL, version = (o.version + 1) & 9007199254740991,
+        locked_by = NULL, locked_at = NULL, version = {o.next version},
         updated_at = CASE WHEN d.error IS NULL THEN o.updated_at ELSE now() END
     FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::uuid[])
         AS d (id, version, delay_ms, error, event_id)

@@ -6,7 +6,7 @@ WITH relay AS MATERIALIZED (
 ),
 released AS (
     UPDATE "{outbox}" SET status = 'PENDING', next_retry_at = now(),
-        locked_by = NULL, locked_at = NULL, version = (version + 1) & 9007199254740991
+        locked_by = NULL, locked_at = NULL, version = {next version}
     WHERE id > $3 AND id <= $4 AND status = 'PROCESSING' AND locked_by = $1 AND id <> ALL ($5)
       AND EXISTS (SELECT 1 FROM relay)
     RETURNING id
@@ -31,7 +31,7 @@ UPDATE "{outbox}" AS o
 SET status = 'PENDING', crash_count = least(o.crash_count + 1, 1000000),
     next_retry_at = now() + CASE WHEN o.crash_count >= 2
         THEN least(o.crash_count - 1, 3) * interval '5 seconds' ELSE interval '0' END,
-    locked_by = NULL, locked_at = NULL, version = (o.version + 1) & 9007199254740991
+    locked_by = NULL, locked_at = NULL, version = {o.next version}
 FROM stalled WHERE o.id = stalled.id
 
 -- name: move_marked

@@ -143,7 +143,7 @@ failed AS (
     SET status = 'FAILED', retry_count = least(o.retry_count + 1, 1000000), crash_count = 0, last_error = f.error,
         next_retry_at = now() + f.delay_ms * interval '1 millisecond',
         locked_by = NULL, locked_at = NULL, updated_at = now(),
-        version = (o.version + 1) & 9007199254740991
+        version = {o.next version}
     FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[],
         $8::uuid[]) AS f (id, version, delay_ms, error, took_ms, event_id)
     WHERE o.id = f.id AND o.version = f.version AND o.event_id = f.event_id
@@ -206,7 +206,7 @@ marked AS (
     UPDATE "{outbox}" AS o
     SET status = 'DEAD_LETTER', dead_reason = d.reason, last_error = left(d.message, 500),
         retry_count = least(o.retry_count + d.attempted::integer, 1000000), crash_count = 0,
-        locked_by = NULL, locked_at = NULL, version = (o.version + 1) & 9007199254740991, updated_at = now()
+        locked_by = NULL, locked_at = NULL, version = {o.next version}, updated_at = now()
     FROM unnest($3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::boolean[],
         $9::text[], $10::uuid[])
         AS d (id, version, reason, message, detail, attempted, fingerprint, event_id)

@@ -33,7 +33,7 @@ WHERE EXISTS (SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2)
 -- Takes the rows that claim_find.sql found in the same transaction: $1 relay, $2 their ids.
 UPDATE "{outbox}"
 SET status = 'PROCESSING', locked_by = $1, locked_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
-    version = (version + 1) & 9007199254740991
+    version = {next version}
 WHERE id IN (SELECT value FROM json_each($2))
 
 -- name: claim_read
@@ -48,7 +48,7 @@ WHERE o.locked_by = $1 AND o.status = 'PROCESSING'
 -- that crashes the relay is delivered first.
 UPDATE "{outbox}"
 SET status = 'PROCESSING', locked_by = $1, locked_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
-    version = (version + 1) & 9007199254740991
+    version = {next version}
 WHERE id = (
     SELECT id FROM "{outbox}" INDEXED BY "{outbox}_suspects"
     WHERE crash_count >= 2 AND status IN ('PENDING', 'FAILED')
@@ -73,7 +73,7 @@ SET status = 'PENDING',
     next_retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', d.value ->> 'delay'),
     crash_count = CASE WHEN d.value ->> 'error' IS NULL THEN o.crash_count ELSE 0 END,
     last_error = coalesce(d.value ->> 'error', o.last_error),
-    locked_by = NULL, locked_at = NULL, version = (o.version + 1) & 9007199254740991,
+    locked_by = NULL, locked_at = NULL, version = {o.next version},
     updated_at = CASE WHEN d.value ->> 'error' IS NULL THEN o.updated_at
         ELSE strftime('%Y-%m-%dT%H:%M:%fZ', 'now') END
 FROM json_each($2) AS d

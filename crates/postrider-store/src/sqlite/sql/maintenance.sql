@@ -3,7 +3,7 @@
 -- settle: after a take-over only recovery may change the rows.
 UPDATE "{outbox}"
 SET status = 'PENDING', next_retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
-    locked_by = NULL, locked_at = NULL, version = (version + 1) & 9007199254740991
+    locked_by = NULL, locked_at = NULL, version = {next version}
 WHERE id IN (SELECT value FROM json_each($2)) AND status = 'PROCESSING' AND locked_by = $1
   AND id NOT IN (SELECT value FROM json_each($3))
 
@@ -15,7 +15,7 @@ UPDATE "{outbox}"
 SET status = 'PENDING',
     next_retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', CASE WHEN crash_count >= 2
         THEN (5 * min(crash_count - 1, 3)) || ' seconds' ELSE '0 seconds' END),
-    crash_count = min(crash_count + 1, 1000000), locked_by = NULL, locked_at = NULL, version = (version + 1) & 9007199254740991
+    crash_count = min(crash_count + 1, 1000000), locked_by = NULL, locked_at = NULL, version = {next version}
 WHERE id IN (SELECT value FROM json_each($1)) AND status = 'PROCESSING'
   AND (locked_by IN (SELECT value FROM json_each($2))
        OR ((locked_by IS NULL OR locked_by NOT IN (SELECT value FROM json_each($3)))

@@ -36,7 +36,7 @@ UPDATE "{outbox}" AS o
 SET status = 'FAILED', retry_count = min(o.retry_count + 1, 1000000), crash_count = 0,
     last_error = f.value ->> 'error',
     next_retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', f.value ->> 'delay'),
-    locked_by = NULL, locked_at = NULL, version = (o.version + 1) & 9007199254740991,
+    locked_by = NULL, locked_at = NULL, version = {o.next version},
     updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
 FROM json_each($2) AS f
 WHERE o.id = f.value ->> 'id' AND o.version = f.value ->> 'version'
@@ -76,7 +76,7 @@ UPDATE "{outbox}" AS o
 SET status = 'DEAD_LETTER', dead_reason = d.value ->> 'reason',
     last_error = substr(d.value ->> 'message', 1, 500),
     retry_count = min(o.retry_count + (d.value ->> 'attempted'), 1000000), crash_count = 0,
-    locked_by = NULL, locked_at = NULL, version = (o.version + 1) & 9007199254740991,
+    locked_by = NULL, locked_at = NULL, version = {o.next version},
     updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
 FROM json_each($2) AS d
 WHERE o.id = d.value ->> 'id' AND o.version = d.value ->> 'version'
