@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::database::{Registered, Row, Table, Time, event_of};
 use crate::scenario::HorizonKind;
 use crate::sink::DOWN;
-use crate::world::{Process, State, World};
+use crate::world::{Process, State, World, away};
 
 /// Interval at which a claim starts from the beginning of the table.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
@@ -44,7 +44,9 @@ impl SimulatedStore {
     /// number of server starts, because a session ends with its server.
     pub(crate) async fn observe(&self, outbox: &Outbox, cursor: &mut Cursor) -> Result<u64> {
         if cursor.observed_at.is_some_and(|at| at.elapsed() < HORIZON_EVERY) {
-            return Ok(self.world.state().database.starts);
+            // The stores take their session first, and wait with it for a server that is away.
+            let (now, state) = (self.world.now(), self.world.state());
+            return if now < state.away_until { Err(away()) } else { Ok(state.database.starts) };
         }
         let (name, looked_at) = (outbox.name().to_owned(), Instant::now());
         let (last_id, starts, timeline) = self

@@ -203,7 +203,7 @@ impl World {
 }
 
 /// Returns the error of a database that cannot be reached.
-fn away() -> StoreError {
+pub(crate) fn away() -> StoreError {
     StoreError::Unavailable(sqlx::Error::PoolTimedOut)
 }
 
