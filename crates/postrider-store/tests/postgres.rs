@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use postrider_store::{
     ClaimLimit, ConnectOptions, Cursor, Dedupe, Delivery, LaneSet, OnSuccess, OutboxSpec, Share,
@@ -10,7 +11,9 @@ use postrider_store::{
     adopt::{Adoption, Field, StateWords},
     connect,
 };
-use postrider_testkit::{FaultProxy, PrivateServer, TestDb, eventually};
+use postrider_testkit::{
+    FaultProxy, PrivateServer, TestDb, conformance::steps::failure, eventually,
+};
 
 const SESSIONS: &str = "FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = 'postrider'";
@@ -237,21 +240,30 @@ async fn a_migration_of_an_adopted_table_fails_no_writer() {
     assert_eq!(db.count("").await, 2, "the first and the last insert were adopted ones");
 }
 
-/// Somebody wrote it with the triggers off, or an older program did.
+/// Somebody wrote it with the triggers off, as programs do that restore data.
 #[tokio::test]
-async fn a_version_that_cannot_grow_does_not_stop_a_claim() {
-    let Some(db) = TestDb::open(StoreKind::Postgres, "version").await else { return };
-    db.append_orders(3).await;
+async fn what_was_written_without_triggers_stops_no_claim_and_no_settle() {
+    let Some(db) = TestDb::open(StoreKind::Postgres, "without_triggers").await else { return };
+    let ids = db.append_orders(4).await;
     db.execute("ALTER TABLE orders_outbox DISABLE TRIGGER USER").await;
-    for (id, version) in [(1, i64::MAX), (2, i64::MIN)] {
-        db.execute(&format!("UPDATE orders_outbox SET version = {version} WHERE id = {id}")).await;
+    let odd = [format!("version = {}", i64::MAX), format!("version = {}", i64::MIN)];
+    for (id, odd) in ids.iter().zip(odd.into_iter().chain(["dead_reason = 'expired'".to_owned()])) {
+        db.execute(&format!("UPDATE orders_outbox SET {odd} WHERE id = {id}")).await;
     }
     db.execute("ALTER TABLE orders_outbox ENABLE TRIGGER USER").await;
     let relay = db.relay("relay-a").await;
-    let claimed = db.store.claim(&db.outbox, &relay, limit(10), &mut Cursor::new()).await.unwrap();
-    let versions: Vec<i64> = claimed.events.iter().map(|event| event.version).collect();
-    assert_eq!(versions, [0, 1, 1]);
-    let delivered: Vec<Delivery> = claimed.events.iter().map(Delivery::from).collect();
+    let claim = async || {
+        let claimed = db.store.claim(&db.outbox, &relay, limit(10), &mut Cursor::new()).await;
+        claimed.unwrap().events
+    };
+    let claimed = claim().await;
+    let versions: Vec<i64> = claimed.iter().map(|event| event.version).collect();
+    assert_eq!(versions, [0, 1, 1, 1]);
+    let failed: Vec<_> =
+        claimed.iter().map(|event| failure(event, Duration::ZERO, "500")).collect();
+    let settled = db.store.settle_failed(&db.outbox, &relay, &failed).await.unwrap();
+    assert_eq!(settled.rows, 4);
+    let delivered: Vec<Delivery> = claim().await.iter().map(Delivery::from).collect();
     db.store.settle_delivered(&db.outbox, &relay, &delivered, OnSuccess::Delete).await.unwrap();
     assert_eq!(db.count("").await, 0);
 }

@@ -212,6 +212,7 @@ async fn an_outage_of_the_database_is_waited_through(db: TestDb) {
     db.append_orders(200).await;
     sink.until_delivered(20).await;
     proxy.cut();
+    // Nothing is waited for but time: the lease runs out on the clock of the relay alone.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     db.append_orders(50).await;
     proxy.pass();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use postrider_relay::{OutboxConfig, RelayConfig};
 use postrider_store::{ClaimMode, DeadLetter, OutboxSpec, Page, StoreKind};
 use postrider_testkit::{
-    TempFolder, TestDb, on_each_store,
+    TempFolder, TestDb, eventually, on_each_store,
     relay::{RunningRelay, ScriptedSink, quick_config, quick_preset},
 };
 
@@ -188,11 +188,9 @@ async fn deliver(db: &TestDb, claim: ClaimMode, healthy: &HashSet<i64>) -> Vec<D
     };
     sink.until("the healthy rows are delivered", all).await;
     let left = "SELECT count(*) FROM orders_outbox";
-    let ended = tokio::time::timeout(Duration::from_secs(60), async {
-        while db.integer(left).await > 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
+    let none_left = async || (db.integer(left).await == 0).then_some(());
+    let ended = eventually("no row is left", none_left);
+    let ended = tokio::time::timeout(Duration::from_secs(60), ended);
     if ended.await.is_err() {
         let rows = db.store.events(&db.outbox, &Default::default(), Page::first(5)).await;
         panic!("these are neither delivered nor dead: {rows:#?}");

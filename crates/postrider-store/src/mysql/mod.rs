@@ -50,7 +50,7 @@ const SESSION: &str = "
         SESSION wait_timeout = 8, SESSION sql_select_limit = 18446744073709551615,
         SESSION sql_safe_updates = 0, SESSION sql_big_selects = 1
         /*!80000 , SESSION information_schema_stats_expiry = 0 */
-        /*M!100301 , SESSION idle_transaction_timeout = 8,
+        /*M!100301 , SESSION idle_transaction_timeout = 8, SESSION check_constraint_checks = 1,
             SESSION optimizer_switch = 'in_to_exists=off,materialization=on' */";
 
 /// Begins a READ COMMITTED transaction on any connection, including an application's.

@@ -109,8 +109,8 @@ END $$;
 
 -- Checks updates that somebody makes by hand. AFTER, because a trigger that runs before an update
 -- locks each row once more. Two triggers by the columns that a statement sets: a claim sets those of
--- the second one, for thousands of rows, which has few comparisons. Only if they are missing: old
--- tables are corrected at the same time, and an ALTER waits for every open transaction on the table,
+-- the second one, for thousands of rows, which has few comparisons and refuses no row for what was
+-- in it before the claim. Only if they are missing: old tables are corrected at the same time, and an ALTER waits for every open transaction on the table,
 -- while all other sessions wait behind it.
 DO $$
 BEGIN
@@ -200,8 +200,8 @@ BEGIN
         WHEN (NEW.version NOT BETWEEN 0 AND 9007199254740991
             OR (NEW.status <> 'PROCESSING' AND (NEW.locked_by IS NOT NULL
                 OR NEW.status NOT IN ('PENDING', 'FAILED', 'DEAD_LETTER')
-                OR (NEW.status = 'FAILED' AND NEW.next_retry_at IS NULL)))
-            OR (NEW.status = 'DEAD_LETTER') <> (NEW.dead_reason IS NOT NULL)
+                OR (NEW.status = 'FAILED' AND NEW.next_retry_at IS NULL)
+                OR (NEW.status = 'DEAD_LETTER') <> (NEW.dead_reason IS NOT NULL)))
             OR NEW.locked_at NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00')
         EXECUTE FUNCTION "{outbox}_refuse"();
 END $$;

@@ -70,7 +70,7 @@ WITH relay AS MATERIALIZED (
 ),
 released AS (
     UPDATE "{outbox}" AS o
-    SET status = 'PENDING', next_retry_at = now() + d.delay_ms * interval '1 millisecond',
+    SET status = 'PENDING', dead_reason = NULL, next_retry_at = now() + d.delay_ms * interval '1 millisecond',
         crash_count = CASE WHEN d.error IS NULL THEN o.crash_count ELSE 0 END,
         last_error = coalesce(d.error, o.last_error),
         locked_by = NULL, locked_at = NULL, version = {o.next version},

@@ -5,7 +5,7 @@ WITH relay AS MATERIALIZED (
     SELECT 1 FROM postrider_relays WHERE id = $1 AND epoch = $2 FOR KEY SHARE
 ),
 released AS (
-    UPDATE "{outbox}" SET status = 'PENDING', next_retry_at = now(),
+    UPDATE "{outbox}" SET status = 'PENDING', dead_reason = NULL, next_retry_at = now(),
         locked_by = NULL, locked_at = NULL, version = {next version}
     WHERE id > $3 AND id <= $4 AND status = 'PROCESSING' AND locked_by = $1 AND id <> ALL ($5)
       AND EXISTS (SELECT 1 FROM relay)
@@ -28,7 +28,7 @@ WITH stalled AS (
     ORDER BY id FOR UPDATE SKIP LOCKED
 )
 UPDATE "{outbox}" AS o
-SET status = 'PENDING', crash_count = least(o.crash_count + 1, 1000000),
+SET status = 'PENDING', dead_reason = NULL, crash_count = least(o.crash_count + 1, 1000000),
     next_retry_at = now() + CASE WHEN o.crash_count >= 2
         THEN least(o.crash_count - 1, 3) * interval '5 seconds' ELSE interval '0' END,
     locked_by = NULL, locked_at = NULL, version = {o.next version}

@@ -140,7 +140,7 @@ WITH relay AS MATERIALIZED (
 ),
 failed AS (
     UPDATE "{outbox}" AS o
-    SET status = 'FAILED', retry_count = least(o.retry_count + 1, 1000000), crash_count = 0, last_error = f.error,
+    SET status = 'FAILED', dead_reason = NULL, retry_count = least(o.retry_count + 1, 1000000), crash_count = 0, last_error = f.error,
         next_retry_at = now() + f.delay_ms * interval '1 millisecond',
         locked_by = NULL, locked_at = NULL, updated_at = now(),
         version = {o.next version}

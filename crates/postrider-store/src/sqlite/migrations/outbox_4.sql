@@ -152,19 +152,21 @@ WHEN NEW.id NOT BETWEEN 1 AND 4611686018427387904
     OR typeof(NEW.response) NOT IN ('text', 'null')
     OR NEW.updated_at NOT GLOB '????-??-??T??:??:??.???Z'
     OR NEW.dead_reason NOT IN ('exhausted', 'rejected', 'integrity', 'no_route', 'expired', 'crash')
+    OR (NEW.status = 'DEAD_LETTER') <> (NEW.dead_reason IS NOT NULL)
 BEGIN
     SELECT RAISE(ABORT, 'outbox: the relay could not work with this value');
 END;
 
 DROP TRIGGER IF EXISTS "{outbox}_refuse_state";
 CREATE TRIGGER "{outbox}_refuse_state" AFTER UPDATE OF
-    status, locked_by, locked_at, version, dead_reason, next_retry_at ON "{outbox}"
+    status, locked_by, locked_at, version, next_retry_at ON "{outbox}"
 WHEN typeof(NEW.version) <> 'integer' OR NEW.version NOT BETWEEN 0 AND 9007199254740991
     OR typeof(NEW.locked_by) NOT IN ('text', 'null')
     OR NEW.locked_at NOT GLOB '????-??-??T??:??:??.???Z'
+    -- No claim is refused for what was in a row before it.
     OR NEW.status <> 'PROCESSING' AND (NEW.locked_by IS NOT NULL
-        OR (NEW.status = 'FAILED' AND NEW.next_retry_at IS NULL))
-    OR (NEW.status = 'DEAD_LETTER') <> (NEW.dead_reason IS NOT NULL)
+        OR (NEW.status = 'FAILED' AND NEW.next_retry_at IS NULL)
+        OR (NEW.status = 'DEAD_LETTER') <> (NEW.dead_reason IS NOT NULL))
 BEGIN
     SELECT RAISE(ABORT, 'outbox: the relay could not work with this state');
 END;

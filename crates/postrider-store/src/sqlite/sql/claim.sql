@@ -69,7 +69,7 @@ SELECT EXISTS (
 -- $1 relay, $2 a JSON array of deferrals (error NULL: not tried). next_retry_at is always set,
 -- because the scan for fresh rows has passed this id already.
 UPDATE "{outbox}" AS o
-SET status = 'PENDING',
+SET status = 'PENDING', dead_reason = NULL,
     next_retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', d.value ->> 'delay'),
     crash_count = CASE WHEN d.value ->> 'error' IS NULL THEN o.crash_count ELSE 0 END,
     last_error = coalesce(d.value ->> 'error', o.last_error),

@@ -2,7 +2,7 @@
 -- One step of a walk over the table: $1 relay, $2 ids of the step, $3 in flight. Fenced like a
 -- settle: after a take-over only recovery may change the rows.
 UPDATE "{outbox}"
-SET status = 'PENDING', next_retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
+SET status = 'PENDING', dead_reason = NULL, next_retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'),
     locked_by = NULL, locked_at = NULL, version = {next version}
 WHERE id IN (SELECT value FROM json_each($2)) AND status = 'PROCESSING' AND locked_by = $1
   AND id NOT IN (SELECT value FROM json_each($3))
@@ -12,7 +12,7 @@ WHERE id IN (SELECT value FROM json_each($2)) AND status = 'PROCESSING' AND lock
 -- time as a modifier of strftime. A suspect waits longer after each crash: a relay that starts takes
 -- suspects first, and if relays are killed right after their start, an innocent one would be blamed.
 UPDATE "{outbox}"
-SET status = 'PENDING',
+SET status = 'PENDING', dead_reason = NULL,
     next_retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', CASE WHEN crash_count >= 2
         THEN (5 * min(crash_count - 1, 3)) || ' seconds' ELSE '0 seconds' END),
     crash_count = min(crash_count + 1, 1000000), locked_by = NULL, locked_at = NULL, version = {next version}
